@@ -1,0 +1,41 @@
+"""Packaging of rt_keras: what it needs, in ranges that were installed and tested together."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+version = re.search(r'__version__ = "(.+)"', (here / "rt_keras/__init__.py").read_text()).group(1)
+
+setup(
+    name="rt_keras",
+    version=version,
+    description="Routing Transformers in Keras: attention over long sequences, clustered online",
+    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11,<3.13",
+    # The YAML files of configs/ are installed as rt_keras/configs/.
+    packages=[*find_packages(include=["rt_keras", "rt_keras.*"]), "rt_keras.configs"],
+    package_dir={"rt_keras.configs": "configs"},
+    package_data={"rt_keras.configs": ["*.yaml"]},
+    install_requires=[
+        "tensorflow>=2.20,<2.21",
+        "keras>=3.15,<3.16",
+        "keras-hub>=0.32,<0.33",
+        "tensorflow-text>=2.20,<2.21",
+        "tensorflow-datasets>=4.9.10,<4.10",
+        "tf-models-official>=2.20,<2.21",
+        "matplotlib>=3.8,<4",
+    ],
+    extras_require={
+        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "ruff>=0.17,<0.18"],
+    },
+    entry_points={"console_scripts": ["rt-keras = rt_keras.cli:main"]},
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
