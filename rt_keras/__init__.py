@@ -1,7 +1,7 @@
 """Routing Transformers in Keras.
 
-`rt_keras.ops`, `rt_keras.layers`, `rt_keras.models`, ... are imported when first used, so that importing the
-package, and with it `rt-keras --help`, costs nothing.
+`rt_keras.ops`, `rt_keras.layers`, `rt_keras.models`, ... are imported when first used, so that
+importing the package, and with it `rt-keras --help`, costs nothing.
 
 >>> import rt_keras
 >>> rt_keras.layers.RoutingHeads.__name__

@@ -1,0 +1,83 @@
+"""Where the published configurations are, and files that are written whole or not at all."""
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+
+def config_folder():
+    """The folder of the published configurations.
+
+    It lies inside the package where that is installed, and beside it in a checkout.
+    """
+    package = Path(__file__).resolve().parent
+    inside = package / "configs"
+    return inside if inside.is_dir() else package.parent / "configs"
+
+
+@contextlib.contextmanager
+def whole_file(path, suffix=""):
+    """Gives the name of a temporary file that takes the place of `path` once it is written.
+
+    An error while writing (a full disk, an interruption) leaves what was at `path` as it was.
+
+    Args:
+        path: the file to write; its folder is made where it is missing.
+        suffix: ending of the temporary name, for writers that look at it.
+
+    Yields:
+        The path to write to, in the folder of `path`.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
+    >>> with whole_file(path) as part:
+    ...     _ = part.write_text("1 2 3")
+    >>> path.read_text()
+    '1 2 3'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=suffix, dir=path.parent)
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        # mkstemp makes files that their owner alone can read; give this one the usual rights.
+        mask = os.umask(0)
+        os.umask(mask)
+        part.chmod(0o666 & ~mask)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(path):
+    """Gives a temporary folder that takes the place of `path` once it is written.
+
+    Args:
+        path: the folder to write; it must not exist yet or be empty.
+
+    Yields:
+        The folder to write to, beside `path`.
+
+    Raises:
+        FileExistsError: if there is something at `path` already.
+    """
+    path = Path(path)
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise FileExistsError(f"{path} already holds something; name a new or an empty folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as part:
+        inner = Path(part) / path.name
+        inner.mkdir()
+        yield inner
+        os.replace(inner, path)
+
+
+def write_json(path, values):
+    """Writes `values` to `path` as JSON, whole or not at all."""
+    with whole_file(path) as part:
+        part.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,74 @@
+"""The learning rate over the steps of a run."""
+
+import keras
+from keras import ops
+
+
+def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
+    """A learning rate that rises linearly from 0 and then does as its name says.
+
+    Args:
+        name: `"constant"` stays at the peak, `"cosine"` falls to `final_fraction * peak` at the
+            last step along half a cosine, `"inverse_sqrt"` falls as `1 / sqrt(step)`.
+        peak: the highest learning rate.
+        warmup_steps: steps until it is reached.
+        steps: steps of the whole run; `"cosine"` alone needs it.
+        final_fraction: what `"cosine"` leaves of the peak.
+
+    Returns:
+        A `keras.optimizers.schedules.LearningRateSchedule`.
+
+    >>> schedule = make_schedule("cosine", peak=1.0, warmup_steps=10, steps=110, final_fraction=0.5)
+    >>> [round(float(schedule(step)), 2) for step in (5, 10, 60, 110)]
+    [0.5, 1.0, 0.75, 0.5]
+    """
+    schedules = keras.optimizers.schedules
+    if name == "cosine":
+        return schedules.CosineDecay(
+            initial_learning_rate=0.0 if warmup_steps else peak,
+            decay_steps=max(steps - warmup_steps, 1),
+            alpha=final_fraction,
+            warmup_target=peak if warmup_steps else None,
+            warmup_steps=warmup_steps,
+        )
+    if name == "inverse_sqrt":
+        return InverseSquareRoot(peak, warmup_steps)
+    if name == "constant":
+        return schedules.PolynomialDecay(
+            initial_learning_rate=0.0 if warmup_steps else peak,
+            decay_steps=max(warmup_steps, 1),
+            end_learning_rate=peak,
+        )
+    raise ValueError(f"schedule {name!r} is unknown; allowed: constant, cosine, inverse_sqrt")
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then decay with the inverse square root of the step.
+
+    `peak * min(step / warmup_steps, sqrt(warmup_steps / step))`, as in "Attention Is All You Need",
+    section 5.3, with the peak in the place of the factor `dim ** -0.5`.
+
+    Args:
+        peak: the highest learning rate, at step `warmup_steps`.
+        warmup_steps: steps of the warm-up; 0 is taken as 1.
+
+    >>> schedule = InverseSquareRoot(peak=1.0, warmup_steps=100)
+    >>> [round(float(schedule(step)), 2) for step in (50, 100, 400)]
+    [0.5, 1.0, 0.5]
+    """
+
+    def __init__(self, peak, warmup_steps):
+        super().__init__()
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+
+    def __call__(self, step):
+        warmup = ops.cast(max(self.warmup_steps, 1), "float32")
+        step = ops.maximum(ops.cast(step, "float32"), 0.0)
+        rising = step / warmup
+        falling = ops.sqrt(warmup / ops.maximum(step, 1.0))
+        return self.peak * ops.minimum(rising, falling)
+
+    def get_config(self):
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps}

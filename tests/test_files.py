@@ -1,0 +1,44 @@
+import errno
+
+import pytest
+
+from rt_keras import files
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "figures.json"
+    files.write_json(path, {"steps": 1})
+    for error in (OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()):
+        with pytest.raises(type(error)), files.whole_file(path) as part:
+            part.write_text("{half of")
+            raise error
+        assert path.read_text() == '{\n  "steps": 1\n}\n'
+    assert [entry.name for entry in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_a_whole_file_has_the_rights_of_an_ordinary_one(tmp_path):
+    (tmp_path / "ordinary").write_text("")
+    files.write_json(tmp_path / "whole", {})
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+def test_an_interrupted_folder_is_not_left(tmp_path):
+    with pytest.raises(OSError), files.whole_folder(tmp_path / "model") as part:
+        (part / "weights").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    with files.whole_folder(tmp_path / "model") as part:
+        (part / "weights").write_text("whole")
+    assert (tmp_path / "model" / "weights").read_text() == "whole"
+    with (
+        pytest.raises(FileExistsError, match="already holds"),
+        files.whole_folder(tmp_path / "model"),
+    ):
+        pass
+
+
+def test_the_published_configurations_are_found():
+    assert (files.config_folder() / "quickstart.yaml").is_file()

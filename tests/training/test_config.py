@@ -1,0 +1,112 @@
+import pytest
+
+from rt_keras import files
+from rt_keras.training import config as config_lib
+
+
+@pytest.mark.parametrize("path", sorted(files.config_folder().glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_published_configuration_loads_and_comes_back_from_its_yaml(path, tmp_path):
+    config = config_lib.load_config(path.stem)
+    (tmp_path / "config.yaml").write_text(config_lib.to_yaml(config))
+    assert config_lib.load_config(tmp_path / "config.yaml").as_dict() == config.as_dict()
+
+
+def test_overrides_win_over_the_file_and_take_yaml_values():
+    config = config_lib.load_config(
+        "books",
+        [
+            "optimizer.learning_rate=5e-4",
+            "schedule.final_fraction=0",
+            "model.routing.assignment=balanced",
+            "data.directory=gs://bucket/books=1",
+            "optimizer.global_clipnorm=null",
+            "trainer.jit_compile=false",
+        ],
+    )
+    assert config.optimizer.learning_rate == 5e-4
+    assert config.schedule.final_fraction == 0.0
+    assert isinstance(config.schedule.final_fraction, float)
+    assert config.model.routing.assignment == "balanced"
+    assert config.data.directory == "gs://bucket/books=1"
+    assert config.optimizer.global_clipnorm is None
+    assert config.trainer.jit_compile is False
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("optimizer.learning_rat=1", "learning_rat;.*nearest right one is optimizer.learning_rate"),
+        ("learning_rate=1", "nearest right one is optimizer.learning_rate"),
+        ("optimiser.name=adam", "nearest right one is optimizer.name"),
+        ("model.num_clusters=4", "nearest right one is model.routing.num_clusters"),
+        ("model.routing=4", "model.routing is a section"),
+        ("trainer.steps", "section.key=value"),
+        ("optimizer.learning_rate=fast", "learning_rate is 'fast'.*a number above 0"),
+        ("optimizer.learning_rate=-0.001", "learning_rate is -0.001.*a number above 0"),
+        ("optimizer.learning_rate=.nan", "learning_rate is nan"),
+        ("optimizer.name=sgd", "optimizer.name is 'sgd'.*adam, adamw, adafactor"),
+        ("model.num_layers=2.0", "num_layers is 2.0.*an integer of at least 1"),
+        ("model.num_layers=true", "num_layers is True.*an integer"),
+        ("model.dropout=true", "dropout is True"),
+        ("model.dropout=1.0", "dropout is 1.0.*below 1"),
+        ("model.normalize_first=1", "normalize_first is 1.*true or false"),
+        ("model.routing.num_clusters=0", "num_clusters is 0.*at least 1"),
+        ("trainer.steps=null", "trainer.steps is None"),
+        ("data.directory=[a, b]", "data.directory is .*text, or null"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(override, message):
+    with pytest.raises(ValueError, match=message):
+        config_lib.load_config("quickstart", [override])
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"model.hidden_dim": 250}, "hidden_dim is 250, which its 4 heads .* multiple of 4"),
+        ({"model.local.num_heads": 0, "model.routing.num_heads": 0}, "all have num_heads 0"),
+        ({"model.routing.window_size": 4096}, "window_size is 4096.*sequence_length only 2048"),
+        ({"model.local.block_size": 4096}, "block_size is 4096.*sequence_length only 2048"),
+        ({"data.sequence_length": 64}, "sequence_length only 64"),
+        ({"model.max_sequence_length": 1024}, "at least data.sequence_length, 2048"),
+        ({"model.routing.num_probes": 17}, "num_probes is 17.*num_clusters, 16"),
+        ({"model.routing.first_layer": 3}, "first_layer is 3.*num_layers, 2"),
+        ({"tokenizer.name": "word_piece"}, "tokenizer.vocabulary must name a file"),
+        ({"tokenizer.vocabulary": "no/such/file"}, "no/such/file'?, which is no file"),
+        ({"data.name": "text_folder"}, "data.directory must name the folder"),
+        ({"trainer.strategy": "tpu"}, "trainer.tpu_address must be set"),
+        ({"trainer.steps": 150}, "validation_every is 100; it must divide trainer.steps, 150"),
+        ({"trainer.steps_per_execution": 7}, "must divide trainer.validation_every"),
+        ({"schedule.warmup_steps": 2000}, "warmup_steps is 2000.*trainer.steps, 1500"),
+    ],
+)
+def test_values_that_do_not_go_together_are_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        config_lib.make_config(values)
+
+
+def test_absent_heads_set_no_bounds():
+    config = config_lib.make_config(
+        {"model.routing.num_heads": 0, "data.sequence_length": 128, "model.local.block_size": 64}
+    )
+    assert config.model.routing.window_size == 128
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("model: {num_layers: 2", "not valid YAML"),
+        ("- model", "must hold sections"),
+        ("model: {routing: {windw_size: 8}}", "nearest right one is model.routing.window_size"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_named(text, message, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        config_lib.load_config(path)
+
+
+def test_a_missing_configuration_names_those_there_are():
+    with pytest.raises(FileNotFoundError, match="'bokos'; name a YAML file or one of .*books"):
+        config_lib.load_config("bokos")

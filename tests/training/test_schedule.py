@@ -1,0 +1,38 @@
+import keras
+import pytest
+
+from rt_keras.training.schedule import make_schedule
+
+
+def rates(name, warmup_steps=10, **kwargs):
+    schedule = make_schedule(name, 2.0, warmup_steps, steps=100, **kwargs)
+    return [float(schedule(step)) for step in range(101)]
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt"])
+def test_warm_up_rises_linearly_to_the_peak(name):
+    assert rates(name)[:11] == pytest.approx([0.2 * step for step in range(11)])
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt"])
+def test_without_warm_up_it_starts_at_the_peak(name):
+    assert max(rates(name, warmup_steps=0)[:2]) == pytest.approx(2.0)
+
+
+def test_after_the_warm_up():
+    assert rates("constant")[10:] == pytest.approx([2.0] * 91)
+    cosine = rates("cosine", final_fraction=0.1)
+    assert cosine[55] == pytest.approx(1.1) and cosine[100] == pytest.approx(0.2)
+    assert rates("inverse_sqrt")[40] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt"])
+def test_an_optimizer_keeps_its_schedule_through_serialization(name):
+    optimizer = keras.optimizers.Adam(make_schedule(name, 2.0, 10, steps=100))
+    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert float(again._learning_rate(40)) == float(optimizer._learning_rate(40))
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match="'linear' is unknown; allowed: constant"):
+        make_schedule("linear", 1.0, 0, 10)
