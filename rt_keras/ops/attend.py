@@ -1,0 +1,56 @@
+"""Softmax attention inside blocks: what every kind of attention here ends in."""
+
+import tensorflow as tf
+
+# Stands in for minus infinity, which would turn into NaN in differences of masked logits.
+MASKED = -1e30
+
+
+def accumulation_dtype(dtype):
+    """float64 for float64, float32 for all else: what softmax and statistics are computed in."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
+
+
+def attend(query, key, value, allowed, *, bias=None, dropout=0.0, seed=None):
+    """Attends from each block's queries to the same block's keys.
+
+    ```
+    output_i = sum_j p_ij value_j / sum_j p_ij,    p_ij = exp(query_i · key_j + bias_ij)
+    ```
+
+    over the keys j that `allowed` gives to query i. A query without keys gets 0, and no gradient.
+
+    Logits lie key-major, `[..., keys, queries]`: the softmax then reduces over rows, which
+    vectorises on every backend of XLA without reassociating sums.
+
+    Args:
+        query: `[..., queries, depth]`, already scaled.
+        key: `[..., keys, depth]`.
+        value: `[..., keys, value_depth]`.
+        allowed: bool, broadcastable to `[..., keys, queries]`.
+        bias: optional, broadcastable to `[..., keys, queries]`, added to the logits.
+        dropout: share of the attention weights set to 0.
+        seed: int `[2]`, needed where `dropout` is above 0.
+
+    Returns:
+        The output `[..., queries, value_depth]` in value's dtype, and the logarithm of the
+        sum of p `[..., queries]`, `MASKED` where there was no key.
+    """
+    dtype = accumulation_dtype(query.dtype)
+    logits = tf.cast(tf.matmul(key, query, transpose_b=True), dtype)
+    if bias is not None:
+        logits += tf.cast(bias, dtype)
+    logits = tf.where(allowed, logits, tf.constant(MASKED, dtype))
+    top = tf.stop_gradient(tf.reduce_max(logits, axis=-2, keepdims=True))
+    weights = tf.exp(logits - top)
+    total = tf.reduce_sum(weights, axis=-2)
+    top = tf.squeeze(top, axis=-2)
+    if dropout:
+        keep = tf.random.stateless_uniform(tf.shape(weights), seed) >= dropout
+        weights = tf.where(keep, weights / (1.0 - dropout), tf.zeros_like(weights))
+    output = tf.matmul(tf.cast(weights, value.dtype), value, transpose_a=True)
+    found = top > MASKED / 2
+    inverse_total = tf.where(found, 1.0 / total, tf.zeros_like(total))
+    output *= tf.cast(inverse_total, value.dtype)[..., None]
+    log_total = tf.where(found, top + tf.math.log(total), tf.constant(MASKED, dtype))
+    return output, log_total

@@ -1,0 +1,133 @@
+"""Bounding memory: a function mapped over slices one after another, recomputed in the gradient."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import move_axis, size
+
+# Attention logits alive at once, in elements: 2**26 in float32 are 256 MiB. Fewer save memory,
+# more keep a wide accelerator busy.
+MAX_LOGITS = 2**26
+
+
+def map_slices(function, sliced, whole, dtype):
+    """Maps `function` over the first axis of some tensors, one slice in memory at a time.
+
+    The gradient recomputes each slice: nothing but the arguments is kept for it.
+
+    Args:
+        function: takes a dictionary with one slice of each entry of `sliced`, and `whole`;
+            returns one tensor.
+        sliced: dictionary of tensors whose first axes have one static size.
+        whole: dictionary of tensors that every slice sees whole.
+        dtype: of the result.
+
+    Returns:
+        The results, stacked along a new first axis.
+    """
+    count = next(iter(sliced.values())).shape[0]
+
+    def arguments_of(flat, index):
+        values = [x[index] for x in flat[: len(sliced)]]
+        return dict(zip(sliced, values)), dict(zip(whole, flat[len(sliced) :]))
+
+    @tf.custom_gradient
+    def mapped(*flat):
+        result = tf.map_fn(
+            lambda index: function(*arguments_of(flat, index)),
+            tf.range(count),
+            fn_output_signature=dtype,
+            parallel_iterations=1,
+        )
+        return result, lambda upstream: _gradients(flat, upstream)
+
+    def _gradients(flat, upstream):
+        learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
+        of_slices = [i for i in learnt if i < len(sliced)]
+        of_whole = [i for i in learnt if i >= len(sliced)]
+
+        def step(index, stacks, sums):
+            part, every = arguments_of(flat, index)
+            inputs = [*part.values(), *every.values()]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([inputs[i] for i in learnt])
+                result = function(part, every)
+            found = dict(
+                zip(
+                    learnt,
+                    tape.gradient(
+                        result,
+                        [inputs[i] for i in learnt],
+                        upstream[index],
+                        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                    ),
+                )
+            )
+            stacks = [stack.write(index, found[i]) for stack, i in zip(stacks, of_slices)]
+            return index + 1, stacks, [total + found[i] for total, i in zip(sums, of_whole)]
+
+        stacks = [tf.TensorArray(flat[i].dtype, count) for i in of_slices]
+        sums = [tf.zeros_like(flat[i]) for i in of_whole]
+        _, stacks, sums = tf.while_loop(
+            lambda index, *_: index < count,
+            step,
+            (tf.constant(0), stacks, sums),
+            parallel_iterations=1,
+            maximum_iterations=count,
+        )
+        found = dict(zip(of_slices, [stack.stack() for stack in stacks]))
+        found.update(zip(of_whole, sums))
+        return [found.get(i) for i in range(len(flat))]
+
+    return mapped(*sliced.values(), *whole.values())
+
+
+def over_heads(function, per_head, shared, logits, dtype):
+    """Runs an attention function over all heads, a few at a time where memory asks for it.
+
+    Args:
+        function: takes a dictionary of arguments, with any number of heads, and returns
+            `[batch, heads, length, depth]`.
+        per_head: arguments with the heads on axis 1 (`[batch, heads, ...]`), or on axis 0
+            for those whose name is in `PER_HEAD_WEIGHTS`; None where there is none.
+        shared: arguments that are the same for all heads, or None.
+        logits: attention logits for all heads, an int, or a tensor where shapes are not
+            static: then all heads go at once.
+        dtype: of the result.
+    """
+    per_head, shared = _tensors(per_head), _tensors(shared)
+    heads = per_head["query"].shape[1]
+    chunks = _num_chunks(heads, logits)
+    if chunks == 1:
+        return function({**per_head, **shared})
+    sliced = {
+        name: _split_heads(x, chunks, axis=0 if name in PER_HEAD_WEIGHTS else 1)
+        for name, x in per_head.items()
+    }
+    if "seed" in shared:
+        seed = shared.pop("seed")
+        sliced["seed"] = tf.random.split(seed, chunks)
+    result = map_slices(lambda part, whole: function({**part, **whole}), sliced, shared, dtype)
+    result = move_axis(result, 0, 1)
+    return tf.reshape(result, [size(result, 0), heads, *result.shape[3:]])
+
+
+def _tensors(arguments):
+    return {name: tf.convert_to_tensor(x) for name, x in arguments.items() if x is not None}
+
+
+PER_HEAD_WEIGHTS = ("centroids", "load_bias", "relative_embeddings")
+
+
+def _num_chunks(heads, logits):
+    """Smallest divisor of `heads` that brings the logits of a chunk under the limit."""
+    if not isinstance(logits, int):
+        return 1
+    wanted = min(heads, -(-logits // MAX_LOGITS))
+    return next(chunks for chunks in range(wanted, heads + 1) if heads % chunks == 0)
+
+
+def _split_heads(x, chunks, axis):
+    """Splits the head axis into `chunks`, and puts the chunks first."""
+    shape = [size(x, i) for i in range(x.shape.rank)]
+    shape[axis : axis + 1] = [chunks, shape[axis] // chunks]
+    return move_axis(tf.reshape(x, shape), axis, 0)

@@ -1,0 +1,115 @@
+"""Full attention: every query against every key."""
+
+import tensorflow as tf
+
+from rt_keras.ops import chunks
+from rt_keras.ops.attend import attend
+from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
+from rt_keras.ops.relative import window_bias
+
+
+def full_attention(
+    query,
+    key,
+    value,
+    *,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    attention_mask=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Scaled dot-product attention of every query to every key.
+
+    ```
+    output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth)) value_j
+    ```
+
+    Time is O(n²); the logits of only as many queries as fit `chunks.MAX_LOGITS` exist at once.
+
+    Args:
+        query: `[batch, heads, queries, depth]`.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
+        causal: whether query i sees key j only if j <= i.
+        query_mask: bool `[batch, queries]`, False for padding, whose output is 0.
+        key_mask: bool `[batch, keys]`, False for padding, which no query sees.
+        attention_mask: bool `[batch, queries, keys]`, which keys each query may see.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m.
+        dropout: share of the attention weights set to 0.
+        seed: int `[2]`, needed where `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`. A query that may see no key gets 0.
+
+    Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2.1; r: Shaw et al. 2018.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> full_attention(x, x, x, causal=True).shape
+    TensorShape([1, 2, 5, 4])
+    """
+    key = query if key is None else key
+    batch, heads, length = (size(query, axis) for axis in range(3))
+    keys = size(key, 2)
+    block_size = _queries_at_once(batch, heads, length, keys)
+    num_blocks = ceil_div(length, block_size)
+    query *= query.shape[-1] ** -0.5
+    # Blocks of queries first: [blocks, batch, heads, queries, depth].
+    sliced = {"query": _blocks_first(query, num_blocks, block_size)}
+    sliced["start"] = tf.range(num_blocks) * block_size
+    whole = {"key": key, "value": value}
+    if query_mask is not None:
+        sliced["query_mask"] = _blocks_first(query_mask[:, None], num_blocks, block_size)
+    if attention_mask is not None:
+        sliced["attention_mask"] = _blocks_first(attention_mask[:, None], num_blocks, block_size)
+    if key_mask is not None:
+        whole["key_mask"] = key_mask
+    if relative_embeddings is not None:
+        whole["relative_embeddings"] = relative_embeddings
+    if dropout:
+        sliced["seed"] = tf.random.split(seed, num_blocks)
+
+    def attend_block(part, whole):
+        block = {**part, **whole}
+        return _attend_block(block, causal, dropout)
+
+    if isinstance(num_blocks, int) and num_blocks > 1:
+        output = chunks.map_slices(attend_block, sliced, whole, value.dtype)
+    else:
+        output = attend_block({name: x[0] for name, x in sliced.items()}, whole)[None]
+    return join_blocks(move_axis(output, 0, 2), length)
+
+
+def _queries_at_once(batch, heads, length, keys):
+    """How many queries to take at once so that their logits stay within the limit."""
+    if not all(isinstance(x, int) for x in (batch, heads, length, keys)):
+        return length
+    return max(1, min(length, chunks.MAX_LOGITS // (batch * heads * keys)))
+
+
+def _blocks_first(x, num_blocks, block_size):
+    return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
+
+
+def _attend_block(block, causal, dropout):
+    """Attention of one block of queries to all keys."""
+    query, key, value = block["query"], block["key"], block["value"]
+    queries, keys = size(query, 2), size(key, 2)
+    allowed = tf.ones([1, 1, 1, 1], tf.bool)
+    if causal:
+        positions = block["start"] + tf.range(queries)
+        allowed = (tf.range(keys)[:, None] <= positions)[None, None]
+    if "key_mask" in block:
+        allowed &= tf.cast(block["key_mask"], tf.bool)[:, None, :, None]
+    if "query_mask" in block:
+        allowed &= tf.cast(block["query_mask"], tf.bool)[:, :, None, :]
+    if "attention_mask" in block:
+        allowed &= tf.linalg.matrix_transpose(tf.cast(block["attention_mask"], tf.bool))
+    bias = None
+    if "relative_embeddings" in block:
+        bias = window_bias(query[:, :, None], block["relative_embeddings"], keys, block["start"])[
+            :, :, 0
+        ]
+    return attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=block.get("seed"))[0]

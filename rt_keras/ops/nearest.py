@@ -1,0 +1,315 @@
+"""Routing attention where each position belongs to its nearest centroid alone: strictly causal."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import attend
+from rt_keras.ops.blocks import (
+    ceil_div,
+    gather_rows,
+    join_blocks,
+    overlapping_blocks,
+    size,
+    split_blocks,
+)
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.relative import pair_bias
+from rt_keras.ops.routing import centroid_scores, prepare
+
+
+def nearest_attention(
+    query,
+    key,
+    value,
+    centroids,
+    *,
+    window_size,
+    causal=False,
+    num_probes=1,
+    load_bias=None,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Routing attention of each query to the keys of its nearest centroids, the last ones first.
+
+    With q, k the normalised queries and keys and μ(x) = argmax_c centroid_c · x + load_bias_c,
+
+    ```
+    output_i = sum_(j in N(i)) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
+    ```
+
+    where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i); if not causal,
+    the window_size // 2 before i and as many from i on as make up `window_size`. With
+    `num_probes` p, N(i) is the union of this over the p centroids nearest to q_i: one softmax.
+
+    Output i depends on positions up to i alone. Nothing is left out and nothing is chosen by rank
+    over the sequence, so decoding needs the last `window_size` keys and values of each cluster.
+
+    Positions are ordered by (cluster, position). Queries that are their own keys attend in that
+    order as in local attention, at n · 2 window_size products. Separate keys need twice that:
+    see `_attend_tiles`. With p probes there are p times as many queries.
+
+    Args:
+        query: `[batch, heads, length, depth]`, not normalised.
+        key: `[batch, heads, length, depth]`, or None for the queries themselves.
+        value: `[batch, heads, length, value_depth]`.
+        centroids: `[heads, clusters, depth]`.
+        window_size: the most keys that a query attends to in one cluster.
+        causal: whether query i sees key j only if j <= i.
+        num_probes: clusters in which each query attends.
+        load_bias: `[heads, clusters]`, added to the scores, or None for zeros.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0.
+        key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
+            shared queries and keys, None means `query_mask`.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m.
+        dropout: share of the attention weights set to 0.
+        seed: int `[2]`, needed where `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`. A query without keys gets 0.
+
+    Raises:
+        ValueError: if queries and keys differ in length.
+
+    Source: Roy et al. 2021, section 4.1, the equation of X'_i; the exact parallel form is ours.
+
+    >>> x = tf.random.normal([1, 2, 12, 4])
+    >>> centroids = tf.random.normal([2, 3, 4])
+    >>> nearest_attention(x, None, x, centroids, window_size=4, causal=True).shape
+    TensorShape([1, 2, 12, 4])
+    """
+    length = size(query, 2)
+    if key is not None and key.shape[2] != query.shape[2]:
+        raise ValueError(
+            'Assignment "nearest" needs as many keys as queries; "balanced" does not. '
+            f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
+        )
+    tiles = 2 if key is not None or num_probes > 1 else 1
+    logits = size(query, 0) * size(query, 1) * length * num_probes * 2 * window_size * tiles
+    return over_heads(
+        lambda arguments: _nearest_attention(arguments, window_size, causal, num_probes, dropout),
+        {
+            "query": query,
+            "key": key,
+            "value": value,
+            "centroids": centroids,
+            "load_bias": load_bias,
+            "relative_embeddings": relative_embeddings,
+        },
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
+        logits,
+        value.dtype,
+    )
+
+
+def _nearest_attention(arguments, window_size, causal, num_probes, dropout):
+    query, key = prepare(arguments["query"], arguments.get("key"))
+    query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
+    if key is query and key_mask is None:
+        key_mask = query_mask
+    centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
+    num_clusters = centroids.shape[1]
+    of_queries = _clusters(query, centroids, load_bias, query_mask, num_probes)
+    scaled = query * query.shape[-1] ** -0.5
+    options = {
+        "relative_embeddings": arguments.get("relative_embeddings"),
+        "dropout": dropout,
+        "seed": arguments.get("seed"),
+    }
+    if key is query and key_mask is query_mask and num_probes == 1:
+        return _attend_sorted(
+            scaled, key, arguments["value"], of_queries, num_clusters, window_size, causal, options
+        )
+    of_keys = _clusters(key, centroids, load_bias, key_mask, 1)
+    intervals = _key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
+    return _attend_tiles(
+        scaled, key, arguments["value"], of_queries, of_keys, intervals, window_size, options
+    )
+
+
+def _clusters(x, centroids, load_bias, mask, count):
+    """The `count` nearest clusters of each position, `[batch, heads, count, length]`.
+
+    Padding gets a cluster of its own behind the last, where nothing attends.
+    """
+    scores = centroid_scores(x, centroids, load_bias)
+    if count == 1:
+        clusters = tf.argmax(scores, axis=-1, output_type=tf.int32)[:, :, None]
+    else:
+        clusters = tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
+    if mask is not None:
+        clusters = tf.where(tf.cast(mask, tf.bool)[:, None, None], clusters, centroids.shape[1])
+    return clusters
+
+
+def _sort_by_cluster(clusters, length):
+    """Order of entries by (cluster, position), and the place of each entry in that order.
+
+    Args:
+        clusters: int `[batch, heads, probes, length]`.
+        length: number of positions.
+
+    Returns:
+        Two int32 `[batch, heads, probes * length]`. Entry e is position e % length.
+    """
+    clusters = tf.cast(clusters, tf.int64)
+    codes = clusters * tf.cast(length, tf.int64) + tf.range(length, dtype=tf.int64)
+    order = tf.argsort(_flat(codes))
+    return order, tf.argsort(order)
+
+
+def _flat(x):
+    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
+    return join_blocks(x, size(x, 2) * size(x, 3))
+
+
+def _pair_bias(options, query, query_positions, key_positions):
+    embeddings = options["relative_embeddings"]
+    if embeddings is None:
+        return None
+    return pair_bias(query, embeddings, query_positions, key_positions)
+
+
+def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causal, options):
+    """Queries that are their own keys: local attention in the order of (cluster, position)."""
+    length = size(query, 2)
+    block_size = _block_size(window_size)
+    num_blocks = ceil_div(length, block_size)
+    count = ceil_div(window_size, block_size) + 1
+    before = window_size - 1 if causal else window_size // 2
+    order, place = _sort_by_cluster(clusters, length)
+
+    def blocks(x):
+        return split_blocks(x, num_blocks, block_size)
+
+    def windows(x, fill=0):
+        return overlapping_blocks(x, num_blocks, block_size, count, before, fill)
+
+    clusters = tf.gather(clusters[:, :, 0], order, batch_dims=2)
+    of_window = windows(clusters, fill=num_clusters)[..., :, None]
+    steps = tf.range(count * block_size)[:, None] - tf.range(block_size)
+    allowed = (of_window == blocks(clusters)[..., None, :]) & (of_window < num_clusters)
+    allowed &= (steps >= 0) & (steps < window_size)
+    query = blocks(gather_rows(query, order, place))
+    output, _ = attend(
+        query,
+        windows(gather_rows(key, order, place)),
+        windows(gather_rows(value, order, place)),
+        allowed,
+        bias=_pair_bias(options, query, blocks(order), windows(order)),
+        dropout=options["dropout"],
+        seed=options["seed"],
+    )
+    return gather_rows(join_blocks(output, length), place, order)
+
+
+def _key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
+    """Ranks among the sorted keys that each query attends to, `[first, last)`.
+
+    Args:
+        of_queries: int `[batch, heads, probes, length]`, clusters of the queries.
+        of_keys: int `[batch, heads, 1, length]`, clusters of the keys.
+
+    Returns:
+        Two int32 `[batch, heads, probes, length]`. Neither falls along the sorted queries.
+    """
+    members = tf.one_hot(of_keys[:, :, 0], num_clusters + 1, dtype=tf.int32)
+    before = tf.cumsum(members, axis=2, exclusive=not causal)
+    ends = tf.cumsum(tf.reduce_sum(members, axis=2), axis=-1)
+    starts = tf.pad(ends[..., :-1], [[0, 0], [0, 0], [1, 0]])
+    start, end = (tf.gather(x, of_queries, batch_dims=2) for x in (starts, ends))
+    by_position = tf.linalg.matrix_transpose(of_queries)
+    middle = tf.linalg.matrix_transpose(tf.gather(before, by_position, batch_dims=3)) + start
+    if causal:
+        last = middle
+    else:
+        last = tf.minimum(middle - window_size // 2 + window_size, end)
+    first = middle - (window_size if causal else window_size // 2)
+    # Padding has the cluster behind the last; its queries get no keys.
+    first = tf.where(of_queries < num_clusters, tf.maximum(first, start), last)
+    return first, last
+
+
+def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size, options):
+    """Separate queries and keys: blocks of both sorted lists, met along a staircase.
+
+    Keys and queries are sorted by (cluster, position) and cut into blocks. A query's keys are an
+    interval of at most window_size ranks among the sorted keys, which ends in a key block kb and
+    so lies in kb and the few blocks before it. Along the sorted queries neither their block qb
+    nor kb falls, so each pair (qb, kb) that occurs has the tile t = qb + kb to itself: every query
+    is computed on exactly one of the tiles, whose number is static.
+    """
+    length, probes = size(query, 2), size(of_queries, 2)
+    entries = length * probes
+    block_size = _block_size(window_size)
+    look_back = ceil_div(window_size, block_size)
+    query_blocks, key_blocks = ceil_div(entries, block_size), ceil_div(length, block_size)
+    num_tiles = query_blocks + key_blocks - 1
+    key_order, key_place = _sort_by_cluster(of_keys, length)
+    query_order, query_place = _sort_by_cluster(of_queries, length)
+
+    # The interval and the tile of each sorted query.
+    first, last = (tf.gather(_flat(x), query_order, batch_dims=2) for x in intervals)
+    key_block = tf.maximum(last - 1, 0) // block_size
+    first, last = (split_blocks(x, query_blocks, block_size) for x in (first, last))
+    key_block = split_blocks(key_block, query_blocks, block_size, fill=key_blocks - 1)
+    tile = key_block + tf.range(query_blocks)[:, None]
+
+    # The query block and the key block of each tile: query blocks follow one another, each from
+    # the tile of its first query on.
+    tiles = tf.range(num_tiles)
+    begun = tf.cast(tile[:, :, None, :, 0] <= tiles[:, None], tf.int32)
+    of_tile = tf.maximum(tf.reduce_sum(begun, axis=-1) - 1, 0)
+    key_of_tile = tf.clip_by_value(tiles - of_tile, 0, key_blocks - 1)
+
+    def query_blocks_of_tiles(x):
+        return tf.gather(x, of_tile, batch_dims=2)[..., None, :]
+
+    def key_windows(x):
+        windows = overlapping_blocks(
+            x, key_blocks, block_size, look_back + 1, look_back * block_size
+        )
+        return tf.gather(windows, key_of_tile, batch_dims=2)
+
+    window = tf.range((look_back + 1) * block_size) - look_back * block_size
+    ranks = (key_of_tile[..., None] * block_size + window)[..., None]
+    allowed = (ranks >= query_blocks_of_tiles(first)) & (ranks < query_blocks_of_tiles(last))
+    allowed &= query_blocks_of_tiles(tile) == tiles[:, None, None]
+
+    # For each entry the row of the tiles that computes it, and for each row its entry. A row
+    # that computes nothing has no keys, so no gradient passes through it.
+    row = join_blocks(tile * block_size + tf.range(block_size), entries)
+    row = tf.gather(row, query_place, batch_dims=2)
+    place = _flat(of_tile[..., None] * block_size + tf.range(block_size))
+    entry = tf.gather(query_order, tf.minimum(place, entries - 1), batch_dims=2)
+
+    query = gather_rows(tf.tile(query, [1, 1, probes, 1]), entry, row)
+    query = split_blocks(query, num_tiles, block_size)
+    positions = split_blocks(entry % length, num_tiles, block_size)
+    output, log_total = attend(
+        query,
+        key_windows(gather_rows(key, key_order, key_place)),
+        key_windows(gather_rows(value, key_order, key_place)),
+        allowed,
+        bias=_pair_bias(options, query, positions, key_windows(key_order)),
+        dropout=options["dropout"],
+        seed=options["seed"],
+    )
+    output = gather_rows(_flat(output), row, entry)
+    if probes == 1:
+        return output
+    log_total = gather_rows(_flat(log_total)[..., None], row, entry)
+    return _merge_probes(output, log_total, probes, length)
+
+
+def _merge_probes(output, log_total, probes, length):
+    """One softmax over the keys of all probes, from the softmax of each and its logarithmic total."""
+    output, log_total = (split_blocks(x, probes, length) for x in (output, log_total))
+    share = tf.cast(tf.nn.softmax(log_total, axis=2), output.dtype)
+    return tf.reduce_sum(share * output, axis=2)
+
+
+def _block_size(window_size):
+    return window_size

@@ -1,0 +1,103 @@
+"""Routing attention: every query against keys of its own cluster.
+
+This file holds what both assignments share: normalisation, scores, the nearest centroid, and the
+statistics that move centroids. `balanced.py` and `nearest.py` are the two assignments.
+"""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype
+
+EPSILON = 1e-6
+
+
+def normalize(x):
+    """Layer normalisation over the depth, with neither scale nor bias.
+
+    ```
+    normalize(x) = (x - mean(x)) / sqrt(variance(x) + 1e-6)
+    ```
+
+    Args:
+        x: `[..., depth]`.
+
+    Returns:
+        `[..., depth]`, of norm sqrt(depth), computed in float32 (float64 for float64 input) and
+        returned in x's dtype.
+
+    Source: Roy et al. 2021, section 4.1; there a vector so normalised lies on the unit ball but
+    for its factor sqrt(depth).
+
+    >>> float(tf.norm(normalize(tf.constant([1.0, 2.0, 3.0, 4.0]))))
+    2.0
+    """
+    wide = tf.cast(x, accumulation_dtype(x.dtype))
+    wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
+    return tf.cast(wide * tf.math.rsqrt(variance + EPSILON), x.dtype)
+
+
+def centroid_scores(x, centroids, load_bias=None):
+    """How near each vector is to each centroid, `x · centroid_c + load_bias_c`.
+
+    Args:
+        x: normalised vectors, `[batch, heads, length, depth]`.
+        centroids: `[heads, clusters, depth]`.
+        load_bias: `[heads, clusters]`, or None for zeros.
+
+    Returns:
+        `[batch, heads, length, clusters]` in float32 (float64 for float64 vectors).
+    """
+    dtype = accumulation_dtype(x.dtype)
+    scores = tf.einsum("bhnd,hcd->bhnc", tf.cast(x, dtype), tf.cast(centroids, dtype))
+    if load_bias is not None:
+        scores += tf.cast(load_bias, dtype)[:, None, :]
+    return tf.stop_gradient(scores)
+
+
+def nearest_centroid(x, centroids, load_bias=None):
+    """The cluster of each vector, `argmax_c x · centroid_c + load_bias_c`.
+
+    Args:
+        x: normalised vectors, `[batch, heads, length, depth]`.
+        centroids: `[heads, clusters, depth]`.
+        load_bias: `[heads, clusters]`, or None for zeros.
+
+    Returns:
+        int32 `[batch, heads, length]`.
+
+    Source: Roy et al. 2021, section 4.1, μ(x). The bias follows Wang et al. 2024,
+    Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts, section 3.
+
+    >>> x = tf.constant([[[[1.0, -1.0], [-1.0, 1.0]]]])
+    >>> nearest_centroid(x, tf.constant([[[1.0, 0.0], [0.0, 1.0]]])).numpy().tolist()
+    [[[0, 1]]]
+    """
+    return tf.argmax(centroid_scores(x, centroids, load_bias), axis=-1, output_type=tf.int32)
+
+
+def cluster_statistics(x, clusters, num_clusters, mask=None):
+    """Sum and number of each cluster's members, over the batch.
+
+    Args:
+        x: normalised vectors, `[batch, heads, length, depth]`.
+        clusters: int `[batch, heads, length]`, the cluster of each.
+        num_clusters: how many clusters there are.
+        mask: bool `[batch, length]`, False for padding, which does not count.
+
+    Returns:
+        Sums `[heads, clusters, depth]` and counts `[heads, clusters]`, float32 (float64 for
+        float64 vectors).
+    """
+    dtype = accumulation_dtype(x.dtype)
+    members = tf.one_hot(clusters, num_clusters, dtype=dtype)
+    if mask is not None:
+        members *= tf.cast(mask, dtype)[:, None, :, None]
+    sums = tf.einsum("bhnc,bhnd->hcd", members, tf.cast(x, dtype))
+    return tf.stop_gradient(sums), tf.reduce_sum(members, axis=[0, 2])
+
+
+def prepare(query, key):
+    """Normalised queries and keys; one and the same tensor where `key` is None."""
+    query = normalize(query)
+    return query, query if key is None else normalize(key)
