@@ -67,14 +67,20 @@ def whole_folder(path):
         FileExistsError: if there is something at `path` already.
     """
     path = Path(path)
-    if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise FileExistsError(f"{path} already holds something; name a new or an empty folder")
+    check_new_folder(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as part:
         inner = Path(part) / path.name
         inner.mkdir()
         yield inner
         os.replace(inner, path)
+
+
+def check_new_folder(path):
+    """Raises a FileExistsError if there is anything at `path` but an empty folder."""
+    path = Path(path)
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise FileExistsError(f"{path} already holds something; name a new or an empty folder")
 
 
 def write_json(path, values):

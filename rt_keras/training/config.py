@@ -43,7 +43,7 @@ class LocalConfig(hyperparams.Config):
     num_heads: _CountOrZero = 2
     block_size: _Count = 128
     look_back: _CountOrZero = 1
-    relative_positions: bool = False
+    max_relative_distance: _Count | None = None
 
 
 @dataclasses.dataclass
@@ -57,7 +57,7 @@ class RoutingConfig(hyperparams.Config):
     num_clusters: _Count = 16
     window_size: _Count = 128
     assignment: Literal["nearest", "balanced"] = "nearest"
-    share_query_key: bool = False
+    share_qk: bool = False
     num_probes: _Count = 1
     max_relative_distance: _Count | None = None
     commitment_weight: _NotNegative = 1e-4
@@ -345,6 +345,11 @@ def _check_heads(model):
         raise ValueError(
             f"model.routing.num_probes is {routing.num_probes}; it must be at most "
             f"model.routing.num_clusters, {routing.num_clusters}"
+        )
+    if routing.num_heads and routing.num_probes > 1 and routing.assignment == "balanced":
+        raise ValueError(
+            f"model.routing.num_probes is {routing.num_probes}; it must be 1 with assignment "
+            "balanced"
         )
     if routing.first_layer > model.num_layers:
         raise ValueError(

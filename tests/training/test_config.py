@@ -70,6 +70,10 @@ def test_a_wrong_key_or_value_is_named(override, message):
         ({"data.sequence_length": 64}, "sequence_length only 64"),
         ({"model.max_sequence_length": 1024}, "at least data.sequence_length, 2048"),
         ({"model.routing.num_probes": 17}, "num_probes is 17.*num_clusters, 16"),
+        (
+            {"model.routing.num_probes": 2, "model.routing.assignment": "balanced"},
+            "num_probes is 2; it must be 1 with assignment balanced",
+        ),
         ({"model.routing.first_layer": 3}, "first_layer is 3.*num_layers, 2"),
         ({"tokenizer.name": "word_piece"}, "tokenizer.vocabulary must name a file"),
         ({"tokenizer.vocabulary": "no/such/file"}, "no/such/file'?, which is no file"),

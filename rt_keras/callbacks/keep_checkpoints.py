@@ -1,0 +1,81 @@
+"""Keeps the last state of a run, to go on from, and its best model."""
+
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+
+import keras
+
+from rt_keras import files
+
+
+class KeepCheckpoints(keras.callbacks.Callback):
+    """After every validation, keeps the state of the run and, if it is the best yet, the model.
+
+    In `folder`:
+    - `last.weights.h5`: weights, optimizer and step, what `restore` reads;
+    - `model/`: the best model as a KerasHub preset;
+    - `progress.json`: the step and the value of the best model.
+
+    Each file is written whole or not at all, and in an order that an interruption between two of
+    them does not harm: a run that goes on from `last.weights.h5` meets the same validation again.
+
+    Args:
+        folder: where to keep them.
+        monitor: name of the value, among the epoch logs, whose least is the best.
+
+    Raises:
+        FloatingPointError: if that value is NaN or infinite; then nothing is written.
+    """
+
+    def __init__(self, folder, monitor="val_loss"):
+        super().__init__()
+        self.folder = Path(folder)
+        self.monitor = monitor
+        self.best_step = None
+        self.best_value = math.inf
+
+    def restore(self, model):
+        """Loads the last state into a compiled model.
+
+        Args:
+            model: a model built as the one that was saved.
+
+        Returns:
+            The step that it has reached, 0 if nothing was saved yet.
+        """
+        last = self.folder / "last.weights.h5"
+        if not last.exists():
+            return 0
+        progress = json.loads((self.folder / "progress.json").read_text())
+        self.best_step, self.best_value = progress["best_step"], progress["best_value"]
+        model.optimizer.build(model.trainable_variables)
+        model.load_weights(last)
+        return int(model.optimizer.iterations)
+
+    def on_epoch_end(self, epoch, logs=None):
+        value = float(logs[self.monitor])
+        step = int(self.model.optimizer.iterations)
+        if not math.isfinite(value):
+            raise FloatingPointError(f"{self.monitor} is {value} at step {step}")
+        if value < self.best_value:
+            self._save_model()
+            self.best_step, self.best_value = step, value
+            progress = {"best_step": step, "best_value": value}
+            files.write_json(self.folder / "progress.json", progress)
+        with files.whole_file(self.folder / "last.weights.h5", suffix=".weights.h5") as part:
+            self.model.save_weights(part)
+
+    def _save_model(self):
+        """Replaces the preset file by file: all but its weights are the same at every step."""
+        with tempfile.TemporaryDirectory(prefix=".model.", dir=self.folder) as part:
+            self.model.save_to_preset(part)
+            for path in Path(part).rglob("*"):
+                target = self.folder / "model" / path.relative_to(part)
+                if path.is_dir():
+                    target.mkdir(parents=True, exist_ok=True)
+                else:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(path, target)

@@ -1,0 +1,362 @@
+"""The command line `rt-keras`.
+
+TensorFlow is imported by the commands that compute, so that `--help` and `configs` answer at once.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rt_keras import files
+
+
+def main(argv=None):
+    """Runs one command.
+
+    Args:
+        argv: list of arguments; by default those of the process.
+
+    Returns:
+        The exit status: 0, or 1 after an error, or 130 when interrupted.
+
+    >>> main(["configs"])
+    books ...
+    0
+    """
+    # TensorFlow's own log would drown the one line that says what is wrong.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    arguments = _parse(argv)
+    try:
+        figures = arguments.run(arguments)
+        # The benchmarks write their own.
+        if arguments.json and figures is not None:
+            files.write_json(arguments.json, figures)
+            print(f"wrote {arguments.json}")
+    except KeyboardInterrupt:
+        print("rt-keras: interrupted", file=sys.stderr)
+        return 130
+    except (ValueError, OSError, ArithmeticError, RuntimeError) as error:
+        print(f"rt-keras: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parse(argv):
+    parser = argparse.ArgumentParser(
+        prog="rt-keras",
+        description="Trains, evaluates, samples and exports Routing Transformers.",
+        epilog="example: rt-keras quickstart",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_configs(commands)
+    _add_train(commands)
+    _add_evaluate(commands)
+    _add_generate(commands)
+    _add_export(commands)
+    _add_benchmarks(commands)
+    _add_quickstart(commands)
+    return parser.parse_args(argv)
+
+
+def _add_command(commands, run, summary, example):
+    """A parser for the command that `run` is; every command can write the figures it prints."""
+    name = run.__name__
+    command = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example: rt-keras {name} {example}",
+    )
+    command.add_argument("--json", metavar="FILE", help="write the figures that are printed here")
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_model(command):
+    command.add_argument(
+        "--model", required=True, metavar="DIR", help="folder of a run, or of a preset"
+    )
+
+
+def _add_configs(commands):
+    _add_command(commands, configs, "list the published configurations", "--json configs.json")
+
+
+def configs(arguments):
+    """Lists the published configurations, each with the comment that its file starts with."""
+    summaries = {}
+    for path in sorted(files.config_folder().glob("*.yaml")):
+        summaries[path.stem] = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+    width = max(map(len, summaries))
+    for name, summary in summaries.items():
+        print(f"{name:{width}}  {summary}")
+    return summaries
+
+
+def _add_train(commands):
+    command = _add_command(
+        commands,
+        train,
+        "train a language model",
+        "--config books --set data.directory=my/books --output runs/books",
+    )
+    command.add_argument(
+        "--config", metavar="NAME|FILE", help="what to train; `rt-keras configs` lists the names"
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a key of the configuration, such as optimizer.learning_rate=5e-4",
+    )
+    command.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
+    command.add_argument(
+        "--resume", action="store_true", help="go on with the run in DIR, by its own configuration"
+    )
+    command.add_argument("--overwrite", action="store_true", help="delete the run in DIR first")
+
+
+def train(arguments):
+    """Trains as a configuration says."""
+    from rt_keras.training import config as config_lib
+
+    name, saved = arguments.config, Path(arguments.output) / "config.yaml"
+    if name is None and arguments.resume and saved.exists():
+        name = saved
+    if name is None:
+        raise ValueError("--config is missing; `rt-keras configs` lists the published ones")
+    config = config_lib.load_config(name, arguments.set)
+    return _train(config, arguments.output, arguments.resume, arguments.overwrite)
+
+
+def _train(config, output, resume=False, overwrite=False):
+    from rt_keras.training import run
+
+    figures = run.train(config, output, resume, overwrite, verbose=1 if _on_terminal() else 2)
+    print(
+        f"trained {figures['parameters']:,} parameters for {figures['steps']:,} steps "
+        f"in {figures['seconds']:.0f} s, {figures['tokens_per_second']:,.0f} tokens a second\n"
+        f"the best model, of step {figures['best_step']:,} with "
+        f"{figures['validation_nats_per_token']:.3f} nats per token on validation, "
+        f"is in {Path(output) / 'model'}"
+    )
+    return figures
+
+
+def _add_evaluate(commands):
+    command = _add_command(
+        commands,
+        evaluate,
+        "score a model on held-out text",
+        "--model runs/books --split test --json scores.json",
+    )
+    _add_model(command)
+    command.add_argument(
+        "--data",
+        metavar="NAME|DIR",
+        help="python_source, pg19 or a folder of text files; by default what it was trained on",
+    )
+    command.add_argument(
+        "--split", default="test", help="train, validation or test; by default test"
+    )
+
+
+def evaluate(arguments):
+    """Scores a model on one split."""
+    from rt_keras.training import config as config_lib
+    from rt_keras.training import experiment
+
+    model = experiment.load_model(arguments.model)
+    run = Path(arguments.model) / "config.yaml"
+    if arguments.data is not None:
+        config = _data_config(arguments.data)
+    elif run.exists():
+        config = config_lib.load_config(run).data
+    else:
+        raise ValueError(f"--data is missing; {arguments.model} does not say what to evaluate on")
+    documents = experiment.load_split(config, arguments.split, model.preprocessor.tokenizer)
+    return _evaluate(model, documents, f"the {arguments.split} split of {config.name}")
+
+
+def _data_config(name_or_folder):
+    from rt_keras.training import config as config_lib
+
+    values = {"data.name": name_or_folder}
+    if Path(name_or_folder).is_dir():
+        values = {"data.name": "text_folder", "data.directory": name_or_folder}
+    elif os.sep in name_or_folder:
+        raise FileNotFoundError(f"--data is {name_or_folder}; there is no such folder")
+    return config_lib.make_config(values).data
+
+
+def _evaluate(model, documents, name):
+    from rt_keras.training import evaluation
+
+    print(f"evaluating on {name}", flush=True)
+    scores = evaluation.evaluate(model, documents, verbose=1 if _on_terminal() else 0)
+    print(
+        f"{scores['bits_per_byte']:.4f} bits per byte\n"
+        f"{scores['nats_per_token']:.4f} nats per token\n"
+        f"{scores['perplexity_per_token']:.3f} perplexity per token\n"
+        f"{scores['perplexity_per_word']:,.1f} perplexity per word\n"
+        f"{scores['bytes']:,} bytes, {scores['words']:,} words and {scores['tokens']:,} tokens "
+        f"in {scores['documents']:,} documents"
+    )
+    return scores
+
+
+def _add_generate(commands):
+    command = _add_command(
+        commands,
+        generate,
+        "continue a text",
+        "--model runs/books --prompt 'It was a dark' --max-length 200",
+    )
+    _add_model(command)
+    command.add_argument("--prompt", required=True, metavar="TEXT", help="what to continue")
+    command.add_argument(
+        "--max-length",
+        type=int,
+        default=256,
+        metavar="N",
+        help="tokens, those of the prompt and its start token included; by default 256",
+    )
+    command.add_argument(
+        "--temperature",
+        type=float,
+        default=0.8,
+        metavar="T",
+        help="the lower, the surer: what the logits are divided by; by default 0.8",
+    )
+    command.add_argument("--seed", type=int, default=0, help="of the random draws; by default 0")
+
+
+def generate(arguments):
+    """Continues a text."""
+    from rt_keras.training import experiment
+
+    for name in ("max_length", "temperature"):
+        value = getattr(arguments, name)
+        if not value > 0:
+            raise ValueError(f"--{name.replace('_', '-')} is {value}; it must be above 0")
+    model = experiment.load_model(arguments.model)
+    text = _generate(
+        model, arguments.prompt, arguments.max_length, arguments.temperature, arguments.seed
+    )
+    return {"text": text}
+
+
+def _generate(model, prompt, max_length, temperature=0.8, seed=0):
+    import keras_hub
+
+    model.compile(sampler=keras_hub.samplers.RandomSampler(temperature=temperature, seed=seed))
+    text = model.generate(prompt, max_length=max_length)
+    print(text)
+    return text
+
+
+def _add_export(commands):
+    command = _add_command(
+        commands,
+        export,
+        "write a model as a SavedModel",
+        "--model runs/books --output exported/books/1",
+    )
+    _add_model(command)
+    command.add_argument("--output", required=True, metavar="DIR", help="a new or empty folder")
+
+
+def export(arguments):
+    """Writes a model as a SavedModel."""
+    from rt_keras.serving import export_saved_model
+    from rt_keras.training import experiment
+
+    export_saved_model(experiment.load_model(arguments.model), arguments.output)
+    print(f"wrote the SavedModel {arguments.output}: ids to log_probabilities")
+    return {"saved_model": arguments.output}
+
+
+def _add_benchmarks(commands):
+    summary = "measure speed, memory and learning"
+    benchmark = commands.add_parser(
+        "benchmark", help=summary, epilog="example: rt-keras benchmark attention"
+    )
+    kinds = benchmark.add_subparsers(required=True, metavar="KIND")
+    for name, summary in (
+        ("attention", "time and memory of every kind of attention"),
+        ("recall", "which kinds of heads learn to repeat what lies far back"),
+    ):
+        module = importlib.import_module(f"rt_keras.benchmarks.{name}")
+        command = kinds.add_parser(name, help=summary)
+        module.add_arguments(command)
+        command.set_defaults(run=module.main)
+
+
+def _add_quickstart(commands):
+    command = _add_command(
+        commands,
+        quickstart,
+        "train a small model on Python's own source and use it, in about five minutes",
+        "--output runs/quickstart",
+    )
+    command.add_argument(
+        "--output", metavar="DIR", help="folder of the run; by default a new temporary one"
+    )
+
+
+def quickstart(arguments):
+    """Trains, evaluates, samples and exports a small model of Python's standard library."""
+    import numpy as np
+
+    from rt_keras.serving import export_saved_model, scoring_function
+    from rt_keras.serving.score import score_in_new_process
+    from rt_keras.training import baselines, experiment
+    from rt_keras.training import config as config_lib
+
+    started = time.monotonic()
+    output = Path(arguments.output or tempfile.mkdtemp(prefix="rt-keras-quickstart-"))
+    files.check_new_folder(output)
+    config = config_lib.load_config("quickstart")
+    print("training on the source of Python's standard library", flush=True)
+    training_figures = _train(config, output)
+    model = experiment.load_model(output)
+    training, test = (
+        experiment.load_split(config.data, split, model.preprocessor.tokenizer)
+        for split in ("train", "test")
+    )
+    scores = _evaluate(model, test, "the files that were held out")
+    held_out = list(test.as_numpy_iterator())
+    gzip = baselines.gzip_bits_per_byte(held_out)
+    bigram = baselines.bigram_bits_per_byte(training.as_numpy_iterator(), held_out)
+    print(f"gzip -9 needs {gzip:.4f} bits per byte for them, and a byte bigram {bigram:.4f}")
+    print("a sample of it:", flush=True)
+    sample = _generate(model, "def ", max_length=200)
+
+    saved_model = output / "saved_model"
+    export_saved_model(model, saved_model)
+    ids = [model.preprocessor.tokenizer(held_out[0])[:200].numpy().tolist()]
+    here = scoring_function(model)(ids)["log_probabilities"]
+    agrees = np.allclose(here, score_in_new_process(saved_model, ids), atol=1e-4)
+    verdict = "the same scores" if agrees else "DIFFERENT SCORES"
+    print(f"exported to {saved_model}, which gives {verdict} in a new process")
+    seconds = time.monotonic() - started
+    print(f"all in {seconds:.0f} s; everything is in {output}")
+    return {
+        "bits_per_byte": scores["bits_per_byte"],
+        "gzip_bits_per_byte": gzip,
+        "bigram_bits_per_byte": bigram,
+        "seconds": seconds,
+        "export_agrees": bool(agrees),
+        "training": training_figures,
+        "evaluation": scores,
+        "sample": sample,
+    }
+
+
+def _on_terminal():
+    return sys.stdout.isatty()

@@ -1,0 +1,37 @@
+"""Scores token ids with an exported model. Runs where there is nothing but TensorFlow:
+
+python score.py SAVED_MODEL < ids.json > log_probabilities.json
+"""
+
+import json
+import subprocess
+import sys
+
+
+def score(saved_model, ids):
+    """Log-probabilities of token ids.
+
+    Args:
+        saved_model: folder of an exported model.
+        ids: integers `[batch, length]`.
+
+    Returns:
+        NumPy array `[batch, length]`: ln p of each token, given those before it.
+    """
+    import tensorflow as tf
+
+    signature = tf.saved_model.load(saved_model).signatures["serving_default"]
+    return signature(ids=tf.constant(ids, tf.int32))["log_probabilities"].numpy()
+
+
+def score_in_new_process(saved_model, ids):
+    """What `score` gives in a new Python that does not import `rt_keras`, as nested lists."""
+    command = [sys.executable, __file__, str(saved_model)]
+    result = subprocess.run(command, input=json.dumps(ids), capture_output=True, text=True)
+    if result.returncode:
+        raise OSError(f"{saved_model} could not be scored in a new process:\n{result.stderr}")
+    return json.loads(result.stdout)
+
+
+if __name__ == "__main__":
+    json.dump(score(sys.argv[1], json.load(sys.stdin)).tolist(), sys.stdout)

@@ -1,0 +1,161 @@
+"""The `fit` driver: one run, from a configuration to a folder with the trained model."""
+
+import shutil
+import time
+from pathlib import Path
+
+import keras
+
+from rt_keras import data, files
+from rt_keras.callbacks import CentroidEMA
+from rt_keras.callbacks.keep_checkpoints import KeepCheckpoints
+from rt_keras.callbacks.stop_at_nan import StopAtNaN
+from rt_keras.training import config as config_lib
+from rt_keras.training import experiment
+
+
+def train(config, output, resume=False, overwrite=False, verbose=1):
+    """Trains a causal language model.
+
+    The folder `output` holds in the end
+    - `config.yaml`: the configuration, all keys;
+    - `model/`: the model with the least validation loss, as a KerasHub preset;
+    - `last.weights.h5`, `progress.json`: what `resume` goes on from;
+    - `log.csv`, `tensorboard/`: losses and cluster use after every validation.
+
+    Two runs with the same configuration, seed and machine are equal. A run that was interrupted
+    and goes on is equal to one that was not, but for the masks of dropout: the optimizer, the step
+    and the place in the training data are restored.
+
+    Args:
+        config: an `ExperimentConfig`.
+        output: folder of the run.
+        resume: whether to go on with the run that the folder holds.
+        overwrite: whether to delete the run that the folder holds.
+        verbose: as that of `keras.Model.fit`: 0 is silent, 1 a progress bar, 2 a line for each
+            validation.
+
+    Returns:
+        A dict with `steps`, `best_step`, `validation_nats_per_token` at that step, `parameters`,
+        `seconds` and `tokens_per_second` of this call, validation included.
+
+    Raises:
+        FileExistsError: if the folder holds a run and it is not said what to do with it.
+        FileNotFoundError: if there is no run to go on with.
+        FloatingPointError: if the loss is no longer a number. The last good checkpoint is kept.
+    """
+    output = Path(output)
+    _check_folder(output, config, resume, overwrite)
+    trainer = config.trainer
+    keras.utils.set_random_seed(trainer.seed)
+    checkpoints = KeepCheckpoints(output, monitor="val_nats_per_token")
+    with experiment.make_strategy(trainer).scope():
+        model = _compiled_model(config)
+        first_step = checkpoints.restore(model) if resume else 0
+    training, validation = _datasets(config, model.preprocessor.tokenizer)
+    if not resume:
+        _start_folder(output, config)
+    started = time.monotonic()
+    try:
+        model.fit(
+            training.skip(first_step),
+            validation_data=validation,
+            initial_epoch=first_step // trainer.validation_every,
+            epochs=trainer.steps // trainer.validation_every,
+            steps_per_epoch=trainer.validation_every,
+            callbacks=_callbacks(config, output, checkpoints, resume),
+            shuffle=False,
+            verbose=verbose,
+        )
+    except FloatingPointError as error:
+        raise FloatingPointError(
+            f"{error}; training stopped, and {output} keeps the last good checkpoint, if there was "
+            "one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
+        ) from None
+    seconds = time.monotonic() - started
+    tokens = (trainer.steps - first_step) * config.data.batch_size * config.data.sequence_length
+    return {
+        "steps": trainer.steps,
+        "best_step": checkpoints.best_step,
+        "validation_nats_per_token": checkpoints.best_value,
+        "parameters": model.count_params(),
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+    }
+
+
+def _check_folder(output, config, resume, overwrite):
+    """Says why a run cannot start, or go on, in the folder."""
+    saved = output / "config.yaml"
+    if resume and overwrite:
+        raise ValueError("resume and overwrite are both given; a run is gone on with or deleted")
+    if resume and not saved.exists():
+        raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
+    if resume and saved.read_text(encoding="utf-8") != config_lib.to_yaml(config):
+        raise ValueError(f"the configuration is not that of the run to resume, {saved}")
+    if saved.exists() and not resume and not overwrite:
+        raise FileExistsError(
+            f"{output} already holds a run; --resume goes on with it, --overwrite deletes it"
+        )
+
+
+def _start_folder(output, config):
+    """Deletes what an earlier run has written, and nothing else that may lie there."""
+    for name in ("config.yaml", "last.weights.h5", "progress.json", "log.csv"):
+        (output / name).unlink(missing_ok=True)
+    for name in ("model", "tensorboard"):
+        shutil.rmtree(output / name, ignore_errors=True)
+    with files.whole_file(output / "config.yaml") as part:
+        part.write_text(config_lib.to_yaml(config), encoding="utf-8")
+
+
+def _compiled_model(config):
+    model = experiment.make_model(config)
+    nats = keras.metrics.SparseCategoricalCrossentropy(name="nats_per_token", from_logits=True)
+    model.compile(
+        optimizer=experiment.make_optimizer(config),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[nats],
+        jit_compile=config.trainer.jit_compile,
+        steps_per_execution=config.trainer.steps_per_execution,
+    )
+    return model
+
+
+def _datasets(config, tokenizer):
+    """The training batches, without end, and the first ones of the validation split."""
+    shape = {
+        "sequence_length": config.data.sequence_length,
+        "batch_size": config.data.batch_size,
+    }
+    training = data.training_dataset(
+        experiment.load_split(config.data, "train", tokenizer),
+        tokenizer,
+        **shape,
+        seed=config.trainer.seed,
+        shuffle_buffer=config.data.shuffle_buffer,
+    )
+    validation = data.evaluation_dataset(
+        experiment.load_split(config.data, "validation", tokenizer), tokenizer, **shape
+    )
+    return training, validation.take(config.trainer.validation_batches)
+
+
+def _callbacks(config, output, checkpoints, resume):
+    """What watches a run; what adds to the epoch logs comes before what writes them."""
+    centroids, routing = config.centroids, config.model.routing
+    moves_centroids = CentroidEMA(
+        decay=centroids.decay,
+        update=centroids.update,
+        load_bias_step=centroids.load_bias_step,
+        initialize_from_batch=centroids.initialize_from_batch and not resume,
+        restart_after=centroids.restart_after,
+    )
+    routes = routing.num_heads and routing.first_layer < config.model.num_layers
+    return [
+        *([moves_centroids] if routes else []),
+        StopAtNaN(),
+        checkpoints,
+        keras.callbacks.CSVLogger(output / "log.csv", append=resume),
+        keras.callbacks.TensorBoard(output / "tensorboard"),
+    ]
