@@ -51,6 +51,7 @@ def full_attention(
     TensorShape([1, 2, 5, 4])
     """
     key = query if key is None else key
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     batch, heads, length = (size(query, axis) for axis in range(3))
     keys = size(key, 2)
     block_size = _queries_at_once(batch, heads, length, keys)
@@ -61,11 +62,13 @@ def full_attention(
     sliced["start"] = tf.range(num_blocks) * block_size
     whole = {"key": key, "value": value}
     if query_mask is not None:
-        sliced["query_mask"] = _blocks_first(query_mask[:, None], num_blocks, block_size)
+        of_queries = tf.cast(query_mask, tf.bool)[:, None]
+        sliced["query_mask"] = _blocks_first(of_queries, num_blocks, block_size)
     if attention_mask is not None:
-        sliced["attention_mask"] = _blocks_first(attention_mask[:, None], num_blocks, block_size)
+        of_pairs = tf.cast(attention_mask, tf.bool)[:, None]
+        sliced["attention_mask"] = _blocks_first(of_pairs, num_blocks, block_size)
     if key_mask is not None:
-        whole["key_mask"] = key_mask
+        whole["key_mask"] = tf.cast(key_mask, tf.bool)
     if relative_embeddings is not None:
         whole["relative_embeddings"] = relative_embeddings
     if dropout:
@@ -102,11 +105,11 @@ def _attend_block(block, causal, dropout):
         positions = block["start"] + tf.range(queries)
         allowed = (tf.range(keys)[:, None] <= positions)[None, None]
     if "key_mask" in block:
-        allowed &= tf.cast(block["key_mask"], tf.bool)[:, None, :, None]
+        allowed &= block["key_mask"][:, None, :, None]
     if "query_mask" in block:
-        allowed &= tf.cast(block["query_mask"], tf.bool)[:, :, None, :]
+        allowed &= block["query_mask"][:, :, None, :]
     if "attention_mask" in block:
-        allowed &= tf.linalg.matrix_transpose(tf.cast(block["attention_mask"], tf.bool))
+        allowed &= tf.linalg.matrix_transpose(block["attention_mask"])
     bias = None
     if "relative_embeddings" in block:
         bias = window_bias(query[:, :, None], block["relative_embeddings"], keys, block["start"])[

@@ -58,6 +58,7 @@ def local_attention(
     TensorShape([1, 2, 10, 4])
     """
     key = query if key is None else key
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     length = size(query, 2)
     if isinstance(length, int) and key.shape[2] not in (None, length):
         raise ValueError(

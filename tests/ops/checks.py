@@ -1,0 +1,258 @@
+"""Inputs for the ops, and what holds an op against its equation."""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+LEARNT = ("query", "key", "value", "relative_embeddings")
+
+
+def arrays(
+    length,
+    *,
+    keys=None,
+    shared=False,
+    clusters=None,
+    far=None,
+    load_bias=False,
+    batch=2,
+    heads=2,
+    depth=6,
+    value_depth=5,
+    seed=0,
+):
+    """Random float64 inputs by name. `keys` is their number, `far` the relative reach."""
+    rng = np.random.default_rng(seed)
+    keys = length if keys is None else keys
+    found = {
+        "query": rng.normal(size=(batch, heads, length, depth)),
+        "key": None if shared else rng.normal(size=(batch, heads, keys, depth)),
+        "value": rng.normal(size=(batch, heads, keys, value_depth)),
+    }
+    if clusters is not None:
+        found["centroids"] = rng.normal(size=(heads, clusters, depth))
+    if load_bias:
+        found["load_bias"] = rng.normal(size=(heads, clusters))
+    if far is not None:
+        found["relative_embeddings"] = rng.normal(size=(heads, 2 * far + 1, depth))
+    return found
+
+
+def mask(kind, length, batch=2, seed=0):
+    """A padding mask `[batch, length]`, False for padding, or None."""
+    positions = np.arange(length)
+    rng = np.random.default_rng(seed + length)
+    padding = np.arange(1, batch + 1)[:, None] * length // (batch + 2)
+    scattered = rng.random((batch, length)) < 0.6
+    if kind == "right":
+        return positions < length - padding
+    if kind == "left":
+        return positions >= padding
+    if kind == "scattered":
+        return scattered
+    if kind == "a whole row":
+        return scattered & (np.arange(batch) > 0)[:, None]
+    assert kind is None
+    return None
+
+
+def tensors(inputs, dtype=tf.float64):
+    return {name: None if x is None else tf.constant(x, dtype) for name, x in inputs.items()}
+
+
+def run(op, inputs, options, *, dtype=tf.float64, cotangent=None, jit_compile=None):
+    """The output, and the gradient of sum(output * cotangent) for each of `LEARNT`."""
+    given = tensors(inputs, dtype)
+    learnt = [name for name in LEARNT if given.get(name) is not None]
+    if cotangent is None:
+        size = given["query"].shape[:3] + given["value"].shape[3:]
+        cotangent = np.random.default_rng(1).normal(size=size)
+
+    def step(given):
+        with tf.GradientTape() as tape:
+            tape.watch([given[name] for name in learnt])
+            output = op(**given, **options)
+            loss = tf.reduce_sum(output * tf.cast(cotangent, output.dtype))
+        return output, tape.gradient(loss, [given[name] for name in learnt])
+
+    if jit_compile is not None:
+        step = tf.function(step, jit_compile=jit_compile)
+    output, gradients = step(given)
+    return output, dict(zip(learnt, gradients))
+
+
+def holds(op, equation, inputs, **options):
+    """The op computes the equation: its output, and the slope along a direction of each input."""
+    output, gradients = run(op, inputs, options)
+    np.testing.assert_allclose(output, equation(**inputs, **options), rtol=0, atol=1e-12)
+
+    cotangent = np.random.default_rng(1).normal(size=output.shape)
+    step = 1e-5
+    for name, gradient in gradients.items():
+        direction = np.random.default_rng(2).normal(size=inputs[name].shape)
+
+        def loss(shift, name=name, direction=direction):
+            moved = {**inputs, name: inputs[name] + shift * direction}
+            return np.sum(equation(**moved, **options) * cotangent)
+
+        slope = (loss(step) - loss(-step)) / (2 * step)
+        np.testing.assert_allclose(
+            np.sum(gradient * direction), slope, rtol=1e-6, atol=1e-6, err_msg=name
+        )
+
+
+def same(found, expected, atol):
+    """Two results of `run` agree."""
+    np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=atol, err_msg="output")
+    assert found[1].keys() == expected[1].keys()
+    for name in expected[1]:
+        np.testing.assert_allclose(
+            found[1][name], expected[1][name], rtol=0, atol=atol, err_msg=f"gradient of {name}"
+        )
+
+
+def holds_compiled(op, inputs, **options):
+    """XLA gives what eager execution gives, output and gradients."""
+    eager = run(op, inputs, options)
+    same(run(op, inputs, options, jit_compile=True), eager, atol=1e-12)
+
+
+def holds_in_chunks(op, inputs, monkeypatch, **options):
+    """Slices one after another give what all at once give, output and gradients."""
+    from rt_keras.ops import chunks
+
+    whole = run(op, inputs, options)
+    assert "While" not in op_types(op, inputs, options)
+    monkeypatch.setattr(chunks, "MAX_LOGITS", 1)
+    assert op_types(op, inputs, options) & {"While", "StatelessWhile"}
+    same(run(op, inputs, options), whole, atol=1e-12)
+
+
+def op_types(op, inputs, options):
+    traced = tf.function(lambda given: op(**given, **options)).get_concrete_function(
+        tensors(inputs)
+    )
+    return {node.type for node in traced.graph.get_operations()}
+
+
+def holds_in_lower_precision(op, equation, inputs, dtype, atol, **options):
+    """The output has the dtype of the inputs, and is the equation's for the inputs as rounded."""
+    rounded = {
+        name: None if x is None else np.array(tf.cast(tf.cast(x, dtype), tf.float64))
+        for name, x in inputs.items()
+    }
+    output, gradients = run(op, rounded, options, dtype=dtype)
+    assert output.dtype == dtype
+    expected = equation(**rounded, **options)
+    np.testing.assert_allclose(tf.cast(output, tf.float64), expected, rtol=0, atol=atol)
+    wide = run(op, rounded, options)[1]
+    for name, gradient in gradients.items():
+        assert gradient.dtype == dtype, name
+        error = np.max(np.abs(np.array(tf.cast(gradient, tf.float64)) - wide[name]))
+        assert error <= 3 * atol * max(1, np.max(np.abs(wide[name]))), name
+
+
+def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
+    """One trace serves every batch size and length."""
+    traced = []
+    names = make_inputs(lengths[0]).keys()
+    shapes = {
+        "query": [None, 2, None, 6],
+        "key": [None, 2, None, 6],
+        "value": [None, 2, None, 5],
+        "query_mask": [None, None],
+        "key_mask": [None, None],
+    }
+
+    def spec(name):
+        shape = shapes.get(name, make_inputs(lengths[0])[name].shape)
+        return tf.TensorSpec(shape, tf.bool if name.endswith("mask") else tf.float64)
+
+    @tf.function(input_signature=[{name: spec(name) for name in names}])
+    def call(given):
+        traced.append(1)
+        given = {"key": None, **given}
+        return op(**given, **options)
+
+    for length in lengths:
+        given = {name: tf.constant(x) for name, x in make_inputs(length).items()}
+        found, expected = call(given), op(**{"key": None, **given}, **options)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert len(traced) == 1
+
+
+def attention_of(op, inputs, options):
+    """The attention matrices `[batch, heads, queries, keys]`: the output for an identity as value."""
+    keys = inputs["value"].shape[2]
+    identity = np.broadcast_to(np.eye(keys), (*inputs["value"].shape[:2], keys, keys))
+    return np.array(op(**tensors({**inputs, "value": identity}), **options))
+
+
+def with_another_future(inputs, start, seed=9):
+    """The same inputs up to position `start`, and others from there on."""
+    rng = np.random.default_rng(seed)
+    moved = dict(inputs)
+    for name in ("query", "key", "value"):
+        if inputs[name] is not None:
+            moved[name] = inputs[name].copy()
+            moved[name][:, :, start:] = rng.normal(size=moved[name][:, :, start:].shape)
+    return moved
+
+
+def past_is_untouched(op, inputs, start, **options):
+    """Whether other inputs from `start` on leave outputs and attended positions before it."""
+    moved = with_another_future(inputs, start)
+    before = attention_of(op, inputs, options)[:, :, :start]
+    after = attention_of(op, moved, options)[:, :, :start]
+    outputs = [op(**tensors(x), **options)[:, :, :start] for x in (inputs, moved)]
+    same_positions = np.array_equal(before > 0, after > 0)
+    return same_positions and np.max(np.abs(outputs[0] - outputs[1])) <= 1e-12
+
+
+def largest_tensor(op, inputs, **options):
+    """Elements of the largest tensor that the op or its gradient makes, as XLA is given it."""
+    given = tensors(inputs, tf.float32)
+    learnt = [name for name in LEARNT if given.get(name) is not None]
+
+    def step(given):
+        with tf.GradientTape() as tape:
+            tape.watch([given[name] for name in learnt])
+            loss = tf.reduce_sum(op(**given, **options))
+        return tape.gradient(loss, [given[name] for name in learnt])
+
+    compiled = tf.function(step, jit_compile=True)
+    text = compiled.experimental_get_compiler_ir(given)(stage="hlo")
+    shapes = re.findall(r"(?:pred|[a-z]+\d+)\[([\d,]+)\]", text)
+    return max(np.prod([int(size) for size in shape.split(",")]) for shape in shapes)
+
+
+def drops_out(op, inputs, **options):
+    """Dropout sets its share of the weights to 0 and leaves their mean; a seed repeats itself.
+
+    `inputs` are of one sequence, and are repeated: every copy is dropped for itself.
+    """
+    rate, copies = 0.3, 1000
+    many = {
+        name: np.repeat(x, copies, axis=0) if name in ("query", "key", "value") and x is not None
+        else x
+        for name, x in inputs.items()
+    }
+    undropped = attention_of(op, inputs, options)[0]
+    dropped = attention_of(op, many, {**options, "dropout": rate, "seed": [3, 4]})
+    seen = undropped > 0
+    # 5 standard errors of a binomial.
+    tolerance = 5 * np.sqrt(rate * (1 - rate) / copies)
+    shares = (dropped == 0).mean(axis=0)
+    np.testing.assert_allclose(shares[seen], rate, rtol=0, atol=tolerance)
+    kept = dropped.mean(axis=0)
+    np.testing.assert_allclose(kept[seen] / undropped[seen], 1, atol=tolerance / (1 - rate))
+    assert not dropped[:, ~seen].any()
+
+    def output(seed):
+        return op(**tensors(inputs), **options, dropout=rate, seed=seed).numpy()
+
+    assert np.array_equal(output([1, 2]), output([1, 2]))
+    assert not np.array_equal(output([1, 2]), output([1, 3]))
+    heads = dropped[0] == 0
+    assert not np.array_equal(heads[0], heads[1])
