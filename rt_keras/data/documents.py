@@ -1,0 +1,114 @@
+"""The documents of a data set, by the name of the set."""
+
+import tensorflow as tf
+
+NAMES = ("python_source", "text_folder", "pg19")
+
+
+def load_documents(name, split, directory=None, data_dir=None, require_utf8=False):
+    """The documents of one split, one string of bytes each.
+
+    Args:
+        name: "python_source" (the source of Python's standard library, which is always there),
+            "text_folder" (the `.txt` files of `directory`) or "pg19" (books of Project Gutenberg
+            from before 1919, 11 GB, which TensorFlow Datasets downloads).
+        split: "train", "validation" or "test".
+        directory: the folder for "text_folder".
+        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
+        require_utf8: whether a file that is not valid UTF-8 is an error, as it should be for a
+            tokenizer whose `needs_utf8` is set.
+
+    Returns:
+        `tf.data.Dataset` of scalar strings, in an order that does not change.
+
+    Raises:
+        FileNotFoundError: if there is no such folder, or no text in it.
+        ValueError: if the name or the split does not exist, if `directory` is missing or is
+            given to another set than "text_folder", or if a file is not UTF-8 and has to be.
+
+    Example:
+
+    >>> import tempfile
+    >>> source = load_documents("python_source", "test", data_dir=tempfile.mkdtemp())
+    >>> any(b"import" in document for document in source.as_numpy_iterator())
+    True
+    """
+    import tensorflow_datasets as tfds
+
+    builder = _builder(name, directory, data_dir)
+    builder.download_and_prepare()
+    if split not in builder.info.splits:
+        raise ValueError(
+            f"split={split!r} does not exist in {name}: it has {', '.join(builder.info.splits)}"
+        )
+    if require_utf8:
+        _check_utf8(builder, split)
+    # TFDS would keep a small set in memory, and warn whenever it is not read to its end.
+    examples = builder.as_dataset(
+        split=split, shuffle_files=False, read_config=tfds.ReadConfig(try_autocache=False)
+    )
+    feature = "book_text" if name == "pg19" else "text"
+    return examples.map(lambda example: example[feature])
+
+
+def _builder(name, directory, data_dir):
+    if name not in NAMES:
+        raise ValueError(f"name={name!r} is not a data set: there are {', '.join(NAMES)}")
+    if name == "text_folder":
+        from rt_keras.data.text_folder import TextFolder
+
+        if directory is None:
+            raise ValueError("directory=None: text_folder needs the folder to read")
+        return TextFolder(directory, data_dir=data_dir)
+    if directory is not None:
+        raise ValueError(
+            f"directory={str(directory)!r}: only text_folder reads a folder, not {name}"
+        )
+    if name == "python_source":
+        from rt_keras.data.python_source import PythonSource
+
+        return PythonSource(data_dir=data_dir)
+    import tensorflow_datasets as tfds
+
+    return tfds.builder("pg19", data_dir=data_dir)
+
+
+def _check_utf8(builder, split):
+    # The folders' builders write down which files are not; TFDS's own texts all are.
+    not_utf8 = (builder.info.metadata or {}).get("not_utf8", ())
+    bad = [name for name in not_utf8 if name in builder.files[split]]
+    if bad:
+        raise ValueError(
+            f"{builder.directory / bad[0]} is not UTF-8 text ({len(bad)} such in {split}): "
+            "convert it, or use the byte tokenizer, which takes any bytes"
+        )
+
+
+def count_text(documents):
+    """Counts what a data set holds, in the units that models are compared in.
+
+    Args:
+        documents: `tf.data.Dataset` of scalar strings.
+
+    Returns:
+        Dict of ints: "documents", "bytes", and "words": runs of bytes that are not ASCII white
+        space (what `bytes.split()` gives), as PG-19 counts them.
+
+    Source of the last: Rae et al., "Compressive Transformers", 2019, section 4.
+
+    Example:
+
+    >>> count_text(tf.data.Dataset.from_tensor_slices(["two words", "caf\\u00e9"]))
+    {'documents': 2, 'bytes': 14, 'words': 3}
+    """
+
+    def count(document):
+        octets = tf.io.decode_raw(document, tf.uint8)
+        space = (octets == 32) | ((octets >= 9) & (octets <= 13))
+        after_space = tf.concat([[True], space], axis=0)[:-1]
+        words = tf.math.count_nonzero(after_space & ~space)
+        return tf.stack([1, tf.size(octets, tf.int64), words])
+
+    counts = documents.map(count, num_parallel_calls=tf.data.AUTOTUNE)
+    total = counts.reduce(tf.zeros(3, tf.int64), tf.add).numpy()
+    return dict(zip(("documents", "bytes", "words"), total.tolist(), strict=True))

@@ -1,0 +1,184 @@
+"""A folder of text files as a TensorFlow dataset."""
+
+import contextlib
+import hashlib
+import io
+import os
+import re
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+
+SPLITS = ("train", "validation", "test")
+
+
+def split_of(name):
+    """The split that a file belongs to, by its name alone: 90% train, 5% validation, 5% test.
+
+    It is the same on every machine, and other files that come or go do not change it:
+    h = SHA-256(name) mod 100, train where h < 90, validation where h < 95.
+
+    Args:
+        name: path of the file relative to the folder, with forward slashes.
+
+    Returns:
+        "train", "validation" or "test".
+
+    >>> split_of("os.py"), split_of("textwrap.py"), split_of("email/policy.py")
+    ('train', 'train', 'train')
+    """
+    share = int(hashlib.sha256(os.fsencode(name)).hexdigest(), 16) % 100
+    return "train" if share < 90 else "validation" if share < 95 else "test"
+
+
+def list_files(directory, suffix, left_out=()):
+    """The files below a folder whose names end in `suffix`, hidden files and folders left out.
+
+    Args:
+        directory: the folder.
+        suffix: how the names end, such as ".txt".
+        left_out: names of folders that are not entered.
+
+    Returns:
+        Sorted list of paths relative to the folder, with forward slashes.
+
+    Raises:
+        FileNotFoundError: if there is no such folder, or no such file in it.
+        NotADirectoryError: if `directory` is a file.
+    """
+    directory = Path(directory)
+    if not directory.exists():
+        raise FileNotFoundError(f"directory={str(directory)!r} does not exist")
+    if not directory.is_dir():
+        raise NotADirectoryError(f"directory={str(directory)!r} is a file, not a folder")
+    names = []
+    for folder, folders, files in os.walk(directory):
+        folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
+        names += [
+            Path(folder, name).relative_to(directory).as_posix()
+            for name in files
+            if name.endswith(suffix) and name[0] != "."
+        ]
+    if not names:
+        raise FileNotFoundError(f"directory={str(directory)!r} holds no {suffix} files")
+    return sorted(names)
+
+
+class TextFolder(tfds.core.GeneratorBasedBuilder):
+    """Builder of a dataset with one document for each `.txt` file of a folder.
+
+    If the folder has any of the subfolders `train`, `validation` and `test` (as PG-19 is laid
+    out), they are the splits, and files beside them are left out. Otherwise each file, nested
+    ones too, goes to the split that `split_of` gives for its relative path. A split without files
+    does not exist. The bytes are taken as they are, valid UTF-8 or not.
+
+    The prepared copy lies under a name made from the paths, sizes and times of the files, so that
+    a folder that has changed is read anew.
+
+    Features: "text", the bytes of the file; "id", its path relative to the folder.
+
+    Args:
+        directory: the folder.
+        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
+        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist or holds no `.txt` file.
+
+    Example:
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp(), "books")
+    >>> for split in ("train", "test"):
+    ...     (folder / split).mkdir(parents=True)
+    ...     _ = (folder / split / "1.txt").write_text(f"A book to {split} with.")
+    >>> builder = TextFolder(folder, data_dir=tempfile.mkdtemp())
+    >>> builder.files
+    {'train': ['train/1.txt'], 'test': ['test/1.txt']}
+    >>> builder.download_and_prepare()
+    >>> for document in tfds.as_numpy(builder.as_dataset(split="test")):
+    ...     print(document)
+    {'id': b'test/1.txt', 'text': b'A book to test with.'}
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def __init__(self, directory, **kwargs):
+        self.directory = Path(directory).resolve()
+        self.files = self._files_by_split()
+        self._folder_config = tfds.core.BuilderConfig(name=self._config_name())
+        super().__init__(config=self._folder_config, **kwargs)
+
+    def get_builder_config(self, name, version=None):
+        """The config of this folder: listed, so that TFDS does not warn of a custom one."""
+        return self._folder_config if name == self._folder_config.name else None
+
+    def download_and_prepare(self, **kwargs):
+        """Copies the texts into TFDS's own files, unless they are there already."""
+        # Nothing is downloaded, so TFDS should not say that it does, nor look for it elsewhere.
+        here = tfds.download.DownloadConfig(try_download_gcs=False)
+        with contextlib.redirect_stdout(io.StringIO()):
+            super().download_and_prepare(download_config=here, **kwargs)
+
+    def _files_by_split(self):
+        names = list_files(self.directory, ".txt")
+        if not any((self.directory / split).is_dir() for split in SPLITS):
+            return group_by_split(names, split_of)
+        files = group_by_split(names, lambda name: name.split("/")[0])
+        if not files:
+            raise FileNotFoundError(
+                f"directory={str(self.directory)!r} has subfolders named as splits, "
+                "but no .txt files in them"
+            )
+        return files
+
+    def _config_name(self):
+        listing = hashlib.sha256(os.fsencode(self.directory))
+        for names in self.files.values():
+            for name in names:
+                status = (self.directory / name).stat()
+                listing.update(os.fsencode(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0"))
+        label = re.sub(r"[^A-Za-z0-9]+", "_", self.directory.name)
+        return f"{label}-{listing.hexdigest()[:16]}"
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=f"The text files of {self.directory}.",
+            features=tfds.features.FeaturesDict(
+                {"text": tfds.features.Text(), "id": tfds.features.Text()}
+            ),
+            metadata=tfds.core.MetadataDict(not_utf8=[]),
+        )
+
+    def _split_generators(self, dl_manager):
+        return {split: self._generate_examples(names) for split, names in self.files.items()}
+
+    def _generate_examples(self, names):
+        for name in names:
+            text = (self.directory / name).read_bytes()
+            if not _is_utf8(text):
+                self.info.metadata["not_utf8"].append(name)
+            yield name, {"text": text, "id": name}
+
+
+def group_by_split(names, split_of_name):
+    """Names of files, by the split of each.
+
+    Args:
+        names: list of names.
+        split_of_name: function from a name to its split; a name of any other is left out.
+
+    Returns:
+        Dict from each split that has files to the list of their names.
+    """
+    files = {split: [name for name in names if split_of_name(name) == split] for split in SPLITS}
+    return {split: names for split, names in files.items() if names}
+
+
+def _is_utf8(text):
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""Strings to what a causal language model trains on and generates from, and back."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+# Imported so that Keras knows them all by name when it loads a preset.
+from rt_keras.data.byte_tokenizer import ByteTokenizer
+from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
+from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
+
+TOKENIZERS = (ByteTokenizer, SentencePieceTokenizer, WordPieceTokenizer)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
+    """KerasHub's preprocessor of causal language models, for any tokenizer of `rt_keras.data`.
+
+    A text becomes: end of text, its tokens, end of text; cut or padded to `sequence_length`. It
+    starts with end of text because that is what precedes a document where documents are packed one
+    after the other. All of it runs inside TensorFlow functions too, so that a served model can take
+    and give strings.
+
+    Args:
+        tokenizer: a `ByteTokenizer`, `SentencePieceTokenizer` or `WordPieceTokenizer`.
+        sequence_length: int, the number of tokens that the model sees.
+        **kwargs: those of `keras_hub.models.CausalLMPreprocessor`.
+
+    Call arguments:
+        x: a string, or strings `[batch]`.
+
+    Returns:
+        `(x, y, sample_weight)` with `x = {"token_ids", "padding_mask"}`, all
+        `[batch, sequence_length]` or, for one string, `[sequence_length]`: `y` is the token after
+        each of `token_ids`, and `sample_weight` is False where that is padding.
+
+    Raises:
+        TypeError: if `tokenizer` is of another class.
+        ValueError: if `sequence_length` is less than 1.
+
+    Example:
+
+    >>> preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=4)
+    >>> x, y, sample_weight = preprocessor("ab")
+    >>> x["token_ids"].numpy().tolist(), y.numpy().tolist()
+    ([1, 99, 100, 1], [99, 100, 1, 0])
+    >>> prompt = preprocessor.generate_preprocess(["ab"])
+    >>> prompt["token_ids"].numpy().tolist()
+    [[1, 99, 100, 0]]
+    >>> preprocessor.generate_postprocess(prompt)
+    ['ab']
+    """
+
+    tokenizer_cls = TextTokenizer
+
+    def __init__(self, tokenizer, sequence_length=1024, **kwargs):
+        if not isinstance(tokenizer, TextTokenizer):
+            raise TypeError(
+                f"tokenizer is a {type(tokenizer).__name__}: it must be one of "
+                f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}"
+            )
+        if sequence_length < 1:
+            raise ValueError(f"sequence_length={sequence_length}: it must be at least 1")
+        super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
+
+    def generate_postprocess(self, x):
+        """Tokens back to strings, without padding and end of text.
+
+        Args:
+            x: dict of "token_ids" and "padding_mask", as `generate` gives them.
+
+        Returns:
+            List of strings, or one string for one sequence; bytes that are not UTF-8 become
+            U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
+        """
+        tokens = tf.convert_to_tensor(x["token_ids"])
+        kept = tf.cast(x["padding_mask"], tf.bool)
+        for special in self.tokenizer.special_token_ids:
+            kept &= tokens != special
+        strings = self.tokenizer.detokenize(tf.ragged.boolean_mask(tokens, kept))
+        if tf.executing_eagerly() and tf.is_tensor(strings):
+            return _decode(strings.numpy())
+        return strings
+
+
+def _decode(strings):
+    """Bytes, or an array of them, as text."""
+    if isinstance(strings, bytes):
+        return strings.decode("utf-8", errors="replace")
+    return [_decode(string) for string in strings]

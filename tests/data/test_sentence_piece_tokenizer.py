@@ -1,0 +1,30 @@
+import io
+
+import pytest
+import sentencepiece
+
+from rt_keras.data import SentencePieceTokenizer
+
+
+def test_tokens_are_those_of_the_package(sentence_piece_model):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=sentence_piece_model)
+    text = "the lazy dog"
+    tokens = SentencePieceTokenizer(sentence_piece_model)(text)
+    assert list(map(int, tokens)) == processor.encode(text)
+
+
+def test_model_without_padding_needs_another_piece_for_it():
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b a b"] * 9), model_writer=model, vocab_size=7, minloglevel=2
+    )
+    with pytest.raises(ValueError, match=r"pad_token='<pad>' is not in the vocabulary of 7"):
+        SentencePieceTokenizer(model.getvalue())
+    tokenizer = SentencePieceTokenizer(model.getvalue(), pad_token="<s>")
+    assert (tokenizer.pad_token_id, tokenizer.end_token_id) == (1, 2)
+    assert tokenizer.get_config()["pad_token"] == "<s>"
+
+
+def test_unknown_end_token(sentence_piece_model):
+    with pytest.raises(ValueError, match="end_token='<eot>'"):
+        SentencePieceTokenizer(sentence_piece_model, end_token="<eot>")
