@@ -101,3 +101,31 @@ def prepare(query, key):
     """Normalised queries and keys; one and the same tensor where `key` is None."""
     query = normalize(query)
     return query, query if key is None else normalize(key)
+
+
+def commitment(x, clusters, centroids, mask=None):
+    """Mean squared distance of vectors to the centroids of their clusters.
+
+    ```
+    mean over the positions of ‖x - centroid_μ(x)‖²
+    ```
+
+    Args:
+        x: normalised vectors, `[batch, heads, length, depth]`.
+        clusters: int `[batch, heads, length]`, the cluster μ(x) of each.
+        centroids: `[heads, clusters, depth]`.
+        mask: bool `[batch, length]`, False for padding, which does not count.
+
+    Returns:
+        A scalar, float32 (float64 for float64 vectors), 0 where all is padding.
+
+    Source: van den Oord et al. 2017, Neural Discrete Representation Learning, section 3.2.
+    """
+    dtype = accumulation_dtype(x.dtype)
+    members = tf.one_hot(clusters, centroids.shape[1], dtype=dtype)
+    nearest = tf.einsum("bhnc,hcd->bhnd", members, tf.cast(centroids, dtype))
+    distance = tf.reduce_sum(tf.square(tf.cast(x, dtype) - nearest), axis=-1)
+    if mask is None:
+        return tf.reduce_mean(distance)
+    weight = tf.broadcast_to(tf.cast(mask, dtype)[:, None], tf.shape(distance))
+    return tf.math.divide_no_nan(tf.reduce_sum(distance * weight), tf.reduce_sum(weight))

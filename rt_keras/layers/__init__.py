@@ -1,0 +1,21 @@
+"""Keras layers: head groups with their state, attention that mixes them, and blocks."""
+
+from rt_keras.layers.feed_forward import FeedForward
+from rt_keras.layers.full_heads import FullHeads
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.local_heads import LocalHeads
+from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers.routing_heads import RoutingHeads
+from rt_keras.layers.token_shift import TokenShift
+from rt_keras.layers.transformer_block import TransformerBlock
+
+__all__ = [
+    "FeedForward",
+    "FullHeads",
+    "HeadGroup",
+    "LocalHeads",
+    "MultiHeadAttention",
+    "RoutingHeads",
+    "TokenShift",
+    "TransformerBlock",
+]

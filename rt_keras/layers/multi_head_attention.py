@@ -1,0 +1,256 @@
+"""Multi-head attention that mixes heads of several kinds."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_group import positive_int
+from rt_keras.ops.blocks import size
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class MultiHeadAttention(keras.layers.Layer):
+    """Multi-head attention whose heads are of several kinds.
+
+    Called as `keras.layers.MultiHeadAttention` is, and so takes its place in existing models:
+
+    ```
+    head_h = attend_h(query W_q, key W_k, value W_v)
+    output = concat(head_1, ..., head_H) W_o
+    ```
+
+    with attend_h the attention of the group that head h belongs to. Groups with `share_qk` have no
+    W_k. Output at padded queries is that of a query without keys.
+
+    Args:
+        head_groups: list of `LocalHeads`, `RoutingHeads`, `FullHeads`, in the order of the heads.
+        key_dim: depth of each head's queries and keys. Defaults to the features of `query` over
+            the number of heads, which must then divide them.
+        value_dim: depth of each head's values. Defaults to `key_dim`.
+        dropout: share of the attention weights set to 0 in training.
+        use_bias: whether the dense layers have biases.
+        output_shape: last dimension of the output. Defaults to that of `query`.
+        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer: of the dense
+            layers.
+        seed: of the dropout.
+        **kwargs: those of `keras.layers.Layer`.
+
+    Call arguments:
+        query: `[batch, queries, features]`.
+        value: `[batch, keys, features]`.
+        key: `[batch, keys, features]`. Defaults to `value`.
+        query_mask, value_mask, key_mask: bool `[batch, queries]` or `[batch, keys]`, False for
+            padding. Keras fills them from the masks that its tensors carry.
+        attention_mask: bool `[batch, queries, keys]`, or `[batch, 1, keys]`. Only `FullHeads` take
+            the former.
+        return_attention_scores: whether to return the attention weights too,
+            `[batch, heads, queries, keys]`. That costs O(n²) whatever the heads.
+        use_causal_mask: whether a query sees no later position.
+        training: whether dropout is on and routing heads collect statistics.
+
+    Returns:
+        `[batch, queries, output_shape]`, and the weights where asked for.
+
+    Raises:
+        ValueError: if there is no head group, the heads do not divide the features, or a mask does
+            not fit a group.
+
+    Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2.
+
+    >>> from rt_keras.layers import LocalHeads, RoutingHeads
+    >>> layer = MultiHeadAttention([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], key_dim=8)
+    >>> x = keras.random.normal([1, 50, 32])
+    >>> layer(x, x, use_causal_mask=True).shape
+    TensorShape([1, 50, 32])
+    """
+
+    def __init__(
+        self,
+        head_groups,
+        key_dim=None,
+        value_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        output_shape=None,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        kernel_regularizer=None,
+        bias_regularizer=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        if not head_groups:
+            raise ValueError("head_groups must hold at least one group of heads. Received none.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout}")
+        self.head_groups = list(head_groups)
+        for name, size in (("key_dim", key_dim), ("value_dim", value_dim)):
+            if size is not None:
+                positive_int(name, size)
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.output_dim = output_shape
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed) if dropout else None
+
+    @property
+    def num_heads(self):
+        """Heads of all groups together."""
+        return sum(group.num_heads for group in self.head_groups)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        key_shape = value_shape if key_shape is None else key_shape
+        key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+        output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
+        key_dim = self._head_depth(query_shape[-1])
+        value_dim = self.value_dim or key_dim
+        self.query_dense = self._dense("query", self.num_heads * key_dim, query_shape)
+        self.key_dense = None
+        if key_heads:
+            self.key_dense = self._dense("key", key_heads * key_dim, key_shape)
+        self.value_dense = self._dense("value", self.num_heads * value_dim, value_shape)
+        merged = (*query_shape[:-1], self.num_heads * value_dim)
+        self.output_dense = self._dense("attention_output", output_dim, merged)
+        for group in self.head_groups:
+            heads = (query_shape[0], group.num_heads)
+            group.build((*heads, query_shape[1], key_dim), (*heads, value_shape[1], value_dim))
+        self.built = True
+
+    def _head_depth(self, features):
+        if self.key_dim is None and features % self.num_heads:
+            raise ValueError(
+                f"The {self.num_heads} heads must divide the {features} features of the query "
+                "unless key_dim is given."
+            )
+        return self.key_dim or features // self.num_heads
+
+    def _dense(self, name, units, input_shape):
+        layer = keras.layers.Dense(
+            units,
+            use_bias=self.use_bias,
+            # A copy each: one seeded initializer would give every layer the same values.
+            kernel_initializer=self.kernel_initializer.clone(),
+            bias_initializer=self.bias_initializer.clone(),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        layer.build(input_shape)
+        return layer
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+    ):
+        key = value if key is None else key
+        attention_mask, padding = _split_attention_mask(attention_mask)
+        masks = {
+            "query_mask": query_mask,
+            "key_mask": _all_of(value_mask, key_mask, padding),
+            "attention_mask": attention_mask,
+            "use_causal_mask": use_causal_mask,
+        }
+        key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+        queries = _split_heads(self.query_dense(query), self.num_heads)
+        keys = _split_heads(self.key_dense(key), key_heads) if key_heads else None
+        values = _split_heads(self.value_dense(value), self.num_heads)
+        outputs, scores = [], []
+        for group, arguments in self._hand_out(queries, keys, values):
+            seed = self.seed_generator.next() if training and self.dropout else None
+            outputs.append(
+                group(*arguments, **masks, dropout=self.dropout, seed=seed, training=training)
+            )
+            if return_attention_scores:
+                scores.append(_scores(group, *arguments, masks))
+        output = self.output_dense(_join_heads(tf.concat(outputs, axis=1)))
+        return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
+
+    def _hand_out(self, queries, keys, values):
+        """Each group with its heads' (query, value, key)."""
+        head = key_head = 0
+        for group in self.head_groups:
+            heads = slice(head, head + group.num_heads)
+            key = None
+            if not group.share_qk:
+                key = keys[:, key_head : key_head + group.num_heads]
+                key_head += group.num_heads
+            yield group, (queries[:, heads], values[:, heads], key)
+            head += group.num_heads
+
+    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+        output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
+        return (*query_shape[:-1], output_dim)
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "head_groups": [serialize(group) for group in self.head_groups],
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "output_shape": self.output_dim,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        groups = [keras.saving.deserialize_keras_object(group) for group in config["head_groups"]]
+        return cls(**{**config, "head_groups": groups})
+
+
+def _split_heads(x, heads):
+    """`[batch, length, heads * depth]` to `[batch, heads, length, depth]`."""
+    x = tf.reshape(x, [size(x, 0), size(x, 1), heads, x.shape[-1] // heads])
+    return tf.transpose(x, [0, 2, 1, 3])
+
+
+def _join_heads(x):
+    """`[batch, heads, length, depth]` to `[batch, length, heads * depth]`."""
+    shape = [size(x, 0), size(x, 2), x.shape[1] * x.shape[3]]
+    return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)
+
+
+def _split_attention_mask(attention_mask):
+    """An attention mask, and the padding mask that it is where all queries share it."""
+    if attention_mask is None:
+        return None, None
+    if attention_mask.shape[1] == 1:
+        return None, attention_mask[:, 0]
+    return attention_mask, None
+
+
+def _all_of(*masks):
+    """Positions that every given mask allows; None if none is given."""
+    masks = [tf.cast(mask, tf.bool) for mask in masks if mask is not None]
+    return tf.reduce_all(tf.stack(masks), axis=0) if masks else None
+
+
+def _scores(group, query, value, key, masks):
+    """The attention weights of a group: what it returns where values are one-hot positions."""
+    batch, heads, length = (size(value, axis) for axis in range(3))
+    positions = tf.eye(length, dtype=value.dtype)
+    positions = tf.broadcast_to(positions, [batch, heads, length, length])
+    return group(query, positions, key, **masks)

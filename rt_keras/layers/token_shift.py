@@ -1,0 +1,38 @@
+"""Mixing each position with the one before it."""
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class TokenShift(keras.layers.Layer):
+    """Takes the second half of the features from the position before.
+
+    ```
+    output_t = [x_t[: width / 2], x_(t-1)[width / 2 :]],    x_(-1) = 0
+    ```
+
+    It has no weights. After a token embedding, a key can say which token came before it, in one
+    layer: what the continuation of a repetition needs.
+
+    Call arguments:
+        inputs: `[batch, length, width]`.
+
+    Source: the token shift of the RWKV language model (Peng et al. 2023, RWKV, section 3.1.1),
+    with fixed halves in place of learnt shares.
+
+    >>> TokenShift()(keras.ops.reshape(keras.ops.arange(6.0), [1, 3, 2])).numpy().tolist()
+    [[[0.0, 0.0], [2.0, 1.0], [4.0, 3.0]]]
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def call(self, inputs):
+        half = inputs.shape[-1] // 2
+        before = tf.pad(inputs[:, :-1, half:], [[0, 0], [1, 0], [0, 0]])
+        return tf.concat([inputs[..., :half], before], axis=-1)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape

@@ -1,0 +1,101 @@
+"""The Routing Transformer as a language model."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
+from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
+    RoutingTransformerCausalLMPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
+    """A language model: logits of each next token.
+
+    ```
+    logits = backbone(inputs) · token_embeddingᵀ
+    ```
+
+    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+
+    Args:
+        backbone: a `RoutingTransformerBackbone`.
+        preprocessor: a `RoutingTransformerCausalLMPreprocessor`, or None to work on token ids.
+        **kwargs: those of `keras_hub.models.CausalLM`.
+
+    Call arguments:
+        inputs: dictionary of "token_ids", int `[batch, length]`, and "padding_mask",
+            `[batch, length]`, 0 for padding.
+
+    Returns:
+        `[batch, length, vocabulary_size]`.
+
+    >>> from rt_keras.layers import LocalHeads, RoutingHeads
+    >>> backbone = RoutingTransformerBackbone(
+    ...     vocabulary_size=258,
+    ...     num_layers=1,
+    ...     hidden_dim=32,
+    ...     intermediate_dim=64,
+    ...     head_groups=[LocalHeads(2, block_size=16), RoutingHeads(2, 4, window_size=16)],
+    ... )
+    >>> model = RoutingTransformerCausalLM(backbone)
+    >>> ids = keras.ops.ones([1, 40], dtype="int32")
+    >>> model({"token_ids": ids, "padding_mask": ids}).shape
+    TensorShape([1, 40, 258])
+    """
+
+    backbone_cls = RoutingTransformerBackbone
+    preprocessor_cls = RoutingTransformerCausalLMPreprocessor
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+
+        # === Functional Model ===
+        inputs = backbone.input
+        outputs = backbone.token_embedding(backbone(inputs), reverse=True)
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def generate_step(self, inputs, stop_token_ids=None):
+        """Continues a batch of prompts, recomputing the sequence for each token.
+
+        Args:
+            inputs: dictionary of "token_ids" and "padding_mask", int and bool
+                `[batch, max_length]`; prompts stand at the left.
+            stop_token_ids: ids that end a sequence, or None.
+
+        Returns:
+            A dictionary of the same, with the tokens filled in; the mask ends at the stop token.
+        """
+        prompt = tf.convert_to_tensor(inputs["token_ids"])
+        mask = tf.cast(inputs["padding_mask"], tf.bool)
+
+        def next_logits(tokens, cache, index):
+            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < index, tf.shape(tokens))
+            hidden = self.backbone({"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)})
+            last = tf.gather(hidden, index - 1, axis=1)
+            return self.backbone.token_embedding(last, reverse=True), last, cache
+
+        first = tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1))
+        tokens = self.sampler(
+            next=next_logits,
+            prompt=prompt,
+            cache=(),
+            index=first,
+            mask=mask,
+            stop_token_ids=stop_token_ids,
+            hidden_states=None,
+            model=self,
+        )
+        written = tf.ones_like(mask)
+        if stop_token_ids is not None:
+            stops = tf.reduce_any(tokens[..., None] == tf.constant(list(stop_token_ids)), axis=-1)
+            stops = tf.cast(stops & ~mask, tf.int32)
+            written = tf.cumsum(stops, axis=-1, exclusive=True) == 0
+        return {"token_ids": tokens, "padding_mask": written}
+
+
+RoutingTransformerCausalLMPreprocessor.backbone_cls = RoutingTransformerBackbone
