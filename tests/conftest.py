@@ -1,6 +1,11 @@
 import io
 
+import hypothesis
 import pytest
+
+# First calls trace and compile, so the time of one example says nothing.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.data import ByteTokenizer
@@ -25,6 +25,7 @@ def test_batch_there_and_back(batch):
     assert tokenizer.detokenize(tokens).numpy().tolist() == batch
 
 
+@settings(max_examples=30)
 @given(texts, st.integers(1, 50))
 def test_sequence_length_pads_or_cuts(text, length):
     tokenizer = ByteTokenizer(sequence_length=length)

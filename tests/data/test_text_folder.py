@@ -1,0 +1,104 @@
+import os
+
+import pytest
+import tensorflow_datasets as tfds
+
+from rt_keras.data.text_folder import TextFolder, list_files, split_of
+
+
+def write(folder, texts):
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text)
+    return folder
+
+
+def prepared(folder, data_dir):
+    builder = TextFolder(folder, data_dir=data_dir)
+    builder.download_and_prepare()
+    return {
+        split: {
+            example["id"].decode(): example["text"]
+            for example in tfds.as_numpy(builder.as_dataset(split=split))
+        }
+        for split in builder.info.splits
+    }
+
+
+def test_folders_named_as_splits(tmp_path):
+    texts = {"train/a.txt": b"one\r\n", "train/deep/b.txt": b"", "validation/c.txt": b"\xff\x00"}
+    folder = write(tmp_path / "books", texts | {"notes.txt": b"no", "train/d.md": b"no"})
+    assert prepared(folder, tmp_path / "tfds") == {
+        "train": {"train/a.txt": b"one\r\n", "train/deep/b.txt": b""},
+        "validation": {"validation/c.txt": b"\xff\x00"},
+    }
+
+
+def test_flat_and_nested_files_are_split_by_name(tmp_path):
+    names = [f"{number}.txt" for number in range(60)] + ["deep/down/x.txt"]
+    folder = write(tmp_path / "texts", {name: name.encode() for name in names})
+    splits = prepared(folder, tmp_path / "tfds")
+    assert {name for files in splits.values() for name in files} == set(names)
+    assert all(split_of(name) == split for split, files in splits.items() for name in files)
+    assert all(text == name.encode() for files in splits.values() for name, text in files.items())
+
+
+def test_split_of_is_fixed_and_has_its_shares():
+    assert [split_of(f"{n}.txt") for n in (0, 22, 10)] == ["train", "validation", "test"]
+    splits = [split_of(str(number)) for number in range(20_000)]
+    assert abs(splits.count("train") / 20_000 - 0.90) < 0.01
+    assert abs(splits.count("validation") / 20_000 - 0.05) < 0.01
+
+
+def test_hidden_files_and_folders_are_left_out(tmp_path):
+    texts = {".git/a.txt": b"", "sub/.b.txt": b"", "sub/c.txt": b"", "skip/d.txt": b""}
+    assert list_files(write(tmp_path, texts), ".txt", ["skip"]) == ["sub/c.txt"]
+
+
+@pytest.mark.parametrize("change", ["text", "new", "gone", "renamed"])
+def test_a_changed_folder_is_read_anew(tmp_path, change):
+    folder = write(tmp_path / "books", {"train/a.txt": b"old", "train/b.txt": b"b"})
+    before = prepared(folder, tmp_path / "tfds")["train"]
+    if change == "text":  # Of the same length, so that the time alone tells.
+        write(folder, {"train/a.txt": b"new"})
+        later = (folder / "train/b.txt").stat().st_mtime_ns + 1_000_000
+        os.utime(folder / "train/a.txt", ns=(later, later))
+    elif change == "new":
+        write(folder, {"train/c.txt": b"c"})
+    elif change == "gone":
+        (folder / "train/a.txt").unlink()
+    else:
+        (folder / "train/a.txt").rename(folder / "train/c.txt")
+    after = prepared(folder, tmp_path / "tfds")["train"]
+    assert before == {"train/a.txt": b"old", "train/b.txt": b"b"}
+    assert after == {
+        f"train/{path.name}": path.read_bytes() for path in (folder / "train").iterdir()
+    }
+
+
+def test_an_unchanged_folder_is_read_once(tmp_path):
+    folder = write(tmp_path / "books", {"train/a.txt": b"text"})
+    prepared(folder, tmp_path / "tfds")
+    (record,) = (tmp_path / "tfds").rglob("*.tfrecord*")
+    written = record.stat().st_mtime_ns
+    prepared(folder, tmp_path / "tfds")
+    assert record.stat().st_mtime_ns == written
+
+
+def test_preparing_prints_nothing_and_warns_of_nothing(tmp_path, capsys, caplog):
+    prepared(write(tmp_path / "books", {"train/a.txt": b"text"}), tmp_path / "tfds")
+    assert capsys.readouterr().out == ""
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_missing_and_empty_folders(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere.* does not exist"):
+        TextFolder(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="holds no .txt files"):
+        TextFolder(tmp_path)
+    file = write(tmp_path, {"a.txt": b""}) / "a.txt"
+    with pytest.raises(NotADirectoryError, match="is a file"):
+        TextFolder(file)
+    (tmp_path / "train").mkdir()
+    with pytest.raises(FileNotFoundError, match="no .txt files in them"):
+        TextFolder(tmp_path)
