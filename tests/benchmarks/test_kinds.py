@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras import ops
+from rt_keras.benchmarks import kinds
+
+SIZES = {"length": 24, "heads": 2, "depth": 4, "window": 6}
+
+
+def inputs():
+    """The noise that `prepare` draws, drawn again."""
+    noise = tf.random.Generator.from_seed(0)
+    query, key, value, upstream = (noise.normal([1, 2, 24, 4]) for _ in range(4))
+    centroids = tf.math.l2_normalize(noise.normal([2, 4, 4]), axis=-1)
+    return query, key, value, upstream, centroids
+
+
+EXPECTED = {
+    "full": lambda q, k, v, c: ops.full_attention(q, k, v, causal=True),
+    "local": lambda q, k, v, c: ops.local_attention(q, k, v, block_size=6, causal=True),
+    "balanced_shared": lambda q, k, v, c: ops.balanced_attention(
+        q, None, v, c, window_size=6, causal=True
+    ),
+    "balanced_separate": lambda q, k, v, c: ops.balanced_attention(
+        q, k, v, c, window_size=6, causal=True
+    ),
+    "nearest_shared": lambda q, k, v, c: ops.nearest_attention(
+        q, None, v, c, window_size=6, causal=True
+    ),
+    "nearest_separate": lambda q, k, v, c: ops.nearest_attention(
+        q, k, v, c, window_size=6, causal=True
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", kinds.ATTENTION)
+def test_a_kind_runs_what_its_name_says_with_its_gradients(kind):
+    query, key, value, upstream, centroids = inputs()
+    with tf.GradientTape() as tape:
+        tape.watch([query, key, value])
+        output = EXPECTED[kind](query, key, value, centroids)
+    gradients = tape.gradient(output, [query, key, value], upstream)
+    assert (gradients[1] is None) == kind.endswith("shared")
+
+    found = kinds.prepare(kind, "forward_backward", **SIZES)()
+    wanted = [output, *(gradient for gradient in gradients if gradient is not None)]
+    assert len(found) == len(wanted)
+    for x, y in zip(found, wanted):
+        np.testing.assert_allclose(x, y, atol=1e-5)
+
+
+def test_forward_computes_no_gradient():
+    found = kinds.prepare("local", "forward", **SIZES)()
+    query, key, value, _, centroids = inputs()
+    np.testing.assert_allclose(*found, EXPECTED["local"](query, key, value, centroids), atol=1e-5)
