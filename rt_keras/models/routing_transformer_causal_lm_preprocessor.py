@@ -4,12 +4,13 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-# Imported so that Keras knows them all by name when it loads a preset.
 from rt_keras.data.byte_tokenizer import ByteTokenizer
 from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
+from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 
+# All are imported here, so that Keras knows them by name when it loads a preset.
 TOKENIZERS = (ByteTokenizer, SentencePieceTokenizer, WordPieceTokenizer)
 
 
@@ -52,6 +53,7 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
     ['ab']
     """
 
+    backbone_cls = RoutingTransformerBackbone
     tokenizer_cls = TextTokenizer
 
     def __init__(self, tokenizer, sequence_length=1024, **kwargs):
@@ -89,3 +91,7 @@ def _decode(strings):
     if isinstance(strings, bytes):
         return strings.decode("utf-8", errors="replace")
     return [_decode(string) for string in strings]
+
+
+# How KerasHub finds the tokenizer of a preset by its backbone.
+TextTokenizer.backbone_cls = RoutingTransformerBackbone
