@@ -85,33 +85,27 @@ def nearest(
     query, key = normalize(query), normalize(query if key is None else key)
     load_bias = np.zeros(centroids.shape[:2]) if load_bias is None else load_bias
 
-    def clusters(x, b, h, i):
-        """The clusters of a position, the nearest first."""
-        return np.argsort(-(centroids[h] @ x[b, h, i] + load_bias[h]), kind="stable")
+    def clusters(x):
+        """The clusters of each position, the nearest first."""
+        scores = np.einsum("bhnd,hcd->bhnc", x, centroids) + load_bias[:, None]
+        return np.argsort(-scores, axis=-1, kind="stable")
 
-    def members(c, b, h):
-        return [
-            j for j in range(key.shape[2]) if real(key_mask, b, j) and clusters(key, b, h, j)[0] == c
-        ]
-
-    batch, heads, num_clusters = query.shape[0], centroids.shape[0], centroids.shape[1]
-    of_cluster = {
-        (b, h, c): members(c, b, h) for b, h, c in np.ndindex(batch, heads, num_clusters)
-    }
+    of_queries, of_keys = clusters(query), clusters(key)[..., 0]
 
     def keys_of(b, h, i):
         if not real(query_mask, b, i):
             return []
         keys = []
-        for c in clusters(query, b, h, i)[:num_probes]:
+        for c in of_queries[b, h, i, :num_probes]:
+            members = [
+                j for j in range(key.shape[2]) if real(key_mask, b, j) and of_keys[b, h, j] == c
+            ]
             if causal:
-                keys += [j for j in of_cluster[b, h, c] if j <= i][-window_size:]
+                keys += [j for j in members if j <= i][-window_size:]
             else:
-                before = [j for j in of_cluster[b, h, c] if j < i]
-                from_i = [j for j in of_cluster[b, h, c] if j >= i]
                 half = window_size // 2
-                keys += before[len(before) - min(half, len(before)) :]
-                keys += from_i[: window_size - half]
+                keys += [j for j in members if j < i][::-1][:half]
+                keys += [j for j in members if j >= i][: window_size - half]
         return keys
 
     return attend_rows(query, key, value, keys_of, relative_embeddings)
