@@ -70,7 +70,7 @@ def full_attention(
     if key_mask is not None:
         whole["key_mask"] = tf.cast(key_mask, tf.bool)
     if relative_embeddings is not None:
-        whole["relative_embeddings"] = relative_embeddings
+        whole["relative_embeddings"] = tf.convert_to_tensor(relative_embeddings)
     if dropout:
         sliced["seed"] = tf.random.split(seed, num_blocks)
 

@@ -81,7 +81,8 @@ def nearest_attention(
     TensorShape([1, 2, 12, 4])
     """
     length = size(query, 2)
-    if key is not None and key.shape[2] != query.shape[2]:
+    lengths = {query.shape[2], query.shape[2] if key is None else key.shape[2]}
+    if len(lengths - {None}) > 1:
         raise ValueError(
             'Assignment "nearest" needs as many keys as queries; "balanced" does not. '
             f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
@@ -222,10 +223,7 @@ def _key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
     start, end = (tf.gather(x, of_queries, batch_dims=2) for x in (starts, ends))
     by_position = tf.linalg.matrix_transpose(of_queries)
     middle = tf.linalg.matrix_transpose(tf.gather(before, by_position, batch_dims=3)) + start
-    if causal:
-        last = middle
-    else:
-        last = tf.minimum(middle - window_size // 2 + window_size, end)
+    last = middle if causal else tf.minimum(middle - window_size // 2 + window_size, end)
     first = middle - (window_size if causal else window_size // 2)
     # Padding has the cluster behind the last; its queries get no keys.
     first = tf.where(of_queries < num_clusters, tf.maximum(first, start), last)
@@ -305,7 +303,7 @@ def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size
 
 
 def _merge_probes(output, log_total, probes, length):
-    """One softmax over the keys of all probes, from the softmax of each and its logarithmic total."""
+    """One softmax over the keys of all probes, from that of each and the logarithm of its sum."""
     output, log_total = (split_blocks(x, probes, length) for x in (output, log_total))
     share = tf.cast(tf.nn.softmax(log_total, axis=2), output.dtype)
     return tf.reduce_sum(share * output, axis=2)

@@ -32,7 +32,7 @@ def normalize(x):
     2.0
     """
     wide = tf.cast(x, accumulation_dtype(x.dtype))
-    wide -= tf.reduce_mean(wide, axis=-1, keepdims=True)
+    wide = wide - tf.reduce_mean(wide, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(wide), axis=-1, keepdims=True)
     return tf.cast(wide * tf.math.rsqrt(variance + EPSILON), x.dtype)
 

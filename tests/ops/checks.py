@@ -5,6 +5,8 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.ops import chunks
+
 LEARNT = ("query", "key", "value", "relative_embeddings")
 
 
@@ -120,8 +122,6 @@ def holds_compiled(op, inputs, **options):
 
 def holds_in_chunks(op, inputs, monkeypatch, **options):
     """Slices one after another give what all at once give, output and gradients."""
-    from rt_keras.ops import chunks
-
     whole = run(op, inputs, options)
     assert "While" not in op_types(op, inputs, options)
     monkeypatch.setattr(chunks, "MAX_LOGITS", 1)
@@ -151,6 +151,22 @@ def holds_in_lower_precision(op, equation, inputs, dtype, atol, **options):
         assert gradient.dtype == dtype, name
         error = np.max(np.abs(np.array(tf.cast(gradient, tf.float64)) - wide[name]))
         assert error <= 3 * atol * max(1, np.max(np.abs(wide[name]))), name
+
+
+def takes_numpy(op, equation, inputs, monkeypatch, **options):
+    """NumPy arrays will do, also in chunks, and are left as they were."""
+    copies = {name: x.copy() for name, x in inputs.items()}
+    for limit in (chunks.MAX_LOGITS, 1):
+        monkeypatch.setattr(chunks, "MAX_LOGITS", limit)
+        value = tf.Variable(inputs["value"])
+        with tf.GradientTape() as tape:
+            output = op(**{**inputs, "value": value}, **options)
+        expected = equation(**inputs, **options)
+        np.testing.assert_allclose(output, expected, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(op(**inputs, **options), output)
+        assert np.any(tape.gradient(output, value))
+    for name, x in inputs.items():
+        np.testing.assert_array_equal(x, copies[name])
 
 
 def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
@@ -183,7 +199,7 @@ def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
 
 
 def attention_of(op, inputs, options):
-    """The attention matrices `[batch, heads, queries, keys]`: the output for an identity as value."""
+    """The attention matrices `[batch, heads, queries, keys]`: outputs for an identity as values."""
     keys = inputs["value"].shape[2]
     identity = np.broadcast_to(np.eye(keys), (*inputs["value"].shape[:2], keys, keys))
     return np.array(op(**tensors({**inputs, "value": identity}), **options))
@@ -234,7 +250,8 @@ def drops_out(op, inputs, **options):
     """
     rate, copies = 0.3, 1000
     many = {
-        name: np.repeat(x, copies, axis=0) if name in ("query", "key", "value") and x is not None
+        name: np.repeat(x, copies, axis=0)
+        if name in ("query", "key", "value") and x is not None
         else x
         for name, x in inputs.items()
     }

@@ -236,3 +236,16 @@ def test_no_tensor_of_length_squared(shared):
     largest = checks.largest_tensor(balanced_attention, inputs, window_size=window, causal=True)
     # n² is 256 times n * window.
     assert largest <= 8 * 2 * length * window
+
+
+def test_numpy_arguments(monkeypatch):
+    mask = checks.mask("scattered", 7)
+    checks.takes_numpy(
+        balanced_attention,
+        reference.balanced,
+        checks.arrays(7, far=2, clusters=2),
+        monkeypatch,
+        window_size=3,
+        query_mask=mask,
+        key_mask=mask,
+    )

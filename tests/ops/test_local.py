@@ -114,3 +114,16 @@ def test_no_tensor_of_length_squared(causal):
 def test_lengths_that_differ():
     with pytest.raises(ValueError, match="query of length 5, key of length 7"):
         local_attention(**checks.tensors(checks.arrays(5, keys=7)), block_size=4)
+
+
+def test_numpy_arguments(monkeypatch):
+    mask = checks.mask("scattered", 7)
+    checks.takes_numpy(
+        local_attention,
+        reference.local,
+        checks.arrays(7, far=2),
+        monkeypatch,
+        block_size=3,
+        query_mask=mask,
+        key_mask=mask,
+    )

@@ -305,3 +305,28 @@ def test_lengths_that_differ():
     inputs = checks.arrays(5, keys=7, clusters=2)
     with pytest.raises(ValueError, match='"nearest".*query of length 5, key of length 7'):
         nearest_attention(**checks.tensors(inputs), window_size=4)
+
+
+def test_numpy_arguments(monkeypatch):
+    mask = checks.mask("scattered", 7)
+    checks.takes_numpy(
+        nearest_attention,
+        reference.nearest,
+        checks.arrays(7, far=2, clusters=2),
+        monkeypatch,
+        window_size=3,
+        query_mask=mask,
+        key_mask=mask,
+    )
+
+
+def test_one_length_known_and_the_other_not():
+    inputs = checks.tensors(checks.arrays(9, clusters=2))
+    unknown = tf.TensorSpec([2, 2, None, 6], tf.float64)
+
+    @tf.function(input_signature=[unknown])
+    def call(key):
+        return nearest_attention(**{**inputs, "key": key}, window_size=4)
+
+    expected = nearest_attention(**inputs, window_size=4)
+    np.testing.assert_allclose(call(inputs["key"]), expected, rtol=0, atol=1e-12)

@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops.attend import MASKED, attend
+
+QUERIES, KEYS = 4, 6
+
+
+def blocks(seed=0):
+    rng = np.random.default_rng(seed)
+    query, key = rng.normal(size=(2, 3, QUERIES, 5)), rng.normal(size=(2, 3, KEYS, 5))
+    return query, key, rng.normal(size=(2, 3, KEYS, 7))
+
+
+def equation(query, key, value, allowed, bias):
+    """Allowed and bias are `[..., keys, queries]`."""
+    allowed, bias = (np.broadcast_to(x, (2, 3, KEYS, QUERIES)) for x in (allowed, bias))
+    output, log_total = np.zeros((2, 3, QUERIES, 7)), np.full((2, 3, QUERIES), MASKED)
+    for a, b, i in np.ndindex(2, 3, QUERIES):
+        seen = [j for j in range(KEYS) if allowed[a, b, j, i]]
+        if seen:
+            logits = np.array([query[a, b, i] @ key[a, b, j] + bias[a, b, j, i] for j in seen])
+            log_total[a, b, i] = np.log(np.sum(np.exp(logits)))
+            output[a, b, i] = np.exp(logits - log_total[a, b, i]) @ value[a, b, seen]
+    return output, log_total
+
+
+def some_allowed():
+    allowed = np.random.default_rng(5).random((2, 3, KEYS, QUERIES)) < 0.5
+    allowed[0, 1, :, 2] = False
+    return allowed
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        pytest.param(some_allowed(), id="by pair"),
+        pytest.param(np.tri(KEYS, QUERIES, dtype=bool)[None, None], id="the same in every block"),
+        pytest.param(np.arange(KEYS)[:, None] < 3, id="by key"),
+        pytest.param(np.ones((1, 1), bool), id="all"),
+    ],
+)
+@pytest.mark.parametrize("bias", [0.0, np.random.default_rng(6).normal(size=(3, KEYS, QUERIES))])
+def test_equation(allowed, bias):
+    query, key, value = blocks()
+    output, log_total = attend(
+        *map(tf.constant, (query, key, value)), allowed, bias=tf.constant(bias, tf.float64)
+    )
+    expected = equation(query, key, value, allowed, bias)
+    np.testing.assert_allclose(output, expected[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(log_total, expected[1], rtol=1e-12)
+
+
+def test_gradients_of_the_output_and_of_the_logarithm():
+    given = [*blocks(), np.random.default_rng(6).normal(size=(3, KEYS, QUERIES))]
+    allowed = some_allowed()
+    weights = np.random.default_rng(7).normal(size=(2, 3, QUERIES))
+
+    def loss_of_equation(given):
+        output, log_total = equation(*given[:3], allowed, given[3])
+        return np.sum(np.sin(output)) + np.sum(weights * log_total, where=log_total > MASKED)
+
+    with tf.GradientTape() as tape:
+        variables = [tf.Variable(x) for x in given]
+        output, log_total = attend(*variables[:3], allowed, bias=variables[3])
+        log_total = tf.where(log_total > MASKED, log_total, 0)
+        loss = tf.reduce_sum(tf.sin(output)) + tf.reduce_sum(weights * log_total)
+    gradients = tape.gradient(loss, variables)
+    assert not np.any(gradients[0][0, 1, 2])
+
+    for index, gradient in enumerate(gradients):
+        direction = np.random.default_rng(index).normal(size=gradient.shape)
+        moved = [
+            [*given[:index], given[index] + s * direction, *given[index + 1 :]]
+            for s in (1e-5, -1e-5)
+        ]
+        slope = (loss_of_equation(moved[0]) - loss_of_equation(moved[1])) / 2e-5
+        np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e6])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_large_logits(scale, dtype):
+    query, key, value = (tf.constant(x, dtype) for x in blocks())
+    with tf.GradientTape() as tape:
+        tape.watch([query, key, value])
+        output, log_total = attend(query * tf.cast(scale, dtype), key, value, some_allowed())
+    assert np.all(np.isfinite(log_total))
+    for x in (output, *tape.gradient(output, [query, key, value])):
+        assert np.all(np.isfinite(tf.cast(x, tf.float32)))
+
+
+def test_dtypes():
+    for dtype, wide in ((tf.bfloat16, tf.float32), (tf.float32, tf.float32), (tf.float64,) * 2):
+        output, log_total = attend(*(tf.constant(x, dtype) for x in blocks()), some_allowed())
+        assert (output.dtype, log_total.dtype) == (dtype, wide)
+
+
+def test_softmax_of_bfloat16_is_float32():
+    # 2,000 equal weights: a sum in bfloat16 would stop at 256.
+    output, log_total = attend(
+        tf.zeros([1, 2], tf.bfloat16),
+        tf.zeros([2000, 2], tf.bfloat16),
+        tf.ones([2000, 1], tf.bfloat16),
+        [[True]],
+    )
+    np.testing.assert_allclose(log_total, np.log(2000), rtol=1e-6)
+    np.testing.assert_allclose(tf.cast(output, tf.float32), 1, rtol=0.01)
+
+
+def test_dropout_leaves_the_total():
+    given = [tf.constant(x) for x in blocks()]
+    kept = attend(*given, some_allowed())
+    dropped = attend(*given, some_allowed(), dropout=0.5, seed=[1, 2])
+    assert np.max(np.abs(kept[0] - dropped[0])) > 0.1
+    np.testing.assert_array_equal(kept[1], dropped[1])
+
+
+def test_dropout_is_the_same_in_output_and_gradient():
+    query, key, value = (tf.constant(x) for x in blocks())
+    with tf.GradientTape() as tape:
+        tape.watch(value)
+        output, _ = attend(query, key, value, some_allowed(), dropout=0.5, seed=[1, 2])
+    # The output is linear in the values, also with dropout.
+    gradient = tape.gradient(output, value)
+    np.testing.assert_allclose(tf.reduce_sum(gradient * value), tf.reduce_sum(output), rtol=1e-12)
+
+
+def test_compiled():
+    given = [tf.constant(x) for x in blocks()]
+    compiled = tf.function(attend, jit_compile=True)(*given, some_allowed())
+    for found, expected in zip(compiled, attend(*given, some_allowed())):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

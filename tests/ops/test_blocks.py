@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rt_keras.ops import blocks
+
+
+def sequence(length, trailing=(3,)):
+    return np.random.default_rng(0).normal(size=(2, 3, length, *trailing))
+
+
+def test_size():
+    assert blocks.size(tf.zeros([2, 5]), 1) == 5
+
+    @tf.function(input_signature=[tf.TensorSpec([2, None])])
+    def sizes(x):
+        assert blocks.size(x, 0) == 2
+        return blocks.size(x, 1)
+
+    assert sizes(tf.zeros([2, 7])) == 7
+
+
+@pytest.mark.parametrize("numerator, expected", [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2)])
+def test_ceil_div(numerator, expected):
+    assert blocks.ceil_div(numerator, 4) == expected
+    assert blocks.ceil_div(tf.constant(numerator), 4) == expected
+
+
+@pytest.mark.parametrize("source, destination", [(0, 0), (2, 0), (0, 3), (1, 2), (3, 1)])
+def test_move_axis(source, destination):
+    x = sequence(5)
+    expected = np.moveaxis(x, source, destination)
+    np.testing.assert_array_equal(blocks.move_axis(tf.constant(x), source, destination), expected)
+
+
+def test_pad_axis():
+    found = blocks.pad_axis(tf.constant([[1, 2], [3, 4]]), 1, 1, 2, fill=9)
+    assert found.numpy().tolist() == [[9, 1, 2, 9, 9], [9, 3, 4, 9, 9]]
+
+
+@pytest.mark.parametrize("trailing", [(), (3,), (3, 2)])
+@pytest.mark.parametrize("length", [1, 7, 8])
+def test_split_and_join(length, trailing):
+    x = sequence(length, trailing)
+    split = blocks.split_blocks(tf.constant(x), 2, 4, fill=9)
+    assert split.shape == (2, 3, 2, 4, *trailing)
+    for i in range(8):
+        expected = x[:, :, i] if i < length else 9
+        np.testing.assert_array_equal(
+            split[:, :, i // 4, i % 4], np.broadcast_to(expected, (2, 3, *trailing))
+        )
+    np.testing.assert_array_equal(blocks.join_blocks(split, length), x)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 20),
+    block_size=st.integers(1, 6),
+    count=st.integers(1, 4),
+    data=st.data(),
+)
+def test_overlapping_blocks(length, block_size, count, data):
+    offset = data.draw(st.integers(0, (count - 1) * block_size))
+    num_blocks = -(-length // block_size)
+    x = sequence(length)
+    found = blocks.overlapping_blocks(tf.constant(x), num_blocks, block_size, count, offset, fill=9)
+    assert found.shape == (2, 3, num_blocks, count * block_size, 3)
+    for block, place in np.ndindex(num_blocks, count * block_size):
+        position = block * block_size - offset + place
+        expected = x[:, :, position] if 0 <= position < length else 9
+        np.testing.assert_array_equal(
+            found[:, :, block, place], np.broadcast_to(expected, (2, 3, 3))
+        )
+
+
+def test_gather_rows():
+    x = tf.constant(sequence(6))
+    order = np.argsort(np.random.default_rng(1).random((2, 3, 6)), axis=-1)
+    upstream = np.random.default_rng(2).normal(size=(2, 3, 6, 3))
+    results = []
+    for gather in (
+        lambda x: blocks.gather_rows(x, order, np.argsort(order, axis=-1)),
+        lambda x: tf.gather(x, order, batch_dims=2),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            found = gather(x)
+        results.append((found, tape.gradient(found, x, upstream)))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=0, atol=0)
+
+
+def test_gradient_of_gather_rows_is_read_where_the_inverse_says():
+    # Row 0 is read twice; what depends on the second reading is nothing.
+    x = tf.constant(sequence(2))
+    index = np.broadcast_to([0, 1, 0], (2, 3, 3))
+    inverse = np.broadcast_to([0, 1], (2, 3, 2))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        found = blocks.gather_rows(x, index, inverse) * [[1.0], [2.0], [0.0]]
+    gradient = tape.gradient(found, x)
+    np.testing.assert_array_equal(gradient, np.broadcast_to([[1.0], [2.0]], (2, 3, 2, 3)))

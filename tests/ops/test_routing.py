@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import cluster_statistics, commitment, nearest_centroid, normalize
+from rt_keras.ops.routing import centroid_scores, prepare
+from tests.ops import checks, reference
+
+
+def test_normalize():
+    x = 5 + 3 * np.random.default_rng(0).normal(size=(2, 3, 4, 6))
+    found = normalize(tf.constant(x))
+    np.testing.assert_allclose(found, reference.normalize(x), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(tf.norm(found, axis=-1), 6**0.5, rtol=1e-6)
+
+
+def test_gradient_of_normalize():
+    x, upstream, direction = np.random.default_rng(0).normal(size=(3, 4, 5))
+    variable = tf.Variable(x)
+    with tf.GradientTape() as tape:
+        found = normalize(variable)
+    moved = [np.sum(reference.normalize(x + s * direction) * upstream) for s in (1e-5, -1e-5)]
+    slope = (moved[0] - moved[1]) / 2e-5
+    gradient = tape.gradient(found, variable, upstream)
+    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-6)
+
+
+def test_normalize_of_a_constant_vector_is_0():
+    x = tf.constant([[3.0, 3.0, 3.0, 3.0], [0.0, 0.0, 0.0, 0.0]])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        found = normalize(x)
+    assert not np.any(found)
+    assert np.all(np.isfinite(tape.gradient(found, x)))
+
+
+def test_normalize_computes_in_float32():
+    # In bfloat16 the mean of such vectors would lose what tells their entries apart.
+    x = tf.constant(np.random.default_rng(0).normal(size=(4, 64)), tf.bfloat16)
+    found = normalize(x)
+    assert found.dtype == tf.bfloat16
+    expected = reference.normalize(np.array(tf.cast(x, tf.float64)))
+    np.testing.assert_allclose(tf.cast(found, tf.float64), expected, rtol=2**-8, atol=0)
+    assert normalize(tf.cast(x, tf.float32)).dtype == tf.float32
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_nearest_centroid(biased):
+    inputs = checks.arrays(7, clusters=5, load_bias=biased)
+    x, centroids = normalize(tf.constant(inputs["query"])), inputs["centroids"]
+    load_bias = inputs.get("load_bias")
+    found = nearest_centroid(x, centroids, load_bias)
+    assert found.dtype == tf.int32
+    for b, h, i in np.ndindex(2, 2, 7):
+        scores = [centroids[h, c] @ x[b, h, i].numpy() for c in range(5)]
+        if biased:
+            scores = [score + load_bias[h, c] for c, score in enumerate(scores)]
+        assert found[b, h, i] == int(np.argmax(scores))
+
+
+def test_a_centroid_of_scores_that_tie_is_the_first():
+    x = tf.constant([[[[1.0, -1.0]]]])
+    assert nearest_centroid(x, tf.constant([[[1.0, 0.0], [1.0, 0.0]]])).numpy().item() == 0
+
+
+def test_centroid_scores_are_of_float32_and_have_no_gradient():
+    x = tf.constant(np.random.default_rng(0).normal(size=(1, 1, 3, 4)), tf.bfloat16)
+    centroids = tf.constant(np.random.default_rng(1).normal(size=(1, 2, 4)), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch([x, centroids])
+        scores = centroid_scores(x, centroids)
+    assert scores.dtype == tf.float32
+    expected = np.array(tf.cast(x, tf.float32))[0, 0] @ centroids[0].numpy().T
+    np.testing.assert_allclose(scores[0, 0], expected, rtol=0, atol=1e-5)
+    assert tape.gradient(scores, [x, centroids]) == [None, None]
+
+
+@pytest.mark.parametrize("padding", [None, "right", "scattered", "a whole row"])
+def test_cluster_statistics(padding):
+    rng = np.random.default_rng(0)
+    x, clusters = rng.normal(size=(2, 3, 8, 4)), rng.integers(0, 4, size=(2, 3, 8))
+    mask = checks.mask(padding, 8)
+    sums, counts = cluster_statistics(tf.constant(x), tf.constant(clusters), 5, mask)
+    expected_sums, expected_counts = np.zeros((3, 5, 4)), np.zeros((3, 5))
+    for b, h, i in np.ndindex(2, 3, 8):
+        if mask is None or mask[b, i]:
+            expected_sums[h, clusters[b, h, i]] += x[b, h, i]
+            expected_counts[h, clusters[b, h, i]] += 1
+    np.testing.assert_allclose(sums, expected_sums, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(counts, expected_counts)
+
+
+def test_cluster_statistics_of_bfloat16_are_float32():
+    # bfloat16 cannot count beyond 256.
+    x = tf.ones([1, 1, 1000, 2], tf.bfloat16)
+    sums, counts = cluster_statistics(x, tf.zeros([1, 1, 1000], tf.int32), 2)
+    assert sums.dtype == counts.dtype == tf.float32
+    assert counts.numpy().tolist() == [[1000.0, 0.0]]
+    assert sums.numpy().tolist() == [[[1000.0, 1000.0], [0.0, 0.0]]]
+
+
+def test_cluster_statistics_have_no_gradient():
+    x = tf.ones([1, 1, 3, 2])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        sums, _ = cluster_statistics(x, tf.zeros([1, 1, 3], tf.int32), 2)
+    assert tape.gradient(sums, x) is None
+
+
+@pytest.mark.parametrize("padding", [None, "right", "scattered", "a whole row"])
+def test_commitment(padding):
+    rng = np.random.default_rng(0)
+    x, clusters = rng.normal(size=(2, 3, 8, 4)), rng.integers(0, 5, size=(2, 3, 8))
+    centroids = rng.normal(size=(3, 5, 4))
+    mask = checks.mask(padding, 8)
+    distances = [
+        np.sum((x[b, h, i] - centroids[h, clusters[b, h, i]]) ** 2)
+        for b, h, i in np.ndindex(2, 3, 8)
+        if mask is None or mask[b, i]
+    ]
+    found = commitment(tf.constant(x), tf.constant(clusters), tf.constant(centroids), mask)
+    np.testing.assert_allclose(found, np.mean(distances), rtol=1e-12)
+
+
+def test_commitment_pulls_vectors_to_their_centroids():
+    rng = np.random.default_rng(0)
+    x, clusters = tf.constant(rng.normal(size=(1, 1, 4, 3))), tf.constant([[[0, 1, 1, 0]]])
+    centroids = tf.constant(rng.normal(size=(1, 2, 3)))
+    mask = [[True, True, True, False]]
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = commitment(x, clusters, centroids, mask)
+    away = x - tf.gather(centroids, clusters, axis=1)[0]
+    expected = 2 / 3 * away * tf.cast(mask, tf.float64)[:, None, :, None]
+    np.testing.assert_allclose(tape.gradient(loss, x), expected, rtol=0, atol=1e-12)
+
+
+def test_commitment_where_all_is_padding():
+    x = tf.ones([1, 1, 2, 3])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = commitment(x, tf.zeros([1, 1, 2], tf.int32), tf.zeros([1, 2, 3]), [[False, False]])
+    assert loss == 0
+    assert not np.any(tape.gradient(loss, x))
+
+
+def test_prepare():
+    inputs = checks.tensors(checks.arrays(4))
+    query, key = prepare(inputs["query"], None)
+    assert key is query
+    query, key = prepare(inputs["query"], inputs["key"])
+    np.testing.assert_array_equal(query, normalize(inputs["query"]))
+    np.testing.assert_array_equal(key, normalize(inputs["key"]))
