@@ -44,3 +44,52 @@ def tokenizer(request):
     if request.param == "sentence_piece":
         return data.SentencePieceTokenizer(request.getfixturevalue("sentence_piece_model"))
     return data.WordPieceTokenizer(request.getfixturevalue("word_piece_vocabulary"))
+
+
+@pytest.fixture(scope="session")
+def books(tmp_path_factory):
+    """A folder of texts laid out as PG-19 is; returns its path."""
+    folder = tmp_path_factory.mktemp("books")
+    for split, count in (("train", 3), ("validation", 1), ("test", 2)):
+        (folder / split).mkdir()
+        for number in range(count):
+            lines = [f"{split} {number}: the café opens at {hour}.\n" for hour in range(12)]
+            (folder / split / f"{number}.txt").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_settings(books, tmp_path_factory):
+    """Keys of a configuration that trains in seconds."""
+    return {
+        "model.num_layers": 1,
+        "model.hidden_dim": 16,
+        "model.intermediate_dim": 16,
+        "model.local.num_heads": 1,
+        "model.local.block_size": 16,
+        "model.routing.num_heads": 1,
+        "model.routing.num_clusters": 2,
+        "model.routing.window_size": 16,
+        "data.name": "text_folder",
+        "data.directory": str(books),
+        "data.data_dir": str(tmp_path_factory.mktemp("prepared")),
+        "data.sequence_length": 32,
+        "data.batch_size": 2,
+        "optimizer.learning_rate": 1e-2,
+        "schedule.name": "constant",
+        "schedule.warmup_steps": 0,
+        "trainer.steps": 4,
+        "trainer.validation_every": 2,
+        "trainer.validation_batches": 2,
+        "trainer.jit_compile": False,
+    }
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny_settings, tmp_path_factory):
+    """The folder of a finished run; not to be changed."""
+    from rt_keras.training import config, run
+
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    run.train(config.make_config(tiny_settings), folder, verbose=0)
+    return folder

@@ -25,15 +25,17 @@ class KeepCheckpoints(keras.callbacks.Callback):
     Args:
         folder: where to keep them.
         monitor: name of the value, among the epoch logs, whose least is the best.
+        preprocessor: what to save with the model; `fit` on tokens goes without one.
 
     Raises:
         FloatingPointError: if that value is NaN or infinite; then nothing is written.
     """
 
-    def __init__(self, folder, monitor="val_loss"):
+    def __init__(self, folder, monitor="val_loss", preprocessor=None):
         super().__init__()
         self.folder = Path(folder)
         self.monitor = monitor
+        self.preprocessor = preprocessor
         self.best_step = None
         self.best_value = math.inf
 
@@ -53,11 +55,11 @@ class KeepCheckpoints(keras.callbacks.Callback):
         self.best_step, self.best_value = progress["best_step"], progress["best_value"]
         model.optimizer.build(model.trainable_variables)
         model.load_weights(last)
-        return int(model.optimizer.iterations)
+        return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
     def on_epoch_end(self, epoch, logs=None):
         value = float(logs[self.monitor])
-        step = int(self.model.optimizer.iterations)
+        step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         if not math.isfinite(value):
             raise FloatingPointError(f"{self.monitor} is {value} at step {step}")
         if value < self.best_value:
@@ -70,8 +72,9 @@ class KeepCheckpoints(keras.callbacks.Callback):
 
     def _save_model(self):
         """Replaces the preset file by file: all but its weights are the same at every step."""
+        task = type(self.model)(self.model.backbone, self.preprocessor)
         with tempfile.TemporaryDirectory(prefix=".model.", dir=self.folder) as part:
-            self.model.save_to_preset(part)
+            task.save_to_preset(part)
             for path in Path(part).rglob("*"):
                 target = self.folder / "model" / path.relative_to(part)
                 if path.is_dir():

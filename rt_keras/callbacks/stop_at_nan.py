@@ -28,5 +28,5 @@ class StopAtNaN(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         loss = float(logs["loss"])
         if not math.isfinite(loss):
-            step = int(self.model.optimizer.iterations)
+            step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
             raise FloatingPointError(f"the loss is {loss} at step {step}")

@@ -86,6 +86,7 @@ class ModelConfig(hyperparams.Config):
     activation: Literal["relu", "gelu", "geglu"] = "geglu"
     normalize_first: bool = True
     dropout: _ShareBelowOne = 0.0
+    shift_tokens: bool = False
     max_sequence_length: _Count | None = None
     local: LocalConfig = dataclasses.field(default_factory=LocalConfig)
     routing: RoutingConfig = dataclasses.field(default_factory=RoutingConfig)
@@ -152,7 +153,7 @@ class CentroidsConfig(hyperparams.Config):
 class TrainerConfig(hyperparams.Config):
     """The run. It validates, and leaves a checkpoint, every `validation_every` steps."""
 
-    seed: _CountOrZero = 0
+    seed: _CountOrZero = 1
     steps: _Count = 1500
     validation_every: _Count = 100
     validation_batches: _Count = 20

@@ -31,14 +31,25 @@ def load_split(config, split, tokenizer):
     )
 
 
-def make_model(config):
-    """The language model of an `ExperimentConfig`, with new weights and its preprocessor."""
+def make_preprocessor(config):
+    """The preprocessor of an `ExperimentConfig`, with its tokenizer."""
     from rt_keras import models
 
-    tokenizer = make_tokenizer(config.tokenizer)
+    return models.RoutingTransformerCausalLMPreprocessor(
+        make_tokenizer(config.tokenizer), sequence_length=config.data.sequence_length
+    )
+
+
+def make_model(config, vocabulary_size):
+    """The language model of an `ExperimentConfig`, with new weights.
+
+    It has no preprocessor, so that `fit` takes the batches of `rt_keras.data`, which are tokens.
+    """
+    from rt_keras import models
+
     model = config.model
     backbone = models.RoutingTransformerBackbone(
-        vocabulary_size=tokenizer.vocabulary_size(),
+        vocabulary_size=vocabulary_size,
         num_layers=model.num_layers,
         hidden_dim=model.hidden_dim,
         intermediate_dim=model.intermediate_dim,
@@ -46,13 +57,11 @@ def make_model(config):
         activation=model.activation,
         normalize_first=model.normalize_first,
         dropout=model.dropout,
+        shift_tokens=model.shift_tokens,
         max_sequence_length=model.max_sequence_length,
         dtype="mixed_bfloat16" if config.trainer.mixed_bfloat16 else "float32",
     )
-    preprocessor = models.RoutingTransformerCausalLMPreprocessor(
-        tokenizer, sequence_length=config.data.sequence_length
-    )
-    return models.RoutingTransformerCausalLM(backbone, preprocessor)
+    return models.RoutingTransformerCausalLM(backbone)
 
 
 def load_model(path):
@@ -128,7 +137,8 @@ def make_optimizer(config):
             config.trainer.steps,
             config.schedule.final_fraction,
         ),
-        "weight_decay": optimizer.weight_decay or None,
+        # Adam and Adafactor save the work of no decay at None, which AdamW does not take.
+        "weight_decay": optimizer.weight_decay or (0.0 if optimizer.name == "adamw" else None),
         "global_clipnorm": optimizer.global_clipnorm,
     }
     if optimizer.name == "adafactor":

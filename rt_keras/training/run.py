@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import keras
+import tensorflow as tf
 
 from rt_keras import data, files
 from rt_keras.callbacks import CentroidEMA
@@ -24,8 +25,9 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     - `log.csv`, `tensorboard/`: losses and cluster use after every validation.
 
     Two runs with the same configuration, seed and machine are equal. A run that was interrupted
-    and goes on is equal to one that was not, but for the masks of dropout: the optimizer, the step
-    and the place in the training data are restored.
+    and goes on is equal to one that was not: weights, optimizer, step and the place in the training
+    data are those of the last validation. But for what is drawn at random on the way: the masks of
+    dropout, and the members that empty clusters restart from.
 
     Args:
         config: an `ExperimentConfig`.
@@ -48,11 +50,13 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     _check_folder(output, config, resume, overwrite)
     trainer = config.trainer
     keras.utils.set_random_seed(trainer.seed)
-    checkpoints = KeepCheckpoints(output, monitor="val_nats_per_token")
+    preprocessor = experiment.make_preprocessor(config)
+    checkpoints = KeepCheckpoints(output, "val_nats_per_token", preprocessor)
     with experiment.make_strategy(trainer).scope():
-        model = _compiled_model(config)
+        model = _compiled_model(config, preprocessor.tokenizer.vocabulary_size())
         first_step = checkpoints.restore(model) if resume else 0
-    training, validation = _datasets(config, model.preprocessor.tokenizer)
+    # After the model, whose first weights would else depend on what reading the data draws.
+    training, validation = _datasets(config, preprocessor.tokenizer)
     if not resume:
         _start_folder(output, config)
     started = time.monotonic()
@@ -109,8 +113,8 @@ def _start_folder(output, config):
         part.write_text(config_lib.to_yaml(config), encoding="utf-8")
 
 
-def _compiled_model(config):
-    model = experiment.make_model(config)
+def _compiled_model(config, vocabulary_size):
+    model = experiment.make_model(config, vocabulary_size)
     nats = keras.metrics.SparseCategoricalCrossentropy(name="nats_per_token", from_logits=True)
     model.compile(
         optimizer=experiment.make_optimizer(config),
@@ -137,23 +141,22 @@ def _datasets(config, tokenizer):
     )
     validation = data.evaluation_dataset(
         experiment.load_split(config.data, "validation", tokenizer), tokenizer, **shape
-    )
-    return training, validation.take(config.trainer.validation_batches)
+    ).take(config.trainer.validation_batches)
+    # Keras warns of a data set that ends without having said when.
+    count = int(validation.reduce(0, lambda number, _: number + 1))
+    validation = validation.apply(tf.data.experimental.assert_cardinality(count))
+    # Replicas share each batch; that files be shared instead is only warned about.
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return training.with_options(options), validation.with_options(options)
 
 
 def _callbacks(config, output, checkpoints, resume):
     """What watches a run; what adds to the epoch logs comes before what writes them."""
-    centroids, routing = config.centroids, config.model.routing
-    moves_centroids = CentroidEMA(
-        decay=centroids.decay,
-        update=centroids.update,
-        load_bias_step=centroids.load_bias_step,
-        initialize_from_batch=centroids.initialize_from_batch and not resume,
-        restart_after=centroids.restart_after,
-    )
+    routing = config.model.routing
     routes = routing.num_heads and routing.first_layer < config.model.num_layers
     return [
-        *([moves_centroids] if routes else []),
+        *([CentroidEMA(**config.centroids.as_dict())] if routes else []),
         StopAtNaN(),
         checkpoints,
         keras.callbacks.CSVLogger(output / "log.csv", append=resume),
