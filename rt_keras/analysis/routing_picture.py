@@ -1,0 +1,92 @@
+"""Draws which keys each query sees under full, local and routing attention.
+
+Every cell comes from the ops themselves: attention whose values are one-hot positions returns its
+weights. Run `python -m rt_keras.analysis.routing_picture FILE` to draw the README's picture.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from rt_keras.files import whole_file
+from rt_keras.ops import full_attention, local_attention, nearest_attention, nearest_centroid
+from rt_keras.ops.routing import normalize
+
+LENGTH = 48
+WINDOW = 8
+CLUSTERS = 4
+COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44")
+GREY = "#bbbbbb"
+
+
+def attention_maps(seed=3):
+    """Which keys each query sees, for one head over a sequence drawn from a few clusters.
+
+    Args:
+        seed: of the sequence.
+
+    Returns:
+        A dictionary of bool `[LENGTH, LENGTH]` (query, key) by the name of the attention, and the
+        cluster of each position, int `[LENGTH]`.
+    """
+    rng = np.random.default_rng(seed)
+    centroids = np.linalg.qr(rng.normal(size=(16, 16)))[0][:CLUSTERS]
+    topics = np.repeat(rng.integers(0, CLUSTERS, LENGTH), rng.integers(1, 4, LENGTH))
+    x = 4 * centroids[topics[:LENGTH]] + rng.normal(size=(LENGTH, 16)) * 0.4
+    x = tf.constant(x[None, None], tf.float32)
+    centroids = tf.constant(centroids[None], tf.float32)
+    positions = tf.eye(LENGTH)[None, None]
+    weights = {
+        "full: every earlier key": full_attention(x, None, positions, causal=True),
+        "local: the blocks beside it": local_attention(
+            x, None, positions, block_size=WINDOW, causal=True
+        ),
+        "routing: the last keys of its own cluster": nearest_attention(
+            x, None, positions, centroids, window_size=WINDOW, causal=True
+        ),
+    }
+    maps = {name: weight.numpy()[0, 0] > 0 for name, weight in weights.items()}
+    return maps, nearest_centroid(normalize(x), centroids).numpy()[0, 0]
+
+
+def draw(path):
+    """Draws the maps side by side and writes them to `path` (.png, .svg or .pdf)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.colors import ListedColormap
+
+    maps, clusters = attention_maps()
+    figure, axes = pyplot.subplots(1, len(maps), figsize=(12, 4.6), layout="constrained")
+    for axis, (name, seen) in zip(axes, maps.items()):
+        routed = name.startswith("routing")
+        color = clusters[:, None] if routed else np.full([LENGTH, 1], CLUSTERS)
+        cells = np.where(seen, color, np.nan)
+        palette = ListedColormap([*COLORS, GREY])
+        axis.imshow(cells, cmap=palette, vmin=0, vmax=CLUSTERS, interpolation="nearest")
+        axis.set_title(f"{name}\n{seen.sum():,} of {LENGTH**2 // 2 + LENGTH // 2:,} pairs")
+        axis.set_xlabel("key")
+        axis.set_ylabel("query")
+        axis.set_xlim(-3.5, LENGTH - 0.5)
+        axis.set_xticks([])
+        axis.set_yticks([])
+    axes[-1].scatter(
+        np.full(LENGTH, -2),
+        np.arange(LENGTH),
+        c=[COLORS[c] for c in clusters],
+        marker="s",
+        s=14,
+        clip_on=False,
+    )
+    with whole_file(path, Path(path).suffix) as part:
+        figure.savefig(part, dpi=110)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m rt_keras.analysis.routing_picture FILE")
+    draw(sys.argv[1])

@@ -1,0 +1,222 @@
+"""`rt-keras benchmark recall`: can a kind of attention continue a repetition beyond a window?
+
+The second half of each sequence repeats the first, whose tokens are random: the next token can be
+known only from the place where the present one stood before, further back than local heads see.
+Small models of the same size learn it for as many steps as one another.
+"""
+
+import sys
+
+from rt_keras.benchmarks import machine
+from rt_keras.files import write_json
+
+VOCABULARY = 64
+LENGTH = 128
+WINDOW = 16
+CLUSTERS = 8
+BATCH = 32
+STEPS_BETWEEN_TESTS = 50
+
+# What stands beside two local heads in each block; those two are all where it is empty.
+ROUTING = {
+    "balanced_shared": {"assignment": "balanced", "share_qk": True},
+    "balanced": {"assignment": "balanced"},
+    "nearest_shared": {"share_qk": True},
+    "nearest": {},
+    "nearest_2_probes": {"num_probes": 2},
+}
+KINDS = ("local", "full", *ROUTING)
+
+
+def add_arguments(parser):
+    """Adds the command's options to an `argparse` parser."""
+    parser.description = (
+        f"Accuracy of the next token in sequences of {LENGTH} whose second half repeats the first: "
+        "local, full and routing attention, in models of equal size and steps."
+    )
+    parser.epilog = "example: rt-keras benchmark recall --kinds full nearest --json recall.json"
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        default=KINDS,
+        metavar="KIND",
+        help=f"which to train: {', '.join(KINDS)} (all)",
+    )
+    parser.add_argument("--steps", type=int, default=1500, help="training steps (1500)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and data (0)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures here")
+
+
+def main(args):
+    """Trains a model of each kind, prints the table, and writes what was asked for.
+
+    Args:
+        args: what a parser with `add_arguments` found.
+
+    Raises:
+        ValueError: if an option is out of range.
+    """
+    for kind in args.kinds:
+        if kind not in KINDS:
+            raise ValueError(f"--kinds must be among {', '.join(KINDS)}. Received: {kind}")
+    if args.steps < STEPS_BETWEEN_TESTS:
+        raise ValueError(f"--steps must be at least {STEPS_BETWEEN_TESTS}. Received: {args.steps}")
+    result = {
+        "benchmark": "recall",
+        "machine": machine.describe(),
+        "settings": {"steps": args.steps, "seed": args.seed, "length": LENGTH, "window": WINDOW},
+        "figures": [train(kind, args.steps, args.seed) for kind in dict.fromkeys(args.kinds)],
+    }
+    print(report(result))
+    if args.json:
+        write_json(args.json, result)
+
+
+def train(kind, steps, seed):
+    """Trains one model.
+
+    Args:
+        kind: one of `KINDS`.
+        steps: number of batches.
+        seed: of weights and data.
+
+    Returns:
+        A dictionary: the accuracy on the second half of held-out sequences after every
+        `STEPS_BETWEEN_TESTS` steps, and at the end the keys that a query has and the use of the
+        clusters.
+    """
+    import keras
+
+    from rt_keras.callbacks import CentroidEMA
+
+    keras.utils.set_random_seed(seed)
+    model = build(kind)
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(
+                0.0, max(steps - 50, 1), alpha=0.05, warmup_target=2e-3, warmup_steps=50
+            ),
+            global_clipnorm=1.0,
+        ),
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    progress = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: print(
+            f"{kind}: step {(epoch + 1) * STEPS_BETWEEN_TESTS} of {steps}, "
+            f"accuracy {logs['val_accuracy']:.3f}",
+            file=sys.stderr,
+            flush=True,
+        )
+    )
+    routing = [CentroidEMA()] if kind in ROUTING else []
+    history = model.fit(
+        sequences(seed),
+        steps_per_epoch=STEPS_BETWEEN_TESTS,
+        epochs=steps // STEPS_BETWEEN_TESTS,
+        # Seeds of the held-out sequences lie far from those of training.
+        validation_data=sequences(seed + 10**6).take(16),
+        callbacks=[*routing, progress],
+        verbose=0,
+    ).history
+    return {
+        "kind": kind,
+        "weights": sum(int(keras.ops.size(weight)) for weight in model.trainable_weights),
+        "keys": keys_of_a_query(kind),
+        "accuracy": history["val_accuracy"],
+        "cluster_use": {name: values for name, values in history.items() if "routing" in name},
+    }
+
+
+def build(kind):
+    """A language model of two blocks with this kind of attention."""
+    from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+    from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+
+    if kind == "full":
+        groups = [FullHeads(4)]
+    elif kind == "local":
+        groups = [LocalHeads(4, WINDOW)]
+    else:
+        groups = [LocalHeads(2, WINDOW), RoutingHeads(2, CLUSTERS, WINDOW, **ROUTING[kind])]
+    backbone = RoutingTransformerBackbone(
+        vocabulary_size=VOCABULARY,
+        num_layers=2,
+        hidden_dim=128,
+        intermediate_dim=512,
+        head_groups=groups,
+        shift_tokens=True,
+    )
+    return RoutingTransformerCausalLM(backbone)
+
+
+def sequences(seed):
+    """Batches without end of sequences whose second half repeats the first.
+
+    Returns:
+        A `tf.data.Dataset` of (inputs, next tokens, weights); only the second half has weight.
+    """
+    import tensorflow as tf
+
+    def batch(index):
+        half = tf.random.stateless_uniform(
+            [BATCH, LENGTH // 2], [seed, index], 0, VOCABULARY, tf.int64
+        )
+        tokens = tf.concat([half, half, half[:, :1]], axis=1)
+        weights = tf.broadcast_to(tf.range(LENGTH) >= LENGTH // 2, [BATCH, LENGTH])
+        inputs = {"token_ids": tokens[:, :-1], "padding_mask": tf.ones([BATCH, LENGTH], tf.int32)}
+        return inputs, tokens[:, 1:], tf.cast(weights, tf.float32)
+
+    return tf.data.Dataset.range(2**62).map(batch).prefetch(4)
+
+
+def keys_of_a_query(kind):
+    """The most keys that a query attends to in one head."""
+    if kind == "full":
+        return LENGTH
+    if kind == "local":
+        return 2 * WINDOW
+    return WINDOW * ROUTING[kind].get("num_probes", 1)
+
+
+def steps_to(accuracies, wanted):
+    """Steps after which an accuracy was first reached, or None."""
+    tests = enumerate(accuracies, start=1)
+    return next((i * STEPS_BETWEEN_TESTS for i, found in tests if found >= wanted), None)
+
+
+def report(result):
+    """The figures as a table, one row for each kind.
+
+    Args:
+        result: the figures that `main` collects.
+
+    Returns:
+        Lines of text. "keys" are the most that a query attends to in one routing head; "fullest"
+        and "entropy" are of the last training steps, worst layer: see `CentroidEMA`.
+    """
+    columns = "{:18}{:>10}{:>6}{:>10}{:>10}{:>10}{:>9}{:>9}"
+    lines = [
+        f"Recall over {LENGTH // 2} tokens, {result['settings']['steps']:,} steps of {BATCH} "
+        f"sequences, chance {1 / VOCABULARY:.3f}",
+        result["machine"],
+        "",
+        columns.format(
+            "kind", "weights", "keys", "accuracy", "to 0.90", "to 0.95", "fullest", "entropy"
+        ),
+    ]
+    for figure in result["figures"]:
+        use = figure["cluster_use"]
+        fullest = [values[-1] for name, values in use.items() if name.endswith("fullest")]
+        entropy = [values[-1] for name, values in use.items() if name.endswith("entropy")]
+        lines.append(
+            columns.format(
+                figure["kind"].replace("_", " "),
+                f"{figure['weights']:,}",
+                figure["keys"],
+                f"{figure['accuracy'][-1]:.3f}",
+                *(f"{steps_to(figure['accuracy'], x) or '-'}" for x in (0.90, 0.95)),
+                f"{max(fullest):.2f}" if fullest else "-",
+                f"{min(entropy):.2f}" if entropy else "-",
+            )
+        )
+    return "\n".join(lines)
