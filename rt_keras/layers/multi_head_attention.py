@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.ops.blocks import size
 
 
@@ -80,14 +80,18 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        if not head_groups:
-            raise ValueError("head_groups must hold at least one group of heads. Received none.")
+        if not head_groups or not all(isinstance(group, HeadGroup) for group in head_groups):
+            raise ValueError(
+                "head_groups must be a list of at least one LocalHeads, RoutingHeads or FullHeads. "
+                f"Received: head_groups={head_groups!r}"
+            )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout}")
         self.head_groups = list(head_groups)
-        for name, size in (("key_dim", key_dim), ("value_dim", value_dim)):
-            if size is not None:
-                positive_int(name, size)
+        widths = {"key_dim": key_dim, "value_dim": value_dim, "output_shape": output_shape}
+        for name, width in widths.items():
+            if width is not None:
+                positive_int(name, width)
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.dropout = dropout
@@ -162,7 +166,7 @@ class MultiHeadAttention(keras.layers.Layer):
         key = value if key is None else key
         attention_mask, padding = _split_attention_mask(attention_mask)
         masks = {
-            "query_mask": query_mask,
+            "query_mask": _all_of(query_mask),
             "key_mask": _all_of(value_mask, key_mask, padding),
             "attention_mask": attention_mask,
             "use_causal_mask": use_causal_mask,
@@ -197,6 +201,26 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
         return (*query_shape[:-1], output_dim)
+
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+    ):
+        shape = self.compute_output_shape(query.shape, value.shape)
+        output = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
+        return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -253,4 +277,5 @@ def _scores(group, query, value, key, masks):
     batch, heads, length = (size(value, axis) for axis in range(3))
     positions = tf.eye(length, dtype=value.dtype)
     positions = tf.broadcast_to(positions, [batch, heads, length, length])
-    return group(query, positions, key, **masks)
+    # Without training: routing heads would count the batch once more.
+    return group(query, positions, key, **masks, training=False)

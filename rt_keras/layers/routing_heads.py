@@ -137,8 +137,24 @@ class RoutingHeads(HeadGroup):
         return keras.ops.normalize(noise, axis=-1)
 
     def call(
-        self, query, value, key=None, query_mask=None, key_mask=None, training=None, **options
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
+        dropout=0.0,
+        seed=None,
+        training=None,
     ):
+        if self.share_qk and len({query.shape[2], value.shape[2]} - {None}) > 1:
+            raise ValueError(
+                "RoutingHeads with share_qk=True need as many values as queries, which are their "
+                f"own keys. Received: query of length {query.shape[2]}, value of length "
+                f"{value.shape[2]}."
+            )
         if self.share_qk and key_mask is not None:
             # One list of vectors has one mask, and the op takes None for the same again.
             query_mask = key_mask if query_mask is None else tf.logical_and(query_mask, key_mask)
@@ -149,8 +165,11 @@ class RoutingHeads(HeadGroup):
             key,
             query_mask=query_mask,
             key_mask=key_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            dropout=dropout,
+            seed=seed,
             training=training,
-            **options,
         )
         if training:
             self._warn_once()

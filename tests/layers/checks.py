@@ -1,0 +1,75 @@
+"""What holds for every layer."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+
+def random(*shape, seed=0, dtype="float32"):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def padding(batch, length, kind="right"):
+    """A mask with other padding in every row."""
+    count = 1 + np.arange(batch)[:, None] * length // (2 * batch)
+    positions = np.arange(length)
+    return positions < length - count if kind == "right" else positions >= count
+
+
+def largest_difference(a, b):
+    return float(np.max(np.abs(np.asarray(a, "float64") - np.asarray(b, "float64"))))
+
+
+def mask_of(x):
+    """The mask that Keras carries along with a tensor."""
+    return x._keras_mask.numpy().tolist()
+
+
+def config_makes_an_equal_layer(layer, *inputs, **options):
+    """`from_config` of a built layer gives one of the same weights' shapes and the same outputs."""
+    config = keras.saving.serialize_keras_object(layer)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert type(copy) is type(layer)
+    assert keras.saving.serialize_keras_object(copy)["config"] == config["config"]
+    expected = layer(*inputs, **options)
+    copy(*inputs, **options)
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(copy(*inputs, **options), expected)
+
+
+def saves_and_loads(model, inputs, folder):
+    """The model's outputs survive a `.keras` file, a weights file and a SavedModel."""
+    expected = model(inputs)
+    model.save(folder / "model.keras")
+    loaded = keras.saving.load_model(folder / "model.keras")
+    assert largest_difference(loaded(inputs), expected) <= 1e-6
+
+    model.save_weights(folder / "model.weights.h5")
+    fresh = type(model).from_config(model.get_config())
+    assert largest_difference(fresh(inputs), expected) > 1e-3
+    fresh.load_weights(folder / "model.weights.h5")
+    assert largest_difference(fresh(inputs), expected) <= 1e-6
+
+    model.export(folder / "saved_model", verbose=False)
+    exported = tf.saved_model.load(folder / "saved_model")
+    assert largest_difference(exported.serve(tf.constant(inputs)), expected) <= 1e-5
+
+
+def gradients(layer, *inputs, **options):
+    """The gradient of a random function of the output, by path of the trainable weight."""
+    with tf.GradientTape() as tape:
+        output = layer(*inputs, **options)
+        loss = tf.reduce_sum(tf.sin(3 * tf.cast(output, "float32")))
+        loss += tf.add_n(layer.losses) if layer.losses else 0.0
+    variables = layer.trainable_variables
+    found = tape.gradient(loss, [variable.value for variable in variables])
+    return {variable.path: gradient for variable, gradient in zip(variables, found)}
+
+
+def trains_every_weight(layer, *inputs, **options):
+    for path, gradient in gradients(layer, *inputs, **options).items():
+        assert gradient is not None, path
+        assert np.all(np.isfinite(gradient)), path
+        # Softmax does not see what is added to all of a query's logits, as a key's bias adds it.
+        if not path.endswith("key/bias"):
+            assert np.any(np.abs(gradient) > 1e-7), path

@@ -1,0 +1,83 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import FeedForward
+from tests.layers import checks
+
+
+def gelu(x):
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))
+
+
+EQUATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": gelu,
+    "geglu": lambda x: gelu(x[..., :7]) * x[..., 7:],
+    "tanh": np.tanh,
+}
+
+
+@pytest.mark.parametrize("activation", EQUATIONS)
+def test_equation(activation):
+    layer = FeedForward(7, activation=activation, dtype="float64")
+    x = checks.random(2, 3, 4, dtype="float64")
+    layer.build(x.shape)
+    rng = np.random.default_rng(1)
+    layer.set_weights([rng.normal(size=weight.shape) for weight in layer.weights])
+    first, first_bias, second, second_bias = layer.get_weights()
+    assert first.shape == (4, 14 if activation == "geglu" else 7)
+    expected = EQUATIONS[activation](x @ first + first_bias) @ second + second_bias
+    # Keras's gelu knows the root of 2 to float32 alone.
+    np.testing.assert_allclose(layer(x), expected, rtol=0, atol=1e-6)
+    assert layer.compute_output_shape(x.shape) == x.shape
+
+
+def test_the_two_layers_start_from_different_values():
+    layer = FeedForward(4, "relu", kernel_initializer="he_normal")
+    layer.build((None, None, 4))
+    first, _, second, _ = layer.get_weights()
+    assert first.shape == second.shape
+    assert np.any(first != second)
+
+
+def test_dropout_only_in_training():
+    layer = FeedForward(64, dropout=0.5)
+    x = checks.random(2, 3, 4)
+    np.testing.assert_array_equal(layer(x), layer(x, training=False))
+    assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-3
+
+
+def test_mask_passes():
+    tokens = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[1, 0]]))
+    assert checks.mask_of(FeedForward(4)(tokens)) == [[True, False]]
+
+
+def test_trains_every_weight():
+    checks.trains_every_weight(FeedForward(6), checks.random(2, 3, 4), training=True)
+
+
+def test_config():
+    x = checks.random(2, 3, 4)
+    checks.config_makes_an_equal_layer(FeedForward(6, "relu", 0.2, "he_normal"), x)
+
+
+def test_mixed_bfloat16():
+    layer = FeedForward(6, dtype="mixed_bfloat16")
+    assert layer(checks.random(2, 3, 4)).dtype == "bfloat16"
+    assert {weight.dtype for weight in layer.trainable_variables} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"intermediate_dim": 0}, "intermediate_dim must be a positive integer"),
+        ({"activation": "geglue"}, "geglue"),
+        ({"dropout": 1.5}, "1.5"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        FeedForward(**{"intermediate_dim": 4, **options})

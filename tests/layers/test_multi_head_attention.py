@@ -1,0 +1,370 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention, RoutingHeads
+from tests.layers import checks
+from tests.ops import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+
+def groups(dtype="float32", **options):
+    """Heads of every kind, one of them its own keys."""
+    return [
+        LocalHeads(1, 3, dtype=dtype, **options),
+        RoutingHeads(2, 3, 4, dtype=dtype, num_probes=2, **options),
+        RoutingHeads(1, 2, 3, dtype=dtype, share_qk=True, **options),
+        RoutingHeads(1, 2, 5, dtype=dtype, assignment="balanced", **options),
+        FullHeads(1, dtype=dtype, **options),
+    ]
+
+
+def mixed(**options):
+    dtype = options.get("dtype", "float32")
+    return MultiHeadAttention(groups(dtype), **{"key_dim": 4, **options})
+
+
+# In the place of Keras's own.
+
+
+def twins(query, value, key=None, **options):
+    """Keras's multi-head attention, and ours with full heads and the same weights.
+
+    Both have theirs in the order query, key, value, output.
+    """
+    theirs = keras.layers.MultiHeadAttention(2, 4, **options)
+    ours = MultiHeadAttention([FullHeads(2)], 4, **options)
+    for layer in (theirs, ours):
+        layer(query, value, key)
+    rng = np.random.default_rng(7)
+    values = [rng.normal(size=weight.shape) for weight in theirs.get_weights()]
+    theirs.set_weights(values)
+    ours.set_weights(
+        [value.reshape(weight.shape) for value, weight in zip(values, ours.get_weights())]
+    )
+    return theirs, ours
+
+
+CALLS = {
+    "plain": {},
+    "causal": {"use_causal_mask": True},
+    "masks": {"query_mask": checks.padding(2, 7), "value_mask": checks.padding(2, 7, "left")},
+    "key mask": {"key_mask": checks.padding(2, 7)},
+    "padding as attention mask": {"attention_mask": checks.padding(2, 7)[:, None]},
+    "attention mask": {"attention_mask": np.stack([np.tri(7, dtype=bool), np.ones((7, 7), bool)])},
+    "all of them": {
+        "value_mask": checks.padding(2, 7),
+        "attention_mask": np.tri(7, k=2, dtype=bool)[None].repeat(2, axis=0),
+        "use_causal_mask": True,
+    },
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_call_of_keras(call):
+    query, value, key = (checks.random(2, 7, 6, seed=seed) for seed in range(3))
+    theirs, ours = twins(query, value, key)
+    options = CALLS[call]
+    expected = theirs(query, value, key, **options).numpy()
+    found = ours(query, value, key, **options).numpy()
+    # A padded query sees nothing here; Keras lets it see all.
+    real = options.get("query_mask", np.ones((2, 7), bool))
+    assert checks.largest_difference(found[real], expected[real]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"use_bias": False}, {"value_dim": 3}, {"output_shape": 5}, {"dropout": 0.5}],
+)
+def test_options_of_keras(options):
+    query, value = checks.random(2, 5, 6), checks.random(2, 8, 3, seed=1)
+    theirs, ours = twins(query, value, **options)
+    expected, expected_scores = theirs(query, value, return_attention_scores=True)
+    found, scores = ours(query, value, return_attention_scores=True)
+    assert checks.largest_difference(found, expected) < 1e-5
+    assert checks.largest_difference(scores, expected_scores) < 1e-5
+    assert found.shape == ours.compute_output_shape(query.shape, value.shape)
+
+
+def test_masks_that_tensors_carry():
+    ids = np.array([[1, 2, 3, 4, 0, 0], [4, 3, 2, 1, 1, 0]])
+    embedding = keras.layers.Embedding(5, 6, mask_zero=True)
+    x = embedding(ids)
+    layer = mixed()
+    found = layer(x, x)
+    assert checks.mask_of(found) == (ids != 0).tolist()
+    x = tf.identity(x)
+    explicit = layer(x, x, query_mask=ids != 0, value_mask=ids != 0)
+    np.testing.assert_array_equal(found, explicit)
+    assert checks.largest_difference(found, layer(x, x)) > 1e-3
+
+
+def test_in_the_place_of_keras_in_a_functional_model():
+    tokens = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(5, 6, mask_zero=True)(tokens)
+    theirs = keras.layers.MultiHeadAttention(2, 4)
+    ours = MultiHeadAttention([FullHeads(2)], 4)
+    outputs = [layer(x, x, use_causal_mask=True) for layer in (theirs, ours)]
+    assert outputs[0].shape == outputs[1].shape == (None, None, 6)
+    ours.set_weights(
+        [
+            value.reshape(weight.shape)
+            for value, weight in zip(theirs.get_weights(), ours.get_weights())
+        ]
+    )
+    model = keras.Model(tokens, outputs)
+    for length in (4, 7):
+        ids = np.random.default_rng(length).integers(1, 5, size=(3, length))
+        ids[:, length - 1 :] = 0
+        expected, found = model(ids)
+        assert checks.largest_difference(found[:, :-1], expected[:, :-1]) < 1e-6
+
+
+# Heads of several kinds.
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["left", "right"])
+def test_equation_of_mixed_heads(causal, kind):
+    x = checks.random(2, 8, 6, dtype="float64")
+    mask = checks.padding(2, 8, kind)
+    layer = mixed(dtype="float64", value_dim=3)
+    layer.build(x.shape, x.shape)
+    rng = np.random.default_rng(3)
+    for weight in layer.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape))
+    found = layer(x, x, query_mask=mask, value_mask=mask, use_causal_mask=causal)
+
+    def heads(dense, count):
+        flat = x @ dense.kernel.numpy() + dense.bias.numpy()
+        return np.moveaxis(flat.reshape(2, 8, count, -1), 2, 1)
+
+    query, key, value = (
+        heads(layer.query_dense, 6),
+        heads(layer.key_dense, 5),
+        heads(layer.value_dense, 6),
+    )
+    _, nearest, shared, balanced, _ = layer.head_groups
+    options = {"causal": causal, "query_mask": mask, "key_mask": mask}
+    outputs = [
+        reference.local(query[:, :1], key[:, :1], value[:, :1], block_size=3, **options),
+        reference.nearest(
+            query[:, 1:3],
+            key[:, 1:3],
+            value[:, 1:3],
+            nearest.centroids.numpy(),
+            window_size=4,
+            num_probes=2,
+            **options,
+        ),
+        reference.nearest(
+            query[:, 3:4], None, value[:, 3:4], shared.centroids.numpy(), window_size=3, **options
+        ),
+        reference.balanced(
+            query[:, 4:5],
+            key[:, 3:4],
+            value[:, 4:5],
+            balanced.centroids.numpy(),
+            window_size=5,
+            **options,
+        ),
+        reference.full(query[:, 5:], key[:, 4:], value[:, 5:], **options),
+    ]
+    joined = np.moveaxis(np.concatenate(outputs, axis=1), 1, 2).reshape(2, 8, -1)
+    expected = joined @ layer.output_dense.kernel.numpy() + layer.output_dense.bias.numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
+
+
+def test_groups_that_are_their_own_keys_have_no_key_projection():
+    layer = MultiHeadAttention([RoutingHeads(2, 2, 4, share_qk=True)])
+    layer(checks.random(1, 5, 6), checks.random(1, 5, 6))
+    assert layer.key_dense is None
+    assert len(layer.trainable_variables) == 6
+    layer = mixed()
+    layer(checks.random(1, 5, 6), checks.random(1, 5, 6))
+    assert layer.num_heads == 6
+    assert layer.key_dense.kernel.shape == (6, 5 * 4)
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 16])
+@pytest.mark.parametrize("options", [{}, {"value_dim": 3}, {"output_shape": 5}])
+def test_shapes(length, options):
+    x = checks.random(2, length, 6)
+    layer = mixed(**options)
+    output, scores = layer(x, x, return_attention_scores=True)
+    assert output.shape == layer.compute_output_shape(x.shape, x.shape)
+    assert output.shape == (2, length, options.get("output_shape", 6))
+    assert scores.shape == (2, 6, length, length)
+
+
+def test_key_dim_defaults_to_the_share_of_a_head():
+    x = checks.random(2, 5, 12)
+    layer = mixed(key_dim=None)
+    layer(x, x)
+    assert layer.query_dense.kernel.shape == (12, 12)
+    with pytest.raises(ValueError, match="The 6 heads must divide the 10 features"):
+        mixed(key_dim=None)(x[..., :10], x[..., :10])
+
+
+def test_scores_are_the_weights_of_the_values():
+    x = checks.random(2, 7, 6)
+    mask = checks.padding(2, 7)
+    layer = mixed(use_bias=False)
+    options = {"query_mask": mask, "value_mask": mask, "use_causal_mask": True}
+    output, scores = layer(x, x, **options, return_attention_scores=True)
+    np.testing.assert_array_equal(output, layer(x, x, **options))
+    value = np.moveaxis((x @ layer.value_dense.kernel.numpy()).reshape(2, 7, 6, 4), 2, 1)
+    joined = np.moveaxis(scores.numpy() @ value, 1, 2).reshape(2, 7, 24)
+    assert checks.largest_difference(joined @ layer.output_dense.kernel.numpy(), output) < 1e-5
+    assert not np.triu(scores, k=1).any()
+    assert not scores.numpy()[np.broadcast_to(~mask[:, None, None], scores.shape)].any()
+
+
+def test_scores_in_training_count_the_batch_once():
+    x = checks.random(2, 7, 6)
+    layer = mixed()
+    layer(x, x, training=True, return_attention_scores=True)
+    routing = layer.head_groups[1]
+    assert np.sum(routing.member_counts) == 2 * 2 * 2 * 7
+    assert routing.member_batches.numpy() == 1
+    assert len(layer.losses) == 3
+
+
+def test_unknown_shapes():
+    x = keras.Input((None, 6))
+    layer = mixed()
+    outputs = layer(x, x, use_causal_mask=True, return_attention_scores=True)
+    assert [output.shape for output in outputs] == [(None, None, 6), (None, 6, None, None)]
+    model = keras.Model(x, outputs)
+    for batch, length in ((1, 1), (2, 7), (3, 12)):
+        value = checks.random(batch, length, 6, seed=length)
+        expected = layer(value, value, use_causal_mask=True)
+        assert checks.largest_difference(model(value)[0], expected) < 1e-5
+        assert checks.largest_difference(model.predict(value, verbose=0)[0], expected) < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["left", "right"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("int_masks", [False, True])
+def test_padding_never_shows(kind, causal, int_masks):
+    mask = checks.padding(2, 9, kind)
+    x = checks.random(2, 9, 6)
+    other = np.where(mask[..., None], x, checks.random(2, 9, 6, seed=5))
+    layer = mixed()
+    given = mask.astype("int32") if int_masks else mask
+    found, expected = (
+        layer(y, y, query_mask=given, value_mask=given, use_causal_mask=causal).numpy()
+        for y in (x, other)
+    )
+    assert checks.largest_difference(found[mask], expected[mask]) < 1e-6
+    without = layer(x, x, use_causal_mask=causal).numpy()
+    assert checks.largest_difference(found[mask], without[mask]) > 1e-3
+    # A query without keys gives the bias alone.
+    np.testing.assert_array_equal(
+        found[~mask], np.broadcast_to(layer.output_dense.bias, found[~mask].shape)
+    )
+
+
+def test_cross_attention():
+    query, value = checks.random(2, 5, 6), checks.random(2, 9, 8, seed=1)
+    mask = checks.padding(2, 9)
+    layer = MultiHeadAttention([FullHeads(1), RoutingHeads(2, 2, 4, assignment="balanced")])
+    found = layer(query, value, value_mask=mask)
+    assert found.shape == (2, 5, 6)
+    other = np.where(mask[..., None], value, 7.0).astype("float32")
+    assert checks.largest_difference(found, layer(query, other, value_mask=mask)) < 1e-6
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradient_reaches_every_weight(causal):
+    x = checks.random(2, 9, 6)
+    layer = MultiHeadAttention(groups(max_relative_distance=2), 4)
+    checks.trains_every_weight(layer, x, x, use_causal_mask=causal, training=True)
+
+
+def test_dropout_only_in_training():
+    x = checks.random(2, 9, 6)
+    layer = mixed(dropout=0.5)
+    plain = layer(x, x)
+    np.testing.assert_array_equal(plain, layer(x, x, training=False))
+    once, again = (layer(x, x, training=True) for _ in range(2))
+    assert checks.largest_difference(once, plain) > 1e-3
+    assert checks.largest_difference(once, again) > 1e-3
+
+
+def test_seed_repeats_dropout():
+    x = checks.random(2, 9, 6)
+    layers = [MultiHeadAttention([FullHeads(2)], dropout=0.5, seed=seed) for seed in (1, 1, 2)]
+    for layer in layers:
+        layer.build(x.shape, x.shape)
+        for weight, source in zip(layer.trainable_variables, layers[0].trainable_variables):
+            weight.assign(source)
+    first, same, other = (layer(x, x, training=True).numpy() for layer in layers)
+    np.testing.assert_array_equal(first, same)
+    assert checks.largest_difference(first, other) > 1e-3
+
+
+def test_regularizers_and_initializers():
+    x = checks.random(2, 5, 6)
+    layer = mixed(kernel_initializer="ones", bias_initializer="ones", kernel_regularizer="l2")
+    layer(x, x)
+    assert len(layer.losses) == 4
+    for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense):
+        assert np.all(dense.kernel == 1) and np.all(dense.bias == 1)
+
+
+def test_mixed_bfloat16():
+    x = checks.random(2, 9, 6)
+    layer = mixed(dtype="mixed_bfloat16")
+    output = layer(x, x, use_causal_mask=True, training=True)
+    assert output.dtype == "bfloat16"
+    assert {weight.dtype for weight in layer.trainable_variables} == {"float32"}
+    assert {group.member_sums.dtype for group in layer.head_groups[1:4]} == {"float32"}
+    exact = mixed(dtype="float64")
+    exact.build(x.shape, x.shape)
+    for weight, source in zip(exact.weights, layer.weights):
+        weight.assign(source)
+    # Routing in bfloat16 may choose another cluster here or there.
+    difference = np.abs(tf.cast(output, "float64") - exact(x, x, use_causal_mask=True))
+    assert np.median(difference) < 0.02
+
+
+def test_config():
+    x = checks.random(2, 5, 6)
+    layer = MultiHeadAttention(
+        groups(max_relative_distance=2),
+        key_dim=4,
+        value_dim=3,
+        dropout=0.2,
+        use_bias=False,
+        output_shape=7,
+        kernel_initializer="he_normal",
+        kernel_regularizer="l2",
+        seed=3,
+    )
+    checks.config_makes_an_equal_layer(layer, x, x, use_causal_mask=True)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"head_groups": []}, r"head_groups must be a list of at least one .*Received: .*\[\]"),
+        ({"head_groups": [3]}, r"head_groups must be a list of at least one .*Received: .*\[3\]"),
+        ({"key_dim": 0}, "key_dim must be a positive integer. Received: key_dim=0"),
+        ({"value_dim": 2.5}, "value_dim must be a positive integer. Received: value_dim=2.5"),
+        ({"output_shape": 0}, "output_shape must be a positive integer. Received: output_shape=0"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\). Received: dropout=1.0"),
+        ({"dropout": -0.1}, r"dropout must be in \[0, 1\). Received: dropout=-0.1"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention(**{"head_groups": [LocalHeads(2, 4)], **options})
+
+
+def test_a_mask_of_pairs_that_a_group_cannot_take():
+    x = checks.random(2, 5, 6)
+    with pytest.raises(ValueError, match="LocalHeads cannot take an attention_mask"):
+        mixed()(x, x, attention_mask=np.ones((2, 5, 5), bool))

@@ -1,0 +1,263 @@
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import RoutingHeads
+from tests.layers import checks
+from tests.ops import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+
+def vectors(batch=2, length=11, dtype="float64"):
+    return [checks.random(batch, 2, length, 6, seed=seed, dtype=dtype) for seed in range(3)]
+
+
+def heads(**options):
+    group = RoutingHeads(2, 3, 4, **{"dtype": "float64", **options})
+    group.build((None, 2, None, 6), (None, 2, None, 6))
+    group.load_bias.assign(checks.random(2, 3, seed=9))
+    return group
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("share_qk", [False, True])
+@pytest.mark.parametrize("probes", [1, 2])
+def test_nearest(causal, share_qk, probes):
+    query, key, value = vectors()
+    key = None if share_qk else key
+    mask = checks.padding(2, 11)
+    group = heads(share_qk=share_qk, num_probes=probes, max_relative_distance=3)
+    found = group(query, value, key, query_mask=mask, key_mask=mask, use_causal_mask=causal)
+    expected = reference.nearest(
+        query,
+        key,
+        value,
+        group.centroids.numpy(),
+        window_size=4,
+        causal=causal,
+        num_probes=probes,
+        load_bias=group.load_bias.numpy(),
+        query_mask=mask,
+        key_mask=mask,
+        relative_embeddings=group.relative_embeddings.numpy(),
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("share_qk", [False, True])
+def test_balanced(causal, share_qk):
+    query, key, value = vectors()
+    key = None if share_qk else key
+    mask = checks.padding(2, 11)
+    group = heads(assignment="balanced", share_qk=share_qk, max_relative_distance=3)
+    found = group(query, value, key, query_mask=mask, key_mask=mask, use_causal_mask=causal)
+    expected = reference.balanced(
+        query,
+        key,
+        value,
+        group.centroids.numpy(),
+        window_size=4,
+        causal=causal,
+        query_mask=mask,
+        key_mask=mask,
+        relative_embeddings=group.relative_embeddings.numpy(),
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_balanced_cross_attention():
+    query, value = checks.random(2, 2, 5, 6), checks.random(2, 2, 9, 6)
+    group = heads(assignment="balanced", dtype="float32")
+    expected = reference.balanced(query, value, value, group.centroids.numpy(), window_size=4)
+    np.testing.assert_allclose(group(query, value, value), expected, rtol=0, atol=1e-5)
+
+
+def statistics(x, group, mask):
+    """Sums, counts and mean squared distance of the members of each centroid, one by one."""
+    x = reference.normalize(x)
+    centroids, load_bias = group.centroids.numpy(), group.load_bias.numpy()
+    sums, counts, distances = np.zeros(centroids.shape), np.zeros(load_bias.shape), []
+    for b, h, i in np.ndindex(x.shape[:3]):
+        if mask is None or mask[b, i]:
+            c = np.argmax(centroids[h] @ x[b, h, i] + load_bias[h])
+            sums[h, c] += x[b, h, i]
+            counts[h, c] += 1
+            distances.append(np.sum((x[b, h, i] - centroids[h, c]) ** 2))
+    return sums, counts, np.mean(distances)
+
+
+@pytest.mark.parametrize("assignment", ["nearest", "balanced"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_statistics_and_commitment_loss(assignment, padded):
+    query, key, value = vectors()
+    query_mask = checks.padding(2, 11) if padded else None
+    key_mask = checks.padding(2, 11, "left") if padded else None
+    group = heads(assignment=assignment, commitment_weight=0.3)
+    masks = {"query_mask": query_mask, "key_mask": key_mask}
+    group(query, value, key, **masks, training=True)
+    of_queries, of_keys = statistics(query, group, query_mask), statistics(key, group, key_mask)
+    np.testing.assert_allclose(group.member_sums, [of_queries[0], of_keys[0]], atol=1e-12)
+    np.testing.assert_array_equal(group.member_counts, [of_queries[1], of_keys[1]])
+    assert group.member_batches.numpy() == 1
+    (loss,) = group.losses
+    np.testing.assert_allclose(loss, 0.3 * (of_queries[2] + of_keys[2]), rtol=1e-12)
+
+    # A second batch comes on top.
+    group(value, value, query, **masks, training=True)
+    second = statistics(value, group, query_mask), statistics(query, group, key_mask)
+    expected = [of_queries[1] + second[0][1], of_keys[1] + second[1][1]]
+    np.testing.assert_array_equal(group.member_counts, expected)
+    expected = [of_queries[0] + second[0][0], of_keys[0] + second[1][0]]
+    np.testing.assert_allclose(group.member_sums, expected, atol=1e-12)
+    assert group.member_batches.numpy() == 2
+
+
+def test_statistics_of_shared_queries_and_keys():
+    query, _, value = vectors()
+    query_mask, key_mask = checks.padding(2, 11), checks.padding(2, 11, "left")
+    group = heads(share_qk=True, commitment_weight=0.3)
+    group(query, value, query_mask=query_mask, key_mask=key_mask, training=True)
+    sums, counts, distance = statistics(query, group, query_mask & key_mask)
+    np.testing.assert_allclose(group.member_sums, [sums], atol=1e-12)
+    np.testing.assert_array_equal(group.member_counts, [counts])
+    np.testing.assert_allclose(group.losses[0], 0.3 * distance, rtol=1e-12)
+
+
+def test_nothing_is_counted_outside_training():
+    query, key, value = vectors()
+    group = heads()
+    before = group.get_weights()
+    group(query, value, key)
+    group(query, value, key, training=False)
+    for weight, old in zip(group.get_weights(), before):
+        np.testing.assert_array_equal(weight, old)
+    assert not group.losses
+
+
+def test_the_loss_pulls_queries_and_keys_and_leaves_centroids():
+    query, key, value = (tf.Variable(x) for x in vectors())
+    group = heads(commitment_weight=0.3)
+    with tf.GradientTape() as tape:
+        tape.watch(group.centroids.value)
+        group(query, value, key, training=True)
+        loss = group.losses[0]
+    found = tape.gradient(loss, [query, key, value])
+    assert np.any(found[0]) and np.any(found[1]) and found[2] is None
+    assert not group.trainable_variables
+
+
+@pytest.mark.parametrize("kind", ["left", "right"])
+def test_samples_are_real_positions(kind):
+    query, key, value = vectors()
+    mask = checks.padding(2, 11, kind)
+    group = heads()
+    group(query, value, key, query_mask=mask, key_mask=mask, training=True)
+    positions = np.moveaxis(reference.normalize(query), 1, 0)[:, mask]
+    for h, c in np.ndindex(2, 3):
+        distance = np.abs(positions[h] - group.member_samples[h, c].numpy()).max(axis=-1)
+        assert distance.min() < 1e-12
+
+
+def test_samples_where_there_are_fewer_positions_than_clusters():
+    x = checks.random(1, 2, 2, 6)
+    group = RoutingHeads(2, 5, 4)
+    group(x, x, x, training=True)
+    assert np.all(np.any(group.member_samples, axis=-1))
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "float32", "float64"])
+def test_state_is_float32_unless_all_is_float64(dtype):
+    group = heads(dtype=dtype)
+    expected = "float64" if dtype == "float64" else "float32"
+    for weight in group.non_trainable_variables:
+        if "seed_generator" not in weight.path:
+            assert weight.dtype == expected, weight.path
+    x = tf.cast(checks.random(2, 2, 300, 6), group.compute_dtype)
+    output = group(x, x, x, training=True)
+    assert output.dtype == group.compute_dtype
+    assert group.losses[0].dtype == expected
+    # bfloat16 could not count to 600.
+    assert np.sum(group.member_counts) == 2 * 2 * 2 * 300
+
+
+def test_centroids_start_from_normalised_noise():
+    first, same, other = (heads(seed=seed).centroids.numpy() for seed in (1, 1, 2))
+    np.testing.assert_allclose(np.linalg.norm(first, axis=-1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(first, same)
+    assert np.all(first != other)
+
+
+def test_training_without_the_callback_warns_once():
+    query, key, value = vectors()
+    group = heads(name="these_heads")
+    group(query, value, key)
+    with pytest.warns(UserWarning, match="these_heads.*nothing moves its centroids.*CentroidEMA"):
+        group(query, value, key, training=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group(query, value, key, training=True)
+        moved = heads()
+        moved.has_centroid_updates = True
+        moved(query, value, key, training=True)
+
+
+@pytest.mark.parametrize("share_qk", [False, True])
+def test_config(share_qk):
+    x = checks.random(1, 2, 9, 6)
+    group = RoutingHeads(
+        2,
+        5,
+        4,
+        share_qk=share_qk,
+        num_probes=2,
+        max_relative_distance=3,
+        commitment_weight=0.1,
+        seed=4,
+    )
+    checks.config_makes_an_equal_layer(group, x, x, None if share_qk else x)
+
+
+def test_compiled():
+    query, key, value = vectors()
+    mask = checks.padding(2, 11)
+    groups = [heads(seed=1), heads(seed=1)]
+
+    def call(group):
+        return group(query, value, key, query_mask=mask, key_mask=mask, training=True)
+
+    expected = call(groups[0])
+    found = tf.function(lambda: call(groups[1]), jit_compile=True)()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    for name in ("member_counts", "member_sums", "member_batches"):
+        weights = (getattr(group, name).numpy() for group in groups)
+        np.testing.assert_allclose(*weights, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"num_clusters": 0}, "num_clusters must be a positive integer. Received: num_clusters=0"),
+        ({"window_size": 0}, "window_size must be a positive integer. Received: window_size=0"),
+        ({"window_size": 4.0}, "window_size must be a positive integer. Received: window_size=4.0"),
+        ({"assignment": "near"}, "assignment must be one of .*'nearest'.* Received: .*'near'"),
+        ({"num_probes": 0}, "num_probes must be a positive integer"),
+        ({"num_probes": 4}, "at most num_clusters .* Received: num_probes=4, num_clusters=3"),
+        ({"num_probes": 2, "assignment": "balanced"}, "and 1 with 'balanced'"),
+        ({"commitment_weight": -1.0}, "commitment_weight must be at least 0. Received: -1.0"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        RoutingHeads(2, **{"num_clusters": 3, "window_size": 4, **options})
+
+
+def test_lengths_that_differ():
+    query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
+    with pytest.raises(ValueError, match='"nearest" needs as many keys as queries'):
+        RoutingHeads(2, 3, 4)(query, value, value)
+    with pytest.raises(ValueError, match="share_qk=True need as many values as queries"):
+        RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True)(query, value)

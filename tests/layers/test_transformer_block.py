@@ -1,0 +1,243 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TokenShift, TransformerBlock
+from tests.layers import checks
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+WIDTH = 12
+
+
+def groups(assignment="nearest", dtype=None, **options):
+    return [
+        LocalHeads(1, 4, max_relative_distance=3, dtype=dtype),
+        RoutingHeads(
+            2, 3, 4, assignment=assignment, max_relative_distance=3, dtype=dtype, **options
+        ),
+    ]
+
+
+def block(assignment="nearest", dtype=None, heads=None, **options):
+    return TransformerBlock(heads or groups(assignment, dtype), 16, dtype=dtype, **options)
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_equation(normalize_first):
+    x = checks.random(2, 9, WIDTH)
+    mask = checks.padding(2, 9)
+    layer = block(normalize_first=normalize_first)
+    found = layer(x, padding_mask=mask, use_causal_mask=True)
+
+    def attention(y):
+        return layer.attention(y, y, query_mask=mask, value_mask=mask, use_causal_mask=True)
+
+    if normalize_first:
+        y = x + attention(layer.attention_norm(x))
+        expected = y + layer.feed_forward(layer.feed_forward_norm(y))
+    else:
+        y = layer.attention_norm(x + attention(x))
+        expected = layer.feed_forward_norm(y + layer.feed_forward(y))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    assert found.shape == layer.compute_output_shape(x.shape) == x.shape
+
+
+@pytest.mark.parametrize("length", [1, 3, 17])
+def test_unknown_length(length):
+    layer = block()
+    inputs = keras.Input((None, WIDTH))
+    output = layer(inputs, use_causal_mask=True)
+    assert output.shape == (None, None, WIDTH)
+    x = checks.random(2, length, WIDTH)
+    expected = layer(x, use_causal_mask=True)
+    assert checks.largest_difference(keras.Model(inputs, output)(x), expected) < 1e-5
+
+
+def test_masks():
+    ids = np.array([[1, 2, 3, 4, 0, 0], [4, 3, 2, 1, 1, 0]])
+    carrying = keras.layers.Embedding(5, WIDTH, mask_zero=True)(ids)
+    x = tf.identity(carrying)
+    layer = block()
+    found = layer(carrying)
+    assert checks.mask_of(found) == (ids != 0).tolist()
+    for mask in (ids != 0, (ids != 0).astype("int32"), ids):
+        np.testing.assert_array_equal(layer(x, padding_mask=mask), found)
+    # What is given counts, not what the tensor carries.
+    everything = np.ones_like(ids)
+    np.testing.assert_array_equal(layer(carrying, padding_mask=everything), layer(x))
+    assert checks.largest_difference(found, layer(x)) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["left", "right"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_never_shows(kind, causal):
+    mask = checks.padding(2, 9, kind)
+    x = checks.random(2, 9, WIDTH)
+    other = np.where(mask[..., None], x, checks.random(2, 9, WIDTH, seed=5))
+    shared = RoutingHeads(1, 2, 4, share_qk=True)
+    balanced = RoutingHeads(1, 2, 4, assignment="balanced")
+    layers = [block(), block(heads=[shared, balanced, FullHeads(1)])]
+    found, expected = x, other
+    for layer in layers:
+        found = layer(found, padding_mask=mask, use_causal_mask=causal).numpy()
+        expected = layer(expected, padding_mask=mask, use_causal_mask=causal).numpy()
+    assert checks.largest_difference(found[mask], expected[mask]) < 1e-5
+    assert checks.largest_difference(found[~mask], expected[~mask]) > 1e-3
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_gradient_reaches_every_weight(normalize_first):
+    layer = block(normalize_first=normalize_first, dropout=0.1)
+    x = checks.random(2, 9, WIDTH)
+    checks.trains_every_weight(layer, x, use_causal_mask=True, training=True)
+
+
+def test_dropout_only_in_training():
+    x = checks.random(2, 9, WIDTH)
+    layer = block(dropout=0.5)
+    np.testing.assert_array_equal(layer(x), layer(x, training=False))
+    assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-2
+
+
+def test_mixed_bfloat16():
+    layer = block(dtype="mixed_bfloat16")
+    output = layer(checks.random(2, 9, WIDTH), training=True)
+    assert output.dtype == "bfloat16"
+    assert {weight.dtype for weight in layer.trainable_variables} == {"float32"}
+    routing = layer.attention.head_groups[1]
+    assert routing.centroids.dtype == routing.member_sums.dtype == "float32"
+
+
+def test_config():
+    layer = block(
+        key_dim=5,
+        activation="gelu",
+        normalize_first=False,
+        dropout=0.1,
+        layer_norm_epsilon=1e-3,
+        kernel_initializer="he_normal",
+    )
+    checks.config_makes_an_equal_layer(layer, checks.random(2, 9, WIDTH), use_causal_mask=True)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"head_groups": []}, "head_groups must be a list of at least one"),
+        ({"intermediate_dim": 0}, "intermediate_dim must be a positive integer"),
+        ({"key_dim": -1}, "key_dim must be a positive integer"),
+        ({"activation": "nothing"}, "nothing"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        TransformerBlock(**{"head_groups": groups(), "intermediate_dim": 8, **options})
+
+
+def test_heads_that_do_not_divide_the_width():
+    with pytest.raises(ValueError, match="The 3 heads must divide the 13 features"):
+        block()(checks.random(1, 5, 13))
+
+
+# Whole stacks.
+
+
+def language_model(assignment="nearest", dtype="float32"):
+    """Token ids to logits by three blocks of local and routing heads."""
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(11, WIDTH, mask_zero=True, dtype=dtype)(ids)
+    x = TokenShift(dtype=dtype)(x)
+    for share_qk, probes in ((False, 1), (True, 1), (False, 2)):
+        probes = 1 if assignment == "balanced" else probes
+        heads = groups(assignment, dtype, share_qk=share_qk, num_probes=probes)
+        x = block(dtype=dtype, heads=heads)(x, use_causal_mask=True)
+    return keras.Model(ids, keras.layers.Dense(11, dtype=dtype)(x))
+
+
+def scores_of(model, ids):
+    """The attention weights of every block, `[blocks, batch, heads, length, length]`."""
+    layers = model.layers[1:-1]
+    x = layers[0](ids)
+    x = layers[1](x)
+    scores = []
+    for layer in layers[2:]:
+        y = layer.attention_norm(x)
+        scores.append(layer.attention(y, y, use_causal_mask=True, return_attention_scores=True)[1])
+        x = layer(x, use_causal_mask=True)
+    return np.stack(scores)
+
+
+def past_is_untouched(model, start, tolerance):
+    """Whether other tokens from `start` on leave logits and attended positions before it."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, 11, size=(3, 40))
+    other = ids.copy()
+    other[:, start:] = rng.integers(1, 11, size=(3, 40 - start))
+    logits = [model(x)[:, :start] for x in (ids, other)]
+    scores = [scores_of(model, x)[..., :start, :] > 0 for x in (ids, other)]
+    same_positions = np.array_equal(*scores)
+    return same_positions and checks.largest_difference(*logits) <= tolerance
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-12), ("float32", 1e-5)])
+def test_no_later_token_changes_an_earlier_output(dtype, tolerance):
+    model = language_model(dtype=dtype)
+    for start in (1, 13, 27, 39):
+        assert past_is_untouched(model, start, tolerance)
+
+
+def test_the_same_does_not_hold_for_balanced():
+    assert not past_is_untouched(language_model("balanced", "float64"), 27, 1e-3)
+
+
+def test_saving(tmp_path):
+    ids = np.array([[1, 2, 3, 4, 5, 0, 0], [4, 3, 2, 1, 1, 9, 10]], "int32")
+    checks.saves_and_loads(language_model(), ids, tmp_path)
+
+
+def trained(jit_compile):
+    keras.utils.set_random_seed(5)
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(11, WIDTH, mask_zero=True)(ids)
+    x = block(heads=groups(num_probes=2))(x, use_causal_mask=True)
+    more = [RoutingHeads(1, 3, 4, share_qk=True), RoutingHeads(1, 3, 4, assignment="balanced")]
+    x = block(heads=[*more, FullHeads(1)])(x, use_causal_mask=True)
+    model = keras.Model(ids, keras.layers.Dense(11)(x))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit_compile)
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(1, 11, size=(4, 18))
+    tokens[:, 15:] = 0
+    history = model.fit(tokens, tokens, batch_size=2, shuffle=False, verbose=0)
+    return model, history.history["loss"][0]
+
+
+def test_fit_compiled_and_not():
+    compiled, loss = trained(True)
+    plain, expected = trained(False)
+    assert abs(loss - expected) < 1e-5
+    for found, weight in zip(compiled.weights, plain.weights):
+        # Which members are drawn at random is another draw in XLA.
+        if "member_samples" not in weight.path and "seed_generator" not in weight.path:
+            np.testing.assert_allclose(found, weight, rtol=0, atol=1e-4, err_msg=weight.path)
+    routing = plain.layers[2].attention.head_groups[1]
+    # Two batches of 2 sequences of 15 tokens, 2 heads, queries and keys.
+    assert np.sum(routing.member_counts) == 4 * 15 * 2 * 2
+    assert routing.member_batches.numpy() == 2
+
+
+def test_commitment_is_part_of_the_loss():
+    x = checks.random(2, 9, WIDTH)
+    inputs = keras.Input((None, WIDTH))
+    heads = [RoutingHeads(2, 3, 4, commitment_weight=0.5)]
+    layer = TransformerBlock(heads, 8)
+    model = keras.Model(inputs, layer(inputs))
+    model.compile("sgd", "mse")
+    plain = np.mean((model(x).numpy() - x) ** 2)
+    layer(x, training=True)
+    commitment = float(sum(layer.losses))
+    assert commitment > 0.1
+    assert abs(model.train_on_batch(x, x) - plain - commitment) < 1e-4
