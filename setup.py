@@ -26,6 +26,8 @@ setup(
         "keras-hub>=0.32,<0.33",
         "tensorflow-text>=2.20,<2.21",
         "tensorflow-datasets>=4.9.10,<4.10",
+        # TensorFlow Datasets imports it without saying that it needs it.
+        "importlib_resources",
         "tf-models-official>=2.20,<2.21",
         "matplotlib>=3.8,<4",
     ],

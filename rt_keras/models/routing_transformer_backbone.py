@@ -12,7 +12,7 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
     """A decoder whose attention mixes local, routing and full heads.
 
     ```
-    x = embedding(token_ids)                   [+ position embedding] [token shift]
+    x = sqrt(hidden_dim) embedding(token_ids)  [+ position embedding] [token shift]
     x = block_l(x)  for l in 1 ... num_layers
     output = LN(x)
     ```
@@ -86,7 +86,7 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         self.token_embedding = keras_hub.layers.ReversibleEmbedding(
             vocabulary_size,
             hidden_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02),
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
             dtype=dtype,
             name="token_embedding",
         )
@@ -121,7 +121,8 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         # === Functional Model ===
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         padding_mask = keras.Input((None,), dtype="int32", name="padding_mask")
-        x = self.token_embedding(token_ids)
+        # The embedding is small so that logits start small; inputs are of unit variance.
+        x = self.token_embedding(token_ids) * hidden_dim**0.5
         if self.position_embedding is not None:
             x = x + self.position_embedding(x)
         if self.token_shift is not None:
