@@ -115,6 +115,7 @@ def train(kind, steps, seed):
         epochs=steps // STEPS_BETWEEN_TESTS,
         # Seeds of the held-out sequences lie far from those of training.
         validation_data=sequences(seed + 10**6).take(16),
+        shuffle=False,
         callbacks=[*routing, progress],
         verbose=0,
     ).history
