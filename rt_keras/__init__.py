@@ -1,7 +1,8 @@
 """Routing Transformers in Keras.
 
-`rt_keras.ops`, `rt_keras.layers`, `rt_keras.models`, ... are imported when first used, so that
-importing the package, and with it `rt-keras --help`, costs nothing.
+Where Keras is imported already, so are the layers and models here, and Keras knows them by name
+when it loads a saved model. Else `rt_keras.layers`, `rt_keras.models`, ... are imported when first
+used, so that `rt-keras --help` answers at once.
 
 >>> import rt_keras
 >>> rt_keras.layers.RoutingHeads.__name__
@@ -9,10 +10,12 @@ importing the package, and with it `rt-keras --help`, costs nothing.
 """
 
 import importlib
+import sys
 
 __version__ = "0.1.0"
 
 _PARTS = (
+    "analysis",
     "benchmarks",
     "callbacks",
     "data",
@@ -32,3 +35,7 @@ def __getattr__(name):
 
 def __dir__():
     return sorted([*globals(), *_PARTS])
+
+
+if "keras" in sys.modules:
+    importlib.import_module("rt_keras.models")

@@ -1,5 +1,7 @@
 """Keras layers: head groups with their state, attention that mixes them, and blocks."""
 
+import keras
+
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
 from rt_keras.layers.head_group import HeadGroup
@@ -8,6 +10,12 @@ from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.routing_heads import RoutingHeads
 from rt_keras.layers.token_shift import TokenShift
 from rt_keras.layers.transformer_block import TransformerBlock
+
+if keras.config.backend() != "tensorflow":
+    raise ImportError(
+        "rt_keras needs the TensorFlow backend of Keras; this one is "
+        f"{keras.config.backend()!r}. Set the environment variable KERAS_BACKEND=tensorflow."
+    )
 
 __all__ = [
     "FeedForward",

@@ -1,0 +1,35 @@
+"""Tests of importing the package."""
+
+import importlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import rt_keras
+from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
+
+
+def test_saved_model_loads_where_only_the_package_is_imported(tmp_path):
+    inputs = keras.Input([None, 16])
+    attention = MultiHeadAttention([LocalHeads(1, 4), RoutingHeads(1, 2, 4)])
+    model = keras.Model(inputs, attention(inputs, inputs))
+    path = tmp_path / "model.keras"
+    model.save(path)
+    code = f"import keras, rt_keras; print(keras.saving.load_model({str(path)!r}).count_params())"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.split() == [str(model.count_params())], result.stderr
+
+
+def test_other_backends_are_refused(monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(ImportError, match="needs the TensorFlow backend of Keras; .* 'jax'"):
+        importlib.reload(rt_keras.layers)
+
+
+def test_parts_are_attributes():
+    assert rt_keras.ops.local_attention is not None
+    assert "layers" in dir(rt_keras)
+    with pytest.raises(AttributeError, match="no attribute 'layer'"):
+        rt_keras.layer  # noqa: B018
