@@ -1,0 +1,135 @@
+import keras
+import pytest
+import tensorflow as tf
+
+from rt_keras import layers
+from rt_keras.training import experiment
+from rt_keras.training.config import make_config
+
+
+def kinds(groups):
+    return [(type(group), group.num_heads) for group in groups]
+
+
+def test_blocks_before_the_first_routing_layer_have_local_heads_in_its_place():
+    config = make_config(
+        {
+            "model.local.num_heads": 2,
+            "model.routing.num_heads": 1,
+            "model.full.num_heads": 1,
+            "model.routing.first_layer": 1,
+        }
+    ).model
+    full = (layers.FullHeads, 1)
+    assert kinds(experiment.make_head_groups(config, 0)) == [(layers.LocalHeads, 3), full]
+    assert kinds(experiment.make_head_groups(config, 1)) == [
+        (layers.LocalHeads, 2),
+        (layers.RoutingHeads, 1),
+        full,
+    ]
+
+
+def test_groups_without_heads_are_absent():
+    config = make_config({"model.local.num_heads": 0, "model.routing.num_heads": 4}).model
+    assert kinds(experiment.make_head_groups(config, 0)) == [(layers.RoutingHeads, 4)]
+
+
+def test_every_key_of_the_model_reaches_it():
+    settings = {
+        "local": {"num_heads": 1, "block_size": 8, "look_back": 2, "max_relative_distance": 4},
+        "routing": {
+            "num_heads": 2,
+            "num_clusters": 5,
+            "window_size": 6,
+            "assignment": "nearest",
+            "share_qk": True,
+            "num_probes": 2,
+            "max_relative_distance": 3,
+            "commitment_weight": 0.5,
+        },
+        "full": {"num_heads": 1, "max_relative_distance": 7},
+    }
+    dotted = {
+        f"model.{kind}.{key}": value
+        for kind, values in settings.items()
+        for key, value in values.items()
+    }
+    groups = experiment.make_head_groups(make_config(dotted).model, 0)
+    for group, values in zip(groups, settings.values(), strict=True):
+        given = group.get_config()
+        assert {key: given[key] for key in values} == values
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("adam", keras.optimizers.Adam),
+        ("adamw", keras.optimizers.AdamW),
+        ("adafactor", keras.optimizers.Adafactor),
+    ],
+)
+def test_optimizers_take_their_settings_and_follow_the_schedule(name, kind):
+    config = make_config(
+        {
+            "optimizer.name": name,
+            "optimizer.learning_rate": 0.5,
+            "optimizer.weight_decay": 0.01,
+            "optimizer.global_clipnorm": 2.0,
+            "schedule.warmup_steps": 10,
+        }
+    )
+    optimizer = experiment.make_optimizer(config)
+    assert type(optimizer) is kind
+    assert (optimizer.weight_decay, optimizer.global_clipnorm) == (0.01, 2.0)
+    weight = keras.Variable([1.0])
+    optimizer.build([weight])
+    for _ in range(5):
+        optimizer.apply([tf.constant([1e-3])])
+    assert float(optimizer.learning_rate) == pytest.approx(0.25)
+    assert float(weight[0]) < 1.0
+
+
+def test_no_decay_and_no_clipping():
+    for name in ("adam", "adamw", "adafactor"):
+        config = make_config({"optimizer.name": name, "optimizer.global_clipnorm": None})
+        optimizer = experiment.make_optimizer(config)
+        assert not optimizer.weight_decay and optimizer.global_clipnorm is None
+
+
+def test_strategies_by_name():
+    for name, kind in (
+        ("one_device", tf.distribute.OneDeviceStrategy),
+        ("mirrored", tf.distribute.MirroredStrategy),
+    ):
+        assert isinstance(
+            experiment.make_strategy(make_config({"trainer.strategy": name}).trainer), kind
+        )
+
+
+def test_tokenizers_by_name(tmp_path, sentence_piece_model, word_piece_vocabulary):
+    (tmp_path / "model").write_bytes(sentence_piece_model)
+    (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
+    for name, vocabulary, size in (
+        ("bytes", None, 258),
+        ("sentence_piece", "model", 34),
+        ("word_piece", "words", 11),
+    ):
+        settings = {"tokenizer.name": name}
+        if vocabulary:
+            settings["tokenizer.vocabulary"] = str(tmp_path / vocabulary)
+        tokenizer = experiment.make_tokenizer(make_config(settings).tokenizer)
+        assert tokenizer.vocabulary_size() == size
+
+
+def test_a_model_is_loaded_from_its_run_or_its_preset(tiny_run):
+    from_run = experiment.load_model(tiny_run)
+    from_preset = experiment.load_model(tiny_run / "model")
+    assert from_run.count_params() == from_preset.count_params() > 0
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="neither a run nor a preset"):
+        experiment.load_model(tmp_path)
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(FileNotFoundError, match="has not reached its first validation"):
+        experiment.load_model(tmp_path)
