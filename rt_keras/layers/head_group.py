@@ -92,6 +92,10 @@ class HeadGroup(keras.layers.Layer):
             "max_relative_distance": self.max_relative_distance,
         }
 
+    def get_build_config(self):
+        # None, so that a loaded group is not built twice: its MultiHeadAttention builds it.
+        return None
+
 
 def copy_groups(head_groups, dtype):
     """New head groups like these, of another dtype policy, with weights of their own."""

@@ -133,7 +133,7 @@ def _at(mask, members):
 
 def _mean_of_clusters(output, members, length):
     """Puts rows back to their positions: the mean where several clusters chose one."""
-    batch, heads, depth = size(output, 0), size(output, 1), output.shape[-1]
+    batch, heads, depth = size(output, 0), size(output, 1), size(output, 4)
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1])
     segments = tf.reshape(sequences * length + members, [-1])
     rows = tf.cast(tf.reshape(output, [-1, depth]), accumulation_dtype(output.dtype))

@@ -145,14 +145,16 @@ def test_heads_that_do_not_divide_the_width():
 # Whole stacks.
 
 
-def language_model(assignment="nearest", dtype="float32"):
-    """Token ids to logits by three blocks of local and routing heads."""
+ROUTING = [{}, {"share_qk": True}, {"num_probes": 2}]
+
+
+def language_model(assignment="nearest", dtype="float32", routing=ROUTING):
+    """Token ids to logits, by a block of local and routing heads for each of `routing`."""
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(11, WIDTH, mask_zero=True, dtype=dtype)(ids)
     x = TokenShift(dtype=dtype)(x)
-    for share_qk, probes in ((False, 1), (True, 1), (False, 2)):
-        probes = 1 if assignment == "balanced" else probes
-        heads = groups(assignment, dtype, share_qk=share_qk, num_probes=probes)
+    for options in routing:
+        heads = groups(assignment, dtype, **options)
         x = block(dtype=dtype, heads=heads)(x, use_causal_mask=True)
     return keras.Model(ids, keras.layers.Dense(11, dtype=dtype)(x))
 
@@ -185,17 +187,19 @@ def past_is_untouched(model, start, tolerance):
 @pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-12), ("float32", 1e-5)])
 def test_no_later_token_changes_an_earlier_output(dtype, tolerance):
     model = language_model(dtype=dtype)
-    for start in (1, 13, 27, 39):
+    for start in (1, 17, 39):
         assert past_is_untouched(model, start, tolerance)
 
 
 def test_the_same_does_not_hold_for_balanced():
-    assert not past_is_untouched(language_model("balanced", "float64"), 27, 1e-3)
+    model = language_model("balanced", "float64", routing=[{}, {"share_qk": True}])
+    assert not past_is_untouched(model, 27, 1e-3)
 
 
 def test_saving(tmp_path):
     ids = np.array([[1, 2, 3, 4, 5, 0, 0], [4, 3, 2, 1, 1, 9, 10]], "int32")
-    checks.saves_and_loads(language_model(), ids, tmp_path)
+    model = language_model(routing=[{"share_qk": True}, {}])
+    checks.saves_and_loads(model, ids, tmp_path)
 
 
 def trained(jit_compile):
