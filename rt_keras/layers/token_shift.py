@@ -12,8 +12,8 @@ class TokenShift(keras.layers.Layer):
     output_t = [x_t[: width / 2], x_(t-1)[width / 2 :]],    x_(-1) = 0
     ```
 
-    It has no weights. After a token embedding, a key can say which token came before it, in one
-    layer: what the continuation of a repetition needs.
+    It has no weights. With it the keys of a first layer can say which token came before theirs:
+    what the continuation of a repetition needs.
 
     Call arguments:
         inputs: `[batch, length, width]`.

@@ -4,6 +4,7 @@ import keras
 
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers.token_shift import TokenShift
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -11,8 +12,8 @@ class TransformerBlock(keras.layers.Layer):
     """Self-attention of mixed heads, then a feed-forward network, each with a residual.
 
     ```
-    pre-norm:   x = x + dropout(f(LN(x)))
-    post-norm:  x = LN(x + dropout(f(x)))       for f in attention, feed-forward
+    pre-norm:   x = x + dropout(f(shift(LN(x))))
+    post-norm:  x = LN(x + dropout(f(shift(x))))       for f in attention, feed-forward
     ```
 
     Args:
@@ -23,6 +24,8 @@ class TransformerBlock(keras.layers.Layer):
         normalize_first: pre-norm if True, else post-norm.
         dropout: share set to 0 in training, of the activations, of the attention weights and
             before each residual.
+        shift_tokens: whether shift is `TokenShift`, so that each position knows the one before it;
+            else it changes nothing.
         layer_norm_epsilon: ε of the layer normalisations.
         kernel_initializer: of the dense layers.
         **kwargs: those of `keras.layers.Layer`.
@@ -54,6 +57,7 @@ class TransformerBlock(keras.layers.Layer):
         activation="geglu",
         normalize_first=True,
         dropout=0.0,
+        shift_tokens=False,
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
         **kwargs,
@@ -65,6 +69,7 @@ class TransformerBlock(keras.layers.Layer):
         self.activation = activation
         self.normalize_first = normalize_first
         self.dropout = dropout
+        self.shift_tokens = shift_tokens
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.attention = MultiHeadAttention(
@@ -86,6 +91,9 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_norm = self._norm("attention_norm")
         self.feed_forward_norm = self._norm("feed_forward_norm")
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.shift = _no_shift
+        if shift_tokens:
+            self.shift = TokenShift(dtype=self.dtype_policy, name="token_shift")
 
     def _norm(self, name):
         return keras.layers.LayerNormalization(
@@ -119,8 +127,8 @@ class TransformerBlock(keras.layers.Layer):
 
     def _residual(self, x, function, norm, training):
         if self.normalize_first:
-            return x + self.dropout_layer(function(norm(x)), training=training)
-        return norm(x + self.dropout_layer(function(x), training=training))
+            return x + self.dropout_layer(function(self.shift(norm(x))), training=training)
+        return norm(x + self.dropout_layer(function(self.shift(x)), training=training))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -135,6 +143,7 @@ class TransformerBlock(keras.layers.Layer):
             "activation": self.activation,
             "normalize_first": self.normalize_first,
             "dropout": self.dropout,
+            "shift_tokens": self.shift_tokens,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
@@ -143,3 +152,7 @@ class TransformerBlock(keras.layers.Layer):
     def from_config(cls, config):
         groups = [keras.saving.deserialize_keras_object(group) for group in config["head_groups"]]
         return cls(**{**config, "head_groups": groups})
+
+
+def _no_shift(x):
+    return x

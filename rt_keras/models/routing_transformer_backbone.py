@@ -3,8 +3,8 @@
 import keras
 import keras_hub
 
-from rt_keras.layers import TokenShift, TransformerBlock
-from rt_keras.layers.head_group import copy_groups
+from rt_keras.layers import TransformerBlock
+from rt_keras.layers.head_group import HeadGroup, copy_groups, positive_int
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -12,7 +12,7 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
     """A decoder whose attention mixes local, routing and full heads.
 
     ```
-    x = sqrt(hidden_dim) embedding(token_ids)  [+ position embedding] [token shift]
+    x = sqrt(hidden_dim) embedding(token_ids)  [+ position embedding]
     x = block_l(x)  for l in 1 ... num_layers
     output = LN(x)
     ```
@@ -32,8 +32,8 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         activation: of the feed-forward networks; see `rt_keras.layers.FeedForward`.
         normalize_first: pre-norm if True, else post-norm, which has no final LN.
         dropout: share set to 0 in training, after the embedding and in the blocks.
-        shift_tokens: whether the embedding is mixed with that of the token before; see
-            `rt_keras.layers.TokenShift`.
+        shift_tokens: whether what goes into attention and feed-forward network is mixed with the
+            position before; see `rt_keras.layers.TokenShift`.
         max_sequence_length: how many positions have an embedding, or None for none.
         layer_norm_epsilon: ε of the layer normalisations.
         dtype: dtype policy.
@@ -47,7 +47,9 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         `[batch, length, hidden_dim]`.
 
     Raises:
-        ValueError: if lists of head groups are given, but not one for each block.
+        ValueError: if a size is not a positive integer, if there is a block without head groups or
+            lists of them that are not one for each block, or if a sequence is longer than
+            `max_sequence_length`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers.
 
@@ -80,6 +82,11 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         dtype=None,
         **kwargs,
     ):
+        positive_int("vocabulary_size", vocabulary_size)
+        positive_int("num_layers", num_layers)
+        positive_int("hidden_dim", hidden_dim)
+        if max_sequence_length is not None:
+            positive_int("max_sequence_length", max_sequence_length)
         groups_of_blocks = _groups_of_blocks(head_groups, num_layers)
 
         # === Layers ===
@@ -90,7 +97,6 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
             dtype=dtype,
             name="token_embedding",
         )
-        self.token_shift = TokenShift(dtype=dtype, name="token_shift") if shift_tokens else None
         self.position_embedding = None
         if max_sequence_length is not None:
             self.position_embedding = keras_hub.layers.PositionEmbedding(
@@ -106,6 +112,7 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
                 activation=activation,
                 normalize_first=normalize_first,
                 dropout=dropout,
+                shift_tokens=shift_tokens,
                 layer_norm_epsilon=layer_norm_epsilon,
                 dtype=dtype,
                 name=f"transformer_block_{i}",
@@ -125,8 +132,6 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         x = self.token_embedding(token_ids) * hidden_dim**0.5
         if self.position_embedding is not None:
             x = x + self.position_embedding(x)
-        if self.token_shift is not None:
-            x = self.token_shift(x)
         x = self.embedding_dropout(x)
         for block in self.transformer_blocks:
             x = block(x, padding_mask=padding_mask, use_causal_mask=True)
@@ -150,6 +155,16 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         self.shift_tokens = shift_tokens
         self.max_sequence_length = max_sequence_length
         self.layer_norm_epsilon = layer_norm_epsilon
+
+    def call(self, inputs, training=None, mask=None):
+        length = inputs["token_ids"].shape[1]
+        if None not in (length, self.max_sequence_length) and length > self.max_sequence_length:
+            raise ValueError(
+                f"A sequence of length {length} is longer than "
+                f"max_sequence_length={self.max_sequence_length}, the number of positions that "
+                "have an embedding."
+            )
+        return super().call(inputs, training=training, mask=mask)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -180,11 +195,21 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
 
 def _groups_of_blocks(head_groups, num_layers):
     """The head groups of each block."""
-    if not isinstance(head_groups[0], (list, tuple)):
-        return [list(head_groups)] * num_layers
-    if len(head_groups) != num_layers:
+    lists = (list, tuple)
+    nested = isinstance(head_groups, lists) and any(isinstance(x, lists) for x in head_groups)
+    groups_of_blocks = head_groups if nested else [head_groups] * num_layers
+    if len(groups_of_blocks) != num_layers:
         raise ValueError(
             "head_groups must be one list of groups, or one for each of the "
-            f"num_layers={num_layers} blocks. Received: {len(head_groups)} lists."
+            f"num_layers={num_layers} blocks. Received: {len(groups_of_blocks)} lists."
         )
-    return [list(groups) for groups in head_groups]
+    if not all(_are_head_groups(groups) for groups in groups_of_blocks):
+        raise ValueError(
+            "head_groups must be a list of at least one LocalHeads, RoutingHeads or FullHeads, or "
+            f"such a list for each block. Received: head_groups={head_groups!r}"
+        )
+    return groups_of_blocks
+
+
+def _are_head_groups(x):
+    return isinstance(x, (list, tuple)) and x and all(isinstance(y, HeadGroup) for y in x)
