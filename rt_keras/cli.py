@@ -17,6 +17,8 @@ from rt_keras import files
 def main(argv=None):
     """Runs one command.
 
+    An error is one line on standard error; with `RT_KERAS_TRACE` in the environment it is raised.
+
     Args:
         argv: list of arguments; by default those of the process.
 
@@ -39,8 +41,14 @@ def main(argv=None):
     except KeyboardInterrupt:
         print("rt-keras: interrupted", file=sys.stderr)
         return 130
-    except (ValueError, OSError, ArithmeticError, RuntimeError) as error:
-        print(f"rt-keras: error: {' '.join(str(error).split())}", file=sys.stderr)
+    except Exception as error:
+        if "RT_KERAS_TRACE" in os.environ:
+            raise
+        # The message of an error that was foreseen is enough; of others the kind says more.
+        foreseen = isinstance(error, (ValueError, OSError, ArithmeticError))
+        message = " ".join(str(error).split())
+        kind = "" if foreseen else f"{type(error).__name__}: "
+        print(f"rt-keras: error: {kind}{message}", file=sys.stderr)
         return 1
     return 0
 

@@ -160,5 +160,5 @@ def _callbacks(config, output, checkpoints, resume):
         StopAtNaN(),
         checkpoints,
         keras.callbacks.CSVLogger(output / "log.csv", append=resume),
-        keras.callbacks.TensorBoard(output / "tensorboard"),
+        keras.callbacks.TensorBoard(output / "tensorboard", write_graph=False),
     ]
