@@ -216,7 +216,7 @@ def test_in_chunks(shared, probes, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("shared, probes, causal", [(True, 1, True), (False, 2, True)])
+@pytest.mark.parametrize("shared, probes, causal", [(True, 1, True), (False, 2, False)])
 def test_compiled(shared, probes, causal):
     mask = checks.mask("scattered", 18)
     checks.holds_compiled(
