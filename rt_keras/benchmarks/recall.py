@@ -98,6 +98,7 @@ def train(kind, steps, seed):
             ),
             global_clipnorm=1.0,
         ),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
     progress = keras.callbacks.LambdaCallback(
@@ -129,32 +130,42 @@ def train(kind, steps, seed):
 
 
 def build(kind):
-    """A language model of two blocks with this kind of attention."""
+    """A language model of two blocks with this kind of attention.
+
+    Token embeddings are mixed with those of the tokens before, and there are no positions.
+    """
+    import keras
+    from keras_hub.layers import ReversibleEmbedding
+
+    from rt_keras.layers import TokenShift, TransformerBlock
+
+    tokens = keras.Input([LENGTH], dtype="int32")
+    embedding = ReversibleEmbedding(
+        VOCABULARY, 128, embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02)
+    )
+    x = TokenShift()(embedding(tokens))
+    for _ in range(2):
+        x = TransformerBlock(head_groups(kind), intermediate_dim=512)(x, use_causal_mask=True)
+    logits = embedding(keras.layers.LayerNormalization()(x), reverse=True)
+    return keras.Model(tokens, logits)
+
+
+def head_groups(kind):
+    """The heads of one block."""
     from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
-    from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 
     if kind == "full":
-        groups = [FullHeads(4)]
-    elif kind == "local":
-        groups = [LocalHeads(4, WINDOW)]
-    else:
-        groups = [LocalHeads(2, WINDOW), RoutingHeads(2, CLUSTERS, WINDOW, **ROUTING[kind])]
-    backbone = RoutingTransformerBackbone(
-        vocabulary_size=VOCABULARY,
-        num_layers=2,
-        hidden_dim=128,
-        intermediate_dim=512,
-        head_groups=groups,
-        shift_tokens=True,
-    )
-    return RoutingTransformerCausalLM(backbone)
+        return [FullHeads(4)]
+    if kind == "local":
+        return [LocalHeads(4, WINDOW)]
+    return [LocalHeads(2, WINDOW), RoutingHeads(2, CLUSTERS, WINDOW, **ROUTING[kind])]
 
 
 def sequences(seed):
     """Batches without end of sequences whose second half repeats the first.
 
     Returns:
-        A `tf.data.Dataset` of (inputs, next tokens, weights); only the second half has weight.
+        A `tf.data.Dataset` of (tokens, next tokens, weights); only the second half has weight.
     """
     import tensorflow as tf
 
@@ -164,8 +175,7 @@ def sequences(seed):
         )
         tokens = tf.concat([half, half, half[:, :1]], axis=1)
         weights = tf.broadcast_to(tf.range(LENGTH) >= LENGTH // 2, [BATCH, LENGTH])
-        inputs = {"token_ids": tokens[:, :-1], "padding_mask": tf.ones([BATCH, LENGTH], tf.int32)}
-        return inputs, tokens[:, 1:], tf.cast(weights, tf.float32)
+        return tokens[:, :-1], tokens[:, 1:], tf.cast(weights, tf.float32)
 
     return tf.data.Dataset.range(2**62).map(batch).prefetch(4)
 

@@ -12,7 +12,7 @@ from rt_keras.benchmarks import recall
 def test_second_half_repeats_the_first():
     batches = list(recall.sequences(seed=3).take(2))
     for inputs, labels, weights in batches:
-        tokens = inputs["token_ids"].numpy()
+        tokens = inputs.numpy()
         half = recall.LENGTH // 2
         assert tokens.shape == (recall.BATCH, recall.LENGTH)
         assert tokens.min() >= 0 and tokens.max() < recall.VOCABULARY
