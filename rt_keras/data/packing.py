@@ -22,7 +22,7 @@ def training_dataset(
     sequence_length,
     batch_size,
     seed=0,
-    shuffle_buffer=1024,
+    shuffle_buffer=4096,
     document_buffer=1024,
 ):
     """Batches without end, for `fit` with `steps_per_epoch`.

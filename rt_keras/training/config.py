@@ -113,7 +113,7 @@ class DataConfig(hyperparams.Config):
     data_dir: str | None = None
     sequence_length: _Count = 2048
     batch_size: _Count = 2
-    shuffle_buffer: _Count = 256
+    shuffle_buffer: _Count = 4096
 
 
 @dataclasses.dataclass
