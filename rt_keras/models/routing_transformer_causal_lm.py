@@ -64,13 +64,13 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
 
         Args:
             inputs: dictionary of "token_ids" and "padding_mask", int and bool
-                `[batch, max_length]`; prompts stand at the left.
+                `[batch, max_length]`; prompts stand at the left and have at least one token.
             stop_token_ids: ids that end a sequence, or None.
 
         Returns:
             A dictionary of the same, with the tokens filled in; the mask ends at the stop token.
         """
-        prompt = tf.convert_to_tensor(inputs["token_ids"])
+        prompt = tf.cast(inputs["token_ids"], tf.int32)
         mask = tf.cast(inputs["padding_mask"], tf.bool)
 
         def next_logits(tokens, cache, index):
@@ -96,6 +96,3 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
             stops = tf.cast(stops & ~mask, tf.int32)
             written = tf.cumsum(stops, axis=-1, exclusive=True) == 0
         return {"token_ids": tokens, "padding_mask": written}
-
-
-RoutingTransformerCausalLMPreprocessor.backbone_cls = RoutingTransformerBackbone
