@@ -81,7 +81,8 @@ class CentroidEMA(keras.callbacks.Callback):
         self.restart_after = restart_after
 
     def on_train_begin(self, logs=None):
-        self._heads = [x for x in self.model._flatten_layers() if isinstance(x, RoutingHeads)]
+        # A layer that is used twice has one state.
+        self._heads = list(dict.fromkeys(routing_heads(self.model)))
         if not self._heads:
             raise ValueError("CentroidEMA needs a model with RoutingHeads. Found none.")
         for heads in self._heads:
@@ -144,7 +145,7 @@ class CentroidEMA(keras.callbacks.Callback):
             averages = tf.convert_to_tensor(heads.average_counts), heads.average_sums
             batches = tf.maximum(batches, 1.0)
             averages = moving_averages(*averages, counts / batches, sums / batches, decay)
-            moved = count_update(centroids, *averages)
+            moved = count_update(centroids, counts, *averages)
             heads.average_counts.assign(averages[0])
             heads.average_sums.assign(averages[1])
         self._assign_or_start_over(heads, moved, samples, empty_batches)
@@ -162,6 +163,13 @@ class CentroidEMA(keras.callbacks.Callback):
             heads.average_counts.assign(tf.where(start, 1.0, heads.average_counts))
             sums = tf.where(start[..., None], samples, heads.average_sums)
             heads.average_sums.assign(sums)
+
+
+def routing_heads(layer):
+    """The `RoutingHeads` inside a layer, in the order of its layers."""
+    if isinstance(layer, RoutingHeads):
+        return [layer]
+    return [heads for inner in layer._layers for heads in routing_heads(inner)]
 
 
 def mean_update(centroids, counts, sums, decay):
@@ -203,18 +211,28 @@ def moving_averages(average_counts, average_sums, counts, sums, decay):
     return average_counts, average_sums
 
 
-def count_update(centroids, average_counts, average_sums):
-    """Centroids as moving averages of their members; one that never had any is as it was.
+def count_update(centroids, counts, average_counts, average_sums):
+    """Centroids as moving averages of their members.
 
     ```
     centroid_c = sum_c / ((count_c + ε) / (N + clusters ε) N),   N = sum of the counts, ε = 1e-5
     ```
+
+    Args:
+        centroids: `[heads, clusters, depth]`.
+        counts: `[sources, heads, clusters]`, of the batch that was averaged last.
+        average_counts: `[heads, clusters]`.
+        average_sums: `[heads, clusters, depth]`.
+
+    Returns:
+        `[heads, clusters, depth]`; a centroid without members in the batch is as it was.
     """
     total = tf.reduce_sum(average_counts, axis=-1, keepdims=True)
     clusters = tf.cast(tf.shape(average_counts)[-1], total.dtype)
     smoothed = (average_counts + 1e-5) / (total + clusters * 1e-5) * total
     moved = tf.math.divide_no_nan(average_sums, smoothed[..., None])
-    return tf.where(average_counts[..., None] > 0, moved, centroids)
+    found = tf.reduce_sum(counts, axis=0) > 0
+    return tf.where(found[..., None], moved, centroids)
 
 
 def moved_load_bias(load_bias, members, step):

@@ -17,6 +17,8 @@ class TokenShift(keras.layers.Layer):
 
     Call arguments:
         inputs: `[batch, length, width]`.
+        mask: bool `[batch, length]`, False for padding, after which comes 0. Keras fills it from
+            the mask that `inputs` carry.
 
     Source: the token shift of the RWKV language model (Peng et al. 2023, RWKV, section 3.1.1),
     with fixed halves in place of learnt shares.
@@ -29,9 +31,12 @@ class TokenShift(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def call(self, inputs):
+    def call(self, inputs, mask=None):
         half = inputs.shape[-1] // 2
-        before = tf.pad(inputs[:, :-1, half:], [[0, 0], [1, 0], [0, 0]])
+        before = inputs[:, :-1, half:]
+        if mask is not None:
+            before = tf.where(tf.cast(mask, tf.bool)[:, :-1, None], before, tf.zeros_like(before))
+        before = tf.pad(before, [[0, 0], [1, 0], [0, 0]])
         return tf.concat([inputs[..., :half], before], axis=-1)
 
     def compute_output_shape(self, input_shape):

@@ -91,9 +91,9 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_norm = self._norm("attention_norm")
         self.feed_forward_norm = self._norm("feed_forward_norm")
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.shift = _no_shift
+        self.token_shift = None
         if shift_tokens:
-            self.shift = TokenShift(dtype=self.dtype_policy, name="token_shift")
+            self.token_shift = TokenShift(dtype=self.dtype_policy, name="token_shift")
 
     def _norm(self, name):
         return keras.layers.LayerNormalization(
@@ -109,7 +109,11 @@ class TransformerBlock(keras.layers.Layer):
     def call(self, inputs, padding_mask=None, use_causal_mask=False, training=None, mask=None):
         padding_mask = mask if padding_mask is None else padding_mask
 
+        def shift(x):
+            return x if self.token_shift is None else self.token_shift(x, mask=padding_mask)
+
         def attention(x):
+            x = shift(x)
             return self.attention(
                 x,
                 x,
@@ -120,15 +124,15 @@ class TransformerBlock(keras.layers.Layer):
             )
 
         def feed_forward(x):
-            return self.feed_forward(x, training=training)
+            return self.feed_forward(shift(x), training=training)
 
         x = self._residual(inputs, attention, self.attention_norm, training)
         return self._residual(x, feed_forward, self.feed_forward_norm, training)
 
     def _residual(self, x, function, norm, training):
         if self.normalize_first:
-            return x + self.dropout_layer(function(self.shift(norm(x))), training=training)
-        return norm(x + self.dropout_layer(function(self.shift(x)), training=training))
+            return x + self.dropout_layer(function(norm(x)), training=training)
+        return norm(x + self.dropout_layer(function(x), training=training))
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -152,7 +156,3 @@ class TransformerBlock(keras.layers.Layer):
     def from_config(cls, config):
         groups = [keras.saving.deserialize_keras_object(group) for group in config["head_groups"]]
         return cls(**{**config, "head_groups": groups})
-
-
-def _no_shift(x):
-    return x

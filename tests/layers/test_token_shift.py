@@ -21,6 +21,15 @@ def test_equation(width, length):
         )
 
 
+@pytest.mark.parametrize("kind", ["left", "right"])
+def test_padding_never_shows(kind):
+    mask = checks.padding(2, 6, kind)
+    x = checks.random(2, 6, 4)
+    zeros = np.where(mask[..., None], x, 0)
+    found = TokenShift()(x, mask=mask).numpy()
+    np.testing.assert_array_equal(found[mask], TokenShift()(zeros).numpy()[mask])
+
+
 def test_mask_passes():
     tokens = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[1, 0]]))
     assert checks.mask_of(TokenShift()(tokens)) == [[True, False]]

@@ -25,21 +25,29 @@ def block(assignment="nearest", dtype=None, heads=None, **options):
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
-def test_equation(normalize_first):
+@pytest.mark.parametrize("shift_tokens", [False, True])
+def test_equation(normalize_first, shift_tokens):
     x = checks.random(2, 9, WIDTH)
     mask = checks.padding(2, 9)
-    layer = block(normalize_first=normalize_first)
+    layer = block(normalize_first=normalize_first, shift_tokens=shift_tokens)
     found = layer(x, padding_mask=mask, use_causal_mask=True)
 
+    def shift(y):
+        return TokenShift()(y, mask=mask) if shift_tokens else y
+
     def attention(y):
+        y = shift(y)
         return layer.attention(y, y, query_mask=mask, value_mask=mask, use_causal_mask=True)
+
+    def feed_forward(y):
+        return layer.feed_forward(shift(y))
 
     if normalize_first:
         y = x + attention(layer.attention_norm(x))
-        expected = y + layer.feed_forward(layer.feed_forward_norm(y))
+        expected = y + feed_forward(layer.feed_forward_norm(y))
     else:
         y = layer.attention_norm(x + attention(x))
-        expected = layer.feed_forward_norm(y + layer.feed_forward(y))
+        expected = layer.feed_forward_norm(y + feed_forward(y))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert found.shape == layer.compute_output_shape(x.shape) == x.shape
 
@@ -78,7 +86,7 @@ def test_padding_never_shows(kind, causal):
     other = np.where(mask[..., None], x, checks.random(2, 9, WIDTH, seed=5))
     shared = RoutingHeads(1, 2, 4, share_qk=True)
     balanced = RoutingHeads(1, 2, 4, assignment="balanced")
-    layers = [block(), block(heads=[shared, balanced, FullHeads(1)])]
+    layers = [block(shift_tokens=True), block(heads=[shared, balanced, FullHeads(1)])]
     found, expected = x, other
     for layer in layers:
         found = layer(found, padding_mask=mask, use_causal_mask=causal).numpy()
@@ -112,6 +120,7 @@ def test_mixed_bfloat16():
 
 def test_config():
     layer = block(
+        shift_tokens=True,
         key_dim=5,
         activation="gelu",
         normalize_first=False,
@@ -152,10 +161,9 @@ def language_model(assignment="nearest", dtype="float32", routing=ROUTING):
     """Token ids to logits, by a block of local and routing heads for each of `routing`."""
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(11, WIDTH, mask_zero=True, dtype=dtype)(ids)
-    x = TokenShift(dtype=dtype)(x)
     for options in routing:
         heads = groups(assignment, dtype, **options)
-        x = block(dtype=dtype, heads=heads)(x, use_causal_mask=True)
+        x = block(dtype=dtype, heads=heads, shift_tokens=True)(x, use_causal_mask=True)
     return keras.Model(ids, keras.layers.Dense(11, dtype=dtype)(x))
 
 
@@ -163,10 +171,9 @@ def scores_of(model, ids):
     """The attention weights of every block, `[blocks, batch, heads, length, length]`."""
     layers = model.layers[1:-1]
     x = layers[0](ids)
-    x = layers[1](x)
     scores = []
-    for layer in layers[2:]:
-        y = layer.attention_norm(x)
+    for layer in layers[1:]:
+        y = layer.token_shift(layer.attention_norm(x))
         scores.append(layer.attention(y, y, use_causal_mask=True, return_attention_scores=True)[1])
         x = layer(x, use_causal_mask=True)
     return np.stack(scores)

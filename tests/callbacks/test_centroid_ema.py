@@ -1,0 +1,432 @@
+"""One `fit` with the callback against a NumPy loop over the same batches, position by position."""
+
+import csv
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.callbacks import CentroidEMA
+from rt_keras.callbacks.centroid_ema import routing_heads
+from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
+from tests.ops.reference import normalize
+
+HEADS, CLUSTERS, LENGTH, DEPTH, BATCH = 2, 3, 10, 4, 2
+STATE = ("centroids", "load_bias", "average_counts", "average_sums", "updates")
+
+
+def make_model(share_qk=False, num_clusters=CLUSTERS, jit_compile=False, **compile_options):
+    """A model whose routing heads get their queries and keys straight from its inputs."""
+    query = keras.Input((HEADS, None, DEPTH), name="query")
+    key = keras.Input((HEADS, None, DEPTH), name="key")
+    # With several replicas Keras adds up inputs, which it cannot do with bool.
+    mask = keras.Input((None,), dtype="int32", name="mask")
+    heads = RoutingHeads(HEADS, num_clusters, window_size=4, share_qk=share_qk, name="routing")
+    masks = dict.fromkeys(("query_mask", "key_mask"), keras.ops.cast(mask, "bool"))
+    x = heads(query, query, None if share_qk else key, **masks, use_causal_mask=True)
+    model = keras.Model({"query": query, "key": key, "mask": mask}, keras.layers.Dense(1)(x))
+    model.compile("sgd", "mse", jit_compile=jit_compile, **compile_options)
+    rng = np.random.default_rng(1)
+    heads.centroids.assign(unit(rng.normal(size=heads.centroids.shape)))
+    heads.load_bias.assign(rng.normal(size=heads.load_bias.shape))
+    return model
+
+
+def make_data(batches=3, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = batches * BATCH, HEADS, LENGTH, DEPTH
+    mask = np.arange(LENGTH) < rng.integers(1, LENGTH + 1, size=[batches * BATCH, 1])
+    query, key = (rng.normal(size=shape).astype("float32") for _ in range(2))
+    return {"query": query, "key": key, "mask": mask.astype("int32")}
+
+
+def fit(model, data, *callbacks, **options):
+    targets = np.zeros((*data["query"].shape[:3], 1))
+    settings = {"batch_size": BATCH, "shuffle": False, "verbose": 0, **options}
+    return model.fit(data, targets, callbacks=list(callbacks), **settings)
+
+
+def state(model, heads="routing"):
+    heads = model.get_layer(heads)
+    return {name: getattr(heads, name).numpy() for name in STATE}
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+class AfterEachBatch(keras.callbacks.Callback):
+    """Notes the state after each update; comes after CentroidEMA."""
+
+    def on_train_begin(self, logs=None):
+        self.states = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.states.append(state(self.model))
+
+
+# The equations of design and docstring, one position and one cluster at a time.
+
+
+def statistics(before, batch, share_qk):
+    """Number and sum of each cluster's members, among the queries and among the keys."""
+    sources = [batch["query"]] if share_qk else [batch["query"], batch["key"]]
+    counts = np.zeros((len(sources), *before["load_bias"].shape))
+    sums = np.zeros((len(sources), *before["centroids"].shape))
+    for source, x in enumerate(sources):
+        for b, h, i in np.ndindex(x.shape[:3]):
+            if batch["mask"][b, i]:
+                vector = normalize(x[b, h, i].astype("float64"))
+                scores = before["centroids"][h] @ vector + before["load_bias"][h]
+                counts[source, h, np.argmax(scores)] += 1
+                sums[source, h, np.argmax(scores)] += vector
+    return counts, sums
+
+
+def mean_rule(before, counts, sums, decay):
+    centroids = before["centroids"].copy()
+    for h, c in np.ndindex(centroids.shape[:2]):
+        means = [sums[s, h, c] / counts[s, h, c] for s in range(len(sums)) if counts[s, h, c]]
+        if means:
+            moved = decay * centroids[h, c] + sum((1 - decay) / len(means) * m for m in means)
+            centroids[h, c] = moved / np.sqrt(np.sum(moved**2))
+    return {"centroids": centroids}
+
+
+def count_rule(before, counts, sums, decay):
+    averages, totals = before["average_counts"].copy(), before["average_sums"].copy()
+    for count, total in zip(counts, sums):
+        averages = decay * averages + (1 - decay) * count
+        totals = decay * totals + (1 - decay) * total
+    centroids = before["centroids"].copy()
+    for h, c in np.ndindex(centroids.shape[:2]):
+        if counts[:, h, c].any():
+            number = averages[h].sum()
+            smoothed = (averages[h, c] + 1e-5) / (number + len(averages[h]) * 1e-5) * number
+            centroids[h, c] = totals[h, c] / smoothed
+    return {"centroids": centroids, "average_counts": averages, "average_sums": totals}
+
+
+def load_rule(load_bias, counts, step):
+    bias = load_bias.copy()
+    for h in range(len(bias)):
+        members = counts[:, h].sum(0)
+        if members.sum():
+            bias[h] -= step * np.clip(members / members.mean() - 1, -1, 1)
+            bias[h] -= bias[h].mean()
+    return bias
+
+
+def follow(before, data, callback, share_qk=False, batches_per_update=1):
+    """The state after `fit` on `data`, and the members of each cluster on the way."""
+    now = {name: value.astype("float64") for name, value in before.items()}
+    batches = [
+        {name: x[i : i + BATCH] for name, x in data.items()}
+        for i in range(0, len(data["query"]), BATCH)
+    ]
+    members = np.zeros(now["load_bias"].shape)
+    for i in range(0, len(batches), batches_per_update):
+        one_update = batches[i : i + batches_per_update]
+        found = [statistics(now, batch, share_qk) for batch in one_update]
+        counts, sums = (sum(x) for x in zip(*found))
+        members += counts.sum(0)
+        decay = callback.decay ** len(one_update)
+        if callback.update == "mean":
+            moved = mean_rule(now, counts, sums, decay)
+        else:
+            moved = count_rule(now, counts / len(one_update), sums / len(one_update), decay)
+        bias = load_rule(now["load_bias"], counts, callback.load_bias_step)
+        now = {**now, **moved, "load_bias": bias, "updates": now["updates"] + 1}
+    return now, members
+
+
+def assert_close(found, expected):
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("share_qk", [True, False])
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_updates_are_those_of_the_loop(update, share_qk):
+    model, data = make_model(share_qk), make_data(batches=3)
+    callback = CentroidEMA(decay=0.8, update=update, load_bias_step=0.2)
+    before = state(model)
+    fit(model, data, callback)
+    expected, _ = follow(before, data, callback, share_qk)
+    assert_close(state(model), expected)
+    assert expected["updates"] == 3
+    assert np.abs(expected["centroids"] - before["centroids"]).max() > 0.1
+    heads = model.get_layer("routing")
+    for statistic in (heads.member_counts, heads.member_sums, heads.member_batches):
+        assert not statistic.numpy().any()
+
+
+@pytest.mark.parametrize("update, jit_compile", [("mean", "auto"), ("count", True)])
+def test_compiled(update, jit_compile):
+    model, data = make_model(jit_compile=jit_compile), make_data(batches=2)
+    assert model.jit_compile or jit_compile == "auto"
+    callback = CentroidEMA(decay=0.8, update=update)
+    expected, _ = follow(state(model), data, callback)
+    fit(model, data, callback)
+    assert_close(state(model), expected)
+
+
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_batches_of_one_execution_make_one_update(update):
+    model, data = make_model(steps_per_execution=3), make_data(batches=8)
+    callback = CentroidEMA(decay=0.8, update=update)
+    expected, _ = follow(state(model), data, callback, batches_per_update=3)
+    fit(model, data, callback)
+    assert expected["updates"] == 3
+    assert_close(state(model), expected)
+
+
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_padding_never_counts(update):
+    data = make_data(batches=2)
+    other = {
+        name: np.where(data["mask"][:, None, :, None] == 1, data[name], 7.0 - data[name])
+        for name in ("query", "key")
+    }
+    states = []
+    for inputs in (data, {**data, **other}):
+        model = make_model()
+        fit(model, inputs, CentroidEMA(decay=0.5, update=update))
+        states.append(state(model))
+    assert_close(*states)
+
+
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_a_batch_of_padding_moves_nothing(update):
+    model, data = make_model(), make_data(batches=2)
+    callback = CentroidEMA(decay=0.5, update=update)
+    fit(model, data, callback)
+    before = state(model)
+    fit(model, {**data, "mask": np.zeros_like(data["mask"])}, callback)
+    for name in ("centroids", "load_bias"):
+        np.testing.assert_array_equal(state(model)[name], before[name])
+
+
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_a_cluster_without_members_keeps_its_value(update):
+    model, data = make_model(), make_data(batches=8)
+    callback = CentroidEMA(decay=0.01, update=update, load_bias_step=0)
+    fit(model, make_data(batches=1, seed=1), callback)
+    heads = model.get_layer("routing")
+    heads.load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
+    before = state(model)
+    fit(model, data, callback)
+    moved = np.abs(state(model)["centroids"] - before["centroids"]).max(-1)
+    assert moved[0, 1] == 0
+    assert np.delete(moved, 1).min() > 0.1
+    np.testing.assert_array_equal(state(model)["load_bias"], before["load_bias"])
+
+
+def test_the_load_bias_cures_the_collapse():
+    """Nearly equal vectors all lie in one cluster, unless the load bias spreads them."""
+    rng = np.random.default_rng(0)
+    direction = np.array([3.0, -1.0, -1.0, -1.0])
+    shape = 100 * BATCH, HEADS, LENGTH, DEPTH
+    data = {name: direction + 0.3 * rng.normal(size=shape) for name in ("query", "key")}
+    data["mask"] = np.ones((len(data["query"]), LENGTH), "int32")
+    last = {name: x[-20 * BATCH :] for name, x in data.items()}
+    fullest, entropy = {}, {}
+    for step in (0, 0.1):
+        model = make_model(num_clusters=4)
+        model.get_layer("routing").load_bias.assign(np.zeros((HEADS, 4)))
+        fit(model, data, CentroidEMA(decay=0.9, load_bias_step=step))
+        logs = fit(model, last, CentroidEMA(decay=0.9, load_bias_step=step)).history
+        fullest[step], entropy[step] = logs["routing_0_fullest"][0], logs["routing_0_entropy"][0]
+    assert fullest[0] > 0.9 and entropy[0] < 0.3
+    assert fullest[0.1] < 0.4 and entropy[0.1] > 0.9
+
+
+MIRRORED = """
+import json
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from tests.callbacks.test_centroid_ema import CentroidEMA, fit, make_data, make_model, state
+
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+assert strategy.num_replicas_in_sync == 2
+states = {}
+for update, jit_compile in (("mean", False), ("count", "auto")):
+    with strategy.scope():
+        model = make_model(jit_compile=jit_compile)
+    fit(model, make_data(batches=3), CentroidEMA(decay=0.8, update=update))
+    first, second = model.get_layer("routing").centroids.value.values
+    tf.debugging.assert_equal(first, second)
+    states[update] = {name: value.tolist() for name, value in state(model).items()}
+print(json.dumps(states))
+"""
+
+
+def test_replicas_make_the_update_of_one_device():
+    # In a process of its own: devices are counted when TensorFlow starts.
+    command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    for update, found in json.loads(run.stdout.splitlines()[-1]).items():
+        callback = CentroidEMA(decay=0.8, update=update)
+        expected, _ = follow(state(make_model()), make_data(batches=3), callback)
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_centroids_start_from_members_of_the_first_batch(update):
+    model, data = make_model(), make_data(batches=2)
+    notes = AfterEachBatch()
+    callback = CentroidEMA(decay=0.5, update=update, initialize_from_batch=True)
+    fit(model, data, callback, notes)
+    centroids = notes.states[0]["centroids"]
+    for h in range(HEADS):
+        members = normalize(data["query"][:BATCH, h][data["mask"][:BATCH] == 1])
+        members = unit(members) if update == "mean" else members
+        distances = np.abs(members - centroids[h][:, None]).max(-1)
+        assert distances.min(axis=1).max() < 1e-5
+        assert len(set(distances.argmin(axis=1))) == CLUSTERS
+    assert np.abs(notes.states[1]["centroids"] - centroids).max() > 0.01
+
+
+def test_a_saved_model_goes_on_where_it_was(tmp_path):
+    model, data = make_model(), make_data(batches=2)
+    options = {"decay": 0.8, "update": "count"}
+    fit(model, data, CentroidEMA(**options))
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh = make_model()
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_close(state(loaded), state(model))
+    more = make_data(batches=2, seed=5)
+    fit(model, more, CentroidEMA(**options))
+    for other in (loaded, fresh):
+        # Only a model whose centroids were never moved takes them from the first batch.
+        fit(other, more, CentroidEMA(**options, initialize_from_batch=True))
+        assert_close(state(other), state(model))
+
+
+@pytest.mark.parametrize("update", ["mean", "count"])
+def test_an_empty_cluster_restarts_from_a_member(update):
+    model, data = make_model(), make_data(batches=4)
+    model.get_layer("routing").load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
+    before, notes = state(model), AfterEachBatch()
+    callback = CentroidEMA(decay=0.5, update=update, load_bias_step=0, restart_after=3)
+    fit(model, data, callback, notes)
+    path = [before, *notes.states]
+    path = [x["centroids"][0, 1] for x in path]
+    np.testing.assert_array_equal(path[1:3], [path[0]] * 2)
+    third = slice(2 * BATCH, 3 * BATCH)
+    members = normalize(data["query"][third, 0][data["mask"][third] == 1])
+    members = unit(members) if update == "mean" else members
+    assert np.abs(members - path[3]).max(-1).min() < 1e-5
+    # The count of empty batches starts over.
+    np.testing.assert_array_equal(path[4], path[3])
+
+
+def test_epoch_logs_tell_the_use_of_clusters(tmp_path):
+    model, data = make_model(), make_data(batches=3)
+    model.get_layer("routing").load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
+    callback, now = CentroidEMA(decay=0.8), state(model)
+    logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    history = fit(model, data, callback, logger, epochs=2, validation_split=0.0).history
+    rows = list(csv.DictReader((tmp_path / "log.csv").open()))
+    assert len(rows) == 2
+    for epoch, row in enumerate(rows):
+        now, members = follow(now, data, callback)
+        shares = members / members.sum(-1, keepdims=True)
+        entropies = [-sum(p * np.log(p) for p in head if p > 0) for head in shares]
+        expected = {
+            "routing_0_fullest": shares.max(),
+            "routing_0_empty": int((members == 0).sum()),
+            "routing_0_entropy": np.mean(entropies) / np.log(CLUSTERS),
+        }
+        assert expected["routing_0_empty"] == 1
+        for name, value in expected.items():
+            assert history[name][epoch] == pytest.approx(value, abs=1e-6)
+            assert float(row[name]) == pytest.approx(value, abs=1e-6)
+
+
+def test_one_callback_for_several_models_and_fits():
+    callback, data = CentroidEMA(decay=0.8), make_data(batches=2)
+    for model in (make_model(), make_model(share_qk=True), make_model(num_clusters=5)):
+        share_qk = model.get_layer("routing").share_qk
+        expected = state(model)
+        for seed in range(2):
+            data = make_data(batches=2, seed=seed)
+            expected, members = follow(expected, data, callback, share_qk)
+            logs = fit(model, data, callback).history
+            assert_close(state(model), expected)
+            assert logs["routing_0_empty"] == [int((members == 0).sum())]
+
+
+def test_every_routing_layer_is_found_and_logged():
+    """Layers inside of layers, two groups in one of them; each layer has its own numbers."""
+    x = inputs = keras.Input((None, 8))
+    groups_of_layers = [
+        [RoutingHeads(1, 2, 4), LocalHeads(1, 4), RoutingHeads(2, 3, 4, share_qk=True)]
+        for _ in range(2)
+    ]
+    for groups in groups_of_layers:
+        x = MultiHeadAttention(groups, key_dim=4)(x, x)
+    inner = keras.Model(inputs, x)
+    model = keras.Model(inputs, keras.layers.Dense(8)(inner(inputs)))
+    model.compile("sgd", "mse", jit_compile=False)
+    data = np.random.default_rng(0).normal(size=(4, 9, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        history = model.fit(data, data, verbose=0, callbacks=[CentroidEMA()]).history
+    names = {f"routing_{i}_{what}" for i in range(4) for what in ("fullest", "empty", "entropy")}
+    assert names == {name for name in history if name.startswith("routing")}
+    given = [heads for groups in groups_of_layers for heads in groups[::2]]
+    assert routing_heads(model) == given
+    assert all(heads.updates == 1 for heads in given)
+
+
+def test_training_without_the_callback_warns_once():
+    model, data = make_model(), make_data(batches=2)
+    message = "routing.*nothing moves its centroids.*CentroidEMA"
+    with pytest.warns(UserWarning, match=message) as found:
+        fit(model, data, epochs=2)
+        model.compile("sgd", "mse", jit_compile=False)
+        fit(model, data)
+    assert len([x for x in found if "centroids" in str(x.message)]) == 1
+
+
+def test_evaluation_and_prediction_collect_nothing():
+    model, data = make_model(), make_data(batches=2)
+    fit(model, data, CentroidEMA())
+    before = state(model)
+    model.evaluate(data, np.zeros((len(data["query"]), HEADS, LENGTH, 1)), verbose=0)
+    model.predict(data, verbose=0)
+    assert not model.get_layer("routing").member_counts.numpy().any()
+    assert_close(state(model), before)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"decay": 1.0},
+        {"decay": -0.1},
+        {"update": "median"},
+        {"load_bias_step": -0.1},
+        {"restart_after": 0},
+    ],
+)
+def test_bad_arguments(argument):
+    ((name, value),) = argument.items()
+    with pytest.raises(ValueError, match=rf"{name} must be .*Received: {name}={value!r}"):
+        CentroidEMA(**argument)
+
+
+def test_a_model_without_routing_heads():
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    with pytest.raises(ValueError, match="CentroidEMA needs a model with RoutingHeads"):
+        model.fit(np.ones([2, 1]), np.ones([2, 1]), verbose=0, callbacks=[CentroidEMA()])
