@@ -59,6 +59,13 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
         outputs = backbone.token_embedding(backbone(inputs), reverse=True)
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """As that of `keras_hub.models.CausalLM`, in Keras's present dtype policy by default."""
+        # KerasHub cannot load what was saved under a mixed policy unless it is told another.
+        kwargs.setdefault("dtype", keras.config.dtype_policy())
+        return super().from_preset(preset, load_weights, **kwargs)
+
     def generate_step(self, inputs, stop_token_ids=None):
         """Continues a batch of prompts, recomputing the sequence for each token.
 

@@ -28,7 +28,7 @@ def normalize(x):
     Source: Roy et al. 2021, section 4.1; there a vector so normalised lies on the unit ball but
     for its factor sqrt(depth).
 
-    >>> float(tf.norm(normalize(tf.constant([1.0, 2.0, 3.0, 4.0]))))
+    >>> round(float(tf.norm(normalize(tf.constant([1.0, 2.0, 3.0, 4.0])))), 3)
     2.0
     """
     wide = tf.cast(x, accumulation_dtype(x.dtype))

@@ -154,10 +154,10 @@ def test_preset(text_model, tmp_path):
 
 def test_exported(model, tmp_path):
     model.export(tmp_path / "model", verbose=False)
-    serve = tf.saved_model.load(tmp_path / "model").serve
+    loaded = tf.saved_model.load(tmp_path / "model")
     for length in (5, 12):
         inputs = checks.inputs(checks.random_tokens(2, length), lengths=[length, 3])
-        found = serve({name: tf.constant(x) for name, x in inputs.items()})
+        found = loaded.serve({name: tf.constant(x) for name, x in inputs.items()})
         assert checks.largest_difference(found, model(inputs)) <= 1e-5
 
 
@@ -186,7 +186,7 @@ def continuations(model, prompts):
 
 @pytest.mark.parametrize("jit_compile", [True, False])
 def test_greedy_continuations(model, prompts, continuations, jit_compile):
-    assert len(set(continuations[0])) > 3
+    assert len(set(continuations[0])) > 2
     model.compile(sampler="greedy", jit_compile=jit_compile)
     found = model.generate(prompts, stop_token_ids=None)
     assert found["token_ids"].tolist() == continuations
