@@ -25,7 +25,7 @@ def model():
 def text_model():
     """Works on strings."""
     preprocessor = Preprocessor(ByteTokenizer(), sequence_length=12)
-    model = make_model(preprocessor, vocabulary_size=258)
+    model = make_model(preprocessor, vocabulary_size=258, num_layers=1)
     model.compile(sampler="greedy", jit_compile=False)
     return model
 
@@ -122,6 +122,7 @@ def test_mixed_bfloat16_trains():
     model = make_model(dtype="mixed_bfloat16", num_layers=1)
     model.compile("adam", jit_compile=False)
     tokens = checks.random_tokens(2, 9)
+    assert model(checks.inputs(tokens)).dtype == "float32"
     history = model.fit(
         checks.inputs(tokens), tokens, epochs=2, verbose=0, callbacks=[CentroidEMA()]
     ).history
@@ -152,6 +153,16 @@ def test_preset(text_model, tmp_path):
     assert loaded.generate(prompts) == text_model.generate(prompts)
 
 
+def test_preset_of_a_mixed_policy(tmp_path):
+    model = make_model(dtype="mixed_bfloat16")
+    model.save_to_preset(str(tmp_path))
+    for options, dtype in (({}, "float32"), ({"dtype": "mixed_bfloat16"}, "bfloat16")):
+        loaded = RoutingTransformerCausalLM.from_preset(str(tmp_path), **options)
+        assert loaded.backbone(checks.inputs(checks.random_tokens(2, 9))).dtype == dtype
+        for weight, expected in zip(loaded.weights, model.weights, strict=True):
+            np.testing.assert_array_equal(weight, expected)
+
+
 def test_exported(model, tmp_path):
     model.export(tmp_path / "model", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "model")
@@ -173,34 +184,44 @@ def greedy(model, prompt, length):
 
 
 @pytest.fixture(scope="module")
+def writer():
+    """A model whose next token depends much on all that came before."""
+    model = make_model()
+    for weight in model.trainable_variables:
+        if weight.path.endswith(("kernel", "relative_embeddings")):
+            weight.assign(5 * weight)
+    return model
+
+
+@pytest.fixture(scope="module")
 def prompts():
     """Of lengths 1, 3, 6 and all 12."""
     return checks.inputs(checks.random_tokens(4, 12, seed=3), lengths=[1, 3, 6, 12])
 
 
 @pytest.fixture(scope="module")
-def continuations(model, prompts):
+def continuations(writer, prompts):
     lengths = prompts["padding_mask"].sum(-1)
-    return [greedy(model, row[:n], 12) for row, n in zip(prompts["token_ids"], lengths)]
+    return [greedy(writer, row[:n], 12) for row, n in zip(prompts["token_ids"], lengths)]
 
 
 @pytest.mark.parametrize("jit_compile", [True, False])
-def test_greedy_continuations(model, prompts, continuations, jit_compile):
-    assert len(set(continuations[0])) > 2
-    model.compile(sampler="greedy", jit_compile=jit_compile)
-    found = model.generate(prompts, stop_token_ids=None)
+def test_greedy_continuations(writer, prompts, continuations, jit_compile):
+    assert all(len(set(tokens)) > 5 for tokens in continuations)
+    writer.compile(sampler="greedy", jit_compile=jit_compile)
+    found = writer.generate(prompts, stop_token_ids=None)
     assert found["token_ids"].tolist() == continuations
     assert found["padding_mask"].all()
-    assert not checks.routing_heads(model.backbone)[0].member_counts.numpy().any()
+    assert not checks.routing_heads(writer.backbone)[0].member_counts.numpy().any()
 
 
-def test_a_row_ends_at_its_first_new_stop_token(model, prompts, continuations):
+def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):
     # A token that the prompt has too, where it ends nothing.
     stop = continuations[1][5]
     tokens = {**prompts, "token_ids": prompts["token_ids"].copy()}
     tokens["token_ids"][3, :] = stop
-    model.compile(sampler="greedy", jit_compile=False)
-    found = model.generate(tokens, stop_token_ids=[stop, checks.VOCABULARY + 1])
+    writer.compile(sampler="greedy", jit_compile=False)
+    found = writer.generate(tokens, stop_token_ids=[stop, checks.VOCABULARY + 1])
     for row, n in enumerate((1, 3, 6)):
         new = continuations[row][n:]
         end = n + new.index(stop) + 1 if stop in new else 12
@@ -210,35 +231,35 @@ def test_a_row_ends_at_its_first_new_stop_token(model, prompts, continuations):
     assert not found["padding_mask"].all()
 
 
-def test_generation_ends_when_all_rows_have(model, prompts, continuations):
+def test_generation_ends_when_all_rows_have(writer, prompts, continuations):
     tokens = {name: x[:1] for name, x in prompts.items()}
     stop = continuations[0][1]
-    model.compile(sampler="greedy", jit_compile=False)
-    found = model.generate(tokens, stop_token_ids=[stop])
+    writer.compile(sampler="greedy", jit_compile=False)
+    found = writer.generate(tokens, stop_token_ids=[stop])
     assert found["token_ids"][0].tolist() == continuations[0][:2] + [0] * 10
 
 
 @pytest.mark.parametrize("sampler", ["TopKSampler", "TopPSampler"])
-def test_seeds_of_samplers(model, prompts, sampler):
+def test_seeds_of_samplers(writer, prompts, sampler):
     def sample(seed):
         sampler_class = getattr(keras_hub.samplers, sampler)
-        model.compile(sampler=sampler_class(0.9 if "P" in sampler else 5, seed=seed))
-        return model.generate(prompts, stop_token_ids=None)["token_ids"].tolist()
+        writer.compile(sampler=sampler_class(0.9 if "P" in sampler else 5, seed=seed))
+        return writer.generate(prompts, stop_token_ids=None)["token_ids"].tolist()
 
     first = sample(1)
     assert sample(1) == first
     assert sample(2) != first
 
 
-def test_beam_search_finds_no_less_likely_text_than_greedy(model, prompts, continuations):
+def test_beam_search_finds_no_less_likely_text_than_greedy(writer, prompts, continuations):
     def log_probability(tokens, start):
-        logits = np.asarray(model(checks.inputs([tokens])))[0]
+        logits = np.asarray(writer(checks.inputs([tokens])))[0]
         scores = keras.ops.log_softmax(logits)
         return sum(float(scores[i - 1, tokens[i]]) for i in range(start, len(tokens)))
 
     one = {name: x[1:2] for name, x in prompts.items()}
-    model.compile(sampler=keras_hub.samplers.BeamSampler(num_beams=4), jit_compile=False)
-    (found,) = model.generate(one, stop_token_ids=None)["token_ids"].tolist()
+    writer.compile(sampler=keras_hub.samplers.BeamSampler(num_beams=4), jit_compile=False)
+    (found,) = writer.generate(one, stop_token_ids=None)["token_ids"].tolist()
     assert found[:3] == continuations[1][:3]
     assert log_probability(found, 3) >= log_probability(continuations[1], 3) - 1e-4
 
