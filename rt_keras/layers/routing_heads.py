@@ -222,13 +222,15 @@ class RoutingHeads(HeadGroup):
         self.add_loss(self.commitment_weight * tf.add_n(losses))
 
     def _sample(self, vectors, mask):
-        """As many random positions of the batch as there are clusters, padding last."""
+        """Vectors at random positions of the batch, one for each cluster, without padding."""
         shape = tf.shape(vectors)
         noise = keras.random.uniform([shape[0] * shape[2]], seed=self.seed_generator)
         if mask is not None:
             noise += tf.reshape(tf.cast(mask, noise.dtype), [-1])
         positions = tf.argsort(noise, direction="DESCENDING")
-        positions = tf.gather(positions, tf.range(self.num_clusters) % tf.size(positions))
+        found = tf.size(noise) if mask is None else tf.reduce_sum(tf.cast(mask, tf.int32))
+        # Where there are fewer than clusters, some serve several.
+        positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
         by_position = tf.reshape(
             tf.transpose(vectors, [1, 0, 2, 3]), [self.num_heads, -1, shape[3]]
         )

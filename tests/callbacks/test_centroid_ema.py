@@ -294,6 +294,17 @@ def test_centroids_start_from_members_of_the_first_batch(update):
     assert np.abs(notes.states[1]["centroids"] - centroids).max() > 0.01
 
 
+def test_clusters_share_members_where_there_are_too_few():
+    model, data = make_model(num_clusters=5), make_data(batches=1)
+    data["mask"] = np.array([[0] * 9 + [1], [1] * 2 + [0] * 8])
+    fit(model, data, CentroidEMA(initialize_from_batch=True))
+    for h, centroids in enumerate(state(model)["centroids"]):
+        members = unit(normalize(data["query"][:, h][data["mask"] == 1]))
+        distances = np.abs(members - centroids[:, None]).max(-1)
+        assert distances.min(axis=1).max() < 1e-5
+        assert set(distances.argmin(axis=1)) == {0, 1, 2}
+
+
 def test_a_saved_model_goes_on_where_it_was(tmp_path):
     model, data = make_model(), make_data(batches=2)
     options = {"decay": 0.8, "update": "count"}
