@@ -2,12 +2,18 @@
 
 import keras
 
+from rt_keras.layers.cluster_strided_heads import ClusterStridedHeads
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
+from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers.random_heads import RandomHeads
 from rt_keras.layers.routing_heads import RoutingHeads
+from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
+from rt_keras.layers.strided_heads import StridedHeads
+from rt_keras.layers.token_dropout import TokenDropout
 from rt_keras.layers.token_shift import TokenShift
 from rt_keras.layers.transformer_block import TransformerBlock
 
@@ -18,12 +24,18 @@ if keras.config.backend() != "tensorflow":
     )
 
 __all__ = [
+    "ClusterStridedHeads",
     "FeedForward",
     "FullHeads",
+    "HashedHeads",
     "HeadGroup",
     "LocalHeads",
     "MultiHeadAttention",
+    "RandomHeads",
     "RoutingHeads",
+    "SinusoidalPositions",
+    "StridedHeads",
+    "TokenDropout",
     "TokenShift",
     "TransformerBlock",
 ]

@@ -1,5 +1,7 @@
 """The position-wise feed-forward network of a Transformer block."""
 
+import functools
+
 import keras
 
 from rt_keras.layers.head_group import positive_int
@@ -14,10 +16,14 @@ class FeedForward(keras.layers.Layer):
     GEGLU(x) = (gelu(x W_1 + b_1) * (x V + c)) W_2 + b_2
     ```
 
+    "geglu_approximate" takes gelu(x) = x / 2 (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))), as the
+    checkpoints of the paper's authors do.
+
     Args:
         intermediate_dim: width between the two layers.
-        activation: "relu", "gelu", "geglu", or any other activation of Keras.
+        activation: "relu", "gelu", "geglu", "geglu_approximate", or any other activation of Keras.
         dropout: share of the activations set to 0 in training.
+        use_bias: whether the dense layers have biases b and c.
         kernel_initializer: of the dense layers.
         **kwargs: those of `keras.layers.Layer`.
 
@@ -35,6 +41,7 @@ class FeedForward(keras.layers.Layer):
         intermediate_dim,
         activation="geglu",
         dropout=0.0,
+        use_bias=True,
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
@@ -43,9 +50,12 @@ class FeedForward(keras.layers.Layer):
         self.intermediate_dim = positive_int("intermediate_dim", intermediate_dim)
         self.activation = activation
         self.dropout = dropout
+        self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.gated = activation == "geglu"
+        self.gated = activation in ("geglu", "geglu_approximate")
         self._activation = keras.activations.get("gelu" if self.gated else activation)
+        if activation == "geglu_approximate":
+            self._activation = functools.partial(keras.activations.gelu, approximate=True)
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -59,6 +69,7 @@ class FeedForward(keras.layers.Layer):
     def _dense(self, name, units):
         return keras.layers.Dense(
             units,
+            use_bias=self.use_bias,
             kernel_initializer=self.kernel_initializer.clone(),
             dtype=self.dtype_policy,
             name=name,
@@ -82,5 +93,6 @@ class FeedForward(keras.layers.Layer):
             "intermediate_dim": self.intermediate_dim,
             "activation": self.activation,
             "dropout": self.dropout,
+            "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }

@@ -16,6 +16,7 @@ class FullHeads(HeadGroup):
     Args:
         num_heads: heads in the group.
         max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         **kwargs: those of `keras.layers.Layer`.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2.

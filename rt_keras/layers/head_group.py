@@ -2,6 +2,8 @@
 
 import keras
 
+TOKEN_BIASES = (None, "fixed", "trainable")
+
 
 class HeadGroup(keras.layers.Layer):
     """So many heads of one kind, with their state; subclasses say which keys a query sees.
@@ -16,6 +18,9 @@ class HeadGroup(keras.layers.Layer):
             distance -m ... m, added to the keys that far away (further ones count as m). None for
             no relative positions. Source: Shaw et al. 2018, Self-Attention with Relative Position
             Representations, section 3.2.
+        token_bias: what to do with a `token_bias` in the call, `[batch, keys]`: None, not to take
+            it; "fixed" or "trainable", to add it to the logits of each key, times a scalar weight
+            that starts at 1.
         **kwargs: those of `keras.layers.Layer`.
     """
 
@@ -23,14 +28,22 @@ class HeadGroup(keras.layers.Layer):
     share_qk = False
     # Whether any attention_mask of [batch, queries, keys] will do.
     takes_attention_mask = False
+    # Whether the group computes what the code of the paper's authors does, where that differs.
+    # Relative positions are then the same for all heads, and are added to the values too.
+    reference = False
 
-    def __init__(self, num_heads, max_relative_distance=None, **kwargs):
+    def __init__(self, num_heads, max_relative_distance=None, token_bias=None, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         if max_relative_distance is not None:
             positive_int("max_relative_distance", max_relative_distance)
         self.max_relative_distance = max_relative_distance
-        self.relative_embeddings = None
+        if token_bias not in TOKEN_BIASES:
+            raise ValueError(
+                f"token_bias must be one of {TOKEN_BIASES}. Received: token_bias={token_bias!r}"
+            )
+        self.token_bias = token_bias
+        self.relative_embeddings = self.relative_values = self.token_bias_weight = None
 
     @property
     def state_dtype(self):
@@ -39,12 +52,26 @@ class HeadGroup(keras.layers.Layer):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         if self.max_relative_distance is not None:
-            self.relative_embeddings = self.add_weight(
-                name="relative_embeddings",
-                shape=(self.num_heads, 2 * self.max_relative_distance + 1, query_shape[-1]),
-                initializer=keras.initializers.RandomNormal(stddev=query_shape[-1] ** -0.5),
+            self.relative_embeddings = self._relative("relative_embeddings", query_shape[-1])
+            if self.reference:
+                depth = (value_shape or query_shape)[-1]
+                self.relative_values = self._relative("relative_values", depth)
+        if self.token_bias is not None:
+            self.token_bias_weight = self.add_weight(
+                name="token_bias_weight",
+                shape=(),
+                initializer="ones",
+                trainable=self.token_bias == "trainable",
             )
         self.built = True
+
+    def _relative(self, name, depth):
+        initializer = keras.initializers.RandomNormal(stddev=depth**-0.5)
+        if self.reference:
+            initializer = keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform")
+        heads = 1 if self.reference else self.num_heads
+        shape = (heads, 2 * self.max_relative_distance + 1, depth)
+        return self.add_weight(name=name, shape=shape, initializer=initializer)
 
     def call(
         self,
@@ -54,6 +81,7 @@ class HeadGroup(keras.layers.Layer):
         query_mask=None,
         key_mask=None,
         attention_mask=None,
+        token_bias=None,
         use_causal_mask=False,
         dropout=0.0,
         seed=None,
@@ -74,8 +102,12 @@ class HeadGroup(keras.layers.Layer):
         }
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
-        if self.relative_embeddings is not None:
-            options["relative_embeddings"] = keras.ops.convert_to_tensor(self.relative_embeddings)
+        if token_bias is not None and self.token_bias is not None:
+            weight = keras.ops.convert_to_tensor(self.token_bias_weight)
+            options["token_bias"] = weight * keras.ops.cast(token_bias, weight.dtype)
+        for name in ("relative_embeddings", "relative_values"):
+            if getattr(self, name) is not None:
+                options[name] = keras.ops.convert_to_tensor(getattr(self, name))
         return self.attend(query, key, value, options)
 
     def attend(self, query, key, value, options):
@@ -90,6 +122,7 @@ class HeadGroup(keras.layers.Layer):
             **super().get_config(),
             "num_heads": self.num_heads,
             "max_relative_distance": self.max_relative_distance,
+            "token_bias": self.token_bias,
         }
 
     def get_build_config(self):

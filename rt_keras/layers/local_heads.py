@@ -16,15 +16,23 @@ class LocalHeads(HeadGroup):
         num_heads: heads in the group.
         block_size: positions in a block.
         look_back: blocks before its own that a query sees, and after it where attention is not
-            causal.
+            causal; an int, or one for each dimension of `grid`.
         max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
             The furthest key is block_size * (look_back + 1) - 1 positions away.
+        grid: number of blocks along each dimension of an image whose positions are in the order of
+            `rt_keras.ops.to_blocks`; None for sequences.
+        key_block_size: positions in a block of keys that are another sequence, so that it has as
+            many blocks as the queries; None where keys have the length of the queries.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        reference: whether to compute what the code of the paper's authors does, for its
+            checkpoints alone; see `rt_keras.ops.local_attention`.
         **kwargs: those of `keras.layers.Layer`.
 
     Raises:
-        ValueError: if a size is not a positive integer, or `look_back` is negative.
+        ValueError: if a size is not a positive integer, or a `look_back` is negative or there is
+            not one for each dimension.
 
-    Source: Roy et al. 2021, section 3.2.
+    Source: Roy et al. 2021, section 3.2; images: Parmar et al. 2018, section 3.1.
 
     >>> heads = LocalHeads(2, block_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
@@ -32,18 +40,51 @@ class LocalHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
-    def __init__(self, num_heads, block_size, look_back=1, max_relative_distance=None, **kwargs):
-        super().__init__(num_heads, max_relative_distance, **kwargs)
+    def __init__(
+        self,
+        num_heads,
+        block_size,
+        look_back=1,
+        max_relative_distance=None,
+        grid=None,
+        key_block_size=None,
+        token_bias=None,
+        reference=False,
+        **kwargs,
+    ):
+        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
         self.block_size = positive_int("block_size", block_size)
-        if isinstance(look_back, bool) or not isinstance(look_back, int) or look_back < 0:
+        self.grid = None if grid is None else tuple(positive_int("grid", side) for side in grid)
+        if key_block_size is not None:
+            positive_int("key_block_size", key_block_size)
+        self.key_block_size = key_block_size
+        self.reference = bool(reference)
+        self.look_back = self._checked_look_back(look_back)
+
+    def _checked_look_back(self, look_back):
+        dimensions = 1 if self.grid is None else len(self.grid)
+        alone = not isinstance(look_back, (list, tuple))
+        counts = [look_back] * dimensions if alone else list(look_back)
+        good = all(isinstance(x, int) and not isinstance(x, bool) and x >= 0 for x in counts)
+        if not good or len(counts) != dimensions:
+            of_grid = "" if self.grid is None else f", grid={self.grid}"
             raise ValueError(
-                f"look_back must be an integer of at least 0. Received: look_back={look_back!r}"
+                "look_back must be an integer of at least 0, or one for each dimension of grid. "
+                f"Received: look_back={look_back!r}{of_grid}"
             )
-        self.look_back = look_back
+        return look_back if alone else tuple(look_back)
 
     def attend(self, query, key, value, options):
         return local_attention(
-            query, key, value, block_size=self.block_size, look_back=self.look_back, **options
+            query,
+            key,
+            value,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            grid=self.grid,
+            key_block_size=self.key_block_size,
+            reference=self.reference,
+            **options,
         )
 
     def get_config(self):
@@ -51,4 +92,7 @@ class LocalHeads(HeadGroup):
             **super().get_config(),
             "block_size": self.block_size,
             "look_back": self.look_back,
+            "grid": self.grid,
+            "key_block_size": self.key_block_size,
+            "reference": self.reference,
         }

@@ -19,7 +19,8 @@ class MultiHeadAttention(keras.layers.Layer):
     ```
 
     with attend_h the attention of the group that head h belongs to. Groups with `share_qk` have no
-    W_k. Output at padded queries is that of a query without keys.
+    W_k. With `use_head_dense`, each head_h is multiplied by a W_d `[depth, depth]`, the same for
+    all heads, before they are joined. Output at padded queries is that of a query without keys.
 
     Args:
         head_groups: list of `LocalHeads`, `RoutingHeads`, `FullHeads`, in the order of the heads.
@@ -28,6 +29,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value_dim: depth of each head's values. Defaults to `key_dim`.
         dropout: share of the attention weights set to 0 in training.
         use_bias: whether the dense layers have biases.
+        use_head_dense: whether there is a W_d, which the code of the paper's authors has.
         output_shape: last dimension of the output. Defaults to that of `query`.
         kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer: of the dense
             layers.
@@ -46,6 +48,7 @@ class MultiHeadAttention(keras.layers.Layer):
             `[batch, heads, queries, keys]`. That costs O(n²) whatever the heads.
         use_causal_mask: whether a query sees no later position.
         training: whether dropout is on and routing heads collect statistics.
+        token_bias: `[batch, keys]`, added to the logits of each key in the groups that take it.
 
     Returns:
         `[batch, queries, output_shape]`, and the weights where asked for.
@@ -70,6 +73,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value_dim=None,
         dropout=0.0,
         use_bias=True,
+        use_head_dense=False,
         output_shape=None,
         kernel_initializer="glorot_uniform",
         bias_initializer="zeros",
@@ -96,6 +100,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dim = value_dim
         self.dropout = dropout
         self.use_bias = use_bias
+        self.use_head_dense = use_head_dense
         self.output_dim = output_shape
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -122,6 +127,10 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dense = self._dense("value", self.num_heads * value_dim, value_shape)
         merged = (*query_shape[:-1], self.num_heads * value_dim)
         self.output_dense = self._dense("attention_output", output_dim, merged)
+        self.head_dense = None
+        if self.use_head_dense:
+            shape = (query_shape[0], self.num_heads, query_shape[1], value_dim)
+            self.head_dense = self._dense("head", value_dim, shape, use_bias=False)
         for group in self.head_groups:
             heads = (query_shape[0], group.num_heads)
             group.build((*heads, query_shape[1], key_dim), (*heads, value_shape[1], value_dim))
@@ -135,10 +144,10 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         return self.key_dim or features // self.num_heads
 
-    def _dense(self, name, units, input_shape):
+    def _dense(self, name, units, input_shape, use_bias=None):
         layer = keras.layers.Dense(
             units,
-            use_bias=self.use_bias,
+            use_bias=self.use_bias if use_bias is None else use_bias,
             # A copy each: one seeded initializer would give every layer the same values.
             kernel_initializer=self.kernel_initializer.clone(),
             bias_initializer=self.bias_initializer.clone(),
@@ -162,6 +171,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
+        token_bias=None,
     ):
         key = value if key is None else key
         attention_mask, padding = _split_attention_mask(attention_mask)
@@ -169,6 +179,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "query_mask": _all_of(query_mask),
             "key_mask": _all_of(value_mask, key_mask, padding),
             "attention_mask": attention_mask,
+            "token_bias": token_bias,
             "use_causal_mask": use_causal_mask,
         }
         key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
@@ -183,7 +194,10 @@ class MultiHeadAttention(keras.layers.Layer):
             )
             if return_attention_scores:
                 scores.append(_scores(group, *arguments, masks))
-        output = self.output_dense(_join_heads(tf.concat(outputs, axis=1)))
+        output = tf.concat(outputs, axis=1)
+        if self.head_dense is not None:
+            output = self.head_dense(output)
+        output = self.output_dense(_join_heads(output))
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
     def _hand_out(self, queries, keys, values):
@@ -214,6 +228,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
+        token_bias=None,
     ):
         shape = self.compute_output_shape(query.shape, value.shape)
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
@@ -231,6 +246,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "value_dim": self.value_dim,
             "dropout": self.dropout,
             "use_bias": self.use_bias,
+            "use_head_dense": self.use_head_dense,
             "output_shape": self.output_dim,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),

@@ -39,6 +39,11 @@ class RoutingHeads(HeadGroup):
         num_probes: with "nearest", in how many of its nearest clusters a query attends.
         max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
         commitment_weight: β, weight of the commitment loss.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        reference_block_size: with "balanced", None; or, for checkpoints of the code of the paper's
+            authors alone, the block size of the local heads beside. The group then computes what
+            that code does, which masks by rank in the cluster, not by position, and differs in
+            more; see `rt_keras.ops.balanced_attention`.
         seed: of the initial centroids, normalised Gaussian noise, and of the choice of members
             kept for restarts.
         **kwargs: those of `keras.layers.Layer`.
@@ -68,6 +73,9 @@ class RoutingHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
+    # The op of assignment "balanced".
+    balanced_op = staticmethod(balanced_attention)
+
     def __init__(
         self,
         num_heads,
@@ -78,10 +86,12 @@ class RoutingHeads(HeadGroup):
         num_probes=1,
         max_relative_distance=None,
         commitment_weight=1e-4,
+        token_bias=None,
+        reference_block_size=None,
         seed=None,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, **kwargs)
+        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)
         self.window_size = positive_int("window_size", window_size)
         if assignment not in ASSIGNMENTS:
@@ -100,6 +110,15 @@ class RoutingHeads(HeadGroup):
         if commitment_weight < 0:
             raise ValueError(f"commitment_weight must be at least 0. Received: {commitment_weight}")
         self.commitment_weight = commitment_weight
+        if reference_block_size is not None:
+            positive_int("reference_block_size", reference_block_size)
+            if assignment != "balanced":
+                raise ValueError(
+                    "reference_block_size goes with assignment 'balanced'. Received: "
+                    f"assignment={assignment!r}"
+                )
+        self.reference_block_size = reference_block_size
+        self.reference = reference_block_size is not None
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         # Set by CentroidEMA. Without it the centroids would stay where they started.
@@ -144,6 +163,7 @@ class RoutingHeads(HeadGroup):
         query_mask=None,
         key_mask=None,
         attention_mask=None,
+        token_bias=None,
         use_causal_mask=False,
         dropout=0.0,
         seed=None,
@@ -166,6 +186,7 @@ class RoutingHeads(HeadGroup):
             query_mask=query_mask,
             key_mask=key_mask,
             attention_mask=attention_mask,
+            token_bias=token_bias,
             use_causal_mask=use_causal_mask,
             dropout=dropout,
             seed=seed,
@@ -179,8 +200,14 @@ class RoutingHeads(HeadGroup):
     def attend(self, query, key, value, options):
         centroids = tf.convert_to_tensor(self.centroids)
         if self.assignment == "balanced":
-            return balanced_attention(
-                query, key, value, centroids, window_size=self.window_size, **options
+            return self.balanced_op(
+                query,
+                key,
+                value,
+                centroids,
+                window_size=self.window_size,
+                reference_block_size=self.reference_block_size,
+                **options,
             )
         return nearest_attention(
             query,
@@ -245,5 +272,6 @@ class RoutingHeads(HeadGroup):
             "share_qk": self.share_qk,
             "num_probes": self.num_probes,
             "commitment_weight": self.commitment_weight,
+            "reference_block_size": self.reference_block_size,
             "seed": self.seed,
         }

@@ -6,26 +6,40 @@ from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.token_shift import TokenShift
 
+PRE_NORM, POST_NORM = ("n", "da"), ("", "dan")
+
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TransformerBlock(keras.layers.Layer):
-    """Self-attention of mixed heads, then a feed-forward network, each with a residual.
+    """Attention of mixed heads, then a feed-forward network, each with a residual.
 
     ```
     pre-norm:   x = x + dropout(f(shift(LN(x))))
-    post-norm:  x = LN(x + dropout(f(shift(x))))       for f in attention, feed-forward
+    post-norm:  x = LN(x + dropout(f(shift(x))))
+    for f in self-attention [, attention to an encoder's output], feed-forward
     ```
 
     Args:
-        head_groups: list of `LocalHeads`, `RoutingHeads`, `FullHeads`.
+        head_groups: list of head groups, such as `LocalHeads` and `RoutingHeads`.
         intermediate_dim: width of the feed-forward network.
         key_dim: depth of a head. Defaults to the width over the number of heads.
+        value_dim: depth of a head's values. Defaults to `key_dim`.
+        cross_head_groups: list of head groups that attend to an encoder's output, or None for a
+            block without.
         activation: of the feed-forward network; see `FeedForward`.
-        normalize_first: pre-norm if True, else post-norm.
-        dropout: share set to 0 in training, of the activations, of the attention weights and
-            before each residual.
+        normalize_first: pre-norm if True, post-norm if False. Or a pair of strings that spell what
+            happens before and after each f, of the letters n (layer normalisation), d (dropout)
+            and a (adding x): pre-norm is ("n", "da"), post-norm ("", "dan").
+        dropout: share set to 0 in training before each residual.
+        attention_dropout: share of the attention weights set to 0 in training. Defaults to
+            `dropout`.
+        activation_dropout: share of the activations set to 0 in training. Defaults to `dropout`.
         shift_tokens: whether shift is `TokenShift`, so that each position knows the one before it;
             else it changes nothing.
+        attention_bias: whether the dense layers of attention have biases.
+        feed_forward_bias: whether those of the feed-forward network have.
+        use_head_dense: whether heads pass through a dense layer of their own; see
+            `MultiHeadAttention`.
         layer_norm_epsilon: ε of the layer normalisations.
         kernel_initializer: of the dense layers.
         **kwargs: those of `keras.layers.Layer`.
@@ -37,9 +51,14 @@ class TransformerBlock(keras.layers.Layer):
         training: whether dropout is on and routing heads collect statistics.
         mask: the mask that `inputs` carries, filled by Keras; what counts where there is no
             `padding_mask`.
+        token_bias: `[batch, length]`, added to the logits of self-attention; see `HeadGroup`.
+        encoder_outputs: `[batch, encoder_length, width]`, where there are `cross_head_groups`.
+        encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
+        encoder_token_bias: `[batch, encoder_length]`, added to the logits of attention to it.
 
     Raises:
-        ValueError: if the number of heads does not divide the width and `key_dim` is not given.
+        ValueError: if the number of heads does not divide the width and `key_dim` is not given, or
+            if `normalize_first` spells no residual.
 
     Source: Vaswani et al. 2017, section 3; pre-norm: Xiong et al. 2020.
 
@@ -54,10 +73,17 @@ class TransformerBlock(keras.layers.Layer):
         head_groups,
         intermediate_dim,
         key_dim=None,
+        value_dim=None,
+        cross_head_groups=None,
         activation="geglu",
         normalize_first=True,
         dropout=0.0,
+        attention_dropout=None,
+        activation_dropout=None,
         shift_tokens=False,
+        attention_bias=True,
+        feed_forward_bias=True,
+        use_head_dense=False,
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
         **kwargs,
@@ -66,47 +92,87 @@ class TransformerBlock(keras.layers.Layer):
         self.supports_masking = True
         self.intermediate_dim = intermediate_dim
         self.key_dim = key_dim
+        self.value_dim = value_dim
         self.activation = activation
         self.normalize_first = normalize_first
+        self.residual_sequences = residual_sequences(normalize_first)
         self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
         self.shift_tokens = shift_tokens
+        self.attention_bias = attention_bias
+        self.feed_forward_bias = feed_forward_bias
+        self.use_head_dense = use_head_dense
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.attention = MultiHeadAttention(
-            head_groups,
-            key_dim,
-            dropout=dropout,
-            kernel_initializer=self.kernel_initializer,
-            dtype=self.dtype_policy,
-            name="attention",
-        )
+        self.attention = self._attention(head_groups, "attention")
+        self.cross_attention = None
+        if cross_head_groups is not None:
+            self.cross_attention = self._attention(cross_head_groups, "cross_attention")
         self.feed_forward = FeedForward(
             intermediate_dim,
             activation,
-            dropout,
+            dropout if activation_dropout is None else activation_dropout,
+            feed_forward_bias,
             self.kernel_initializer,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
-        self.attention_norm = self._norm("attention_norm")
-        self.feed_forward_norm = self._norm("feed_forward_norm")
+        self.attention_norms = self._norms("attention")
+        self.cross_attention_norms = self._norms("cross_attention") if cross_head_groups else []
+        self.feed_forward_norms = self._norms("feed_forward")
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.token_shift = None
         if shift_tokens:
             self.token_shift = TokenShift(dtype=self.dtype_policy, name="token_shift")
 
-    def _norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=name
+    def _attention(self, head_groups, name):
+        rate = self.dropout if self.attention_dropout is None else self.attention_dropout
+        return MultiHeadAttention(
+            head_groups,
+            self.key_dim,
+            self.value_dim,
+            dropout=rate,
+            use_bias=self.attention_bias,
+            use_head_dense=self.use_head_dense,
+            kernel_initializer=self.kernel_initializer,
+            dtype=self.dtype_policy,
+            name=name,
         )
+
+    def _norms(self, name):
+        """A layer normalisation for each n, in the order of `residual_sequences`."""
+        count = "".join(self.residual_sequences).count("n")
+        return [
+            keras.layers.LayerNormalization(
+                epsilon=self.layer_norm_epsilon,
+                dtype=self.dtype_policy,
+                name=f"{name}_norm" + (f"_{i}" if i else ""),
+            )
+            for i in range(count)
+        ]
 
     def build(self, input_shape):
         self.attention.build(input_shape, input_shape)
-        for layer in (self.feed_forward, self.attention_norm, self.feed_forward_norm):
-            layer.build(input_shape)
+        if self.cross_attention is not None:
+            self.cross_attention.build(input_shape, (input_shape[0], None, input_shape[-1]))
+        self.feed_forward.build(input_shape)
+        for norm in self.attention_norms + self.cross_attention_norms + self.feed_forward_norms:
+            norm.build(input_shape)
         self.built = True
 
-    def call(self, inputs, padding_mask=None, use_causal_mask=False, training=None, mask=None):
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        use_causal_mask=False,
+        training=None,
+        mask=None,
+        token_bias=None,
+        encoder_outputs=None,
+        encoder_padding_mask=None,
+        encoder_token_bias=None,
+    ):
         padding_mask = mask if padding_mask is None else padding_mask
 
         def shift(x):
@@ -120,39 +186,89 @@ class TransformerBlock(keras.layers.Layer):
                 query_mask=padding_mask,
                 value_mask=padding_mask,
                 use_causal_mask=use_causal_mask,
+                token_bias=token_bias,
+                training=training,
+            )
+
+        def cross_attention(x):
+            return self.cross_attention(
+                shift(x),
+                encoder_outputs,
+                query_mask=padding_mask,
+                value_mask=encoder_padding_mask,
+                token_bias=encoder_token_bias,
                 training=training,
             )
 
         def feed_forward(x):
             return self.feed_forward(shift(x), training=training)
 
-        x = self._residual(inputs, attention, self.attention_norm, training)
-        return self._residual(x, feed_forward, self.feed_forward_norm, training)
+        x = self._residual(inputs, attention, self.attention_norms, training)
+        if self.cross_attention is not None:
+            x = self._residual(x, cross_attention, self.cross_attention_norms, training)
+        return self._residual(x, feed_forward, self.feed_forward_norms, training)
 
-    def _residual(self, x, function, norm, training):
-        if self.normalize_first:
-            return x + self.dropout_layer(function(norm(x)), training=training)
-        return norm(x + self.dropout_layer(function(x), training=training))
+    def _residual(self, x, function, norms, training):
+        norms = iter(norms)
+
+        def apply(sequence, y):
+            for letter in sequence:
+                if letter == "n":
+                    y = next(norms)(y)
+                elif letter == "d":
+                    y = self.dropout_layer(y, training=training)
+                else:
+                    y = x + y
+            return y
+
+        before, after = self.residual_sequences
+        return apply(after, function(apply(before, x)))
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
+        cross = self.cross_attention and self.cross_attention.head_groups
         return {
             **super().get_config(),
             "head_groups": [serialize(group) for group in self.attention.head_groups],
             "intermediate_dim": self.intermediate_dim,
             "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "cross_head_groups": cross and [serialize(group) for group in cross],
             "activation": self.activation,
             "normalize_first": self.normalize_first,
             "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
             "shift_tokens": self.shift_tokens,
+            "attention_bias": self.attention_bias,
+            "feed_forward_bias": self.feed_forward_bias,
+            "use_head_dense": self.use_head_dense,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
     @classmethod
     def from_config(cls, config):
-        groups = [keras.saving.deserialize_keras_object(group) for group in config["head_groups"]]
-        return cls(**{**config, "head_groups": groups})
+        deserialize = keras.saving.deserialize_keras_object
+        groups = {
+            name: config[name] and [deserialize(group) for group in config[name]]
+            for name in ("head_groups", "cross_head_groups")
+        }
+        return cls(**{**config, **groups})
+
+
+def residual_sequences(normalize_first):
+    """What happens before and after each function of a block, as letters n, d and a."""
+    if isinstance(normalize_first, bool):
+        return PRE_NORM if normalize_first else POST_NORM
+    before, after = normalize_first
+    if set(before) - set("nd") or set(after) - set("nda") or after.count("a") != 1:
+        raise ValueError(
+            "normalize_first must be True, False, or a pair of strings: of the letters n and d "
+            "before, and of n, d and one a after. Received: "
+            f"normalize_first={normalize_first!r}"
+        )
+    return before, after

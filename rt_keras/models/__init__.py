@@ -5,9 +5,21 @@ from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCaus
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
+from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
+from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
+from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
+from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
+from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
+    RoutingTransformerSeq2SeqLMPreprocessor,
+)
 
 __all__ = [
     "RoutingTransformerBackbone",
     "RoutingTransformerCausalLM",
     "RoutingTransformerCausalLMPreprocessor",
+    "RoutingTransformerImageBackbone",
+    "RoutingTransformerImageLM",
+    "RoutingTransformerSeq2SeqBackbone",
+    "RoutingTransformerSeq2SeqLM",
+    "RoutingTransformerSeq2SeqLMPreprocessor",
 ]

@@ -5,6 +5,8 @@ import keras_hub
 
 from rt_keras.layers import TransformerBlock
 from rt_keras.layers.head_group import HeadGroup, copy_groups, positive_int
+from rt_keras.layers.transformer_block import residual_sequences
+from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -12,7 +14,7 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
     """A decoder whose attention mixes local, routing and full heads.
 
     ```
-    x = sqrt(hidden_dim) embedding(token_ids)  [+ position embedding]
+    x = sqrt(hidden_dim) embedding(token_ids)  [+ positions]
     x = block_l(x)  for l in 1 ... num_layers
     output = LN(x)
     ```
@@ -25,23 +27,39 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
     Args:
         vocabulary_size: number of token ids.
         num_layers: number of blocks.
-        hidden_dim: width of the embedding and the blocks.
+        hidden_dim: width of the blocks.
         intermediate_dim: width of the feed-forward networks.
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
             such lists, one for each block.
+        embedding_dim: width of the embedding where it goes to `hidden_dim` through a dense layer,
+            in the place of the factor sqrt(hidden_dim). None for an embedding as wide as the
+            blocks, without.
+        tie_embeddings: whether a language model's output has the weights of the embedding; else a
+            dense layer with a bias of its own.
+        key_dim, value_dim: depth of a head's keys and values. None for `hidden_dim` over the
+            number of heads.
         activation: of the feed-forward networks; see `rt_keras.layers.FeedForward`.
-        normalize_first: pre-norm if True, else post-norm, which has no final LN.
-        dropout: share set to 0 in training, after the embedding and in the blocks.
+        normalize_first: pre-norm if True, else post-norm, which has no final LN; or how both are
+            spelt, see `rt_keras.layers.TransformerBlock`.
+        dropout: share set to 0 in training, before the first block and in the blocks.
+        attention_dropout, activation_dropout: the same of attention weights and of the activations
+            of feed-forward networks. None for `dropout`.
+        embedding_dropout: the same of the embedding.
+        token_dropout: probability in training that a token is replaced by 0.
         shift_tokens: whether what goes into attention and feed-forward network is mixed with the
             position before; see `rt_keras.layers.TokenShift`.
         max_sequence_length: how many positions have an embedding, or None for none.
+        sinusoidal_positions: whether to add `rt_keras.layers.SinusoidalPositions`.
+        attention_bias, feed_forward_bias, use_head_dense: see `rt_keras.layers.TransformerBlock`.
         layer_norm_epsilon: ε of the layer normalisations.
+        kernel_initializer: of dense layers and, where it is not the default, of the embedding.
         dtype: dtype policy.
         **kwargs: those of `keras_hub.models.Backbone`.
 
     Call arguments:
-        inputs: dictionary of "token_ids", int `[batch, length]`, and "padding_mask", bool or int
-            `[batch, length]`, 0 for padding.
+        inputs: dictionary of "token_ids", int `[batch, length]`, "padding_mask", bool or int
+            `[batch, length]`, 0 for padding, and where a head group takes it "token_bias", float
+            `[batch, length]`.
 
     Returns:
         `[batch, length, hidden_dim]`.
@@ -73,88 +91,108 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         hidden_dim,
         intermediate_dim,
         head_groups,
+        embedding_dim=None,
+        tie_embeddings=True,
+        key_dim=None,
+        value_dim=None,
         activation="geglu",
         normalize_first=True,
         dropout=0.0,
+        attention_dropout=None,
+        activation_dropout=None,
+        embedding_dropout=0.0,
+        token_dropout=0.0,
         shift_tokens=False,
         max_sequence_length=None,
+        sinusoidal_positions=False,
+        attention_bias=True,
+        feed_forward_bias=True,
+        use_head_dense=False,
         layer_norm_epsilon=1e-6,
+        kernel_initializer="glorot_uniform",
         dtype=None,
         **kwargs,
     ):
-        positive_int("vocabulary_size", vocabulary_size)
-        positive_int("num_layers", num_layers)
-        positive_int("hidden_dim", hidden_dim)
-        if max_sequence_length is not None:
-            positive_int("max_sequence_length", max_sequence_length)
-        groups_of_blocks = _groups_of_blocks(head_groups, num_layers)
+        sizes = {"vocabulary_size": vocabulary_size, "num_layers": num_layers}
+        sizes.update({"hidden_dim": hidden_dim, "embedding_dim": embedding_dim})
+        sizes["max_sequence_length"] = max_sequence_length
+        for name, value in sizes.items():
+            if value is not None or name not in ("embedding_dim", "max_sequence_length"):
+                positive_int(name, value)
+        all_groups = groups_of_blocks(head_groups, num_layers)
+        block_options = {
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "activation": activation,
+            "normalize_first": normalize_first,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+            "shift_tokens": shift_tokens,
+            "attention_bias": attention_bias,
+            "feed_forward_bias": feed_forward_bias,
+            "use_head_dense": use_head_dense,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "kernel_initializer": kernel_initializer,
+        }
 
         # === Layers ===
-        self.token_embedding = keras_hub.layers.ReversibleEmbedding(
+        self.embedding = RoutingTransformerEmbedding(
             vocabulary_size,
             hidden_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
+            embedding_dim=embedding_dim,
+            max_sequence_length=max_sequence_length,
+            sinusoidal_positions=sinusoidal_positions,
+            embedding_dropout=embedding_dropout,
+            token_dropout=token_dropout,
+            kernel_initializer=kernel_initializer,
             dtype=dtype,
-            name="token_embedding",
+            name="embedding",
         )
-        self.position_embedding = None
-        if max_sequence_length is not None:
-            self.position_embedding = keras_hub.layers.PositionEmbedding(
-                max_sequence_length, dtype=dtype, name="position_embedding"
-            )
-        self.embedding_dropout = keras.layers.Dropout(
-            dropout, dtype=dtype, name="embedding_dropout"
-        )
+        self.input_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="input_dropout")
         self.transformer_blocks = [
             TransformerBlock(
                 copy_groups(groups, dtype),
                 intermediate_dim,
-                activation=activation,
-                normalize_first=normalize_first,
-                dropout=dropout,
-                shift_tokens=shift_tokens,
-                layer_norm_epsilon=layer_norm_epsilon,
                 dtype=dtype,
                 name=f"transformer_block_{i}",
+                **block_options,
             )
-            for i, groups in enumerate(groups_of_blocks)
+            for i, groups in enumerate(all_groups)
         ]
-        self.layer_norm = None
-        if normalize_first:
-            self.layer_norm = keras.layers.LayerNormalization(
-                epsilon=layer_norm_epsilon, dtype=dtype, name="layer_norm"
-            )
+        self.layer_norm = final_norm(normalize_first, layer_norm_epsilon, dtype, "layer_norm")
 
         # === Functional Model ===
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        padding_mask = keras.Input((None,), dtype="int32", name="padding_mask")
-        # The embedding is small so that logits start small; inputs are of unit variance.
-        x = self.token_embedding(token_ids) * hidden_dim**0.5
-        if self.position_embedding is not None:
-            x = x + self.position_embedding(x)
-        x = self.embedding_dropout(x)
+        inputs = {
+            "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
+            "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
+        }
+        if any(group.token_bias for groups in all_groups for group in groups):
+            inputs["token_bias"] = keras.Input((None,), dtype="float32", name="token_bias")
+        x = self.input_dropout(self.embedding(inputs["token_ids"]))
         for block in self.transformer_blocks:
-            x = block(x, padding_mask=padding_mask, use_causal_mask=True)
+            x = block(
+                x,
+                padding_mask=inputs["padding_mask"],
+                use_causal_mask=True,
+                token_bias=inputs.get("token_bias"),
+            )
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        super().__init__(
-            inputs={"token_ids": token_ids, "padding_mask": padding_mask},
-            outputs=x,
-            dtype=dtype,
-            **kwargs,
-        )
+        super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
         self.num_layers = num_layers
         self.hidden_dim = hidden_dim
         self.intermediate_dim = intermediate_dim
-        self.activation = activation
-        self.normalize_first = normalize_first
-        self.dropout = dropout
-        self.shift_tokens = shift_tokens
+        self.embedding_dim = embedding_dim
+        self.tie_embeddings = tie_embeddings
+        self.embedding_dropout = embedding_dropout
+        self.token_dropout = token_dropout
         self.max_sequence_length = max_sequence_length
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.sinusoidal_positions = sinusoidal_positions
+        self.block_options = block_options
 
     def call(self, inputs, training=None, mask=None):
         length = inputs["token_ids"].shape[1]
@@ -165,6 +203,11 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
                 "have an embedding."
             )
         return super().call(inputs, training=training, mask=mask)
+
+    @property
+    def token_embedding(self):
+        """The `keras_hub.layers.ReversibleEmbedding` of the tokens."""
+        return self.embedding.token_embedding
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -178,12 +221,16 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
                 [serialize(group) for group in block.attention.head_groups]
                 for block in self.transformer_blocks
             ],
-            "activation": self.activation,
-            "normalize_first": self.normalize_first,
-            "dropout": self.dropout,
-            "shift_tokens": self.shift_tokens,
+            "embedding_dim": self.embedding_dim,
+            "tie_embeddings": self.tie_embeddings,
+            "embedding_dropout": self.embedding_dropout,
+            "token_dropout": self.token_dropout,
             "max_sequence_length": self.max_sequence_length,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "sinusoidal_positions": self.sinusoidal_positions,
+            **self.block_options,
+            "kernel_initializer": keras.initializers.serialize(
+                keras.initializers.get(self.block_options["kernel_initializer"])
+            ),
         }
 
     @classmethod
@@ -193,22 +240,29 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         return super().from_config({**config, "head_groups": groups})
 
 
-def _groups_of_blocks(head_groups, num_layers):
+def final_norm(normalize_first, epsilon, dtype, name):
+    """The layer normalisation behind the last block, which pre-norm asks for; else None."""
+    if "n" not in residual_sequences(normalize_first)[0]:
+        return None
+    return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
+
+
+def groups_of_blocks(head_groups, num_layers):
     """The head groups of each block."""
     lists = (list, tuple)
     nested = isinstance(head_groups, lists) and any(isinstance(x, lists) for x in head_groups)
-    groups_of_blocks = head_groups if nested else [head_groups] * num_layers
-    if len(groups_of_blocks) != num_layers:
+    all_groups = list(head_groups) if nested else [head_groups] * num_layers
+    if len(all_groups) != num_layers:
         raise ValueError(
             "head_groups must be one list of groups, or one for each of the "
-            f"num_layers={num_layers} blocks. Received: {len(groups_of_blocks)} lists."
+            f"num_layers={num_layers} blocks. Received: {len(all_groups)} lists."
         )
-    if not all(_are_head_groups(groups) for groups in groups_of_blocks):
+    if not all(_are_head_groups(groups) for groups in all_groups):
         raise ValueError(
             "head_groups must be a list of at least one LocalHeads, RoutingHeads or FullHeads, or "
             f"such a list for each block. Received: head_groups={head_groups!r}"
         )
-    return groups_of_blocks
+    return all_groups
 
 
 def _are_head_groups(x):

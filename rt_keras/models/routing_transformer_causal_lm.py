@@ -18,6 +18,9 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
     logits = backbone(inputs) · token_embeddingᵀ
     ```
 
+    or, where the backbone says that embeddings are not tied, through a dense layer of its own; in
+    either case by way of another dense layer where the embedding is of another width.
+
     Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
 
     Args:
@@ -53,11 +56,20 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
+        self.output_projection, self.output_dense = output_layers(backbone)
 
         # === Functional Model ===
         inputs = backbone.input
-        outputs = backbone.token_embedding(backbone(inputs), reverse=True)
+        outputs = self.token_logits(backbone(inputs))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def token_logits(self, hidden):
+        """The logits that hidden states `[..., hidden_dim]` stand for."""
+        if self.output_projection is not None:
+            hidden = self.output_projection(hidden)
+        if self.output_dense is not None:
+            return self.output_dense(hidden)
+        return self.backbone.token_embedding(hidden, reverse=True)
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
@@ -84,7 +96,7 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
             known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < index, tf.shape(tokens))
             hidden = self.backbone({"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)})
             last = tf.gather(hidden, index - 1, axis=1)
-            return self.backbone.token_embedding(last, reverse=True), last, cache
+            return self.token_logits(last), last, cache
 
         first = tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1))
         tokens = self.sampler(
@@ -97,9 +109,50 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
             hidden_states=None,
             model=self,
         )
-        written = tf.ones_like(mask)
-        if stop_token_ids is not None:
-            stops = tf.reduce_any(tokens[..., None] == tf.constant(list(stop_token_ids)), axis=-1)
-            stops = tf.cast(stops & ~mask, tf.int32)
-            written = tf.cumsum(stops, axis=-1, exclusive=True) == 0
+        written = written_tokens(tokens, mask, stop_token_ids)
         return {"token_ids": tokens, "padding_mask": written}
+
+
+def written_tokens(tokens, prompt_mask, stop_token_ids=None):
+    """Which tokens count: all up to the first stop token behind the prompt.
+
+    Args:
+        tokens: int `[batch, length]`.
+        prompt_mask: bool `[batch, length]`, True where the prompt is.
+        stop_token_ids: ids that end a sequence, or None.
+
+    Returns:
+        bool `[batch, length]`.
+    """
+    if stop_token_ids is None:
+        return tf.ones_like(prompt_mask)
+    stops = tf.reduce_any(tokens[..., None] == tf.constant(list(stop_token_ids)), axis=-1)
+    stops = tf.cast(stops & ~prompt_mask, tf.int32)
+    return tf.cumsum(stops, axis=-1, exclusive=True) == 0
+
+
+def output_layers(backbone):
+    """What leads from hidden states to logits: back to the width of the embedding, and on.
+
+    Returns:
+        Two dense layers; None for the first where the width is right already, and for the second
+        where the embedding's own weights serve.
+    """
+    options = {"dtype": backbone.dtype_policy}
+    initializer = keras.initializers.get(backbone.block_options["kernel_initializer"])
+    projection = dense = None
+    if backbone.embedding_dim not in (None, backbone.hidden_dim):
+        projection = keras.layers.Dense(
+            backbone.embedding_dim,
+            kernel_initializer=initializer.clone(),
+            name="output_projection",
+            **options,
+        )
+    if not backbone.tie_embeddings:
+        dense = keras.layers.Dense(
+            backbone.vocabulary_size,
+            kernel_initializer=initializer.clone(),
+            name="output_dense",
+            **options,
+        )
+    return projection, dense

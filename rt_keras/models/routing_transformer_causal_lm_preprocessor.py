@@ -57,11 +57,7 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
     tokenizer_cls = TextTokenizer
 
     def __init__(self, tokenizer, sequence_length=1024, **kwargs):
-        if not isinstance(tokenizer, TextTokenizer):
-            raise TypeError(
-                f"tokenizer is a {type(tokenizer).__name__}: it must be one of "
-                f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}"
-            )
+        check_tokenizer(tokenizer)
         if sequence_length < 1:
             raise ValueError(f"sequence_length={sequence_length}: it must be at least 1")
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
@@ -76,14 +72,28 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
             List of strings, or one string for one sequence; bytes that are not UTF-8 become
             U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
         """
-        tokens = tf.convert_to_tensor(x["token_ids"])
-        kept = tf.cast(x["padding_mask"], tf.bool)
-        for special in self.tokenizer.special_token_ids:
-            kept &= tokens != special
-        strings = self.tokenizer.detokenize(tf.ragged.boolean_mask(tokens, kept))
-        if tf.executing_eagerly() and tf.is_tensor(strings):
-            return _decode(strings.numpy())
-        return strings
+        return strings_of_tokens(self.tokenizer, x["token_ids"], x["padding_mask"])
+
+
+def check_tokenizer(tokenizer):
+    """Raises a TypeError if the tokenizer is none of those that the models take."""
+    if not isinstance(tokenizer, TextTokenizer):
+        raise TypeError(
+            f"tokenizer is a {type(tokenizer).__name__}: it must be one of "
+            f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}"
+        )
+
+
+def strings_of_tokens(tokenizer, token_ids, padding_mask):
+    """What tokens stand for, without padding and end of text, as `generate_postprocess` has it."""
+    tokens = tf.convert_to_tensor(token_ids)
+    kept = tf.cast(padding_mask, tf.bool)
+    for special in tokenizer.special_token_ids:
+        kept &= tokens != special
+    strings = tokenizer.detokenize(tf.ragged.boolean_mask(tokens, kept))
+    if tf.executing_eagerly() and tf.is_tensor(strings):
+        return _decode(strings.numpy())
+    return strings
 
 
 def _decode(strings):

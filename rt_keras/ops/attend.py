@@ -11,11 +11,22 @@ def accumulation_dtype(dtype):
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
-def attend(query, key, value, allowed, *, bias=None, dropout=0.0, seed=None):
+def attend(
+    query,
+    key,
+    value,
+    allowed,
+    *,
+    bias=None,
+    relative_values=None,
+    mean_of_none=False,
+    dropout=0.0,
+    seed=None,
+):
     """Attends from each block's queries to the same block's keys.
 
     ```
-    output_i = sum_j p_ij value_j / sum_j p_ij,    p_ij = exp(query_i · key_j + bias_ij)
+    output_i = sum_j p_ij (value_j + s_ij) / sum_j p_ij,    p_ij = exp(query_i · key_j + bias_ij)
     ```
 
     over the keys j that `allowed` gives to query i. A query without keys gets 0, and no gradient.
@@ -29,6 +40,10 @@ def attend(query, key, value, allowed, *, bias=None, dropout=0.0, seed=None):
         value: `[..., keys, value_depth]`.
         allowed: bool, broadcastable to `[..., keys, queries]`.
         bias: optional, broadcastable to `[..., keys, queries]`, added to the logits.
+        relative_values: optional function of p `[..., keys, queries]` that returns the sums
+            sum_j p_ij s_ij `[..., queries, value_depth]`.
+        mean_of_none: whether a query without keys gets the mean over all keys in place of 0, as
+            in implementations that subtract a large number from masked logits.
         dropout: share of the attention weights set to 0.
         seed: int `[2]`, needed where `dropout` is above 0.
 
@@ -48,8 +63,11 @@ def attend(query, key, value, allowed, *, bias=None, dropout=0.0, seed=None):
     if dropout:
         keep = tf.random.stateless_uniform(tf.shape(weights), seed) >= dropout
         weights = tf.where(keep, weights / (1.0 - dropout), tf.zeros_like(weights))
-    output = tf.matmul(tf.cast(weights, value.dtype), value, transpose_a=True)
-    found = top > MASKED / 2
+    weights = tf.cast(weights, value.dtype)
+    output = tf.matmul(weights, value, transpose_a=True)
+    if relative_values is not None:
+        output += relative_values(weights)
+    found = (top > MASKED / 2) | mean_of_none
     inverse_total = tf.where(found, 1.0 / total, tf.zeros_like(total))
     output *= tf.cast(inverse_total, value.dtype)[..., None]
     log_total = tf.where(found, top + tf.math.log(total), tf.constant(MASKED, dtype))

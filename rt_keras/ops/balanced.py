@@ -2,11 +2,9 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, attend
 from rt_keras.ops.blocks import size
-from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.relative import pair_bias
-from rt_keras.ops.routing import centroid_scores, prepare
+from rt_keras.ops.members import cluster_attention, top_members
+from rt_keras.ops.routing import centroid_scores
 
 
 def balanced_attention(
@@ -19,7 +17,10 @@ def balanced_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
+    token_bias=None,
     relative_embeddings=None,
+    relative_values=None,
+    reference_block_size=None,
     dropout=0.0,
     seed=None,
 ):
@@ -30,7 +31,7 @@ def balanced_attention(
     ```
     Q_c = the window_size positions i with the highest centroid_c · q_i
     K_c = the window_size positions j with the highest centroid_c · k_j
-    output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
+    output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) value_j
     output_i = mean of output_ic over the centroids c with i in Q_c; 0 if there is none
     ```
 
@@ -49,7 +50,15 @@ def balanced_attention(
             position is left, and its output is 0.
         key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
             is left, and never attended to.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m.
+        token_bias: `[batch, keys]`, t above.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. A
+            first axis of 1 is for all heads.
+        relative_values: `[heads, 2 m + 1, value_depth]`, added to the values likewise; only with
+            `reference_block_size`, where distances are those in rank.
+        reference_block_size: None; or, to compute what the code of the paper's authors does, for
+            its checkpoints alone, the block size of the local heads beside. See
+            `rt_keras.ops.members.cluster_attention` for what differs: above all, causality is by
+            rank in the cluster, so that with separate keys a query can see later positions.
         dropout: share of the attention weights set to 0.
         seed: int `[2]`, needed where `dropout` is above 0.
 
@@ -63,79 +72,25 @@ def balanced_attention(
     >>> balanced_attention(x, None, x, centroids, window_size=4, causal=True).shape
     TensorShape([1, 2, 12, 4])
     """
-    logits = size(query, 0) * size(centroids, 0) * size(centroids, 1) * window_size**2
-    return over_heads(
-        lambda arguments: _balanced_attention(arguments, window_size, causal, dropout),
+    return cluster_attention(
+        _members,
         {
             "query": query,
             "key": key,
             "value": value,
             "centroids": centroids,
             "relative_embeddings": relative_embeddings,
+            "relative_values": relative_values,
         },
-        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
-        logits,
-        value.dtype,
-    )
-
-
-def _balanced_attention(arguments, window_size, causal, dropout):
-    value, centroids = arguments["value"], arguments["centroids"]
-    query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
-    query, key = prepare(arguments["query"], arguments.get("key"))
-    if key is query and key_mask is None:
-        key_mask = query_mask
-    of_queries = _members(query, centroids, window_size, query_mask)
-    same = key is query and key_mask is query_mask
-    of_keys = of_queries if same else _members(key, centroids, window_size, key_mask)
-    scaled = query * query.shape[-1] ** -0.5
-    queries = tf.gather(scaled, of_queries, batch_dims=2)
-    allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
-    if causal:
-        allowed = of_keys[..., :, None] <= of_queries[..., None, :]
-    if key_mask is not None:
-        allowed &= _at(key_mask, of_keys)[..., :, None]
-    bias = None
-    if "relative_embeddings" in arguments:
-        bias = pair_bias(queries, arguments["relative_embeddings"], of_queries, of_keys)
-    output, _ = attend(
-        queries,
-        tf.gather(key, of_keys, batch_dims=2),
-        tf.gather(value, of_keys, batch_dims=2),
-        allowed,
-        bias=bias,
+        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        num_clusters=size(centroids, 1),
+        window_size=window_size,
+        causal=causal,
         dropout=dropout,
-        seed=arguments.get("seed"),
+        reference_block_size=reference_block_size,
     )
-    output = _mean_of_clusters(output, of_queries, size(query, 2))
-    if query_mask is not None:
-        output *= tf.cast(query_mask, output.dtype)[:, None, :, None]
-    return output
 
 
-def _members(x, centroids, window_size, mask):
-    """The positions of each cluster's members in ascending order, `[batch, heads, clusters, w]`."""
-    scores = tf.linalg.matrix_transpose(centroid_scores(x, centroids))
-    if mask is not None:
-        scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, MASKED)
-    length = size(x, 2)
-    count = min(window_size, length) if isinstance(length, int) else tf.minimum(window_size, length)
-    return tf.sort(tf.math.top_k(scores, count, sorted=False).indices, axis=-1)
-
-
-def _at(mask, members):
-    """The mask `[batch, length]` at each member `[batch, heads, clusters, w]`."""
-    heads, clusters = size(members, 1), size(members, 2)
-    flat = tf.reshape(members, [size(members, 0), -1])
-    read = tf.gather(tf.cast(mask, tf.bool), flat, batch_dims=1)
-    return tf.reshape(read, [size(members, 0), heads, clusters, -1])
-
-
-def _mean_of_clusters(output, members, length):
-    """Puts rows back to their positions: the mean where several clusters chose one."""
-    batch, heads, depth = size(output, 0), size(output, 1), size(output, 4)
-    sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1])
-    segments = tf.reshape(sequences * length + members, [-1])
-    rows = tf.cast(tf.reshape(output, [-1, depth]), accumulation_dtype(output.dtype))
-    means = tf.math.unsorted_segment_mean(rows, segments, batch * heads * length)
-    return tf.cast(tf.reshape(means, [batch, heads, length, depth]), output.dtype)
+def _members(x, mask, count, arguments):
+    scores = tf.linalg.matrix_transpose(centroid_scores(x, arguments["centroids"]))
+    return top_members(scores, mask, count)

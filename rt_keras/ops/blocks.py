@@ -1,5 +1,8 @@
 """Cutting sequences into blocks, and reading rows of them, with gradients that gather."""
 
+import itertools
+import math
+
 import tensorflow as tf
 
 
@@ -61,6 +64,36 @@ def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
     return tf.concat([x[:, :, i : i + num_blocks] for i in range(count)], axis=3)
 
 
+def neighbour_blocks(x, block_size, grid, before, after, fill=0):
+    """Windows of the blocks around each block of a grid, one window for each block.
+
+    Blocks follow one another in raster order of the grid, those of a window too. Blocks beyond
+    the edges hold `fill`.
+
+    Args:
+        x: `[batch, heads, length, ...]`, in the order of the blocks, at most as many as the grid.
+        block_size: positions in a block.
+        grid: number of blocks along each dimension of the grid.
+        before, after: how many blocks of a window lie before and after its own, along each
+            dimension.
+        fill: value beyond the edges.
+
+    Returns:
+        `[batch, heads, blocks, block_size * prod(before + 1 + after), ...]`.
+    """
+    num_blocks = math.prod(grid)
+    x = split_blocks(x, num_blocks, block_size, fill)
+    batch, heads, *inner = (size(x, axis) for axis in range(x.shape.rank) if axis != 2)
+    x = tf.reshape(x, [batch, heads, *grid, *inner])
+    for axis, (low, high) in enumerate(zip(before, after)):
+        x = pad_axis(x, 2 + axis, low, high, fill)
+    whole, windows = slice(None), []
+    for starts in itertools.product(*(range(a + 1 + b) for a, b in zip(before, after))):
+        cut = tuple(slice(start, start + count) for start, count in zip(starts, grid))
+        windows.append(tf.reshape(x[(whole, whole, *cut)], [batch, heads, num_blocks, *inner]))
+    return tf.concat(windows, axis=3)
+
+
 def gather_rows(x, index, inverse):
     """`x[:, :, index]`, with a gradient that gathers where TensorFlow's own would scatter.
 
@@ -82,3 +115,66 @@ def gather_rows(x, index, inverse):
         )
 
     return gather(x)
+
+
+def to_blocks(x, block_shape):
+    """Positions of an image, or of any grid, block by block in one sequence.
+
+    Blocks follow one another in raster order, positions inside a block too. `from_blocks` is the
+    way back.
+
+    Args:
+        x: `[batch, d1, ..., dn, ...]`.
+        block_shape: `(b1, ..., bn)`, which divide `d1, ..., dn`.
+
+    Returns:
+        `[batch, d1 * ... * dn, ...]`.
+
+    Raises:
+        ValueError: if a block does not divide its dimension.
+
+    Source: Parmar et al. 2018, Image Transformer, section 3.1.
+
+    >>> to_blocks(tf.reshape(tf.range(16), [1, 4, 4]), (2, 2)).numpy().tolist()
+    [[0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15]]
+    """
+    dims, inner = x.shape[1 : len(block_shape) + 1], x.shape[len(block_shape) + 1 :]
+    counts = _grid(dims, block_shape)
+    split = [side for pair in zip(counts, block_shape) for side in pair]
+    x = tf.reshape(x, [-1, *split, *inner])
+    n = len(block_shape)
+    order = [0, *range(1, 2 * n, 2), *range(2, 2 * n + 1, 2)]
+    x = tf.transpose(x, [*order, *range(2 * n + 1, x.shape.rank)])
+    return tf.reshape(x, [-1, math.prod(dims), *inner])
+
+
+def from_blocks(x, block_shape, shape):
+    """Positions in the order of `to_blocks`, back in their grid.
+
+    Args:
+        x: `[batch, d1 * ... * dn, ...]`.
+        block_shape: `(b1, ..., bn)`.
+        shape: `(d1, ..., dn)`.
+
+    Returns:
+        `[batch, d1, ..., dn, ...]`.
+
+    >>> x = tf.reshape(tf.range(16), [1, 4, 4])
+    >>> bool(tf.reduce_all(from_blocks(to_blocks(x, (2, 2)), (2, 2), (4, 4)) == x))
+    True
+    """
+    inner, n = x.shape[2:], len(shape)
+    x = tf.reshape(x, [-1, *_grid(shape, block_shape), *block_shape, *inner])
+    order = [axis for pair in zip(range(1, n + 1), range(n + 1, 2 * n + 1)) for axis in pair]
+    x = tf.transpose(x, [0, *order, *range(2 * n + 1, x.shape.rank)])
+    return tf.reshape(x, [-1, *shape, *inner])
+
+
+def _grid(shape, block_shape):
+    """Number of blocks along each dimension."""
+    if len(shape) != len(block_shape) or any(d % b for d, b in zip(shape, block_shape)):
+        raise ValueError(
+            f"block_shape must divide the shape of the grid. Received: block_shape="
+            f"{tuple(block_shape)}, shape={tuple(shape)}"
+        )
+    return [d // b for d, b in zip(shape, block_shape)]

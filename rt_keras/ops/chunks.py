@@ -88,7 +88,8 @@ def over_heads(function, per_head, shared, logits, dtype):
         function: takes a dictionary of arguments, with any number of heads, and returns
             `[batch, heads, length, depth]`.
         per_head: arguments with the heads on axis 1 (`[batch, heads, ...]`), or on axis 0
-            for those whose name is in `PER_HEAD_WEIGHTS`; None where there is none.
+            for those whose name is in `PER_HEAD_WEIGHTS`, where a size of 1 is for all heads;
+            None where there is none.
         shared: arguments that are the same for all heads, or None.
         logits: attention logits for all heads, an int, or a tensor where shapes are not
             static: then all heads go at once.
@@ -96,6 +97,9 @@ def over_heads(function, per_head, shared, logits, dtype):
     """
     per_head, shared = _tensors(per_head), _tensors(shared)
     heads = per_head["query"].shape[1]
+    for name in PER_HEAD_WEIGHTS:
+        if name in per_head and per_head[name].shape[0] != heads:
+            shared[name] = per_head.pop(name)
     chunks = _num_chunks(heads, logits)
     if chunks == 1:
         return function({**per_head, **shared})
@@ -115,7 +119,13 @@ def _tensors(arguments):
     return {name: tf.convert_to_tensor(x) for name, x in arguments.items() if x is not None}
 
 
-PER_HEAD_WEIGHTS = ("centroids", "load_bias", "relative_embeddings")
+PER_HEAD_WEIGHTS = (
+    "centroids",
+    "load_bias",
+    "projections",
+    "relative_embeddings",
+    "relative_values",
+)
 
 
 def _num_chunks(heads, logits):

@@ -17,6 +17,7 @@ def full_attention(
     query_mask=None,
     key_mask=None,
     attention_mask=None,
+    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -24,7 +25,7 @@ def full_attention(
     """Scaled dot-product attention of every query to every key.
 
     ```
-    output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth)) value_j
+    output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth) + t_j) value_j
     ```
 
     Time is O(n²); the logits of only as many queries as fit `chunks.MAX_LOGITS` exist at once.
@@ -37,6 +38,7 @@ def full_attention(
         query_mask: bool `[batch, queries]`, False for padding, whose output is 0.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees.
         attention_mask: bool `[batch, queries, keys]`, which keys each query may see.
+        token_bias: `[batch, keys]`, t above.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m.
         dropout: share of the attention weights set to 0.
         seed: int `[2]`, needed where `dropout` is above 0.
@@ -69,6 +71,8 @@ def full_attention(
         sliced["attention_mask"] = _blocks_first(of_pairs, num_blocks, block_size)
     if key_mask is not None:
         whole["key_mask"] = tf.cast(key_mask, tf.bool)
+    if token_bias is not None:
+        whole["token_bias"] = tf.cast(token_bias, query.dtype)
     if relative_embeddings is not None:
         whole["relative_embeddings"] = tf.convert_to_tensor(relative_embeddings)
     if dropout:
@@ -115,4 +119,7 @@ def _attend_block(block, causal, dropout):
         bias = window_bias(query[:, :, None], block["relative_embeddings"], keys, block["start"])[
             :, :, 0
         ]
+    if "token_bias" in block:
+        of_keys = block["token_bias"][:, None, :, None]
+        bias = of_keys if bias is None else bias + of_keys
     return attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=block.get("seed"))[0]

@@ -28,6 +28,7 @@ def nearest_attention(
     load_bias=None,
     query_mask=None,
     key_mask=None,
+    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -37,7 +38,7 @@ def nearest_attention(
     With q, k the normalised queries and keys and μ(x) = argmax_c centroid_c · x + load_bias_c,
 
     ```
-    output_i = sum_(j in N(i)) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
+    output_i = sum_(j in N(i)) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) value_j
     ```
 
     where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i); if not causal,
@@ -63,6 +64,7 @@ def nearest_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
+        token_bias: `[batch, length]`, t above.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m.
         dropout: share of the attention weights set to 0.
         seed: int `[2]`, needed where `dropout` is above 0.
@@ -99,7 +101,7 @@ def nearest_attention(
             "load_bias": load_bias,
             "relative_embeddings": relative_embeddings,
         },
-        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
         logits,
         value.dtype,
     )
@@ -116,6 +118,7 @@ def _nearest_attention(arguments, window_size, causal, num_probes, dropout):
     scaled = query * query.shape[-1] ** -0.5
     options = {
         "relative_embeddings": arguments.get("relative_embeddings"),
+        "token_bias": arguments.get("token_bias"),
         "dropout": dropout,
         "seed": arguments.get("seed"),
     }
@@ -166,11 +169,27 @@ def _flat(x):
     return join_blocks(x, size(x, 2) * size(x, 3))
 
 
-def _pair_bias(options, query, query_positions, key_positions):
-    embeddings = options["relative_embeddings"]
-    if embeddings is None:
-        return None
-    return pair_bias(query, embeddings, query_positions, key_positions)
+def _bias(options, query, query_positions, key_positions, key_place, key_windows):
+    """What is added to the logits of windows of sorted keys; None for nothing.
+
+    Args:
+        options: with "relative_embeddings" and "token_bias", or None for each.
+        query: `[batch, heads, blocks, queries, depth]`.
+        query_positions: int `[batch, heads, blocks, queries]`.
+        key_positions: int `[batch, heads, length]`, of the sorted keys.
+        key_place: int `[batch, heads, length]`, place of each position among the sorted keys.
+        key_windows: function that cuts sorted keys into the blocks' windows.
+    """
+    embeddings, token_bias = options["relative_embeddings"], options["token_bias"]
+    bias = None
+    if embeddings is not None:
+        bias = pair_bias(query, embeddings, query_positions, key_windows(key_positions))
+    if token_bias is not None:
+        of_keys = tf.cast(token_bias, query.dtype)[:, None, :, None]
+        of_keys = tf.tile(of_keys, [1, size(query, 1), 1, 1])
+        of_keys = key_windows(gather_rows(of_keys, key_positions, key_place))
+        bias = of_keys if bias is None else bias + of_keys
+    return bias
 
 
 def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causal, options):
@@ -199,7 +218,7 @@ def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causa
         windows(gather_rows(key, order, place)),
         windows(gather_rows(value, order, place)),
         allowed,
-        bias=_pair_bias(options, query, blocks(order), windows(order)),
+        bias=_bias(options, query, blocks(order), order, place, windows),
         dropout=options["dropout"],
         seed=options["seed"],
     )
@@ -291,7 +310,7 @@ def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size
         key_windows(gather_rows(key, key_order, key_place)),
         key_windows(gather_rows(value, key_order, key_place)),
         allowed,
-        bias=_pair_bias(options, query, positions, key_windows(key_order)),
+        bias=_bias(options, query, positions, key_order, key_place, key_windows),
         dropout=options["dropout"],
         seed=options["seed"],
     )

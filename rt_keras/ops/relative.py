@@ -1,4 +1,4 @@
-"""Relative position logits of Shaw et al., for windows and for any pairs of positions."""
+"""Relative positions of Shaw et al., for windows and for any pairs of positions."""
 
 import tensorflow as tf
 
@@ -17,7 +17,8 @@ def window_bias(query, embeddings, keys, offset):
 
     Args:
         query: `[batch, heads, blocks, queries, depth]`, scaled.
-        embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m.
+        embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m; or `[1, 2 m + 1, depth]`,
+            the same for all heads.
         keys: number of keys in a block's window.
         offset: place of the block's first query in its window.
 
@@ -28,13 +29,9 @@ def window_bias(query, embeddings, keys, offset):
     the part on keys; their table 3 finds no gain from the part on values.
     """
     batch, heads, blocks, queries = (size(query, axis) for axis in range(4))
-    far = embeddings.shape[1] // 2
-    # Column r of `products` is the distance offset + queries - 1 - r; query a needs, for key j,
-    # column j + queries - 1 - a.
+    table = _table(embeddings, keys, queries, offset, query.dtype)
     columns = keys + queries - 1
-    distances = tf.clip_by_value(offset + queries - 1 - tf.range(columns), -far, far) + far
-    table = tf.cast(tf.gather(embeddings, distances, axis=1), query.dtype)
-    products = tf.einsum("bhmqd,hrd->bhmqr", query, table)
+    products = tf.matmul(query, table[:, None], transpose_b=True)
     # A row one element longer than the stride moves each next row one column on: rows are
     # reversed, so that the last query starts at column 0.
     products = tf.reverse(products, axis=[3])
@@ -42,6 +39,48 @@ def window_bias(query, embeddings, keys, offset):
     flat = tf.pad(flat, [[0, 0], [0, 0], [0, 0], [0, queries]])
     shifted = tf.reshape(flat, [batch, heads, blocks, queries, columns + 1])[..., :keys]
     return tf.linalg.matrix_transpose(tf.reverse(shifted, axis=[3]))
+
+
+def window_values(weights, embeddings, offset):
+    """Sums of relative values where query a and key j of every block lie `a + offset - j` apart.
+
+    ```
+    output_a = sum_j weights_ja embeddings[clip(a + offset - j, -m, m) + m]
+    ```
+
+    Args:
+        weights: `[batch, heads, blocks, keys, queries]`.
+        embeddings: `[heads, 2 m + 1, depth]` or `[1, 2 m + 1, depth]`, of the distances -m ... m.
+        offset: place of the block's first query in its window.
+
+    Returns:
+        `[batch, heads, blocks, queries, depth]`.
+
+    Source: Shaw et al. 2018, section 3.2, the part on values.
+    """
+    batch, heads, blocks, keys, queries = (size(weights, axis) for axis in range(5))
+    columns = keys + queries - 1
+    # The way back of `window_bias`: each row one column on from the row below it.
+    rows = tf.reverse(tf.linalg.matrix_transpose(weights), axis=[3])
+    rows = tf.pad(rows, [[0, 0], [0, 0], [0, 0], [0, 0], [0, queries]])
+    flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns + 1)])
+    by_distance = tf.reshape(
+        flat[..., : queries * columns], [batch, heads, blocks, queries, columns]
+    )
+    table = _table(embeddings, keys, queries, offset, weights.dtype)
+    return tf.matmul(tf.reverse(by_distance, axis=[3]), table[:, None])
+
+
+def _table(embeddings, keys, queries, offset, dtype):
+    """The embedding of every distance that occurs in a window, `[heads, columns, depth]`.
+
+    Column r is the distance offset + queries - 1 - r; query a needs, for key j, column
+    j + queries - 1 - a.
+    """
+    far = embeddings.shape[1] // 2
+    distances = offset + queries - 1 - tf.range(keys + queries - 1)
+    index = tf.clip_by_value(distances, -far, far) + far
+    return tf.cast(tf.gather(embeddings, index, axis=1), dtype)
 
 
 def pair_bias(query, embeddings, query_positions, key_positions):
@@ -53,7 +92,7 @@ def pair_bias(query, embeddings, query_positions, key_positions):
 
     Args:
         query: `[batch, heads, blocks, queries, depth]`, scaled.
-        embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m.
+        embeddings: `[heads, 2 m + 1, depth]` or `[1, 2 m + 1, depth]`, of the distances -m ... m.
         query_positions: int `[batch, heads, blocks, queries]`.
         key_positions: int `[batch, heads, blocks, keys]`.
 
@@ -63,5 +102,5 @@ def pair_bias(query, embeddings, query_positions, key_positions):
     far = embeddings.shape[1] // 2
     distance = query_positions[..., :, None] - key_positions[..., None, :]
     index = tf.clip_by_value(distance, -far, far) + far
-    products = tf.einsum("bhmqd,hrd->bhmqr", query, tf.cast(embeddings, query.dtype))
+    products = tf.matmul(query, tf.cast(embeddings, query.dtype)[:, None], transpose_b=True)
     return tf.linalg.matrix_transpose(tf.gather(products, index, batch_dims=4))

@@ -43,11 +43,11 @@ def test_equation(normalize_first, shift_tokens):
         return layer.feed_forward(shift(y))
 
     if normalize_first:
-        y = x + attention(layer.attention_norm(x))
-        expected = y + feed_forward(layer.feed_forward_norm(y))
+        y = x + attention(layer.attention_norms[0](x))
+        expected = y + feed_forward(layer.feed_forward_norms[0](y))
     else:
-        y = layer.attention_norm(x + attention(x))
-        expected = layer.feed_forward_norm(y + feed_forward(y))
+        y = layer.attention_norms[0](x + attention(x))
+        expected = layer.feed_forward_norms[0](y + feed_forward(y))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     assert found.shape == layer.compute_output_shape(x.shape) == x.shape
 
@@ -173,7 +173,7 @@ def scores_of(model, ids):
     x = layers[0](ids)
     scores = []
     for layer in layers[1:]:
-        y = layer.token_shift(layer.attention_norm(x))
+        y = layer.token_shift(layer.attention_norms[0](x))
         scores.append(layer.attention(y, y, use_causal_mask=True, return_attention_scores=True)[1])
         x = layer(x, use_causal_mask=True)
     return np.stack(scores)

@@ -120,13 +120,13 @@ def test_rows_of_padding_are_finite(changes, lengths):
 
 def test_mixed_bfloat16_trains():
     model = make_model(dtype="mixed_bfloat16", num_layers=1)
-    model.compile("adam", jit_compile=False)
+    model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
     tokens = checks.random_tokens(2, 9)
     assert model(checks.inputs(tokens)).dtype == "float32"
     history = model.fit(
-        checks.inputs(tokens), tokens, epochs=2, verbose=0, callbacks=[CentroidEMA()]
+        checks.inputs(tokens), tokens, epochs=5, verbose=0, callbacks=[CentroidEMA()]
     ).history
-    assert history["loss"][1] < history["loss"][0]
+    assert history["loss"][4] < history["loss"][0]
     assert {str(x.dtype) for x in model.trainable_variables} == {"float32"}
 
 

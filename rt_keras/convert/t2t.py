@@ -1,0 +1,206 @@
+"""Checkpoints of the Routing Transformer's own TensorFlow 1 code."""
+
+import keras
+import tensorflow as tf
+from tensorflow.python.training import py_checkpoint_reader
+
+from rt_keras.convert import t2t_hparams
+from rt_keras.convert.t2t_variables import assign_variables
+
+
+def load_t2t_checkpoint(
+    checkpoint,
+    hparams,
+    *,
+    vocabulary_size,
+    image_shape=None,
+    num_classes=None,
+    strict=True,
+):
+    """Loads a checkpoint of the paper's authors' code into a model that gives the same numbers.
+
+    Their code is google-research's `routing_transformer`, models of Tensor2Tensor. The heads of
+    the model are told to compute what that code does (`reference`), which differs in places from
+    the paper and from what a new model here would do: see `rt_keras.ops.balanced_attention`.
+
+    Args:
+        checkpoint: path of a checkpoint without its suffix, such as ".../model.ckpt-1".
+        hparams: dictionary of hyperparameters under that code's names, or the path of an
+            `hparams.json`.
+        vocabulary_size: number of token ids, or of values of a channel of an image.
+        image_shape: `(height, width, channels)` for an image model, None for text.
+        num_classes: number of classes of a class-conditional image model.
+        strict: whether variables that are not found, or of the checkpoint not placed, are an error.
+
+    Returns:
+        A `T2TModel`. Its `task` is the `RoutingTransformerCausalLM`,
+        `RoutingTransformerSeq2SeqLM` or `RoutingTransformerImageLM` inside.
+
+    Raises:
+        FileNotFoundError: if there is no such checkpoint.
+        ValueError: if the checkpoint cannot be read, the hyperparameters are wrong, or the two do
+            not fit: with the name and shape of every variable that is concerned.
+
+    >>> load_t2t_checkpoint("missing/model.ckpt-1", {}, vocabulary_size=97)
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: there is no checkpoint missing/model.ckpt-1, with an .index file
+    """
+    reader = _open(str(checkpoint))
+    h = t2t_hparams.read_hparams(hparams, image=image_shape is not None)
+    takes_token_bias = any(
+        "token_bias_weight" in name for name in reader.get_variable_to_shape_map()
+    )
+    task = make_task(
+        h,
+        vocabulary_size,
+        image_shape=image_shape,
+        num_classes=num_classes,
+        token_bias=takes_token_bias,
+    )
+    assign_variables(task, h, reader, strict)
+    return T2TModel(task, max_target_length=h.get("max_target_length"))
+
+
+def _open(checkpoint):
+    if not tf.io.gfile.exists(f"{checkpoint}.index"):
+        raise FileNotFoundError(f"there is no checkpoint {checkpoint}, with an .index file")
+    try:
+        return py_checkpoint_reader.NewCheckpointReader(checkpoint)
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(f"the checkpoint {checkpoint} cannot be read: {error}") from None
+
+
+def make_task(h, vocabulary_size, image_shape=None, num_classes=None, token_bias=False):
+    """The model that hyperparameters describe, with new weights.
+
+    Args:
+        h: hyperparameters as `t2t_hparams.read_hparams` returns them.
+        vocabulary_size, image_shape, num_classes: as those of `load_t2t_checkpoint`.
+        token_bias: whether its heads take a token bias.
+    """
+    from rt_keras import models
+
+    options = {
+        "vocabulary_size": vocabulary_size,
+        "num_layers": h["num_decoder_layers"],
+        "hidden_dim": h["hidden_size"],
+        **t2t_hparams.block_options(h),
+    }
+
+    def groups(kind, count):
+        return [
+            t2t_hparams.head_groups(h, layer, kind, image_shape, token_bias)
+            for layer in range(count)
+        ]
+
+    options["head_groups"] = groups("decoder", h["num_decoder_layers"])
+    if image_shape is not None:
+        conditional = num_classes is not None and not h["unconditional"]
+        backbone = models.RoutingTransformerImageBackbone(
+            image_shape=image_shape,
+            block_shape=h["query_shape"],
+            num_classes=num_classes if conditional else None,
+            position_embedding=h["add_positional_emb"],
+            **options,
+        )
+        return models.RoutingTransformerImageLM(backbone)
+    options |= {
+        "embedding_dim": h["embedding_dims"],
+        "tie_embeddings": False,
+        "embedding_dropout": h["dropout"],
+        "token_dropout": h["target_dropout"],
+        "sinusoidal_positions": h["add_timing_signal"],
+    }
+    if not h["num_encoder_layers"]:
+        return models.RoutingTransformerCausalLM(models.RoutingTransformerBackbone(**options))
+    backbone = models.RoutingTransformerSeq2SeqBackbone(
+        num_encoder_layers=h["num_encoder_layers"],
+        encoder_head_groups=groups("encoder", h["num_encoder_layers"]),
+        cross_head_groups=groups("cross", h["num_decoder_layers"]),
+        encoder_input_dropout=h["input_dropout"],
+        **options,
+    )
+    return models.RoutingTransformerSeq2SeqLM(backbone)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class T2TModel(keras.Model):
+    """A model as the paper's authors' code has it: targets in, logits of the same targets out.
+
+    That code shifts the targets by one itself, and starts with id 0: the logits at t are those of
+    `targets[t]`. The models here take what comes before and give the logits of what follows.
+
+    Args:
+        task: a `RoutingTransformerCausalLM`, `RoutingTransformerSeq2SeqLM` or
+            `RoutingTransformerImageLM`.
+        max_target_length: targets are cut off behind it; None for no limit.
+        **kwargs: those of `keras.Model`.
+
+    Call arguments:
+        inputs: dictionary of "targets", int `[batch, length]`, or `[batch, height, width,
+            channels]` for images; with an encoder "inputs", float
+            `[batch, length, 1, hidden_dim]`, embedded, all zero where there is padding; for a
+            class-conditional image model "inputs", int `[batch, 1, 1, 1]`; and "token_bias_targets"
+            and "token_bias_inputs", float `[batch, length]`, where the checkpoint has them.
+
+    Returns:
+        Logits, `[*targets.shape, vocabulary_size]`.
+    """
+
+    def __init__(self, task, max_target_length=None, **kwargs):
+        super().__init__(**kwargs)
+        self.task = task
+        self.max_target_length = max_target_length
+
+    def call(self, inputs, training=None):
+        inputs = {name: tf.convert_to_tensor(x) for name, x in inputs.items()}
+        targets = tf.cast(inputs["targets"], tf.int32)
+        if targets.shape.rank == 4 and self.max_target_length is None:
+            return self._image_logits(targets, inputs, training)
+        targets = tf.reshape(targets, [targets.shape[0] or -1, targets.shape[1]])
+        targets = targets[:, : self.max_target_length]
+        tokens = tf.pad(targets[:, :-1], [[0, 0], [1, 0]])
+        bias = inputs.get("token_bias_targets")
+        if "inputs" in inputs:
+            return self._seq_2_seq_logits(tokens, bias, inputs, training)
+        features = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
+        if "token_bias" in self.task.backbone.input:
+            features["token_bias"] = tf.zeros(tf.shape(tokens)) if bias is None else bias
+        return self.task(features, training=training)
+
+    def _seq_2_seq_logits(self, tokens, token_bias, inputs, training):
+        backbone = self.task.backbone
+        embedded = inputs["inputs"]
+        embedded = tf.reshape(embedded, [-1, embedded.shape[1], embedded.shape[-1]])
+        mask = tf.cast(tf.reduce_any(embedded != 0, axis=-1), tf.int32)
+        encoder_bias = inputs.get("token_bias_inputs")
+        encoder_outputs = backbone.encode(embedded, mask, encoder_bias, training)
+        hidden = backbone.decode(
+            tokens,
+            tf.ones_like(tokens),
+            encoder_outputs,
+            mask,
+            token_bias,
+            encoder_bias,
+            training,
+        )
+        return self.task.token_logits(hidden)
+
+    def _image_logits(self, images, inputs, training):
+        features = {"images": images}
+        if self.task.backbone.num_classes is not None:
+            features["labels"] = tf.reshape(tf.cast(inputs["inputs"], tf.int32), [-1])
+        return self.task(features, training=training)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "task": keras.saving.serialize_keras_object(self.task),
+            "max_target_length": self.max_target_length,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        task = keras.saving.deserialize_keras_object(config["task"])
+        return cls(**{**config, "task": task})

@@ -1,0 +1,212 @@
+"""Which variable of a checkpoint of the paper's authors' code goes where."""
+
+import re
+
+import numpy as np
+
+from rt_keras.layers import ClusterStridedHeads, HashedHeads, LocalHeads, RoutingHeads, StridedHeads
+
+# Beside the model's variables a checkpoint may hold the optimizer's slots, which extend the name
+# of the variable that they belong to, and counters.
+COUNTERS = re.compile(r"(^|/)(global_step|beta[12]_power|problem_\d+_steps|losses_avg/.*)$")
+
+
+def assign_variables(task, h, reader, strict=True):
+    """Fills a model with the variables of a checkpoint, each read once.
+
+    Args:
+        task: the model, as `make_task` builds it.
+        h: its hyperparameters.
+        reader: a `CheckpointReader`.
+        strict: whether what is not found, or not placed, is an error.
+
+    Raises:
+        ValueError: with the name and shape of every variable that is not found or not placed, or
+            does not fit.
+    """
+    shapes = {_strip(name): (name, shape) for name, shape in _shapes(reader)}
+    missing, wrong, placed = [], [], set()
+    for variable, names, combine in placements(task, h):
+        placed.update(names)
+        absent = [name for name in names if name not in shapes]
+        if absent:
+            missing += [f"{name}, for a weight of shape {tuple(variable.shape)}" for name in absent]
+            continue
+        try:
+            value = combine(*(reader.get_tensor(shapes[name][0]) for name in names))
+        except (IndexError, ValueError):
+            value = None
+        if value is None or value.shape != tuple(variable.shape):
+            found = ", ".join(f"{name} {tuple(shapes[name][1])}" for name in names)
+            wrong.append(f"{found}, for a weight of shape {tuple(variable.shape)}")
+            continue
+        variable.assign(value)
+    left = [f"{name} {tuple(shapes[name][1])}" for name in sorted(set(shapes) - placed)]
+    left = [entry for entry in left if not _is_bookkeeping(entry.partition(" (")[0], placed)]
+    if wrong or strict and (missing or left):
+        raise ValueError(_report(missing, wrong, left))
+
+
+def _shapes(reader):
+    return reader.get_variable_to_shape_map().items()
+
+
+def _strip(name):
+    """The name without what comes before the model's own scope."""
+    return re.sub(r"^(.*/)?(sparse_transformer|sparse_imagetransformer)/body/", "", name)
+
+
+def _is_bookkeeping(name, placed):
+    if COUNTERS.search(name):
+        return True
+    return any(name.startswith((f"{known}/", f"{known}_slot_")) for known in placed)
+
+
+def _report(missing, wrong, left):
+    parts = (
+        ("not found in the checkpoint", missing),
+        ("of a shape that does not fit the hyperparameters", wrong),
+        ("in the checkpoint and not placed", left),
+    )
+    lines = ["the checkpoint does not fit the model"]
+    for what, entries in parts:
+        if entries:
+            lines.append(f"{len(entries)} {what}: " + "; ".join(entries))
+    return ". ".join(lines)
+
+
+def placements(task, h):
+    """Each weight of the model, the variables it comes from, and what makes it of their values.
+
+    Args:
+        task: the model.
+        h: its hyperparameters.
+
+    Yields:
+        Triples of a Keras variable, a tuple of names, and a function of as many arrays.
+    """
+    backbone = task.backbone
+    if hasattr(backbone, "image_shape"):
+        yield from _image_placements(backbone.embedding)
+        yield from _dense(task.output_dense, "final_dense")
+    else:
+        embedding = backbone.embedding
+        yield _as_is(embedding.token_embedding.embeddings, "embeddings/embedding")
+        yield from _dense(embedding.embedding_dense, "emb_dense")
+        if task.output_projection is not None:
+            yield from _dense(task.output_projection, "final_dense_1")
+        yield from _dense(task.output_dense, "final_dense_2")
+    finals = [getattr(backbone, "encoder_layer_norm", None), backbone.layer_norm]
+    finals = [norm for norm in finals if norm is not None]
+    for i, norm in enumerate(finals):
+        yield from _norm(norm, f"layer_prepostprocess{_suffix(i)}/layer_norm")
+    for i, block in enumerate(getattr(backbone, "encoder_blocks", [])):
+        yield from _block(block, f"encoder_layer_{i}/self_attention", h)
+    for i, block in enumerate(backbone.transformer_blocks):
+        yield from _block(block, f"decoder_layer_{i}/self_attention", h)
+
+
+def _image_placements(embedding):
+    yield _as_is(embedding.channel_embedding.embeddings, "rgb_target_emb_channel")
+    for axis, places in enumerate(embedding.position_embeddings):
+        yield (
+            places.embeddings,
+            (f"pos_emb_{axis}",),
+            lambda x: x.reshape(max(x.shape[:-1]), x.shape[-1]),
+        )
+    if embedding.class_embedding is not None:
+        yield _as_is(embedding.class_embedding.embeddings, "class_conditional_embedding/embedding")
+
+
+def _as_is(variable, name):
+    return variable, (name,), lambda x: x
+
+
+def _suffix(number):
+    return f"_{number}" if number else ""
+
+
+def _dense(layer, name):
+    yield _as_is(layer.kernel, f"{name}/kernel")
+    if layer.use_bias:
+        yield _as_is(layer.bias, f"{name}/bias")
+
+
+def _norm(layer, name):
+    yield _as_is(layer.gamma, f"{name}/layer_norm_scale")
+    yield _as_is(layer.beta, f"{name}/layer_norm_bias")
+
+
+def _block(block, scope, h):
+    yield from _attention(block.attention, f"{scope}/self_attention")
+    functions = [block.attention_norms]
+    if block.cross_attention is not None:
+        yield from _attention(block.cross_attention, f"{scope}/enc_dec_attention")
+        functions.append(block.cross_attention_norms)
+    functions.append(block.feed_forward_norms)
+    before, after = block.residual_sequences
+    for i, norms in enumerate(functions):
+        names = [
+            f"{scope}/{place}{_suffix(i)}/layer_norm{_suffix(j)}"
+            for place, letters in (("layer_prepostprocess", before), ("layer_postprocess", after))
+            for j in range(letters.count("n"))
+        ]
+        for norm, name in zip(norms, names):
+            yield from _norm(norm, name)
+    yield from _feed_forward(block.feed_forward, f"{scope}/ffn")
+
+
+def _feed_forward(layer, scope):
+    if not layer.gated:
+        yield from _dense(layer.inner_dense, f"{scope}/conv1")
+        yield from _dense(layer.output_dense, f"{scope}/conv2")
+        return
+    names = (f"{scope}/weight1/kernel", f"{scope}/weight2/kernel")
+    yield layer.inner_dense.kernel, names, lambda x, gate: np.concatenate([x, gate], axis=1)
+    yield _as_is(layer.output_dense.kernel, f"{scope}/weight3/kernel")
+
+
+def _attention(layer, scope):
+    yield _as_is(layer.query_dense.kernel, f"{scope}/q/kernel")
+    yield _as_is(layer.value_dense.kernel, f"{scope}/v/kernel")
+    yield _as_is(layer.output_dense.kernel, f"{scope}/output_transform/kernel")
+    yield _as_is(layer.head_dense.kernel, f"{scope}/attention_nd/dense/kernel")
+    # That code has keys for all heads, and leaves them unused where queries are their own keys.
+    own_keys = [x for group in layer.head_groups for x in [not group.share_qk] * group.num_heads]
+
+    def keys(x):
+        heads = x.reshape(x.shape[0], len(own_keys), -1)
+        return heads[:, own_keys].reshape(x.shape[0], -1)
+
+    if layer.key_dense is not None:
+        yield layer.key_dense.kernel, (f"{scope}/k/kernel",), keys
+    for group in layer.head_groups:
+        yield from _head_group(group, f"{scope}/attention_nd")
+
+
+def _head_group(group, scope):
+    if isinstance(group, LocalHeads):
+        outer, inner = scope, f"{scope}/local_nd"
+    else:
+        kinds = (
+            (ClusterStridedHeads, "cluster_strided_attention"),
+            (StridedHeads, "strided_attention"),
+            ((RoutingHeads, HashedHeads), "cluster_attention"),
+        )
+        name = next(name for kind, name in kinds if isinstance(group, kind))
+        outer, inner = f"{scope}/{name}", f"{scope}/{name}/{name}"
+    if group.token_bias_weight is not None:
+        yield _as_is(group.token_bias_weight, f"{outer}/token_bias_weight")
+    if group.relative_embeddings is not None:
+        for variable, name in (
+            (group.relative_embeddings, "relative_positions_keys"),
+            (group.relative_values, "relative_positions_values"),
+        ):
+            # Theirs go from the furthest before to the furthest behind, ours the other way.
+            yield variable, (f"{inner}/{name}/embeddings",), lambda x: x[None, ::-1]
+    if isinstance(group, HashedHeads):
+        yield _as_is(group.projections, f"{inner}/projection_tensors")
+    if isinstance(group, RoutingHeads):
+        yield _as_is(group.centroids, f"{inner}/means")
+        yield _as_is(group.average_counts, f"{inner}/ema_count")
+        yield _as_is(group.average_sums, f"{inner}/ema_means")

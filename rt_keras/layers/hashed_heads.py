@@ -1,0 +1,98 @@
+"""Heads that see the keys in their own bucket of a hash."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.ops.hashed import hashed_attention
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class HashedHeads(HeadGroup):
+    """Heads whose queries see the first keys in their bucket of a locality-sensitive hash.
+
+    See `rt_keras.ops.hashed_attention`. The projections that hash are random and stay as they are.
+
+    Args:
+        num_heads: heads in the group.
+        num_clusters: buckets of each head; floor(log2(num_clusters)) projections make them.
+        window_size: members of a bucket that attend.
+        share_qk: whether queries are their own keys.
+        max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        reference_block_size: None; or, for checkpoints of the code of the paper's authors alone,
+            the block size of the local heads beside; see `RoutingHeads`.
+        seed: of the projections.
+        **kwargs: those of `keras.layers.Layer`.
+
+    Weights:
+        projections: `[heads, bits, depth]`, not trainable.
+
+    Raises:
+        ValueError: if a size is not a positive integer, or there are fewer than 2 buckets.
+
+    Source: Kitaev et al. 2020, Reformer, section 2; Roy et al. 2021, section 5.2.
+
+    >>> heads = HashedHeads(2, num_clusters=4, window_size=4)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        num_clusters,
+        window_size,
+        share_qk=False,
+        max_relative_distance=None,
+        token_bias=None,
+        reference_block_size=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        if positive_int("num_clusters", num_clusters) < 2:
+            raise ValueError(f"num_clusters must be at least 2. Received: {num_clusters}")
+        self.num_clusters = num_clusters
+        self.window_size = positive_int("window_size", window_size)
+        self.share_qk = bool(share_qk)
+        if reference_block_size is not None:
+            positive_int("reference_block_size", reference_block_size)
+        self.reference_block_size = reference_block_size
+        self.reference = reference_block_size is not None
+        self.seed = seed
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        bits = self.num_clusters.bit_length() - 1
+        self.projections = self.add_weight(
+            name="projections",
+            shape=(self.num_heads, bits, query_shape[-1]),
+            initializer=keras.initializers.Orthogonal(seed=self.seed),
+            dtype=self.state_dtype,
+            trainable=False,
+            autocast=False,
+        )
+
+    def attend(self, query, key, value, options):
+        return hashed_attention(
+            query,
+            key,
+            value,
+            tf.convert_to_tensor(self.projections),
+            num_clusters=self.num_clusters,
+            window_size=self.window_size,
+            reference_block_size=self.reference_block_size,
+            **options,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "window_size": self.window_size,
+            "share_qk": self.share_qk,
+            "reference_block_size": self.reference_block_size,
+            "seed": self.seed,
+        }

@@ -1,0 +1,70 @@
+"""Heads that see keys drawn at random."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.ops.random import random_attention
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RandomHeads(HeadGroup):
+    """Heads whose clusters draw their members at random: what routing has to do better than.
+
+    See `rt_keras.ops.random_attention`. The members are the same at every call on sequences of one
+    length, and with `use_causal_mask` an output depends on no later position.
+
+    Args:
+        num_heads: heads in the group.
+        num_clusters: clusters of each head.
+        window_size: members of a cluster.
+        max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        seed: int, what the members are drawn by. The groups of a model need different ones.
+        **kwargs: those of `keras.layers.Layer`.
+
+    Raises:
+        ValueError: if a size is not a positive integer.
+
+    Source: Roy et al. 2021, section 5.1, the Random Transformer.
+
+    >>> heads = RandomHeads(2, num_clusters=4, window_size=4)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        num_clusters,
+        window_size,
+        max_relative_distance=None,
+        token_bias=None,
+        seed=0,
+        **kwargs,
+    ):
+        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        self.num_clusters = positive_int("num_clusters", num_clusters)
+        self.window_size = positive_int("window_size", window_size)
+        self.seed = seed
+
+    def attend(self, query, key, value, options):
+        seeds = tf.stack([tf.fill([self.num_heads], self.seed), tf.range(self.num_heads)], axis=-1)
+        return random_attention(
+            query,
+            key,
+            value,
+            num_clusters=self.num_clusters,
+            window_size=self.window_size,
+            routing_seed=seeds,
+            **options,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "window_size": self.window_size,
+            "seed": self.seed,
+        }

@@ -1,0 +1,56 @@
+"""Positions as sines and cosines."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from rt_keras.ops.blocks import size
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class SinusoidalPositions(keras.layers.Layer):
+    """Adds sines and cosines of each position, of frequencies from 1 to 1 / max_wavelength.
+
+    ```
+    output_t = x_t + [sin(t f_0), ..., sin(t f_(h-1)), cos(t f_0), ..., cos(t f_(h-1))]
+    f_i = max_wavelength^(-i / (h - 1)),    h = width // 2
+    ```
+
+    with a 0 behind where the width is odd. Sines come first and cosines after, as in
+    Tensor2Tensor; `keras_hub.layers.SinePositionEncoding` has them by turns.
+
+    Args:
+        max_wavelength: of the slowest sine, over 2 π, in positions.
+        **kwargs: those of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `[batch, length, width]`.
+
+    Source: Vaswani et al. 2017, Attention Is All You Need, section 3.5.
+
+    >>> SinusoidalPositions()(keras.ops.zeros([1, 2, 4])).numpy().round(2).tolist()
+    [[[0.0, 0.0, 1.0, 1.0], [0.8399999737739563, 0.0, 0.5400000214576721, 1.0]]]
+    """
+
+    def __init__(self, max_wavelength=10_000, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.max_wavelength = max_wavelength
+        self.built = True
+
+    def call(self, inputs):
+        width = inputs.shape[-1]
+        half = width // 2
+        step = -math.log(self.max_wavelength) / max(half - 1, 1)
+        positions = tf.range(size(inputs, 1), dtype=tf.float32)
+        angles = positions[:, None] * tf.exp(tf.range(half, dtype=tf.float32) * step)
+        signal = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
+        signal = tf.pad(signal, [[0, 0], [0, width % 2]])
+        return inputs + tf.cast(signal, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}

@@ -1,0 +1,113 @@
+"""What turns token ids into the inputs of the first block."""
+
+import keras
+import keras_hub
+
+from rt_keras.layers import SinusoidalPositions, TokenDropout
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerEmbedding(keras.layers.Layer):
+    """Embeds tokens, brings them to the width of the blocks, and adds positions.
+
+    ```
+    x = sqrt(hidden_dim) embedding(token_ids)        without `embedding_dim`
+    x = embedding(token_ids) W + b                   with it
+    x = x [+ position embedding] [+ sines and cosines of the position]
+    ```
+
+    Args: those of `RoutingTransformerBackbone` of the same names.
+
+    Call arguments:
+        inputs: int `[batch, length]`.
+        training: whether dropout is on.
+
+    Returns:
+        `[batch, length, hidden_dim]`.
+
+    Source: factorised embeddings: Lan et al. 2020, ALBERT, section 3.1.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        hidden_dim,
+        embedding_dim=None,
+        max_sequence_length=None,
+        sinusoidal_positions=False,
+        embedding_dropout=0.0,
+        token_dropout=0.0,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.embedding_dim = embedding_dim
+        self.max_sequence_length = max_sequence_length
+        self.sinusoidal_positions = sinusoidal_positions
+        self.embedding_dropout = embedding_dropout
+        self.token_dropout = token_dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        # Small, so that logits start small where the output has the same weights.
+        initializer = keras.initializers.RandomNormal(stddev=(embedding_dim or hidden_dim) ** -0.5)
+        if embedding_dim is not None:
+            initializer = self.kernel_initializer.clone()
+        options = {"dtype": self.dtype_policy}
+        self.token_embedding = keras_hub.layers.ReversibleEmbedding(
+            vocabulary_size,
+            embedding_dim or hidden_dim,
+            embeddings_initializer=initializer,
+            name="token_embedding",
+            **options,
+        )
+        self.token_dropout_layer = TokenDropout(token_dropout, **options)
+        self.embedding_dropout_layer = keras.layers.Dropout(embedding_dropout, **options)
+        self.embedding_dense = self.position_embedding = self.positions = None
+        if embedding_dim is not None:
+            self.embedding_dense = keras.layers.Dense(
+                hidden_dim,
+                kernel_initializer=self.kernel_initializer.clone(),
+                name="embedding_dense",
+                **options,
+            )
+        if max_sequence_length is not None:
+            self.position_embedding = keras_hub.layers.PositionEmbedding(
+                max_sequence_length, name="position_embedding", **options
+            )
+        if sinusoidal_positions:
+            self.positions = SinusoidalPositions(**options)
+
+    def build(self, input_shape):
+        self.token_embedding.build(input_shape)
+        embedded = (*input_shape, self.embedding_dim or self.hidden_dim)
+        if self.embedding_dense is not None:
+            self.embedding_dense.build(embedded)
+        if self.position_embedding is not None:
+            self.position_embedding.build((*input_shape, self.hidden_dim))
+        self.built = True
+
+    def call(self, inputs, training=None):
+        x = self.token_embedding(self.token_dropout_layer(inputs, training=training))
+        x = self.embedding_dropout_layer(x, training=training)
+        dense = self.embedding_dense
+        x = x * self.hidden_dim**0.5 if dense is None else dense(x)
+        if self.position_embedding is not None:
+            x = x + self.position_embedding(x)
+        return x if self.positions is None else self.positions(x)
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.hidden_dim)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "embedding_dim": self.embedding_dim,
+            "max_sequence_length": self.max_sequence_length,
+            "sinusoidal_positions": self.sinusoidal_positions,
+            "embedding_dropout": self.embedding_dropout,
+            "token_dropout": self.token_dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }

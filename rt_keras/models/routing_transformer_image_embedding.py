@@ -1,0 +1,138 @@
+"""What turns the values of an image into the inputs of the first block."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.ops.blocks import from_blocks, to_blocks
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerImageEmbedding(keras.layers.Layer):
+    """Embeds each place by the value before it in the order of the blocks, and by where it is.
+
+    ```
+    x = sqrt(hidden_dim) channel_embedding(channel, value before)
+        + sqrt(channels hidden_dim) (row embedding + column embedding)  [+ class embedding]
+    ```
+
+    Row and column embeddings are of all channels of a pixel together. The value before the first
+    is 0.
+
+    Args: those of `RoutingTransformerImageBackbone` of the same names.
+
+    Call arguments:
+        inputs: int `[batch, height, width, channels]`.
+        labels: int `[batch]`, where there are classes.
+
+    Returns:
+        `[batch, height * width * channels, hidden_dim]`, in the order of the blocks.
+
+    Source: Parmar et al. 2018, Image Transformer, section 3; Roy et al. 2021, section 5.1.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        hidden_dim,
+        image_shape,
+        block_shape,
+        num_classes=None,
+        position_embedding=True,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.image_shape = tuple(image_shape)
+        self.block_shape = tuple(block_shape)
+        self.num_classes = num_classes
+        self.position_embedding = position_embedding
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        channels = self.image_shape[2]
+        self.channel_embedding = self._embedding(
+            "channel_embedding", vocabulary_size * channels, hidden_dim
+        )
+        self.position_embeddings = []
+        if position_embedding:
+            depth = channels * hidden_dim
+            initializer = keras.initializers.RandomNormal(stddev=depth**-0.5)
+            self.position_embeddings = [
+                self._embedding(name, max(self.image_shape), depth, initializer)
+                for name in ("row_embedding", "column_embedding")
+            ]
+        self.class_embedding = None
+        if num_classes is not None:
+            self.class_embedding = self._embedding("class_embedding", num_classes, hidden_dim)
+
+    def _embedding(self, name, count, depth, initializer=None):
+        return keras.layers.Embedding(
+            count,
+            depth,
+            embeddings_initializer=(initializer or self.kernel_initializer).clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, input_shape):
+        for layer in (self.channel_embedding, *self.position_embeddings, self.class_embedding):
+            if layer is not None:
+                layer.build((None,))
+        self.built = True
+
+    def call(self, inputs, labels=None):
+        height, width, channels = self.image_shape
+        before = self.shift(inputs) + tf.range(channels) * self.vocabulary_size
+        x = self.channel_embedding(before) * self.hidden_dim**0.5
+        if self.position_embeddings:
+            row, column = self.position_embeddings
+            places = row(tf.range(height))[:, None] + column(tf.range(width))
+            places *= (channels * self.hidden_dim) ** 0.5
+            x += tf.reshape(places, [height, width, channels, self.hidden_dim])
+        shape = sides(self.image_shape, self.block_shape)
+        x = to_blocks(tf.reshape(x, [-1, *shape, self.hidden_dim]), self.block_shape)
+        if self.class_embedding is not None:
+            x += self.class_embedding(labels)[:, None]
+        return x
+
+    def to_sequence(self, images):
+        """Values `[batch, height, width, channels]` as `[batch, n]`, in the order of the blocks."""
+        shape = sides(self.image_shape, self.block_shape)
+        return to_blocks(tf.reshape(images, [-1, *shape]), self.block_shape)
+
+    def to_images(self, sequence):
+        """The way back of `to_sequence`."""
+        return sequence_to_images(sequence, self.image_shape, self.block_shape)
+
+    def shift(self, images):
+        """At each place the value that comes before it, 0 before the first."""
+        return self.to_images(tf.pad(self.to_sequence(images)[:, :-1], [[0, 0], [1, 0]]))
+
+    def compute_output_spec(self, inputs, labels=None):
+        length = self.image_shape[0] * self.image_shape[1] * self.image_shape[2]
+        shape = (inputs.shape[0], length, self.hidden_dim)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "image_shape": self.image_shape,
+            "block_shape": self.block_shape,
+            "num_classes": self.num_classes,
+            "position_embedding": self.position_embedding,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+def sides(image_shape, block_shape):
+    """The dimensions that blocks tile: all values in a row, or rows of values."""
+    height, width, channels = image_shape
+    return (height * width * channels,) if len(block_shape) == 1 else (height, width * channels)
+
+
+def sequence_to_images(sequence, image_shape, block_shape):
+    """`[batch, n, ...]` in the order of the blocks, as `[batch, height, width, channels, ...]`."""
+    images = from_blocks(sequence, block_shape, sides(image_shape, block_shape))
+    return tf.reshape(images, [-1, *image_shape, *sequence.shape[2:]])

@@ -1,0 +1,176 @@
+"""The image model: the logits of every value of an image from those before it."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
+from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerImageLM(keras_hub.models.Task):
+    """An autoregressive model of images, value by value.
+
+    ```
+    logits = backbone(inputs) W + b
+    ```
+
+    Train it on images with the images themselves as labels, a cross entropy from logits, and
+    `rt_keras.callbacks.CentroidEMA`: logits at a place depend on what comes before it alone.
+
+    Args:
+        backbone: a `RoutingTransformerImageBackbone`.
+        **kwargs: those of `keras_hub.models.Task`.
+
+    Call arguments:
+        inputs: dictionary as the backbone takes it.
+
+    Returns:
+        `[batch, height, width, channels, vocabulary_size]`.
+
+    Source: Roy et al. 2021, sections 5.1 and 5.4.
+
+    >>> from rt_keras.layers import LocalHeads, RoutingHeads
+    >>> backbone = RoutingTransformerImageBackbone(
+    ...     vocabulary_size=8,
+    ...     image_shape=(4, 4, 1),
+    ...     num_layers=1,
+    ...     hidden_dim=32,
+    ...     intermediate_dim=64,
+    ...     head_groups=[LocalHeads(2, block_size=4), RoutingHeads(2, 4, window_size=4)],
+    ...     block_shape=(4,),
+    ... )
+    >>> model = RoutingTransformerImageLM(backbone)
+    >>> images = keras.ops.zeros([1, 4, 4, 1], "int32")
+    >>> model({"images": images}).shape
+    TensorShape([1, 4, 4, 1, 8])
+    >>> model.generate({"images": images}, known_rows=2, seed=0).shape
+    (1, 4, 4, 1)
+    """
+
+    backbone_cls = RoutingTransformerImageBackbone
+    preprocessor_cls = None
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        initializer = keras.initializers.get(backbone.block_options["kernel_initializer"])
+        self.output_dense = keras.layers.Dense(
+            backbone.vocabulary_size,
+            kernel_initializer=initializer.clone(),
+            dtype=backbone.dtype_policy,
+            name="output_dense",
+        )
+        self.to_images = ImageOrder(
+            backbone.image_shape, backbone.block_shape, dtype=backbone.dtype_policy
+        )
+
+        # === Functional Model ===
+        inputs = backbone.input
+        outputs = self.to_images(self.output_dense(backbone(inputs)))
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        self.generate_function = None
+
+    def generate(self, inputs, known_rows=0, temperature=1.0, seed=None):
+        """Completes images from their first rows, recomputing the image for each value.
+
+        Args:
+            inputs: dictionary as in a call: "images", of which the first `known_rows` rows count,
+                and "labels" where there are classes.
+            known_rows: rows of pixels, from the top, that stay as they are.
+            temperature: of the sampling; 0 takes the likeliest value.
+            seed: int that makes two calls equal; None for another sample each time.
+
+        Returns:
+            int32 array `[batch, height, width, channels]`.
+
+        Raises:
+            ValueError: if `known_rows` or `temperature` is out of range.
+        """
+        height = self.backbone.image_shape[0]
+        if not 0 <= known_rows <= height:
+            raise ValueError(
+                f"known_rows is {known_rows}; it must be from 0 to the height, {height}"
+            )
+        if temperature < 0:
+            raise ValueError(f"temperature is {temperature}; it must be at least 0")
+        if self.generate_function is None:
+            self.generate_function = tf.function(self._generate)
+        features = {name: tf.cast(x, tf.int32) for name, x in inputs.items()}
+        known = tf.range(height)[:, None, None] < known_rows
+        known = tf.broadcast_to(known, self.backbone.image_shape)
+        if seed is None:
+            seed = keras.random.randint((), 0, 2**31 - 1)
+        seed = tf.stack([tf.cast(seed, tf.int32), 0])
+        return self.generate_function(features, known, float(temperature), seed).numpy()
+
+    def _generate(self, features, known, temperature, seed):
+        embedding = self.backbone.embedding
+        known = embedding.to_sequence(known[None])[0]
+        values = embedding.to_sequence(features["images"])
+        values = tf.where(known, values, tf.zeros_like(values))
+
+        def fill(place, values):
+            images = embedding.to_images(values)
+            hidden = self.backbone({**features, "images": images}, training=False)
+            logits = tf.cast(self.output_dense(hidden[:, place]), tf.float32)
+            value = _sample(logits, temperature, tf.random.fold_in(seed, place))
+            column = tf.range(values.shape[1]) == place
+            return place + 1, tf.where(column & ~known, value[:, None], values)
+
+        _, values = tf.while_loop(
+            lambda place, _: place < values.shape[1],
+            fill,
+            (tf.argmin(tf.cast(known, tf.int32), output_type=tf.int32), values),
+            parallel_iterations=1,
+        )
+        return embedding.to_images(values)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class ImageOrder(keras.layers.Layer):
+    """Sequences in the order of blocks, back as images.
+
+    Args:
+        image_shape: `(height, width, channels)`.
+        block_shape: `(b,)` or `(b1, b2)`; see `RoutingTransformerImageBackbone`.
+        **kwargs: those of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `[batch, height * width * channels, ...]`.
+
+    Returns:
+        `[batch, height, width, channels, ...]`.
+
+    >>> ImageOrder((2, 2, 1), (4,))(keras.ops.zeros([1, 4, 8])).shape
+    TensorShape([1, 2, 2, 1, 8])
+    """
+
+    def __init__(self, image_shape, block_shape, **kwargs):
+        super().__init__(**kwargs)
+        self.image_shape = tuple(image_shape)
+        self.block_shape = tuple(block_shape)
+        self.built = True
+
+    def call(self, inputs):
+        return sequence_to_images(inputs, self.image_shape, self.block_shape)
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], *self.image_shape, *input_shape[2:])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "image_shape": self.image_shape,
+            "block_shape": self.block_shape,
+        }
+
+
+def _sample(logits, temperature, seed):
+    """One value for each row of logits; the likeliest where the temperature is 0."""
+    likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    scaled = tf.math.divide_no_nan(logits, temperature)
+    drawn = tf.random.stateless_categorical(scaled, 1, seed, dtype=tf.int32)[:, 0]
+    return tf.where(temperature > 0, drawn, likeliest)

@@ -1,0 +1,316 @@
+"""The encoder-decoder without a head: two sequences of token ids to hidden states."""
+
+import keras
+import keras_hub
+
+from rt_keras.layers import SinusoidalPositions, TokenDropout, TransformerBlock
+from rt_keras.layers.head_group import copy_groups, positive_int
+from rt_keras.models.routing_transformer_backbone import final_norm, groups_of_blocks
+from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerSeq2SeqBackbone(keras_hub.models.Backbone):
+    """An encoder and a decoder whose attention mixes local, routing and full heads.
+
+    ```
+    e = sqrt(hidden_dim) encoder_embedding(encoder_token_ids), 0 for padding  [+ positions]
+    e = encoder_block_l(e)           for l in 1 ... num_encoder_layers
+    x = as in `RoutingTransformerBackbone`
+    x = block_l(x, attending to e)   for l in 1 ... num_layers
+    ```
+
+    The encoder sees its whole sequence; the decoder is causal. Routing between the two sequences,
+    which differ in length, is "balanced"; local attention there pairs blocks of the one with blocks
+    of the other, so that both must have as many: give the heads a `key_block_size`.
+
+    Args:
+        vocabulary_size: number of token ids, the same for both sequences.
+        num_encoder_layers: number of the encoder's blocks.
+        num_layers: number of the decoder's.
+        hidden_dim: width of the blocks.
+        intermediate_dim: width of the feed-forward networks.
+        encoder_head_groups: list of head groups, copied for each block of the encoder, or a list
+            of such lists, one for each.
+        head_groups: the same for the decoder's attention to itself.
+        cross_head_groups: the same for the decoder's attention to the encoder.
+        encoder_input_dropout: probability in training that an entry of the encoder's embedding is
+            replaced by 0.
+        embedding_dim, tie_embeddings, embedding_dropout, token_dropout: of the decoder's
+            embedding; see `RoutingTransformerBackbone`.
+        max_sequence_length: how many positions of the decoder have an embedding, or None.
+        sinusoidal_positions: whether both get `rt_keras.layers.SinusoidalPositions`.
+        dtype: dtype policy.
+        **kwargs: `key_dim`, `value_dim`, `activation`, `normalize_first`, `dropout`,
+            `attention_dropout`, `activation_dropout`, `shift_tokens`, `attention_bias`,
+            `feed_forward_bias`, `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`, as
+            those of `TransformerBlock`; and those of `keras_hub.models.Backbone`.
+
+    Call arguments:
+        inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`,
+            "encoder_padding_mask" and "decoder_padding_mask", 0 for padding, and where a head group
+            takes them "encoder_token_bias" and "decoder_token_bias", float `[batch, length]`.
+
+    Returns:
+        A dictionary of "encoder_sequence_output" and "decoder_sequence_output",
+        `[batch, length, hidden_dim]`.
+
+    Source: Roy et al. 2021; Vaswani et al. 2017, Attention Is All You Need, section 3.1.
+
+    >>> from rt_keras.layers import LocalHeads, RoutingHeads
+    >>> heads = [LocalHeads(2, block_size=16), RoutingHeads(2, 4, window_size=16)]
+    >>> backbone = RoutingTransformerSeq2SeqBackbone(
+    ...     vocabulary_size=258,
+    ...     num_encoder_layers=1,
+    ...     num_layers=1,
+    ...     hidden_dim=32,
+    ...     intermediate_dim=64,
+    ...     encoder_head_groups=heads,
+    ...     head_groups=heads,
+    ...     cross_head_groups=[RoutingHeads(4, 4, window_size=16, assignment="balanced")],
+    ... )
+    >>> ids, long = keras.ops.ones([1, 20], "int32"), keras.ops.ones([1, 40], "int32")
+    >>> outputs = backbone(
+    ...     {
+    ...         "encoder_token_ids": long,
+    ...         "encoder_padding_mask": long,
+    ...         "decoder_token_ids": ids,
+    ...         "decoder_padding_mask": ids,
+    ...     }
+    ... )
+    >>> outputs["decoder_sequence_output"].shape
+    TensorShape([1, 20, 32])
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_encoder_layers,
+        num_layers,
+        hidden_dim,
+        intermediate_dim,
+        encoder_head_groups,
+        head_groups,
+        cross_head_groups,
+        encoder_input_dropout=0.0,
+        embedding_dim=None,
+        tie_embeddings=True,
+        embedding_dropout=0.0,
+        token_dropout=0.0,
+        max_sequence_length=None,
+        sinusoidal_positions=False,
+        dtype=None,
+        **kwargs,
+    ):
+        positive_int("num_encoder_layers", num_encoder_layers)
+        positive_int("num_layers", num_layers)
+        block_options = {name: kwargs.pop(name) for name in BLOCK_OPTIONS if name in kwargs}
+        kernel_initializer = block_options.setdefault("kernel_initializer", "glorot_uniform")
+        normalize_first = block_options.setdefault("normalize_first", True)
+        dropout = block_options.setdefault("dropout", 0.0)
+        epsilon = block_options.setdefault("layer_norm_epsilon", 1e-6)
+        encoder_groups = groups_of_blocks(encoder_head_groups, num_encoder_layers)
+        decoder_groups = groups_of_blocks(head_groups, num_layers)
+        cross_groups = groups_of_blocks(cross_head_groups, num_layers)
+
+        # === Layers ===
+        self.encoder_token_embedding = keras.layers.Embedding(
+            vocabulary_size,
+            hidden_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=hidden_dim**-0.5),
+            dtype=dtype,
+            name="encoder_token_embedding",
+        )
+        self.encoder_input_dropout = TokenDropout(
+            encoder_input_dropout, dtype=dtype, name="encoder_input_dropout"
+        )
+        self.encoder_positions = None
+        if sinusoidal_positions:
+            self.encoder_positions = SinusoidalPositions(dtype=dtype, name="encoder_positions")
+        self.embedding = RoutingTransformerEmbedding(
+            vocabulary_size,
+            hidden_dim,
+            embedding_dim=embedding_dim,
+            max_sequence_length=max_sequence_length,
+            sinusoidal_positions=sinusoidal_positions,
+            embedding_dropout=embedding_dropout,
+            token_dropout=token_dropout,
+            kernel_initializer=kernel_initializer,
+            dtype=dtype,
+            name="embedding",
+        )
+        self.input_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="input_dropout")
+        self.encoder_blocks = [
+            TransformerBlock(
+                copy_groups(groups, dtype),
+                intermediate_dim,
+                dtype=dtype,
+                name=f"encoder_block_{i}",
+                **block_options,
+            )
+            for i, groups in enumerate(encoder_groups)
+        ]
+        self.transformer_blocks = [
+            TransformerBlock(
+                copy_groups(groups, dtype),
+                intermediate_dim,
+                cross_head_groups=copy_groups(cross, dtype),
+                dtype=dtype,
+                name=f"transformer_block_{i}",
+                **block_options,
+            )
+            for i, (groups, cross) in enumerate(zip(decoder_groups, cross_groups))
+        ]
+        norm = (normalize_first, epsilon, dtype)
+        self.encoder_layer_norm = final_norm(*norm, "encoder_layer_norm")
+        self.layer_norm = final_norm(*norm, "layer_norm")
+
+        # === Functional Model ===
+        names = [f"{side}_{what}" for side in ("encoder", "decoder") for what in INPUTS]
+        inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+        of_encoder = [group for groups in encoder_groups + cross_groups for group in groups]
+        of_decoder = [group for groups in decoder_groups for group in groups]
+        for side, groups in (("encoder", of_encoder), ("decoder", of_decoder)):
+            if any(group.token_bias for group in groups):
+                name = f"{side}_token_bias"
+                inputs[name] = keras.Input((None,), dtype="float32", name=name)
+        encoder_outputs = self.encode(
+            self.embed_encoder_tokens(
+                inputs["encoder_token_ids"], inputs["encoder_padding_mask"], hidden_dim
+            ),
+            inputs["encoder_padding_mask"],
+            inputs.get("encoder_token_bias"),
+        )
+        decoder_outputs = self.decode(
+            inputs["decoder_token_ids"],
+            inputs["decoder_padding_mask"],
+            encoder_outputs,
+            inputs["encoder_padding_mask"],
+            inputs.get("decoder_token_bias"),
+            inputs.get("encoder_token_bias"),
+        )
+        super().__init__(
+            inputs=inputs,
+            outputs={
+                "encoder_sequence_output": encoder_outputs,
+                "decoder_sequence_output": decoder_outputs,
+            },
+            dtype=dtype,
+            **kwargs,
+        )
+
+        # === Config ===
+        self.vocabulary_size = vocabulary_size
+        self.num_encoder_layers = num_encoder_layers
+        self.num_layers = num_layers
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.embedding_dim = embedding_dim
+        self.tie_embeddings = tie_embeddings
+        self.embedding_dropout = embedding_dropout
+        self.token_dropout = token_dropout
+        self.max_sequence_length = max_sequence_length
+        self.sinusoidal_positions = sinusoidal_positions
+        self.block_options = block_options
+
+    @property
+    def token_embedding(self):
+        """The `keras_hub.layers.ReversibleEmbedding` of the decoder's tokens."""
+        return self.embedding.token_embedding
+
+    def embed_encoder_tokens(self, token_ids, padding_mask, hidden_dim=None):
+        """The encoder's inputs, `[batch, length, hidden_dim]`, 0 where there is padding."""
+        x = self.encoder_token_embedding(token_ids) * (hidden_dim or self.hidden_dim) ** 0.5
+        return x * keras.ops.cast(keras.ops.expand_dims(padding_mask, -1), x.dtype)
+
+    def encode(self, embedded, padding_mask, token_bias=None, training=None):
+        """The encoder's outputs for its embedded inputs, `[batch, length, hidden_dim]`."""
+        x = self.encoder_input_dropout(embedded, training=training)
+        if self.encoder_positions is not None:
+            x = self.encoder_positions(x)
+        x = self.input_dropout(x, training=training)
+        for block in self.encoder_blocks:
+            x = block(x, padding_mask=padding_mask, token_bias=token_bias, training=training)
+        return x if self.encoder_layer_norm is None else self.encoder_layer_norm(x)
+
+    def decode(
+        self,
+        token_ids,
+        padding_mask,
+        encoder_outputs,
+        encoder_padding_mask,
+        token_bias=None,
+        encoder_token_bias=None,
+        training=None,
+    ):
+        """The decoder's outputs, `[batch, length, hidden_dim]`."""
+        x = self.embedding(token_ids, training=training)
+        x = self.input_dropout(x, training=training)
+        for block in self.transformer_blocks:
+            x = block(
+                x,
+                padding_mask=padding_mask,
+                use_causal_mask=True,
+                token_bias=token_bias,
+                encoder_outputs=encoder_outputs,
+                encoder_padding_mask=encoder_padding_mask,
+                encoder_token_bias=encoder_token_bias,
+                training=training,
+            )
+        return x if self.layer_norm is None else self.layer_norm(x)
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+
+        def groups(blocks, name):
+            return [[serialize(x) for x in getattr(block, name).head_groups] for block in blocks]
+
+        options = dict(self.block_options)
+        initializer = keras.initializers.get(options["kernel_initializer"])
+        options["kernel_initializer"] = keras.initializers.serialize(initializer)
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "num_encoder_layers": self.num_encoder_layers,
+            "num_layers": self.num_layers,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "encoder_head_groups": groups(self.encoder_blocks, "attention"),
+            "head_groups": groups(self.transformer_blocks, "attention"),
+            "cross_head_groups": groups(self.transformer_blocks, "cross_attention"),
+            "encoder_input_dropout": self.encoder_input_dropout.rate,
+            "embedding_dim": self.embedding_dim,
+            "tie_embeddings": self.tie_embeddings,
+            "embedding_dropout": self.embedding_dropout,
+            "token_dropout": self.token_dropout,
+            "max_sequence_length": self.max_sequence_length,
+            "sinusoidal_positions": self.sinusoidal_positions,
+            **options,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        deserialize = keras.saving.deserialize_keras_object
+        names = ("encoder_head_groups", "head_groups", "cross_head_groups")
+        groups = {
+            name: [[deserialize(x) for x in groups] for groups in config[name]] for name in names
+        }
+        return super().from_config({**config, **groups})
+
+
+INPUTS = ("token_ids", "padding_mask")
+BLOCK_OPTIONS = (
+    "key_dim",
+    "value_dim",
+    "activation",
+    "normalize_first",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "shift_tokens",
+    "attention_bias",
+    "feed_forward_bias",
+    "use_head_dense",
+    "layer_norm_epsilon",
+    "kernel_initializer",
+)

@@ -1,0 +1,209 @@
+"""Attention inside clusters that pick their members: what the kinds that do so share."""
+
+import functools
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype, attend
+from rt_keras.ops.blocks import ceil_div, pad_axis, size
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.relative import pair_bias, window_bias, window_values
+from rt_keras.ops.routing import prepare
+
+# What the paper's authors add to the number of clusters that chose a position.
+REFERENCE_COUNT = 0.01
+
+
+def cluster_attention(
+    pick_members,
+    per_head,
+    shared,
+    *,
+    num_clusters,
+    window_size,
+    causal,
+    dropout,
+    reference_block_size,
+):
+    """Attention inside clusters: each picks queries and keys, and attends among them.
+
+    With q, k the normalised queries and keys, Q_c and K_c the members that cluster c picked,
+
+    ```
+    output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) value_j
+    output_i = mean of output_ic over the clusters c with i in Q_c; 0 if there is none
+    ```
+
+    Args:
+        pick_members: function of normalised vectors `[batch, heads, length, depth]`, the mask of
+            those that are not padding or None, the number of members, and the arguments of these
+            heads, a dictionary; returns the positions of each cluster's members in ascending
+            order, int `[batch, heads, clusters, members]`.
+        per_head: arguments with heads, as those of `over_heads`: query, key, value,
+            relative_embeddings, relative_values, and what `pick_members` needs.
+        shared: arguments for all heads: query_mask, key_mask, token_bias, seed.
+        num_clusters: how many clusters there are.
+        window_size: members of a cluster; all positions where there are fewer.
+        causal: whether query i sees key j only if j <= i.
+        dropout: share of the attention weights set to 0.
+        reference_block_size: None; or, to compute what the code of the paper's authors does, the
+            block size of the local heads beside. That code pads sequences with zeros to whole
+            blocks, lets padding be members, does not scale the logits, replaces positions by
+            ranks in the cluster, both in the causal mask and in relative distances, gives a query
+            without keys the mean of the cluster, and divides by the number of clusters plus 0.01.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+    """
+    query = per_head["query"]
+    logits = size(query, 0) * query.shape[1] * num_clusters * window_size**2
+    attend_heads = _attend if reference_block_size is None else _attend_as_reference
+    return over_heads(
+        lambda arguments: attend_heads(
+            arguments, pick_members, window_size, causal, dropout, reference_block_size
+        ),
+        per_head,
+        shared,
+        logits,
+        per_head["value"].dtype,
+    )
+
+
+def top_members(scores, mask, count):
+    """The `count` positions with the highest scores, in ascending order.
+
+    Args:
+        scores: `[batch, heads, clusters, length]`.
+        mask: bool `[batch, length]`, False for what is only taken once all else is, or None.
+        count: how many.
+
+    Returns:
+        int32 `[batch, heads, clusters, count]`. Of equal scores the first positions are taken.
+    """
+    if mask is not None:
+        scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, scores.dtype.min)
+    return tf.sort(tf.math.top_k(scores, count, sorted=False).indices, axis=-1)
+
+
+def _attend(arguments, pick_members, window_size, causal, dropout, _):
+    query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
+    query, key = prepare(arguments["query"], arguments.get("key"))
+    if key is query and key_mask is None:
+        key_mask = query_mask
+    of_queries = pick_members(query, query_mask, _count(query, window_size), arguments)
+    of_keys = of_queries
+    if key is not query or key_mask is not query_mask:
+        of_keys = pick_members(key, key_mask, _count(key, window_size), arguments)
+    queries = tf.gather(query * query.shape[-1] ** -0.5, of_queries, batch_dims=2)
+    allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
+    if causal:
+        allowed = of_keys[..., :, None] <= of_queries[..., None, :]
+    if key_mask is not None:
+        allowed &= _at(tf.cast(key_mask, tf.bool), of_keys)[..., :, None]
+    bias = _token_bias(arguments, of_keys)
+    if "relative_embeddings" in arguments:
+        relative = pair_bias(queries, arguments["relative_embeddings"], of_queries, of_keys)
+        bias = relative if bias is None else bias + relative
+    output, _ = attend(
+        queries,
+        tf.gather(key, of_keys, batch_dims=2),
+        tf.gather(arguments["value"], of_keys, batch_dims=2),
+        allowed,
+        bias=bias,
+        dropout=dropout,
+        seed=arguments.get("seed"),
+    )
+    output = _put_back(output, of_queries, size(query, 2))
+    if query_mask is not None:
+        output *= tf.cast(query_mask, output.dtype)[:, None, :, None]
+    return output
+
+
+def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, block_size):
+    length = size(arguments["query"], 2)
+    arguments, real = _pad_to_blocks(arguments, block_size)
+    # The authors scale queries before they normalise them, not after.
+    query = arguments["query"] * arguments["query"].shape[-1] ** -0.5
+    query, key = prepare(query, arguments.get("key"))
+    of_queries = pick_members(query, None, _count(query, window_size), arguments)
+    of_keys = of_queries
+    if key is not query:
+        of_keys = pick_members(key, None, _count(key, window_size), arguments)
+    queries = tf.gather(query, of_queries, batch_dims=2)
+    ranks = tf.range(size(of_keys, 3))[:, None] - tf.range(size(of_queries, 3))
+    allowed = _at(real, of_keys)[..., :, None]
+    if causal:
+        allowed &= ranks <= 0
+    bias, relative_values = _token_bias(arguments, of_keys), None
+    if "relative_embeddings" in arguments:
+        relative = window_bias(queries, arguments["relative_embeddings"], size(of_keys, 3), 0)
+        bias = relative if bias is None else bias + relative
+    if "relative_values" in arguments:
+        relative_values = functools.partial(
+            window_values, embeddings=arguments["relative_values"], offset=0
+        )
+    output, _ = attend(
+        queries,
+        tf.gather(key, of_keys, batch_dims=2),
+        tf.gather(arguments["value"], of_keys, batch_dims=2),
+        allowed,
+        bias=bias,
+        relative_values=relative_values,
+        mean_of_none=True,
+        dropout=dropout,
+        seed=arguments.get("seed"),
+    )
+    return _put_back(output, of_queries, size(query, 2), REFERENCE_COUNT)[:, :, :length]
+
+
+def _pad_to_blocks(arguments, block_size):
+    """Arguments with zeros behind, up to whole blocks, and the mask of the keys that are real."""
+    padded = dict(arguments)
+    for name, axis in (("query", 2), ("key", 2), ("value", 2), ("token_bias", 1), ("key_mask", 1)):
+        if name in arguments:
+            length = size(arguments[name], axis)
+            missing = ceil_div(length, block_size) * block_size - length
+            padded[name] = pad_axis(tf.convert_to_tensor(arguments[name]), axis, 0, missing)
+    value = arguments["value"]
+    real = tf.ones([size(value, 0), size(value, 2)], tf.bool)
+    real = pad_axis(real, 1, 0, size(padded["value"], 2) - size(value, 2), fill=False)
+    if "key_mask" in arguments:
+        real &= tf.cast(padded["key_mask"], tf.bool)
+    return padded, real
+
+
+def _count(x, window_size):
+    length = size(x, 2)
+    return min(window_size, length) if isinstance(length, int) else tf.minimum(window_size, length)
+
+
+def _token_bias(arguments, members):
+    """The bias of each member key, `[batch, heads, clusters, keys, 1]`, or None."""
+    if "token_bias" not in arguments:
+        return None
+    return _at(arguments["token_bias"], members)[..., None]
+
+
+def _at(x, members):
+    """What `x` `[batch, length]` has at each member `[batch, heads, clusters, w]`."""
+    heads, clusters = size(members, 1), size(members, 2)
+    flat = tf.reshape(members, [size(members, 0), -1])
+    return tf.reshape(
+        tf.gather(x, flat, batch_dims=1), [size(members, 0), heads, clusters, size(members, 3)]
+    )
+
+
+def _put_back(output, members, length, added_count=0.0):
+    """Rows at their positions: the sum over the clusters that chose one, over their number."""
+    batch, heads, depth = size(output, 0), size(output, 1), size(output, 4)
+    sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1])
+    segments = tf.reshape(sequences * length + members, [-1])
+    rows = tf.cast(tf.reshape(output, [-1, depth]), accumulation_dtype(output.dtype))
+    if added_count:
+        sums = tf.math.unsorted_segment_sum(rows, segments, batch * heads * length)
+        ones = tf.ones_like(rows[:, :1])
+        counts = tf.math.unsorted_segment_sum(ones, segments, batch * heads * length)
+        means = sums / (counts + added_count)
+    else:
+        means = tf.math.unsorted_segment_mean(rows, segments, batch * heads * length)
+    return tf.cast(tf.reshape(means, [batch, heads, length, depth]), output.dtype)
