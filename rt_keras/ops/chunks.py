@@ -125,6 +125,7 @@ PER_HEAD_WEIGHTS = (
     "projections",
     "relative_embeddings",
     "relative_values",
+    "routing_seed",
 )
 
 

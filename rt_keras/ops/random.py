@@ -53,7 +53,8 @@ def random_attention(
     def members(x, mask, count, arguments):
         shape = [num_clusters, size(x, 2)]
         scores = tf.map_fn(
-            lambda head_seed: tf.random.stateless_uniform(shape, head_seed),
+            # Left to itself, XLA would draw other members than eager execution does.
+            lambda head_seed: tf.random.stateless_uniform(shape, head_seed, alg="philox"),
             arguments["routing_seed"],
             fn_output_signature=tf.float32,
         )
