@@ -181,7 +181,7 @@ def _token_bias(arguments, members):
     """The bias of each member key, `[batch, heads, clusters, keys, 1]`, or None."""
     if "token_bias" not in arguments:
         return None
-    return _at(arguments["token_bias"], members)[..., None]
+    return _at(tf.cast(arguments["token_bias"], arguments["query"].dtype), members)[..., None]
 
 
 def _at(x, members):
