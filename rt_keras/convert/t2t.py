@@ -152,6 +152,8 @@ class T2TModel(keras.Model):
         super().__init__(**kwargs)
         self.task = task
         self.max_target_length = max_target_length
+        # All weights are those of the task, which has them already.
+        self.built = True
 
     def call(self, inputs, training=None):
         inputs = {name: tf.convert_to_tensor(x) for name, x in inputs.items()}

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import tensorflow as tf
 
 from rt_keras.layers import ClusterStridedHeads, HashedHeads, LocalHeads, RoutingHeads, StridedHeads
 
@@ -22,7 +23,7 @@ def assign_variables(task, h, reader, strict=True):
 
     Raises:
         ValueError: with the name and shape of every variable that is not found or not placed, or
-            does not fit.
+            does not fit; or if one cannot be read.
     """
     shapes = {_strip(name): (name, shape) for name, shape in _shapes(reader)}
     missing, wrong, placed = [], [], set()
@@ -32,8 +33,9 @@ def assign_variables(task, h, reader, strict=True):
         if absent:
             missing += [f"{name}, for a weight of shape {tuple(variable.shape)}" for name in absent]
             continue
+        values = [_read(reader, shapes[name][0]) for name in names]
         try:
-            value = combine(*(reader.get_tensor(shapes[name][0]) for name in names))
+            value = combine(*values)
         except (IndexError, ValueError):
             value = None
         if value is None or value.shape != tuple(variable.shape):
@@ -45,6 +47,13 @@ def assign_variables(task, h, reader, strict=True):
     left = [entry for entry in left if not _is_bookkeeping(entry.partition(" (")[0], placed)]
     if wrong or strict and (missing or left):
         raise ValueError(_report(missing, wrong, left))
+
+
+def _read(reader, name):
+    try:
+        return reader.get_tensor(name)
+    except (IndexError, ValueError, tf.errors.OpError) as error:
+        raise ValueError(f"the checkpoint cannot be read, at {name}: {error}") from None
 
 
 def _shapes(reader):

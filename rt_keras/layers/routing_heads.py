@@ -232,6 +232,10 @@ class RoutingHeads(HeadGroup):
     def _collect(self, query, key, query_mask, key_mask):
         """Adds this batch to the statistics, and the commitment loss to the model's."""
         centroids = tf.convert_to_tensor(self.centroids)
+        mixed = self.reference_block_size is not None
+        if mixed:
+            # As that code does before it normalises, which matters to the ε in it.
+            query = query * query.shape[-1] ** -0.5
         sources = [(query, query_mask)] if self.share_qk else [(query, query_mask), (key, key_mask)]
         sums, counts, losses = [], [], []
         for vectors, mask in sources:
@@ -239,7 +243,7 @@ class RoutingHeads(HeadGroup):
             clusters = nearest_centroid(vectors, centroids, self.load_bias)
             found = cluster_statistics(vectors, clusters, self.num_clusters, mask)
             sums.append(found[0])
-            counts.append(found[1])
+            counts.append(_mixed_counts(clusters, self.num_clusters, mask) if mixed else found[1])
             losses.append(commitment(vectors, clusters, centroids, mask))
         # assign_add of the tf.Variable sums over replicas, where Keras's own would not.
         self.member_sums.value.assign_add(tf.stack(sums))
@@ -275,3 +279,15 @@ class RoutingHeads(HeadGroup):
             "reference_block_size": self.reference_block_size,
             "seed": self.seed,
         }
+
+
+def _mixed_counts(clusters, num_clusters, mask):
+    """Members of each cluster as the code of the paper's authors counts them, over all heads.
+
+    That code takes its counts, `[batch, heads, length, clusters]`, for `[..., heads, clusters]`:
+    head h gets those of every position p of all heads with p ≡ h, modulo the number of heads.
+    """
+    members = tf.one_hot(clusters, num_clusters)
+    if mask is not None:
+        members *= tf.cast(mask, members.dtype)[:, None, :, None]
+    return tf.reduce_sum(tf.reshape(members, [-1, clusters.shape[1], num_clusters]), axis=0)

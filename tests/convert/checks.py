@@ -1,0 +1,78 @@
+"""The golden cases: what the reference implementation computed, and the models that hold it."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from rt_keras.convert import load_t2t_checkpoint
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
+ALL = pathlib.Path(__file__).parents[2].parent / "shared" / "golden" / "t2t"
+SCOPE = {False: "sparse_transformer/body/", True: "sparse_imagetransformer/body/"}
+DROPOUTS = (
+    "layer_prepostprocess_dropout",
+    "attention_dropout",
+    "relu_dropout",
+    "dropout",
+    "target_dropout",
+)
+
+
+def folder_of(name):
+    """A case's folder: a fixture, or where there are all cases; skips where there is neither."""
+    if (GOLDEN / name).exists():
+        return GOLDEN / name
+    if not (ALL / name).exists():
+        pytest.skip(f"needs ../shared/golden/t2t/{name}")
+    return ALL / name
+
+
+class Case:
+    """One golden case: its checkpoint, what it was given, and what came out."""
+
+    def __init__(self, name):
+        folder = folder_of(name)
+        described = json.loads((folder / "case.json").read_text())
+        self.checkpoint = str(folder / "model.ckpt-1")
+        # As the case was run: without dropout.
+        self.hparams = {**described["hparams"], **dict.fromkeys(DROPOUTS, 0.0)}
+        image = described["image"]
+        self.options = {
+            "vocabulary_size": described["vocab_size"],
+            "image_shape": tuple(image) if image else None,
+            "num_classes": described["num_classes"],
+        }
+        self.scope = SCOPE[bool(image)]
+        self.expected = dict(np.load(folder / "expected.npz"))
+        self.inputs = {
+            name.removeprefix("input/"): value
+            for name, value in self.expected.items()
+            if name.startswith("input/")
+        }
+
+    def load(self, **options):
+        """The model with the checkpoint's weights."""
+        hparams = options.pop("hparams", self.hparams)
+        return load_t2t_checkpoint(self.checkpoint, hparams, **{**self.options, **options})
+
+    def variables(self):
+        """The checkpoint's variables, by name."""
+        from tensorflow.python.training import py_checkpoint_reader
+
+        reader = py_checkpoint_reader.NewCheckpointReader(self.checkpoint)
+        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def write_checkpoint(variables, path):
+    """Writes a TensorFlow 1 checkpoint of variables by name; returns its path."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = {
+            name: tf.compat.v1.Variable(value, name=f"v{i}")
+            for i, (name, value) in enumerate(variables.items())
+        }
+        session.run(tf.compat.v1.global_variables_initializer())
+        return tf.compat.v1.train.Saver(made).save(session, str(path))
