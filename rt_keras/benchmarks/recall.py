@@ -42,7 +42,7 @@ def add_arguments(parser):
         metavar="KIND",
         help=f"which to train: {', '.join(KINDS)} (all)",
     )
-    parser.add_argument("--steps", type=int, default=1500, help="training steps (1500)")
+    parser.add_argument("--steps", type=int, default=2400, help="training steps (2400)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (0)")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
 

@@ -9,7 +9,8 @@ def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
 
     Args:
         name: `"constant"` stays at the peak, `"cosine"` falls to `final_fraction * peak` at the
-            last step along half a cosine, `"inverse_sqrt"` falls as `1 / sqrt(step)`.
+            last step along half a cosine, `"inverse_sqrt"` falls as `1 / sqrt(step)`, and
+            `"held_inverse_sqrt"` does so too, but starts at the peak in the place of a warm-up.
         peak: the highest learning rate.
         warmup_steps: steps until it is reached.
         steps: steps of the whole run; `"cosine"` alone needs it.
@@ -31,44 +32,55 @@ def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
             warmup_target=peak if warmup_steps else None,
             warmup_steps=warmup_steps,
         )
-    if name == "inverse_sqrt":
-        return InverseSquareRoot(peak, warmup_steps)
+    if name in ("inverse_sqrt", "held_inverse_sqrt"):
+        return InverseSquareRoot(peak, warmup_steps, hold=name == "held_inverse_sqrt")
     if name == "constant":
         return schedules.PolynomialDecay(
             initial_learning_rate=0.0 if warmup_steps else peak,
             decay_steps=max(warmup_steps, 1),
             end_learning_rate=peak,
         )
-    raise ValueError(f"schedule {name!r} is unknown; allowed: constant, cosine, inverse_sqrt")
+    raise ValueError(
+        f"schedule {name!r} is unknown; allowed: constant, cosine, inverse_sqrt, held_inverse_sqrt"
+    )
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then decay with the inverse square root of the step.
+    """A warm-up, then decay with the inverse square root of the step.
 
-    `peak * min(step / warmup_steps, sqrt(warmup_steps / step))`, as in "Attention Is All You Need",
-    section 5.3, with the peak in the place of the factor `dim ** -0.5`.
+    ```
+    peak * min(t / warmup_steps, sqrt(warmup_steps / t)),    t = step + 1     linear warm-up
+    peak * min(1, sqrt(warmup_steps / t)),                   t = step         with `hold`
+    ```
+
+    The first is the schedule of "Attention Is All You Need", section 5.3, where the peak is
+    (dim * warmup_steps)^-0.5; the second is that of Adafactor's authors. Both count steps as
+    Tensor2Tensor does.
 
     Args:
-        peak: the highest learning rate, at step `warmup_steps`.
-        warmup_steps: steps of the warm-up; 0 is taken as 1.
+        peak: the highest learning rate.
+        warmup_steps: steps until the decay; 0 is taken as 1.
+        hold: whether the learning rate is the peak until then, in the place of rising to it.
 
     >>> schedule = InverseSquareRoot(peak=1.0, warmup_steps=100)
-    >>> [round(float(schedule(step)), 2) for step in (50, 100, 400)]
+    >>> [round(float(schedule(step)), 2) for step in (49, 99, 399)]
     [0.5, 1.0, 0.5]
     """
 
-    def __init__(self, peak, warmup_steps):
+    def __init__(self, peak, warmup_steps, hold=False):
         super().__init__()
         self.peak = peak
         self.warmup_steps = warmup_steps
+        self.hold = hold
 
     def __call__(self, step):
         warmup = ops.cast(max(self.warmup_steps, 1), "float32")
         step = ops.maximum(ops.cast(step, "float32"), 0.0)
-        rising = step / warmup
-        falling = ops.sqrt(warmup / ops.maximum(step, 1.0))
-        return self.peak * ops.minimum(rising, falling)
+        if self.hold:
+            return self.peak * ops.sqrt(warmup / ops.maximum(step, warmup))
+        step += 1.0
+        return self.peak * ops.minimum(step / warmup, ops.sqrt(warmup / step))
 
     def get_config(self):
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "hold": self.hold}

@@ -1,4 +1,7 @@
+from pathlib import Path
+
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -133,3 +136,25 @@ def test_a_folder_without_a_model_is_named(tmp_path):
     (tmp_path / "config.yaml").write_text("")
     with pytest.raises(FileNotFoundError, match="has not reached its first validation"):
         experiment.load_model(tmp_path)
+
+
+def test_adafactor_is_that_of_tensor2tensor():
+    golden = np.load(Path(__file__).parent.parent / "golden" / "t2t_adafactor.npz")
+    config = make_config(
+        {
+            "optimizer.name": "adafactor",
+            "optimizer.learning_rate": 0.01,
+            "optimizer.global_clipnorm": None,
+            "schedule.name": "held_inverse_sqrt",
+            "schedule.warmup_steps": 1500,
+        }
+    )
+    names = ("matrix", "vector", "stack")
+    variables = [keras.Variable(golden[f"start/{name}"]) for name in names]
+    optimizer = experiment.make_optimizer(config)
+    for step in range(6):
+        gradients = [tf.constant(golden[f"step{step}/gradient/{name}"]) for name in names]
+        optimizer.apply(gradients, variables)
+        for name, variable in zip(names, variables):
+            expected = golden[f"step{step}/value/{name}"]
+            np.testing.assert_allclose(variable, expected, rtol=0, atol=1e-7)

@@ -9,12 +9,22 @@ def rates(name, warmup_steps=10, **kwargs):
     return [float(schedule(step)) for step in range(101)]
 
 
-@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt"])
+@pytest.mark.parametrize("name", ["constant", "cosine"])
 def test_warm_up_rises_linearly_to_the_peak(name):
     assert rates(name)[:11] == pytest.approx([0.2 * step for step in range(11)])
 
 
-@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt"])
+def test_the_inverse_square_root_counts_from_one():
+    assert rates("inverse_sqrt")[:10] == pytest.approx([0.2 * step for step in range(1, 11)])
+
+
+def test_held_at_the_peak():
+    found = rates("held_inverse_sqrt")
+    assert found[:11] == pytest.approx([2.0] * 11)
+    assert found[40] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"])
 def test_without_warm_up_it_starts_at_the_peak(name):
     assert max(rates(name, warmup_steps=0)[:2]) == pytest.approx(2.0)
 
@@ -23,10 +33,10 @@ def test_after_the_warm_up():
     assert rates("constant")[10:] == pytest.approx([2.0] * 91)
     cosine = rates("cosine", final_fraction=0.1)
     assert cosine[55] == pytest.approx(1.1) and cosine[100] == pytest.approx(0.2)
-    assert rates("inverse_sqrt")[40] == pytest.approx(1.0)
+    assert rates("inverse_sqrt")[39] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt"])
+@pytest.mark.parametrize("name", ["constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"])
 def test_an_optimizer_keeps_its_schedule_through_serialization(name):
     optimizer = keras.optimizers.Adam(make_schedule(name, 2.0, 10, steps=100))
     again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
@@ -36,3 +46,21 @@ def test_an_optimizer_keeps_its_schedule_through_serialization(name):
 def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match="'linear' is unknown; allowed: constant"):
         make_schedule("linear", 1.0, 0, 10)
+
+
+# Learning rates that Tensor2Tensor computed for the models of the paper's authors, by step.
+HELD = {0: 0.009999999776482582, 10001: 0.009999500587582588, 1000000: 0.0010000000474974513}
+NOAM = {0: 1.2352647615898604e-07, 10: 1.3587912235379918e-06, 4000: 0.0004940440994687378}
+
+
+@pytest.mark.parametrize(
+    "name, peak, warmup_steps, expected",
+    [
+        ("held_inverse_sqrt", 0.01, 10_000, HELD),
+        ("inverse_sqrt", (1024 * 4000) ** -0.5, 4000, NOAM),
+    ],
+)
+def test_as_tensor2tensor(name, peak, warmup_steps, expected):
+    schedule = make_schedule(name, peak, warmup_steps, steps=10**6)
+    found = [float(schedule(step)) for step in expected]
+    assert found == pytest.approx(list(expected.values()), rel=1e-6)
