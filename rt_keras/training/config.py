@@ -133,7 +133,7 @@ class OptimizerConfig(hyperparams.Config):
 class ScheduleConfig(hyperparams.Config):
     """The learning rate over the steps: see `rt_keras.training.schedule`."""
 
-    name: Literal["constant", "cosine", "inverse_sqrt"] = "cosine"
+    name: Literal["constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"] = "cosine"
     warmup_steps: _CountOrZero = 100
     final_fraction: _Share = 0.05
 
