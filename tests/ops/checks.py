@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.ops import chunks
 
-LEARNT = ("query", "key", "value", "relative_embeddings")
+LEARNT = ("query", "key", "value", "token_bias", "relative_embeddings", "relative_values")
 
 
 def arrays(
@@ -17,14 +17,20 @@ def arrays(
     shared=False,
     clusters=None,
     far=None,
+    shared_table=False,
+    relative_values=False,
     load_bias=False,
+    token_bias=False,
     batch=2,
     heads=2,
     depth=6,
     value_depth=5,
     seed=0,
 ):
-    """Random float64 inputs by name. `keys` is their number, `far` the relative reach."""
+    """Random float64 inputs by name. `keys` is their number, `far` the relative reach.
+
+    With `shared_table` all heads have one table of relative positions.
+    """
     rng = np.random.default_rng(seed)
     keys = length if keys is None else keys
     found = {
@@ -36,8 +42,13 @@ def arrays(
         found["centroids"] = rng.normal(size=(heads, clusters, depth))
     if load_bias:
         found["load_bias"] = rng.normal(size=(heads, clusters))
+    tables = 1 if shared_table else heads
     if far is not None:
-        found["relative_embeddings"] = rng.normal(size=(heads, 2 * far + 1, depth))
+        found["relative_embeddings"] = rng.normal(size=(tables, 2 * far + 1, depth))
+    if relative_values:
+        found["relative_values"] = rng.normal(size=(tables, 2 * far + 1, value_depth))
+    if token_bias:
+        found["token_bias"] = rng.normal(size=(batch, keys))
     return found
 
 
@@ -179,6 +190,7 @@ def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
         "value": [None, 2, None, 5],
         "query_mask": [None, None],
         "key_mask": [None, None],
+        "token_bias": [None, None],
     }
 
     def spec(name):

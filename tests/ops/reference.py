@@ -4,7 +4,10 @@ Every function takes what the op of the same name takes, and lists for each quer
 that it attends to.
 """
 
+import itertools
+
 import numpy as np
+import tensorflow as tf
 
 
 def normalize(x):
@@ -21,6 +24,7 @@ def full(
     query_mask=None,
     key_mask=None,
     attention_mask=None,
+    token_bias=None,
     relative_embeddings=None,
 ):
     key = query if key is None else key
@@ -35,7 +39,7 @@ def full(
             and (attention_mask is None or attention_mask[b, i, j])
         ]
 
-    return attend_rows(query, key, value, keys_of, relative_embeddings)
+    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias)
 
 
 def local(
@@ -45,25 +49,104 @@ def local(
     *,
     block_size,
     look_back=1,
+    grid=None,
+    key_block_size=None,
     causal=False,
     query_mask=None,
     key_mask=None,
+    token_bias=None,
     relative_embeddings=None,
+    relative_values=None,
+    reference=False,
 ):
     key = query if key is None else key
+    length, keys = query.shape[2], key.shape[2]
+    key_block_size = key_block_size or block_size
+    grid = grid or (-(-length // block_size),)
+    reach = (look_back,) * len(grid) if isinstance(look_back, int) else look_back
+    blocks = list(np.ndindex(*grid))
+    steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
+    steps = [step for step in steps if step[0] <= 0 or not causal]
+    offset = steps.index((0,) * len(grid)) * key_block_size
+    if reference:
+        offset = len(steps) * key_block_size - block_size
+    # What lies beyond the edges is one more key, of zeros.
+    key, value = (np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (key, value))
+    output = np.zeros(query.shape[:3] + value.shape[3:])
+    for b, h, i in np.ndindex(query.shape[:3]):
+        window = []
+        for step in steps:
+            block = tuple(np.add(blocks[i // block_size], step))
+            start = blocks.index(block) * key_block_size if block in blocks else keys
+            window += [min(start + place, keys) for place in range(key_block_size)]
+        seen = [
+            (j, offset + i % block_size - place)
+            for place, j in enumerate(window)
+            if j < keys
+            and (j <= i or not causal)
+            and (real(query_mask, b, i) or reference)
+            and real(key_mask, b, j)
+        ]
+        pairs = seen
+        if reference and not seen:
+            pairs = [(j, offset + i % block_size - place) for place, j in enumerate(window)]
+        output[b, h, i] = attend_row(
+            query,
+            key,
+            value,
+            (b, h, i),
+            [j for j, _ in pairs],
+            relative_embeddings,
+            relative_values=relative_values,
+            token_bias=token_bias,
+            distances=[distance for _, distance in pairs],
+            equal=not seen,
+        )
+    return output
 
-    def keys_of(b, h, i):
-        ahead = 0 if causal else look_back
-        return [
+
+def strided(
+    query,
+    key,
+    value,
+    *,
+    stride,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+    relative_values=None,
+    reference=False,
+):
+    key = query if key is None else key
+    length = query.shape[2]
+    if reference:
+        filled = [(0, 0), (0, 0), (0, -length % stride), (0, 0)]
+        key, value = np.pad(key, filled), np.pad(value, filled)
+        query_mask = key_mask = token_bias = None
+    output = np.zeros(query.shape[:3] + value.shape[3:])
+    for b, h, i in np.ndindex(query.shape[:3]):
+        seen = [
             j
             for j in range(key.shape[2])
-            if -look_back <= j // block_size - i // block_size <= ahead
+            if (i - j) % stride == 0
             and (j <= i or not causal)
             and real(query_mask, b, i)
             and real(key_mask, b, j)
         ]
-
-    return attend_rows(query, key, value, keys_of, relative_embeddings)
+        output[b, h, i] = attend_row(
+            query,
+            key,
+            value,
+            (b, h, i),
+            seen,
+            relative_embeddings,
+            relative_values=relative_values,
+            token_bias=token_bias,
+            distances=[(i - j) // stride for j in seen],
+        )
+    return output
 
 
 def nearest(
@@ -78,6 +161,7 @@ def nearest(
     load_bias=None,
     query_mask=None,
     key_mask=None,
+    token_bias=None,
     relative_embeddings=None,
 ):
     if key is None and key_mask is None:
@@ -108,63 +192,220 @@ def nearest(
                 keys += [j for j in members if j >= i][: window_size - half]
         return keys
 
-    return attend_rows(query, key, value, keys_of, relative_embeddings)
+    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias)
 
 
-def balanced(
+def balanced(query, key, value, centroids, *, window_size, **options):
+    def members(x, h, c, count, later):
+        """The positions that score highest, the first of equal ones."""
+        best = np.argsort(-(x @ centroids[h, c]), kind="stable")
+        return sorted(best, key=lambda j: j in later)[:count]
+
+    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
+
+
+def cluster_strided(query, key, value, centroids, *, window_size, **options):
+    def members(x, h, c, count, later):
+        """Every so-manieth position in the order of the scores."""
+        best = np.argsort(-(x @ centroids[h, c]), kind="stable")
+        best = sorted(best, key=lambda j: j in later)
+        step = len(best) // count
+        return [best[step * place] for place in range(count)]
+
+    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
+
+
+def hashed(query, key, value, projections, *, num_clusters, window_size, **options):
+    def members(x, h, c, count, later):
+        """The first positions in the bucket, then the first outside."""
+
+        def bucket(j):
+            return sum(2**i for i, p in enumerate(projections[h]) if p @ x[j] > 0)
+
+        return sorted(range(len(x)), key=lambda j: (j in later, bucket(j) != c, j))[:count]
+
+    return clustered(query, key, value, num_clusters, window_size, members, **options)
+
+
+def random(query, key, value, *, routing_seed, num_clusters, window_size, **options):
+    def members(x, h, c, count, later):
+        """The positions with the highest random numbers."""
+        drawn = tf.random.stateless_uniform(
+            [num_clusters, len(x)], routing_seed[h], alg="philox"
+        ).numpy()
+        best = np.argsort(-drawn[c], kind="stable")
+        return sorted(best, key=lambda j: j in later)[:count]
+
+    return clustered(query, key, value, num_clusters, window_size, members, **options)
+
+
+def clustered(
     query,
     key,
     value,
-    centroids,
-    *,
+    num_clusters,
     window_size,
+    members,
+    *,
     causal=False,
     query_mask=None,
     key_mask=None,
+    token_bias=None,
     relative_embeddings=None,
+    relative_values=None,
+    reference_block_size=None,
 ):
+    """Attention in clusters whose members are `members(x, head, cluster, count, later)`.
+
+    x are the normalised vectors of a sequence, and `later` the positions taken only once there
+    are no others.
+    """
+    if reference_block_size is not None:
+        return clustered_as_reference(
+            query,
+            key,
+            value,
+            num_clusters,
+            window_size,
+            members,
+            reference_block_size,
+            causal=causal,
+            key_mask=key_mask,
+            token_bias=token_bias,
+            relative_embeddings=relative_embeddings,
+            relative_values=relative_values,
+        )
     if key is None and key_mask is None:
         key_mask = query_mask
     query, key = normalize(query), normalize(query if key is None else key)
 
-    def members(x, mask, b, h, c):
-        """The real positions that score highest."""
-        best = np.argsort(-(x[b, h] @ centroids[h, c]), kind="stable")
-        return [j for j in best if real(mask, b, j)][:window_size]
+    def real_members(x, mask, b, h, c):
+        length = x.shape[2]
+        padding = [j for j in range(length) if not real(mask, b, j)]
+        chosen = members(x[b, h], h, c, min(window_size, length), padding)
+        return [j for j in chosen if j not in padding]
 
     total = np.zeros(query.shape[:3] + value.shape[3:])
     count = np.zeros(query.shape[:3] + (1,))
-    for b, h, c in np.ndindex(query.shape[0], *centroids.shape[:2]):
-        keys = members(key, key_mask, b, h, c)
-        for i in members(query, query_mask, b, h, c):
+    for b, h, c in np.ndindex(*query.shape[:2], num_clusters):
+        keys = real_members(key, key_mask, b, h, c)
+        for i in real_members(query, query_mask, b, h, c):
             seen = [j for j in keys if j <= i or not causal]
-            total[b, h, i] += attend_row(query, key, value, (b, h, i), seen, relative_embeddings)
+            total[b, h, i] += attend_row(
+                query, key, value, (b, h, i), seen, relative_embeddings, token_bias=token_bias
+            )
             count[b, h, i] += 1
     return total / np.maximum(count, 1)
+
+
+def clustered_as_reference(
+    query,
+    key,
+    value,
+    num_clusters,
+    window_size,
+    members,
+    block_size,
+    *,
+    causal,
+    key_mask,
+    token_bias,
+    relative_embeddings,
+    relative_values,
+):
+    """The same as the code of the paper's authors has it, by rank in the cluster."""
+    length, keys = query.shape[2], value.shape[2]
+
+    def filled(x):
+        return np.pad(x, [(0, 0), (0, 0), (0, -x.shape[2] % block_size), (0, 0)])
+
+    scale = query.shape[3] ** -0.5
+    value = filled(value)
+    key = normalize(filled(query * scale if key is None else key))
+    query = normalize(filled(query * scale))
+    if token_bias is not None:
+        token_bias = np.pad(token_bias, [(0, 0), (0, -keys % block_size)])
+    total = np.zeros(query.shape[:3] + value.shape[3:])
+    count = np.zeros(query.shape[:3] + (1,))
+    for b, h, c in np.ndindex(*query.shape[:2], num_clusters):
+        of_keys, of_queries = (
+            sorted(members(x[b, h], h, c, min(window_size, x.shape[2]), [])) for x in (key, query)
+        )
+        for rank, i in enumerate(of_queries):
+            seen = [
+                place
+                for place, j in enumerate(of_keys)
+                if j < keys and real(key_mask, b, j) and (place <= rank or not causal)
+            ]
+            places = seen or range(len(of_keys))
+            total[b, h, i] += attend_row(
+                query,
+                key,
+                value,
+                (b, h, i),
+                [of_keys[place] for place in places],
+                relative_embeddings,
+                relative_values=relative_values,
+                token_bias=token_bias,
+                distances=[rank - place for place in places],
+                scale=1.0,
+                equal=not seen,
+            )
+            count[b, h, i] += 1
+    return (total / (count + 0.01))[:, :, :length]
 
 
 def real(mask, b, i):
     return mask is None or bool(mask[b, i])
 
 
-def attend_rows(query, key, value, keys_of, relative_embeddings):
+def attend_rows(query, key, value, keys_of, relative_embeddings, token_bias=None):
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for row in np.ndindex(query.shape[:3]):
-        output[row] = attend_row(query, key, value, row, keys_of(*row), relative_embeddings)
+        output[row] = attend_row(
+            query, key, value, row, keys_of(*row), relative_embeddings, token_bias=token_bias
+        )
     return output
 
 
-def attend_row(query, key, value, row, keys, relative_embeddings):
-    """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) v_j; 0 without keys."""
+def attend_row(
+    query,
+    key,
+    value,
+    row,
+    keys,
+    relative_embeddings,
+    *,
+    relative_values=None,
+    token_bias=None,
+    distances=None,
+    scale=None,
+    equal=False,
+):
+    """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) (v_j + s_(i - j)); 0 without.
+
+    `distances` are to stand in the place of i - j, `scale` in that of 1 / sqrt(depth); with
+    `equal` all weights are the same.
+    """
     b, h, i = row
     if not keys:
         return np.zeros(value.shape[3])
-    logits = []
-    for j in keys:
-        vector = key[b, h, j]
-        if relative_embeddings is not None:
-            far = relative_embeddings.shape[1] // 2
-            vector = vector + relative_embeddings[h, min(max(i - j, -far), far) + far]
-        logits.append(query[b, h, i] @ vector / np.sqrt(query.shape[3]))
+    scale = query.shape[3] ** -0.5 if scale is None else scale
+    logits, values = [], []
+    for place, j in enumerate(keys):
+        distance = i - j if distances is None else distances[place]
+        logit = query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, distance))
+        logits.append(0.0 if equal else logit * scale)
+        if token_bias is not None and not equal:
+            logits[-1] += token_bias[b, j]
+        values.append(value[b, h, j] + relative(relative_values, h, distance))
     weights = np.exp(np.array(logits) - max(logits))
-    return weights / weights.sum() @ value[b, h, keys]
+    return weights / weights.sum() @ np.array(values)
+
+
+def relative(table, head, distance):
+    """The vector of a head for a distance; 0 where there is no table."""
+    if table is None:
+        return 0.0
+    far = table.shape[1] // 2
+    return table[head % len(table), min(max(distance, -far), far) + far]

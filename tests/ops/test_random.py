@@ -1,0 +1,130 @@
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import random_attention
+from tests.ops import checks, reference
+
+SEEDS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], "int32")
+
+
+def of_heads(count=2, **options):
+    """The op and its equation, for the seeds of so many heads."""
+    seeds = SEEDS[:count]
+    return [
+        functools.partial(function, routing_seed=seeds, num_clusters=3, window_size=5, **options)
+        for function in (random_attention, reference.random)
+    ]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("length", [1, 4, 17])
+def test_equation(causal, shared, length):
+    inputs = checks.arrays(length, shared=shared, far=2, token_bias=True)
+    checks.holds(*of_heads(), inputs, causal=causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
+def test_padding(causal, shared, padding):
+    mask = checks.mask(padding, 15)
+    checks.holds(
+        *of_heads(),
+        checks.arrays(15, shared=shared, token_bias=True),
+        causal=causal,
+        query_mask=mask,
+        key_mask=None if shared else mask,
+    )
+
+
+@pytest.mark.parametrize("length, keys", [(9, 14), (14, 9), (1, 6), (6, 1)])
+def test_cross_attention(length, keys):
+    checks.holds(
+        *of_heads(),
+        checks.arrays(length, keys=keys, far=2, shared_table=True),
+        query_mask=checks.mask("right", length),
+        key_mask=checks.mask("scattered", keys),
+    )
+
+
+def members(heads=2, **inputs):
+    """Which keys some query of each head sees, `[batch, heads, keys]`."""
+    op = of_heads(heads)[0]
+    return checks.attention_of(op, checks.arrays(30, heads=heads, **inputs), {}).any(axis=2)
+
+
+def test_members_depend_on_nothing_but_the_seed_of_the_head():
+    found = members()
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found, members(seed=1))
+    assert np.any(found[0, 0] != found[0, 1])
+    other = members(heads=4)
+    np.testing.assert_array_equal(found, other[:, :2])
+
+
+def test_every_position_is_drawn_as_often():
+    heads, length = 150, 10
+    x = tf.zeros([1, heads, length, 1])
+    values = tf.eye(length, batch_shape=[1, heads])
+    seeds = tf.stack([tf.zeros([heads], tf.int32), tf.range(heads)], axis=-1)
+    output = random_attention(x, x, values, num_clusters=1, window_size=3, routing_seed=seeds)
+    drawn = np.mean(np.any(output[0] > 0, axis=1), axis=0)
+    # 4 standard errors of a binomial.
+    np.testing.assert_allclose(drawn, 0.3, rtol=0, atol=4 * np.sqrt(0.3 * 0.7 / heads))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_causality(shared):
+    op = of_heads()[0]
+    inputs = checks.arrays(19, shared=shared, far=3)
+    for start in (1, 8, 18):
+        assert checks.past_is_untouched(op, inputs, start, causal=True)
+    assert not checks.past_is_untouched(op, inputs, 8, causal=False)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_in_chunks(shared, monkeypatch):
+    checks.holds_in_chunks(
+        of_heads(4)[0],
+        checks.arrays(18, shared=shared, far=2, heads=4, token_bias=True),
+        monkeypatch,
+        causal=True,
+        query_mask=checks.mask("right", 18),
+        key_mask=None if shared else checks.mask("scattered", 18),
+    )
+
+
+def test_compiled():
+    mask = checks.mask("scattered", 18)
+    checks.holds_compiled(
+        of_heads()[0],
+        checks.arrays(18, far=2, token_bias=True),
+        causal=True,
+        query_mask=mask,
+        key_mask=mask,
+    )
+
+
+def test_unknown_shapes():
+    def inputs(length):
+        batch, keys = 1 + length % 3, length + 3
+        found = checks.arrays(length, keys=keys, far=2, batch=batch, token_bias=True)
+        return {**found, "key_mask": checks.mask("scattered", keys, batch)}
+
+    checks.holds_for_unknown_shapes(of_heads()[0], (8, 1, 13), inputs, causal=True)
+
+
+@pytest.mark.parametrize("dtype, atol", [(tf.float32, 1e-5), (tf.bfloat16, 0.06)])
+def test_lower_precision(dtype, atol):
+    checks.holds_in_lower_precision(*of_heads(), checks.arrays(11, far=2), dtype, atol, causal=True)
+
+
+def test_dropout():
+    op = functools.partial(
+        random_attention, routing_seed=SEEDS[:2], num_clusters=1, window_size=5, causal=True
+    )
+    checks.drops_out(op, checks.arrays(9, batch=1))
