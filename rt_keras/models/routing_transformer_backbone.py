@@ -3,10 +3,16 @@
 import keras
 import keras_hub
 
-from rt_keras.layers import TransformerBlock
-from rt_keras.layers.head_group import HeadGroup, copy_groups, positive_int
-from rt_keras.layers.transformer_block import residual_sequences
+from rt_keras.layers.head_group import positive_int
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
+from rt_keras.models.transformer_blocks import (
+    config_of_groups,
+    config_of_options,
+    groups_of_blocks,
+    groups_of_config,
+    make_blocks,
+    make_final_norm,
+)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -150,17 +156,10 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
             name="embedding",
         )
         self.input_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="input_dropout")
-        self.transformer_blocks = [
-            TransformerBlock(
-                copy_groups(groups, dtype),
-                intermediate_dim,
-                dtype=dtype,
-                name=f"transformer_block_{i}",
-                **block_options,
-            )
-            for i, groups in enumerate(all_groups)
-        ]
-        self.layer_norm = final_norm(normalize_first, layer_norm_epsilon, dtype, "layer_norm")
+        self.transformer_blocks = make_blocks(
+            all_groups, intermediate_dim, block_options, dtype, "transformer_block"
+        )
+        self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
 
         # === Functional Model ===
         inputs = {
@@ -210,60 +209,22 @@ class RoutingTransformerBackbone(keras_hub.models.Backbone):
         return self.embedding.token_embedding
 
     def get_config(self):
-        serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
             "num_layers": self.num_layers,
             "hidden_dim": self.hidden_dim,
             "intermediate_dim": self.intermediate_dim,
-            "head_groups": [
-                [serialize(group) for group in block.attention.head_groups]
-                for block in self.transformer_blocks
-            ],
+            "head_groups": config_of_groups(self.transformer_blocks),
             "embedding_dim": self.embedding_dim,
             "tie_embeddings": self.tie_embeddings,
             "embedding_dropout": self.embedding_dropout,
             "token_dropout": self.token_dropout,
             "max_sequence_length": self.max_sequence_length,
             "sinusoidal_positions": self.sinusoidal_positions,
-            **self.block_options,
-            "kernel_initializer": keras.initializers.serialize(
-                keras.initializers.get(self.block_options["kernel_initializer"])
-            ),
+            **config_of_options(self.block_options),
         }
 
     @classmethod
     def from_config(cls, config):
-        deserialize = keras.saving.deserialize_keras_object
-        groups = [[deserialize(x) for x in groups] for groups in config["head_groups"]]
-        return super().from_config({**config, "head_groups": groups})
-
-
-def final_norm(normalize_first, epsilon, dtype, name):
-    """The layer normalisation behind the last block, which pre-norm asks for; else None."""
-    if "n" not in residual_sequences(normalize_first)[0]:
-        return None
-    return keras.layers.LayerNormalization(epsilon=epsilon, dtype=dtype, name=name)
-
-
-def groups_of_blocks(head_groups, num_layers):
-    """The head groups of each block."""
-    lists = (list, tuple)
-    nested = isinstance(head_groups, lists) and any(isinstance(x, lists) for x in head_groups)
-    all_groups = list(head_groups) if nested else [head_groups] * num_layers
-    if len(all_groups) != num_layers:
-        raise ValueError(
-            "head_groups must be one list of groups, or one for each of the "
-            f"num_layers={num_layers} blocks. Received: {len(all_groups)} lists."
-        )
-    if not all(_are_head_groups(groups) for groups in all_groups):
-        raise ValueError(
-            "head_groups must be a list of at least one LocalHeads, RoutingHeads or FullHeads, or "
-            f"such a list for each block. Received: head_groups={head_groups!r}"
-        )
-    return all_groups
-
-
-def _are_head_groups(x):
-    return isinstance(x, (list, tuple)) and x and all(isinstance(y, HeadGroup) for y in x)
+        return super().from_config(groups_of_config(config))

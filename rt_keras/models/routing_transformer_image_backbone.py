@@ -3,14 +3,20 @@
 import keras
 import keras_hub
 
-from rt_keras.layers import TransformerBlock
-from rt_keras.layers.head_group import copy_groups, positive_int
-from rt_keras.models.routing_transformer_backbone import final_norm, groups_of_blocks
+from rt_keras.layers.head_group import positive_int
 from rt_keras.models.routing_transformer_image_embedding import (
     RoutingTransformerImageEmbedding,
     sides,
 )
-from rt_keras.models.routing_transformer_seq_2_seq_backbone import BLOCK_OPTIONS
+from rt_keras.models.transformer_blocks import (
+    config_of_groups,
+    config_of_options,
+    groups_of_blocks,
+    groups_of_config,
+    make_blocks,
+    make_final_norm,
+    take_block_options,
+)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -89,11 +95,7 @@ class RoutingTransformerImageBackbone(keras_hub.models.Backbone):
         positive_int("vocabulary_size", vocabulary_size)
         image_shape, block_shape = tuple(image_shape), tuple(block_shape)
         _check_shapes(image_shape, block_shape)
-        block_options = {name: kwargs.pop(name) for name in BLOCK_OPTIONS if name in kwargs}
-        kernel_initializer = block_options.setdefault("kernel_initializer", "glorot_uniform")
-        normalize_first = block_options.setdefault("normalize_first", True)
-        dropout = block_options.setdefault("dropout", 0.0)
-        epsilon = block_options.setdefault("layer_norm_epsilon", 1e-6)
+        block_options = take_block_options(kwargs)
 
         # === Layers ===
         self.embedding = RoutingTransformerImageEmbedding(
@@ -103,22 +105,21 @@ class RoutingTransformerImageBackbone(keras_hub.models.Backbone):
             block_shape,
             num_classes=num_classes,
             position_embedding=position_embedding,
-            kernel_initializer=kernel_initializer,
+            kernel_initializer=block_options["kernel_initializer"],
             dtype=dtype,
             name="embedding",
         )
-        self.input_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="input_dropout")
-        self.transformer_blocks = [
-            TransformerBlock(
-                copy_groups(groups, dtype),
-                intermediate_dim,
-                dtype=dtype,
-                name=f"transformer_block_{i}",
-                **block_options,
-            )
-            for i, groups in enumerate(groups_of_blocks(head_groups, num_layers))
-        ]
-        self.layer_norm = final_norm(normalize_first, epsilon, dtype, "layer_norm")
+        self.input_dropout = keras.layers.Dropout(
+            block_options["dropout"], dtype=dtype, name="input_dropout"
+        )
+        self.transformer_blocks = make_blocks(
+            groups_of_blocks(head_groups, num_layers),
+            intermediate_dim,
+            block_options,
+            dtype,
+            "transformer_block",
+        )
+        self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
 
         # === Functional Model ===
         inputs = {"images": keras.Input(image_shape, dtype="int32", name="images")}
@@ -144,10 +145,6 @@ class RoutingTransformerImageBackbone(keras_hub.models.Backbone):
         self.block_options = block_options
 
     def get_config(self):
-        serialize = keras.saving.serialize_keras_object
-        options = dict(self.block_options)
-        initializer = keras.initializers.get(options["kernel_initializer"])
-        options["kernel_initializer"] = keras.initializers.serialize(initializer)
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
@@ -155,21 +152,16 @@ class RoutingTransformerImageBackbone(keras_hub.models.Backbone):
             "num_layers": self.num_layers,
             "hidden_dim": self.hidden_dim,
             "intermediate_dim": self.intermediate_dim,
-            "head_groups": [
-                [serialize(group) for group in block.attention.head_groups]
-                for block in self.transformer_blocks
-            ],
+            "head_groups": config_of_groups(self.transformer_blocks),
             "block_shape": self.block_shape,
             "num_classes": self.num_classes,
             "position_embedding": self.position_embedding,
-            **options,
+            **config_of_options(self.block_options),
         }
 
     @classmethod
     def from_config(cls, config):
-        deserialize = keras.saving.deserialize_keras_object
-        groups = [[deserialize(x) for x in groups] for groups in config["head_groups"]]
-        return super().from_config({**config, "head_groups": groups})
+        return super().from_config(groups_of_config(config))
 
 
 def _check_shapes(image_shape, block_shape):

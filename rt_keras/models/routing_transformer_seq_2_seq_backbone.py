@@ -3,10 +3,20 @@
 import keras
 import keras_hub
 
-from rt_keras.layers import SinusoidalPositions, TokenDropout, TransformerBlock
-from rt_keras.layers.head_group import copy_groups, positive_int
-from rt_keras.models.routing_transformer_backbone import final_norm, groups_of_blocks
+from rt_keras.layers import SinusoidalPositions, TokenDropout
+from rt_keras.layers.head_group import positive_int
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
+from rt_keras.models.transformer_blocks import (
+    config_of_groups,
+    config_of_options,
+    groups_of_blocks,
+    groups_of_config,
+    make_blocks,
+    make_final_norm,
+    take_block_options,
+)
+
+GROUPS = ("encoder_head_groups", "head_groups", "cross_head_groups")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -104,11 +114,7 @@ class RoutingTransformerSeq2SeqBackbone(keras_hub.models.Backbone):
     ):
         positive_int("num_encoder_layers", num_encoder_layers)
         positive_int("num_layers", num_layers)
-        block_options = {name: kwargs.pop(name) for name in BLOCK_OPTIONS if name in kwargs}
-        kernel_initializer = block_options.setdefault("kernel_initializer", "glorot_uniform")
-        normalize_first = block_options.setdefault("normalize_first", True)
-        dropout = block_options.setdefault("dropout", 0.0)
-        epsilon = block_options.setdefault("layer_norm_epsilon", 1e-6)
+        block_options = take_block_options(kwargs)
         encoder_groups = groups_of_blocks(encoder_head_groups, num_encoder_layers)
         decoder_groups = groups_of_blocks(head_groups, num_layers)
         cross_groups = groups_of_blocks(cross_head_groups, num_layers)
@@ -135,38 +141,24 @@ class RoutingTransformerSeq2SeqBackbone(keras_hub.models.Backbone):
             sinusoidal_positions=sinusoidal_positions,
             embedding_dropout=embedding_dropout,
             token_dropout=token_dropout,
-            kernel_initializer=kernel_initializer,
+            kernel_initializer=block_options["kernel_initializer"],
             dtype=dtype,
             name="embedding",
         )
-        self.input_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="input_dropout")
-        self.encoder_blocks = [
-            TransformerBlock(
-                copy_groups(groups, dtype),
-                intermediate_dim,
-                dtype=dtype,
-                name=f"encoder_block_{i}",
-                **block_options,
-            )
-            for i, groups in enumerate(encoder_groups)
-        ]
-        self.transformer_blocks = [
-            TransformerBlock(
-                copy_groups(groups, dtype),
-                intermediate_dim,
-                cross_head_groups=copy_groups(cross, dtype),
-                dtype=dtype,
-                name=f"transformer_block_{i}",
-                **block_options,
-            )
-            for i, (groups, cross) in enumerate(zip(decoder_groups, cross_groups))
-        ]
-        norm = (normalize_first, epsilon, dtype)
-        self.encoder_layer_norm = final_norm(*norm, "encoder_layer_norm")
-        self.layer_norm = final_norm(*norm, "layer_norm")
+        self.input_dropout = keras.layers.Dropout(
+            block_options["dropout"], dtype=dtype, name="input_dropout"
+        )
+        blocks = (intermediate_dim, block_options, dtype)
+        self.encoder_blocks = make_blocks(encoder_groups, *blocks, "encoder_block")
+        self.transformer_blocks = make_blocks(
+            decoder_groups, *blocks, "transformer_block", cross_groups
+        )
+        self.encoder_layer_norm = make_final_norm(block_options, dtype, "encoder_layer_norm")
+        self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
 
         # === Functional Model ===
-        names = [f"{side}_{what}" for side in ("encoder", "decoder") for what in INPUTS]
+        sides = ("encoder", "decoder")
+        names = [f"{side}_{what}" for side in sides for what in ("token_ids", "padding_mask")]
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
         of_encoder = [group for groups in encoder_groups + cross_groups for group in groups]
         of_decoder = [group for groups in decoder_groups for group in groups]
@@ -260,14 +252,6 @@ class RoutingTransformerSeq2SeqBackbone(keras_hub.models.Backbone):
         return x if self.layer_norm is None else self.layer_norm(x)
 
     def get_config(self):
-        serialize = keras.saving.serialize_keras_object
-
-        def groups(blocks, name):
-            return [[serialize(x) for x in getattr(block, name).head_groups] for block in blocks]
-
-        options = dict(self.block_options)
-        initializer = keras.initializers.get(options["kernel_initializer"])
-        options["kernel_initializer"] = keras.initializers.serialize(initializer)
         return {
             **super().get_config(),
             "vocabulary_size": self.vocabulary_size,
@@ -275,9 +259,9 @@ class RoutingTransformerSeq2SeqBackbone(keras_hub.models.Backbone):
             "num_layers": self.num_layers,
             "hidden_dim": self.hidden_dim,
             "intermediate_dim": self.intermediate_dim,
-            "encoder_head_groups": groups(self.encoder_blocks, "attention"),
-            "head_groups": groups(self.transformer_blocks, "attention"),
-            "cross_head_groups": groups(self.transformer_blocks, "cross_attention"),
+            "encoder_head_groups": config_of_groups(self.encoder_blocks),
+            "head_groups": config_of_groups(self.transformer_blocks),
+            "cross_head_groups": config_of_groups(self.transformer_blocks, "cross_attention"),
             "encoder_input_dropout": self.encoder_input_dropout.rate,
             "embedding_dim": self.embedding_dim,
             "tie_embeddings": self.tie_embeddings,
@@ -285,32 +269,9 @@ class RoutingTransformerSeq2SeqBackbone(keras_hub.models.Backbone):
             "token_dropout": self.token_dropout,
             "max_sequence_length": self.max_sequence_length,
             "sinusoidal_positions": self.sinusoidal_positions,
-            **options,
+            **config_of_options(self.block_options),
         }
 
     @classmethod
     def from_config(cls, config):
-        deserialize = keras.saving.deserialize_keras_object
-        names = ("encoder_head_groups", "head_groups", "cross_head_groups")
-        groups = {
-            name: [[deserialize(x) for x in groups] for groups in config[name]] for name in names
-        }
-        return super().from_config({**config, **groups})
-
-
-INPUTS = ("token_ids", "padding_mask")
-BLOCK_OPTIONS = (
-    "key_dim",
-    "value_dim",
-    "activation",
-    "normalize_first",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "shift_tokens",
-    "attention_bias",
-    "feed_forward_bias",
-    "use_head_dense",
-    "layer_norm_epsilon",
-    "kernel_initializer",
-)
+        return super().from_config(groups_of_config(config, GROUPS))

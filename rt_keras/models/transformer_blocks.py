@@ -1,0 +1,115 @@
+"""The blocks of a backbone: how they are made of its arguments, and saved with its config."""
+
+import keras
+
+from rt_keras.layers import TransformerBlock
+from rt_keras.layers.head_group import HeadGroup, copy_groups
+from rt_keras.layers.transformer_block import residual_sequences
+
+# The arguments of `TransformerBlock` that backbones pass on, and their defaults.
+BLOCK_OPTIONS = {
+    "key_dim": None,
+    "value_dim": None,
+    "activation": "geglu",
+    "normalize_first": True,
+    "dropout": 0.0,
+    "attention_dropout": None,
+    "activation_dropout": None,
+    "shift_tokens": False,
+    "attention_bias": True,
+    "feed_forward_bias": True,
+    "use_head_dense": False,
+    "layer_norm_epsilon": 1e-6,
+    "kernel_initializer": "glorot_uniform",
+}
+
+
+def take_block_options(kwargs):
+    """The options of the blocks, taken out of a backbone's keyword arguments."""
+    return {name: kwargs.pop(name, default) for name, default in BLOCK_OPTIONS.items()}
+
+
+def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_groups=None):
+    """Blocks with head groups like those given.
+
+    Args:
+        all_groups: for each block the list of its head groups.
+        intermediate_dim: width of the feed-forward networks.
+        options: values for all of `BLOCK_OPTIONS`.
+        dtype: dtype policy.
+        name: of the blocks, before their numbers.
+        all_cross_groups: the same for attention to an encoder, or None.
+
+    Returns:
+        A list of `TransformerBlock`.
+    """
+    all_cross_groups = all_cross_groups or [None] * len(all_groups)
+    return [
+        TransformerBlock(
+            copy_groups(groups, dtype),
+            intermediate_dim,
+            cross_head_groups=cross and copy_groups(cross, dtype),
+            dtype=dtype,
+            name=f"{name}_{i}",
+            **options,
+        )
+        for i, (groups, cross) in enumerate(zip(all_groups, all_cross_groups))
+    ]
+
+
+def make_final_norm(options, dtype, name):
+    """The layer normalisation behind the last block, which pre-norm asks for; else None."""
+    if "n" not in residual_sequences(options["normalize_first"])[0]:
+        return None
+    return keras.layers.LayerNormalization(
+        epsilon=options["layer_norm_epsilon"], dtype=dtype, name=name
+    )
+
+
+def groups_of_blocks(head_groups, num_layers):
+    """The head groups of each block.
+
+    Args:
+        head_groups: one list for all blocks, or one for each.
+        num_layers: number of blocks.
+
+    Raises:
+        ValueError: if there is a block without head groups, or not one list for each block.
+    """
+    lists = (list, tuple)
+    nested = isinstance(head_groups, lists) and any(isinstance(x, lists) for x in head_groups)
+    all_groups = list(head_groups) if nested else [head_groups] * num_layers
+    if len(all_groups) != num_layers:
+        raise ValueError(
+            "head_groups must be one list of groups, or one for each of the "
+            f"num_layers={num_layers} blocks. Received: {len(all_groups)} lists."
+        )
+    if not all(_are_head_groups(groups) for groups in all_groups):
+        raise ValueError(
+            "head_groups must be a list of at least one LocalHeads, RoutingHeads or FullHeads, or "
+            f"such a list for each block. Received: head_groups={head_groups!r}"
+        )
+    return all_groups
+
+
+def _are_head_groups(x):
+    return isinstance(x, (list, tuple)) and x and all(isinstance(y, HeadGroup) for y in x)
+
+
+def config_of_options(options):
+    """The options of blocks as a config holds them."""
+    initializer = keras.initializers.get(options["kernel_initializer"])
+    return {**options, "kernel_initializer": keras.initializers.serialize(initializer)}
+
+
+def config_of_groups(blocks, attention="attention"):
+    """The head groups of blocks as a config holds them; `attention` names the blocks' layer."""
+    serialize = keras.saving.serialize_keras_object
+    return [[serialize(x) for x in getattr(block, attention).head_groups] for block in blocks]
+
+
+def groups_of_config(config, names=("head_groups",)):
+    """A config whose head groups, under these names, are objects again."""
+    deserialize = keras.saving.deserialize_keras_object
+    groups = {name: [[deserialize(x) for x in groups] for groups in config[name]] for name in names}
+    return {**config, **groups}
