@@ -57,6 +57,14 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
                 raise ValueError(f"{name}={length}: it must be at least 1")
         super().__init__(tokenizer, **lengths, **kwargs)
 
+    def get_config(self):
+        # KerasHub's has only what all preprocessors share.
+        return {
+            **super().get_config(),
+            "encoder_sequence_length": self.encoder_sequence_length,
+            "decoder_sequence_length": self.decoder_sequence_length,
+        }
+
     def generate_postprocess(self, x):
         """Tokens back to strings; see `RoutingTransformerCausalLMPreprocessor`."""
         return strings_of_tokens(self.tokenizer, x["decoder_token_ids"], x["decoder_padding_mask"])
