@@ -7,7 +7,6 @@ that it attends to.
 import itertools
 
 import numpy as np
-import tensorflow as tf
 
 
 def normalize(x):
@@ -230,13 +229,21 @@ def hashed(query, key, value, projections, *, num_clusters, window_size, **optio
 def random(query, key, value, *, routing_seed, num_clusters, window_size, **options):
     def members(x, h, c, count, later):
         """The positions with the highest random numbers."""
-        drawn = tf.random.stateless_uniform(
-            [num_clusters, len(x)], routing_seed[h], alg="philox"
-        ).numpy()
-        best = np.argsort(-drawn[c], kind="stable")
+        best = sorted(range(len(x)), key=lambda j: -drawn(*routing_seed[h], c, j))
         return sorted(best, key=lambda j: j in later)[:count]
 
     return clustered(query, key, value, num_clusters, window_size, members, **options)
+
+
+def drawn(*parts):
+    """The random number of (seed, seed, cluster, position), from mixing their bits."""
+    mixed = 0
+    for part in parts:
+        mixed = ((mixed ^ int(part)) + 0x9E3779B9) % 2**32
+        mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B % 2**32
+        mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 % 2**32
+        mixed ^= mixed >> 16
+    return mixed >> 8
 
 
 def clustered(

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import random_attention
+from rt_keras.ops.random import random_scores
 from tests.ops import checks, reference
 
 SEEDS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], "int32")
@@ -66,15 +67,25 @@ def test_members_depend_on_nothing_but_the_seed_of_the_head():
     np.testing.assert_array_equal(found, other[:, :2])
 
 
-def test_every_position_is_drawn_as_often():
-    heads, length = 150, 10
-    x = tf.zeros([1, heads, length, 1])
-    values = tf.eye(length, batch_shape=[1, heads])
-    seeds = tf.stack([tf.zeros([heads], tf.int32), tf.range(heads)], axis=-1)
-    output = random_attention(x, x, values, num_clusters=1, window_size=3, routing_seed=seeds)
-    drawn = np.mean(np.any(output[0] > 0, axis=1), axis=0)
-    # 4 standard errors of a binomial.
-    np.testing.assert_allclose(drawn, 0.3, rtol=0, atol=4 * np.sqrt(0.3 * 0.7 / heads))
+def test_draws_are_even_and_independent():
+    heads, clusters, length, count = 200, 10, 12, 4
+    seeds = np.stack([np.zeros(heads), np.arange(heads)], axis=-1).astype("int32")
+    scores = random_scores(seeds, clusters, length).numpy()
+    ranks = np.argsort(np.argsort(-scores, axis=-1), axis=-1).reshape(-1, length)
+    chosen = (ranks < count).astype("float64")
+    draws, share = heads * clusters, count / length
+    # 4.5 standard errors of a binomial: of positions, of pairs, and of one draw and the next.
+    for found, expected in (
+        (chosen.mean(axis=0), share),
+        (
+            (chosen.T @ chosen / draws)[~np.eye(length, dtype=bool)],
+            share * (count - 1) / (length - 1),
+        ),
+        (chosen[1:].T @ chosen[:-1] / draws, share**2),
+        (chosen[clusters:].T @ chosen[:-clusters] / draws, share**2),
+    ):
+        error = 4.5 * np.sqrt(expected * (1 - expected) / draws)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=error)
 
 
 @pytest.mark.parametrize("shared", [False, True])
