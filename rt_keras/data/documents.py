@@ -2,7 +2,9 @@
 
 import tensorflow as tf
 
-NAMES = ("python_source", "text_folder", "pg19")
+NAMES = ("python_source", "text_folder", "pg19", "enwik8", "wikitext103")
+# Those that read a folder which must be named.
+OF_FOLDERS = ("text_folder", "enwik8", "wikitext103")
 
 
 def load_documents(name, split, directory=None, data_dir=None, require_utf8=False):
@@ -10,10 +12,11 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 
     Args:
         name: "python_source" (the source of Python's standard library, which is always there),
-            "text_folder" (the `.txt` files of `directory`) or "pg19" (books of Project Gutenberg
-            from before 1919, 11 GB, which TensorFlow Datasets downloads).
+            "text_folder" (the `.txt` files of `directory`), "pg19" (books of Project Gutenberg
+            from before 1919, 11 GB, which TensorFlow Datasets downloads), "enwik8" or
+            "wikitext103" (their files, in `directory`).
         split: "train", "validation" or "test".
-        directory: the folder for "text_folder".
+        directory: the folder for "text_folder", "enwik8" and "wikitext103".
         data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
         require_utf8: whether a file that is not valid UTF-8 is an error, as it should be for a
             tokenizer whose `needs_utf8` is set.
@@ -24,7 +27,8 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
     Raises:
         FileNotFoundError: if there is no such folder, or no text in it.
         ValueError: if the name or the split does not exist, if `directory` is missing or is
-            given to another set than "text_folder", or if a file is not UTF-8 and has to be.
+            given to a set that reads none, if a file is not what the set is made of, or is not
+            UTF-8 and has to be.
 
     Example:
 
@@ -54,15 +58,13 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 def _builder(name, directory, data_dir):
     if name not in NAMES:
         raise ValueError(f"name={name!r} is not a data set: there are {', '.join(NAMES)}")
-    if name == "text_folder":
-        from rt_keras.data.text_folder import TextFolder
-
+    if name in OF_FOLDERS:
         if directory is None:
-            raise ValueError("directory=None: text_folder needs the folder to read")
-        return TextFolder(directory, data_dir=data_dir)
+            raise ValueError(f"directory=None: {name} needs the folder to read")
+        return _folder_builder(name)(directory, data_dir=data_dir)
     if directory is not None:
         raise ValueError(
-            f"directory={str(directory)!r}: only text_folder reads a folder, not {name}"
+            f"directory={str(directory)!r}: only {', '.join(OF_FOLDERS)} read a folder, not {name}"
         )
     if name == "python_source":
         from rt_keras.data.python_source import PythonSource
@@ -71,6 +73,20 @@ def _builder(name, directory, data_dir):
     import tensorflow_datasets as tfds
 
     return tfds.builder("pg19", data_dir=data_dir)
+
+
+def _folder_builder(name):
+    if name == "enwik8":
+        from rt_keras.data.enwik8 import Enwik8
+
+        return Enwik8
+    if name == "wikitext103":
+        from rt_keras.data.wikitext103 import WikiText103
+
+        return WikiText103
+    from rt_keras.data.text_folder import TextFolder
+
+    return TextFolder
 
 
 def _check_utf8(builder, split):

@@ -1,0 +1,85 @@
+"""WikiText-103 as a TensorFlow dataset, from its token files."""
+
+import hashlib
+import re
+import zipfile
+
+from rt_keras.data.text_folder import TextFolder
+
+ARCHIVE = "wikitext-103-v1.zip"
+# The first line of an article: its title between single equals signs.
+TITLE = re.compile(rb"^ = (?!= ).*(?<! =) = ?\n", re.MULTILINE)
+
+
+class WikiText103(TextFolder):
+    """Builder of the word-level WikiText-103, one document for each article.
+
+    It reads `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens` in a folder, or the
+    archive of them, `wikitext-103-v1.zip`. Articles are cut before their titles; put together they
+    are the files again, byte for byte.
+
+    Features: "text", the bytes of the article; "id", the split and the number of the article.
+
+    Args:
+        directory: the folder with the files or the archive.
+        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
+        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+
+    Raises:
+        FileNotFoundError: if the folder has neither.
+        ValueError: if the archive has another MD5 sum, or a file another number of lines.
+
+    Source: Merity et al. 2017, Pointer Sentinel Mixture Models, section 4.3.
+    """
+
+    VERSION = TextFolder.VERSION
+    MD5 = "9ddaacaf6af0710eda8c456decff7832"
+    LINES = {"train": 1_801_350, "validation": 3_760, "test": 4_358}
+
+    def _files_by_split(self):
+        names = {split: _file_name(split) for split in self.LINES}
+        if all((self.directory / name).is_file() for name in names.values()):
+            return {split: [name] for split, name in names.items()}
+        if (self.directory / ARCHIVE).is_file():
+            return dict.fromkeys(names, [ARCHIVE])
+        raise FileNotFoundError(
+            f"directory={str(self.directory)!r} holds neither {', '.join(names.values())} nor "
+            f"{ARCHIVE}"
+        )
+
+    def _split_generators(self, dl_manager):
+        return {split: self._articles(split, self._read(split)) for split in self.files}
+
+    def _articles(self, split, text):
+        starts = [found.start() for found in TITLE.finditer(text)]
+        # What stands before the first title, an empty line, goes with it.
+        starts = [0, *starts[1:]]
+        for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)])):
+            name = f"{split}/{number}"
+            yield name, {"text": text[start:end], "id": name}
+
+    def _read(self, split):
+        """The text of a split, checked."""
+        name = self.files[split][0]
+        path = self.directory / name
+        if name != ARCHIVE:
+            text = path.read_bytes()
+        else:
+            text = self._read_from_archive(path, split)
+        lines = text.count(b"\n")
+        if lines != self.LINES[split]:
+            raise ValueError(
+                f"{path} is not WikiText-103: {split} has {lines:,} lines, not "
+                f"{self.LINES[split]:,}"
+            )
+        return text
+
+    def _read_from_archive(self, path, split):
+        md5 = hashlib.md5(path.read_bytes()).hexdigest()
+        if md5 != self.MD5:
+            raise ValueError(f"{path} has the MD5 sum {md5}, not that of WikiText-103, {self.MD5}")
+        return zipfile.ZipFile(path).read(f"wikitext-103/{_file_name(split)}")
+
+
+def _file_name(split):
+    return f"wiki.{'valid' if split == 'validation' else split}.tokens"
