@@ -61,8 +61,8 @@ def local_attention(
         key_mask: bool `[batch, keys]`, False for padding, which no query sees.
         token_bias: `[batch, keys]`, t above.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j; further
-            distances count as m. Distances in more than one dimension are those of the places in
-            N(i). A first axis of 1 is for all heads.
+            distances count as m. Distances in more than one dimension, or to keys in blocks of
+            another size, are those of the places in N(i). A first axis of 1 is for all heads.
         relative_values: `[heads, 2 m + 1, value_depth]`, of s_ij, likewise.
         reference: whether to compute what the code of the paper's authors does, for its
             checkpoints alone: relative distances are those to a block of queries that stands last

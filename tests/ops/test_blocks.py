@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,6 +75,81 @@ def test_overlapping_blocks(length, block_size, count, data):
         np.testing.assert_array_equal(
             found[:, :, block, place], np.broadcast_to(expected, (2, 3, 3))
         )
+
+
+@pytest.mark.parametrize("trailing", [(), (3,)])
+@pytest.mark.parametrize(
+    "grid, before, after",
+    [
+        ((4,), (1,), (1,)),
+        ((4,), (2,), (0,)),
+        ((2, 3), (1, 1), (0, 1)),
+        ((2, 1, 2), (1, 2, 0), (0, 0, 1)),
+    ],
+)
+def test_neighbour_blocks(grid, before, after, trailing):
+    block_size, num_blocks = 2, int(np.prod(grid))
+    length = num_blocks * block_size - 1
+    x = sequence(length, trailing)
+    found = blocks.neighbour_blocks(tf.constant(x), block_size, grid, before, after, fill=9)
+    steps = list(np.ndindex(*(low + 1 + high for low, high in zip(before, after))))
+    assert found.shape == (2, 3, num_blocks, len(steps) * block_size, *trailing)
+    places = list(np.ndindex(*grid))
+    for own, (rank, step), inner in itertools.product(
+        range(num_blocks), enumerate(steps), range(block_size)
+    ):
+        place = tuple(np.add(places[own], step) - before)
+        position = places.index(place) * block_size + inner if place in places else length
+        expected = x[:, :, position] if position < length else 9
+        np.testing.assert_array_equal(
+            found[:, :, own, rank * block_size + inner],
+            np.broadcast_to(expected, (2, 3, *trailing)),
+        )
+
+
+@st.composite
+def images(draw):
+    """An image, and the shape of blocks that tile it."""
+    block_shape = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    shape = [side * draw(st.integers(1, 3)) for side in block_shape]
+    trailing = draw(st.sampled_from([(), (2,)]))
+    return np.random.default_rng(0).normal(size=(2, *shape, *trailing)), tuple(block_shape)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(case=images())
+def test_to_blocks_and_back(case):
+    x, block_shape = case
+    n = len(block_shape)
+    shape, trailing = x.shape[1 : n + 1], x.shape[n + 1 :]
+    found = blocks.to_blocks(tf.constant(x), block_shape)
+    assert found.shape == (2, np.prod(shape), *trailing)
+    position = 0
+    for block in np.ndindex(*(side // inner for side, inner in zip(shape, block_shape))):
+        for inner in np.ndindex(*block_shape):
+            place = tuple(np.multiply(block, block_shape) + inner)
+            np.testing.assert_array_equal(found[:, position], x[(slice(None), *place)])
+            position += 1
+    np.testing.assert_array_equal(blocks.from_blocks(found, block_shape, shape), x)
+
+
+def test_to_blocks_of_an_unknown_batch():
+    @tf.function(input_signature=[tf.TensorSpec([None, 4, 6])])
+    def there_and_back(x):
+        in_blocks = blocks.to_blocks(x, (2, 3))
+        assert in_blocks.shape == (None, 24)
+        return blocks.from_blocks(in_blocks, (2, 3), (4, 6))
+
+    x = np.arange(48, dtype="float32").reshape(2, 4, 6)
+    np.testing.assert_array_equal(there_and_back(x), x)
+
+
+@pytest.mark.parametrize("block_shape", [(2, 2), (3,), (5, 2)])
+def test_blocks_that_do_not_tile(block_shape):
+    with pytest.raises(ValueError, match="block_shape must divide the shape of the grid"):
+        blocks.from_blocks(tf.zeros([1, 15]), block_shape, (5, 3))
+    with pytest.raises(ValueError, match="block_shape must divide the shape of the grid"):
+        blocks.to_blocks(tf.zeros([1, 5, 3]), (2, 3))
 
 
 def test_gather_rows():

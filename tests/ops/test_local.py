@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -42,6 +43,111 @@ def test_relative_embeddings(far, causal):
     )
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared_table", [False, True])
+def test_relative_values_and_token_bias(causal, shared_table):
+    inputs = checks.arrays(
+        11, far=3, relative_values=True, shared_table=shared_table, token_bias=True
+    )
+    checks.holds(local_attention, reference.local, inputs, block_size=4, causal=causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "grid, look_back",
+    [((3, 2), 1), ((2, 3), (0, 1)), ((2, 3), (1, 0)), ((4, 1), (2, 3)), ((2, 1, 2), (1, 0, 1))],
+)
+def test_grid(causal, grid, look_back):
+    length = 2 * int(np.prod(grid))
+    inputs = checks.arrays(length, batch=1, far=3, relative_values=True, token_bias=True)
+    options = {"block_size": 2, "grid": grid, "look_back": look_back, "causal": causal}
+    checks.holds(local_attention, reference.local, inputs, **options)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padding", ["right", "scattered"])
+def test_padding_of_a_grid(causal, padding):
+    mask = checks.mask(padding, 12)
+    checks.holds(
+        local_attention,
+        reference.local,
+        checks.arrays(12, shared=True),
+        block_size=2,
+        grid=(3, 2),
+        causal=causal,
+        query_mask=mask,
+        key_mask=mask,
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_what_is_seen_in_an_image(causal):
+    # 3 x 3 blocks of one position each: all neighbours, or those before in reading order.
+    options = {"block_size": 1, "grid": (3, 3), "causal": causal}
+    attention = checks.attention_of(local_attention, checks.arrays(9), options)[0, 0]
+    seen = [np.flatnonzero(row).tolist() for row in attention]
+    if causal:
+        assert seen[4] == [0, 1, 2, 3, 4]
+        assert seen[3] == [0, 1, 3]
+        assert seen[8] == [4, 5, 7, 8]
+    else:
+        assert seen[4] == list(range(9))
+        assert seen[3] == [0, 1, 3, 4, 6, 7]
+
+
+def test_causality_of_a_grid():
+    inputs = checks.arrays(12, far=3)
+    options = {"block_size": 2, "grid": (2, 3), "look_back": (1, 2)}
+    for start in (1, 6, 11):
+        assert checks.past_is_untouched(local_attention, inputs, start, causal=True, **options)
+    assert not checks.past_is_untouched(local_attention, inputs, 6, **options)
+
+
+@pytest.mark.parametrize("look_back", [0, 1])
+@pytest.mark.parametrize(
+    "length, block_size, keys, key_block_size", [(9, 3, 6, 2), (7, 3, 14, 5), (4, 1, 11, 3)]
+)
+def test_key_block_size(look_back, length, block_size, keys, key_block_size):
+    checks.holds(
+        local_attention,
+        reference.local,
+        checks.arrays(length, keys=keys, far=2, relative_values=True, token_bias=True),
+        block_size=block_size,
+        key_block_size=key_block_size,
+        look_back=look_back,
+        query_mask=checks.mask("right", length),
+        key_mask=checks.mask("scattered", keys),
+    )
+
+
+def test_key_block_size_in_a_grid():
+    checks.holds(
+        local_attention,
+        reference.local,
+        checks.arrays(8, keys=12, far=2),
+        block_size=2,
+        key_block_size=3,
+        grid=(2, 2),
+        look_back=(1, 0),
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("options", [{"block_size": 4}, {"block_size": 2, "grid": (2, 3)}])
+def test_reference(causal, options):
+    # With padding at the start, queries without keys get the mean of their window.
+    checks.holds(
+        local_attention,
+        reference.local,
+        checks.arrays(12, far=3, relative_values=True, shared_table=True, token_bias=True),
+        causal=causal,
+        query_mask=checks.mask("right", 12),
+        key_mask=np.arange(12) >= np.array([[3], [11]]),
+        reference=True,
+        **options,
+    )
+
+
 def test_causality():
     inputs = checks.arrays(13, far=3)
     for start in (1, 6, 12):
@@ -54,7 +160,15 @@ def test_in_chunks(shared, monkeypatch):
     mask = checks.mask("scattered", 11)
     checks.holds_in_chunks(
         local_attention,
-        checks.arrays(11, shared=shared, far=2, heads=4),
+        checks.arrays(
+            11,
+            shared=shared,
+            far=2,
+            relative_values=True,
+            shared_table=shared,
+            token_bias=True,
+            heads=4,
+        ),
         monkeypatch,
         block_size=3,
         causal=True,
@@ -76,10 +190,20 @@ def test_compiled(causal):
     )
 
 
+def test_grid_compiled():
+    checks.holds_compiled(
+        local_attention,
+        checks.arrays(12, far=3, relative_values=True, token_bias=True),
+        block_size=2,
+        grid=(2, 3),
+        causal=True,
+    )
+
+
 def test_unknown_shapes():
     def inputs(length):
         batch = 1 + length % 3
-        found = checks.arrays(length, far=2, batch=batch)
+        found = checks.arrays(length, far=2, batch=batch, token_bias=True)
         mask = checks.mask("scattered", length, batch)
         return {**found, "query_mask": mask, "key_mask": mask}
 
@@ -114,6 +238,20 @@ def test_no_tensor_of_length_squared(causal):
 def test_lengths_that_differ():
     with pytest.raises(ValueError, match="query of length 5, key of length 7"):
         local_attention(**checks.tensors(checks.arrays(5, keys=7)), block_size=4)
+
+
+@pytest.mark.parametrize(
+    "length, keys, options, message",
+    [
+        (8, 12, {"key_block_size": 4}, "length 8 in blocks of 4, key of length 12 in blocks of 4"),
+        (8, 8, {"grid": (3, 1)}, "A grid of 3x1 blocks of 4 positions has 12.*query of length 8"),
+        (8, 4, {"key_block_size": 2, "causal": True}, "queries and keys of one sequence"),
+    ],
+)
+def test_blocks_that_do_not_fit(length, keys, options, message):
+    inputs = checks.tensors(checks.arrays(length, keys=keys))
+    with pytest.raises(ValueError, match=message):
+        local_attention(**inputs, block_size=4, **options)
 
 
 def test_numpy_arguments(monkeypatch):
