@@ -10,6 +10,7 @@ _MODULES = {
     "ByteTokenizer": "byte_tokenizer",
     "SentencePieceTokenizer": "sentence_piece_tokenizer",
     "WordPieceTokenizer": "word_piece_tokenizer",
+    "T2TSubwordTokenizer": "t2t_subword_tokenizer",
     "TextFolder": "text_folder",
     "PythonSource": "python_source",
     "load_documents": "documents",

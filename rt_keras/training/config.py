@@ -97,7 +97,7 @@ class ModelConfig(hyperparams.Config):
 class TokenizerConfig(hyperparams.Config):
     """The tokenizer, and the vocabulary file that all but `bytes` need."""
 
-    name: Literal["bytes", "sentence_piece", "word_piece"] = "bytes"
+    name: Literal["bytes", "sentence_piece", "word_piece", "t2t_subwords"] = "bytes"
     vocabulary: str | None = None
 
 
@@ -105,10 +105,11 @@ class TokenizerConfig(hyperparams.Config):
 class DataConfig(hyperparams.Config):
     """The text, and how it is cut into batches.
 
-    `directory` is the folder of a `text_folder`; `data_dir` is where prepared data sets are kept.
+    `directory` is the folder of `text_folder`, `enwik8` and `wikitext103`; `data_dir` is where
+    prepared data sets are kept.
     """
 
-    name: Literal["python_source", "text_folder", "pg19"] = "python_source"
+    name: Literal["python_source", "text_folder", "pg19", "enwik8", "wikitext103"] = "python_source"
     directory: str | None = None
     data_dir: str | None = None
     sequence_length: _Count = 2048
@@ -385,8 +386,8 @@ def _check_sources(config):
         raise ValueError(f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}")
     if tokenizer.vocabulary is not None and not Path(tokenizer.vocabulary).is_file():
         raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
-    if data.name == "text_folder" and data.directory is None:
-        raise ValueError("data.directory must name the folder for data text_folder")
+    if data.name in ("text_folder", "enwik8", "wikitext103") and data.directory is None:
+        raise ValueError(f"data.directory must name the folder for data {data.name}")
     if config.trainer.strategy == "tpu" and config.trainer.tpu_address is None:
         raise ValueError('trainer.tpu_address must be set for strategy tpu; "" is a local one')
 

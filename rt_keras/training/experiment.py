@@ -15,6 +15,8 @@ def make_tokenizer(config):
         return data.ByteTokenizer()
     if config.name == "sentence_piece":
         return data.SentencePieceTokenizer(proto=config.vocabulary)
+    if config.name == "t2t_subwords":
+        return data.T2TSubwordTokenizer(vocabulary=config.vocabulary)
     return data.WordPieceTokenizer(vocabulary=config.vocabulary)
 
 

@@ -1,0 +1,405 @@
+"""Text as the subwords of Tensor2Tensor, for the vocabularies of its models."""
+
+import functools
+import os
+import sys
+import unicodedata
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rt_keras.data.tokenizer import TextTokenizer
+
+FILE_NAME = "vocabulary.subwords"
+PAD, END = 0, 1
+ESCAPING = "\\_u;0123456789"
+SPACE, NEWLINE, UNDERSCORE, BACKSLASH = map(ord, " \n_\\")
+UNDEFINED = 0x3013
+CODE_POINTS = sys.maxunicode + 1
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class T2TSubwordTokenizer(TextTokenizer):
+    """Tokenizer that gives any text the ids that Tensor2Tensor's `SubwordTextEncoder` gives it.
+
+    A text is cut wherever letters and numbers (Unicode categories L and N) meet anything else; a
+    single space between two words of letters and numbers is left out, as it goes without saying.
+    Of each piece, characters that the vocabulary lacks are escaped by their decimal code, as
+    `\\9731;`, and so are newlines; a backslash is doubled, `_` becomes `\\u`, and a `_` is put at
+    the end. What results is cut into subtokens of the vocabulary from left to right, the longest
+    that fits each time. Nothing is lost: detokenizing gives every text back.
+
+    All of it is TensorFlow operations, so it runs in `tf.data` and inside a SavedModel. Which
+    characters are letters and numbers is what the running Python's `unicodedata` says, as in
+    Tensor2Tensor; versions of it differ in characters that are new to Unicode. Bytes that are not
+    UTF-8 are read as U+FFFD.
+
+    Args:
+        vocabulary: the path of a file of Tensor2Tensor, UTF-8 with one subtoken a line in single or
+            double quotes, or a list of subtokens. The first is `<pad>` or `<pad>_`, the second
+            `<EOS>` or `<EOS>_`; each character of a subtoken, and each of `\\_u;0123456789`, must
+            be a subtoken too. Ids are places in the list. None if assets will be loaded.
+        vocabulary_size: int or None. If given, the number of subtokens that there must be.
+        sequence_length: int or None. If given, outputs are dense: padded with 0 or cut to this
+            many tokens.
+        dtype: an integer type for the tokens.
+        **kwargs: those of `keras_hub.tokenizers.Tokenizer`.
+
+    Call arguments:
+        inputs: a string, or a batch of strings `[batch]`.
+
+    Returns:
+        Tokens `[length]` for one string. For a batch, `[batch, sequence_length]`, or without a
+        `sequence_length` ragged `[batch, (length)]`; a direct call outside of a TensorFlow
+        function turns ragged tokens into lists, as KerasHub's tokenizers do.
+
+    Raises:
+        ValueError: if the vocabulary is not as above, if `sequence_length` is less than 1, or if
+            the inputs have two or more dimensions.
+
+    Source: Vaswani et al., "Tensor2Tensor for Neural Machine Translation", 2018, and the files
+    that its models come with.
+
+    Example:
+
+    >>> characters = sorted(set("<pad>_<EOS>_the cat" + ESCAPING))
+    >>> tokenizer = T2TSubwordTokenizer(["<pad>_", "<EOS>_", "the_", "ca", *characters])
+    >>> tokens = tokenizer("the cat").numpy()
+    >>> [tokenizer.id_to_token(token) for token in tokens]
+    ['the_', 'ca', 't', '_']
+    >>> tokenizer.detokenize(tokens).numpy()
+    b'the cat'
+    """
+
+    def __init__(
+        self, vocabulary=None, vocabulary_size=None, sequence_length=None, dtype="int32", **kwargs
+    ):
+        if sequence_length is not None and sequence_length < 1:
+            raise ValueError(f"sequence_length={sequence_length}: it must be at least 1, or None")
+        super().__init__(dtype=dtype, **kwargs)
+        self.sequence_length = sequence_length
+        self._required_size = vocabulary_size
+        self._vocabulary = None
+        self.file_assets = [FILE_NAME]
+        self._add_pad_and_end("<pad>", "<EOS>")
+        if vocabulary is not None:
+            self.set_vocabulary(vocabulary)
+
+    def set_vocabulary(self, vocabulary):
+        """Takes the subtokens of a file, given by its path, or of a list."""
+        if isinstance(vocabulary, (str, os.PathLike)):
+            name, subtokens = os.fspath(vocabulary), _read(vocabulary)
+        else:
+            name, subtokens = "vocabulary", list(vocabulary)
+        _check(name, subtokens, self._required_size)
+        # Not a list, as Keras looks after each entry of those.
+        self._vocabulary = np.array(subtokens, dtype=object)
+        with tf.init_scope(), tf.device("cpu"):
+            self._alphanumeric = tf.constant(_alphanumeric())
+            self._edges = tuple(map(tf.constant, _edges(subtokens)))
+            # The last is for ids outside of the vocabulary.
+            self._strings = tf.constant(["", "", *subtokens[2:], ""])
+        self.pad_token, self.end_token = subtokens[:2]
+        self.start_token = self.end_token
+        self._update_special_token_ids()
+
+    def vocabulary_size(self):
+        """The number of subtokens, padding and end of text included."""
+        return len(self.get_vocabulary())
+
+    def get_vocabulary(self):
+        """The subtokens, in the order of their ids."""
+        if self._vocabulary is None:
+            raise ValueError("there is no vocabulary yet: give one, or load assets")
+        return self._vocabulary.tolist()
+
+    def id_to_token(self, id):
+        """The subtoken of an id."""
+        if not 0 <= id < self.vocabulary_size():
+            raise ValueError(f"id={id}: it must be from 0 to {self.vocabulary_size() - 1}")
+        return self._vocabulary[id]
+
+    def token_to_id(self, token):
+        """The id of a subtoken."""
+        vocabulary = self.get_vocabulary()
+        if token not in vocabulary:
+            raise ValueError(f"token={token!r}: it is not in the vocabulary")
+        return vocabulary.index(token)
+
+    def tokenize(self, inputs):
+        """Strings to tokens; see the class for shapes."""
+        with tf.device("cpu"):
+            inputs = tf.convert_to_tensor(inputs, tf.string)
+            if inputs.shape.rank not in (0, 1):
+                raise ValueError(
+                    f"inputs has shape {inputs.shape}: it must be a string or a batch of strings"
+                )
+            words, texts = _split_words(tf.reshape(inputs, [-1]), self._alphanumeric)
+            # Few words make most of a text, so each is cut into subtokens once.
+            words, places = tf.unique(words)
+            tokens = tf.gather(_segment(_escape(words, self._edges), self._edges), places)
+            count = tf.size(inputs, tf.int64)
+            tokens = tf.RaggedTensor.from_value_rowids(tokens, texts, nrows=count)
+            tokens = tf.cast(tokens.merge_dims(1, 2), self.compute_dtype)
+            if self.sequence_length is not None:
+                tokens = tokens[:, : self.sequence_length].to_tensor(PAD)
+                missing = self.sequence_length - tf.shape(tokens)[1]
+                tokens = tf.pad(tokens, [[0, 0], [0, missing]], constant_values=PAD)
+                tokens = tf.ensure_shape(tokens, [None, self.sequence_length])
+            return tokens[0] if inputs.shape.rank == 0 else tokens
+
+    def detokenize(self, inputs):
+        """Tokens to strings; padding and end of text leave no trace.
+
+        Any tokens make a text. As in Tensor2Tensor, ids outside of the vocabulary are passed over,
+        a backslash that begins no escape stands for itself, and an escaped code that is beyond
+        Unicode gives U+3013. UTF-8 has no surrogates: the codes of those give U+FFFD.
+
+        Args:
+            inputs: integer `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
+
+        Returns:
+            A string tensor, of shape `[]` or `[batch]`.
+        """
+        with tf.device("cpu"):
+            if isinstance(inputs, list) and inputs and isinstance(inputs[0], list):
+                inputs = tf.ragged.constant(inputs)
+            tokens = tf.cast(inputs, tf.int32)
+            size = self.vocabulary_size()
+            tokens = tf.where((tokens >= 0) & (tokens < size), tokens, size)
+            joined = tf.strings.reduce_join(tf.gather(self._strings, tokens), axis=-1)
+            texts = _join_words(_unescape(tf.reshape(joined, [-1])), self._alphanumeric)
+            return tf.reshape(texts, tf.shape(joined))
+
+    def save_assets(self, dir_path):
+        """Writes the vocabulary into a folder, as Tensor2Tensor would."""
+        lines = [f"'{subtoken}'\n" for subtoken in self.get_vocabulary()]
+        with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
+
+    def load_assets(self, dir_path):
+        """Reads the vocabulary that `save_assets` wrote."""
+        self.set_vocabulary(os.path.join(dir_path, FILE_NAME))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self._required_size,
+            "sequence_length": self.sequence_length,
+        }
+
+
+def _read(path):
+    """The subtokens of a file."""
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: it must be UTF-8 ({error.reason})") from None
+    # Subtokens hold other characters at which str.splitlines would part them.
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [_unquoted(path, number, line.strip()) for number, line in enumerate(lines, 1)]
+
+
+def _unquoted(path, number, line):
+    if len(line) < 2 or line[0] not in "'\"" or line[-1] != line[0]:
+        raise ValueError(
+            f"{path}, line {number}: {line!r} must be a subtoken between single quotes, as 'the_', "
+            "or between double quotes"
+        )
+    return line[1:-1]
+
+
+def _check(name, subtokens, required_size):
+    """Raises a ValueError where not every text could be encoded, and in one way only."""
+    for id, names in ((PAD, ("<pad>", "<pad>_")), (END, ("<EOS>", "<EOS>_"))):
+        given = repr(subtokens[id]) if id < len(subtokens) else "nothing"
+        if given not in map(repr, names):
+            raise ValueError(f"{name}, line {id + 1}: {given} must be {' or '.join(names)}")
+    lines, alphabet = {}, dict.fromkeys(ESCAPING, "any text may need")
+    for line, subtoken in enumerate(subtokens, 1):
+        if not subtoken or "\n" in subtoken:
+            raise ValueError(
+                f"{name}, line {line}: {subtoken!r} must be one character or more, and no newline"
+            )
+        if lines.setdefault(subtoken, line) != line:
+            raise ValueError(
+                f"{name}, line {line}: {subtoken!r} is on line {lines[subtoken]} already; "
+                "each subtoken must be there once"
+            )
+        for character in subtoken:
+            alphabet.setdefault(character, f"line {line} contains")
+    for character, reason in alphabet.items():
+        if character not in lines:
+            raise ValueError(
+                f"{name}: {character!r}, which {reason}, must be a subtoken of its own on some line"
+            )
+    if required_size not in (None, len(subtokens)):
+        raise ValueError(
+            f"{name}: it has {len(subtokens)} subtokens, but must have as many as "
+            f"vocabulary_size={required_size}"
+        )
+
+
+@functools.cache
+def _alphanumeric():
+    """For every code point, whether it is a letter or a number."""
+    return np.array([unicodedata.category(chr(point))[0] in "LN" for point in range(CODE_POINTS)])
+
+
+def _edges(subtokens):
+    """The tree of all beginnings of subtokens: its edges, one for each character that can follow.
+
+    Nodes are numbered by length and then alphabetically, from the empty beginning, which is 0. So
+    the edges that are sorted by the node that they leave are sorted by the one that they lead to:
+    edge i leads to node i + 1.
+
+    Returns:
+        Arrays of, for each edge, node * CODE_POINTS + code point, which ascends; and the id of the
+        subtoken that is complete after it, or -1.
+    """
+    ids = {subtoken: id for id, subtoken in enumerate(subtokens)}
+    beginnings = {subtoken[:end] for subtoken in ids for end in range(1, len(subtoken) + 1)}
+    beginnings = sorted(sorted(beginnings), key=len)
+    nodes = {beginning: node for node, beginning in enumerate(["", *beginnings])}
+    keys = [nodes[text[:-1]] * CODE_POINTS + ord(text[-1]) for text in beginnings]
+    return np.array(keys, np.int64), np.array([ids.get(text, -1) for text in beginnings], np.int32)
+
+
+def _follow(edges, nodes, points):
+    """Whether characters can follow nodes, and the indices of the edges if so."""
+    keys = nodes * CODE_POINTS + tf.cast(points, tf.int64)
+    indices = tf.searchsorted(edges[0], keys, out_type=tf.int64)
+    indices = tf.minimum(indices, tf.size(edges[0], tf.int64) - 1)
+    return tf.gather(edges[0], indices) == keys, indices
+
+
+def _changes(values):
+    """Where a value differs from the one before; there is none before the first."""
+    return tf.concat([tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0)
+
+
+def _split_words(texts, alphanumeric):
+    """The words of all texts, one after the other, and the indices of their texts."""
+    characters = tf.strings.unicode_decode(texts, "UTF-8")
+    points, rows = characters.flat_values, characters.value_rowids()
+    begins_text = _changes(rows)
+    starts = tf.where(begins_text | _changes(tf.gather(alphanumeric, points)))[:, 0]
+    words = tf.RaggedTensor.from_row_starts(points, starts, validate=False)
+    first = tf.gather(begins_text, starts)
+    last = tf.roll(first, -1, axis=0)
+    space = (words.row_lengths() == 1) & (tf.gather(points, starts) == SPACE)
+    kept = first | last | ~space
+    words = tf.boolean_mask(tf.strings.unicode_encode(words, "UTF-8"), kept)
+    return words, tf.boolean_mask(tf.gather(rows, starts), kept)
+
+
+def _escape(words, edges):
+    """Words with what cannot stand for itself escaped, and an underscore at the end."""
+    words = tf.strings.regex_replace(words, r"\\", r"\\\\")
+    words = tf.strings.regex_replace(words, "_", r"\\u")
+    points = tf.strings.unicode_decode(words, "UTF-8")
+    known, _ = _follow(edges, tf.constant(0, tf.int64), points.flat_values)
+    codes = tf.strings.join(["\\", tf.strings.as_string(points.flat_values), ";"])
+    characters = tf.strings.unicode_split(words, "UTF-8")
+    pieces = tf.where(known, characters.flat_values, codes)
+    return tf.strings.reduce_join(points.with_flat_values(pieces), axis=-1) + "_"
+
+
+def _segment(words, edges):
+    """Ids of the longest subtokens of escaped words, from left to right: `[words, (ids)]`."""
+    # No subtoken holds a newline, nor does an escaped word, so none goes on beyond its word.
+    points = tf.strings.unicode_decode(words + "\n", "UTF-8").flat_values
+    ids, lengths = _longest_matches(points, edges)
+    is_end = points == NEWLINE
+    begun = _reached(tf.roll(is_end, 1, axis=0), lengths) & ~is_end
+    rows = tf.cumsum(tf.cast(is_end, tf.int64), exclusive=True)
+    return tf.RaggedTensor.from_value_rowids(
+        tf.boolean_mask(ids, begun), tf.boolean_mask(rows, begun), nrows=tf.size(words, tf.int64)
+    )
+
+
+def _longest_matches(points, edges):
+    """Of the longest subtoken that begins at each character, the id and the length.
+
+    All places are followed down the tree at once, those that come to an end dropping out.
+    """
+
+    def one_deeper(places, nodes, depth, ids, lengths):
+        found, indices = _follow(edges, nodes, tf.gather(points, places + depth))
+        found = tf.where(found)[:, 0]
+        places, indices = tf.gather(places, found), tf.gather(indices, found)
+        complete = tf.gather(edges[1], indices)
+        ends = tf.where(complete >= 0)
+        where, depth = tf.gather(places, ends), depth + 1
+        ids = tf.tensor_scatter_nd_update(ids, where, tf.gather_nd(complete, ends))
+        lengths = tf.tensor_scatter_nd_update(lengths, where, tf.fill([tf.size(where)], depth))
+        return places, indices + 1, depth, ids, lengths
+
+    size, any_size = tf.size(points), tf.TensorShape([None])
+    zeros = tf.zeros([size], tf.int32)
+    *_, ids, lengths = tf.while_loop(
+        lambda places, *_: tf.size(places) > 0,
+        one_deeper,
+        (tf.range(size), tf.zeros([size], tf.int64), 0, zeros, zeros),
+        shape_invariants=(any_size, any_size, tf.TensorShape([]), any_size, any_size),
+    )
+    return ids, lengths
+
+
+def _reached(starts, steps):
+    """Where one comes by when each place sends one some steps on, from all starts.
+
+    After n rounds those are known that are less than 2^n moves away, as the moves double.
+    """
+
+    def one_round(_, reached, moves):
+        targets = tf.boolean_mask(moves, reached)
+        more = ~tf.reduce_all(tf.gather(reached, targets))
+        reached = tf.tensor_scatter_nd_update(
+            reached, targets[:, None], tf.ones_like(targets, tf.bool)
+        )
+        return more, reached, tf.gather(moves, moves)
+
+    moves = tf.range(tf.size(steps)) + steps
+    _, reached, _ = tf.while_loop(lambda more, *_: more, one_round, (True, starts, moves))
+    return reached
+
+
+def _unescape(texts):
+    """The words of texts as they were before `_escape`: `[texts, (words)]`."""
+    words = tf.strings.split(texts, "_")
+    words = tf.ragged.boolean_mask(words, words != "")
+    # Words are free of underscores, so these can mark off what is escaped: every second piece.
+    marked = tf.strings.regex_replace(words.flat_values, r"\\(u|\\|[0-9]+;)", r"_\1_")
+    pieces = tf.strings.split(marked, "_")
+    escaped = tf.where(tf.ragged.range(pieces.row_lengths()).flat_values % 2 == 1)
+    characters = _unescaped(tf.gather_nd(pieces.flat_values, escaped))
+    pieces = pieces.with_flat_values(
+        tf.tensor_scatter_nd_update(pieces.flat_values, escaped, characters)
+    )
+    return words.with_flat_values(tf.strings.reduce_join(pieces, axis=-1))
+
+
+def _unescaped(codes):
+    """The characters of `u`, a backslash, and decimal codes with a semicolon."""
+    digits = tf.strings.regex_replace(codes, "^u$", f"{UNDERSCORE};")
+    digits = tf.strings.regex_replace(digits, r"^\\$", f"{BACKSLASH};")
+    digits = tf.strings.regex_replace(digits, "^0*([0-9]{1,7});$", r"\1")
+    digits = tf.strings.regex_replace(digits, "^.*;$", str(CODE_POINTS))
+    points = tf.strings.to_number(digits, tf.int32)
+    points = tf.where(points < CODE_POINTS, points, UNDEFINED)
+    return tf.strings.unicode_encode(points[:, None], "UTF-8")
+
+
+def _join_words(words, alphanumeric):
+    """Texts of words, with a space between any two that are letters or numbers."""
+    characters = tf.strings.substr(words.flat_values, 0, 1, unit="UTF8_CHAR")
+    points = tf.strings.unicode_decode(characters, "UTF-8").flat_values
+    is_word = tf.gather(alphanumeric, points)
+    follows = ~_changes(words.value_rowids()) & ~_changes(is_word)
+    strings = tf.where(follows & is_word, " ", "") + words.flat_values
+    return tf.strings.reduce_join(words.with_flat_values(strings), axis=-1)
