@@ -65,6 +65,7 @@ def _parse(argv):
     _add_evaluate(commands)
     _add_generate(commands)
     _add_export(commands)
+    _add_convert(commands)
     _add_benchmarks(commands)
     _add_quickstart(commands)
     return parser.parse_args(argv)
@@ -287,6 +288,65 @@ def export(arguments):
     export_saved_model(experiment.load_model(arguments.model), arguments.output)
     print(f"wrote the SavedModel {arguments.output}: ids to log_probabilities")
     return {"saved_model": arguments.output}
+
+
+def _add_convert(commands):
+    summary = "take over checkpoints that others trained"
+    command = commands.add_parser(
+        "convert", help=summary, epilog="example: rt-keras convert t2t --help"
+    )
+    kinds = command.add_subparsers(required=True, metavar="KIND")
+    summary = "a checkpoint of the paper's authors' TensorFlow 1 code, as a preset"
+    t2t = kinds.add_parser(
+        "t2t",
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}. Other commands take it as --model.",
+        epilog="example: rt-keras convert t2t --checkpoint pg19/model.ckpt-0 --hparams "
+        "pg19/hparams.json --vocabulary vocab.pg19_length8k.32768.subwords --output models/pg19",
+    )
+    t2t.add_argument(
+        "--checkpoint", required=True, metavar="PATH", help="the checkpoint without its suffix"
+    )
+    t2t.add_argument("--hparams", required=True, metavar="FILE", help="its hparams.json")
+    t2t.add_argument(
+        "--vocabulary", metavar="FILE", help="its subwords, one quoted a line; text models need it"
+    )
+    t2t.add_argument(
+        "--image-shape",
+        type=int,
+        nargs=3,
+        metavar=("HEIGHT", "WIDTH", "CHANNELS"),
+        help="what images it was trained on; only for image models",
+    )
+    t2t.add_argument(
+        "--num-classes", type=int, metavar="N", help="classes of a class-conditional image model"
+    )
+    t2t.add_argument(
+        "--not-strict",
+        action="store_true",
+        help="leave out what is not found, or has no place, in place of refusing the checkpoint",
+    )
+    t2t.add_argument("--output", required=True, metavar="DIR", help="a new or empty folder")
+    t2t.add_argument("--json", metavar="FILE", help="write the figures that are printed here")
+    t2t.set_defaults(run=convert_t2t)
+
+
+def convert_t2t(arguments):
+    """Writes a checkpoint of the paper's authors' code as a preset."""
+    from rt_keras.convert import convert_t2t_checkpoint
+
+    task = convert_t2t_checkpoint(
+        arguments.checkpoint,
+        arguments.hparams,
+        arguments.output,
+        vocabulary=arguments.vocabulary,
+        image_shape=arguments.image_shape,
+        num_classes=arguments.num_classes,
+        strict=not arguments.not_strict,
+    )
+    parameters = task.count_params()
+    print(f"wrote a {type(task).__name__} of {parameters:,} parameters to {arguments.output}")
+    return {"preset": arguments.output, "model": type(task).__name__, "parameters": parameters}
 
 
 def _add_benchmarks(commands):

@@ -1,5 +1,5 @@
 """Importers of checkpoints that others trained."""
 
-from rt_keras.convert.t2t import load_t2t_checkpoint
+from rt_keras.convert.t2t import convert_t2t_checkpoint, load_t2t_checkpoint
 
-__all__ = ["load_t2t_checkpoint"]
+__all__ = ["convert_t2t_checkpoint", "load_t2t_checkpoint"]

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.training import py_checkpoint_reader
 
+from rt_keras import files
 from rt_keras.convert import t2t_hparams
 from rt_keras.convert.t2t_variables import assign_variables
 
@@ -60,6 +61,61 @@ def load_t2t_checkpoint(
     )
     assign_variables(task, h, reader, strict)
     return T2TModel(task, max_target_length=h.get("max_target_length"))
+
+
+def convert_t2t_checkpoint(
+    checkpoint,
+    hparams,
+    output,
+    *,
+    vocabulary=None,
+    image_shape=None,
+    num_classes=None,
+    strict=True,
+):
+    """Writes a checkpoint of the paper's authors' code as a preset folder.
+
+    Args:
+        checkpoint, hparams, image_shape, num_classes, strict: as those of `load_t2t_checkpoint`.
+        output: the folder to write, whole or not at all: new, or empty.
+        vocabulary: path of the file of subwords; None for image models alone.
+
+    Returns:
+        The model, with its preprocessor where it is one of text.
+
+    Raises:
+        FileExistsError: if there is something in `output` already.
+        ValueError: if a text model has no vocabulary, and what `load_t2t_checkpoint` raises.
+    """
+    from rt_keras import data, models
+
+    files.check_new_folder(output)
+    if image_shape is not None:
+        options = {"vocabulary_size": 256, "image_shape": tuple(image_shape)}
+        task = load_t2t_checkpoint(
+            checkpoint, hparams, num_classes=num_classes, strict=strict, **options
+        ).task
+    else:
+        if vocabulary is None:
+            raise ValueError("a text model needs a vocabulary, the file of its subwords")
+        tokenizer = data.T2TSubwordTokenizer(vocabulary)
+        model = load_t2t_checkpoint(
+            checkpoint, hparams, vocabulary_size=tokenizer.vocabulary_size(), strict=strict
+        )
+        task, length = model.task, model.max_target_length
+        if isinstance(task, models.RoutingTransformerSeq2SeqLM):
+            task.preprocessor = models.RoutingTransformerSeq2SeqLMPreprocessor(
+                tokenizer,
+                encoder_sequence_length=t2t_hparams.read_hparams(hparams)["max_length"],
+                decoder_sequence_length=length,
+            )
+        else:
+            task.preprocessor = models.RoutingTransformerCausalLMPreprocessor(
+                tokenizer, sequence_length=length
+            )
+    with files.whole_folder(output) as part:
+        task.save_to_preset(str(part))
+    return task
 
 
 def _open(checkpoint):

@@ -1,6 +1,7 @@
 """Which variable of a checkpoint of the paper's authors' code goes where."""
 
 import re
+import warnings
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +10,7 @@ from rt_keras.layers import ClusterStridedHeads, HashedHeads, LocalHeads, Routin
 
 # Beside the model's variables a checkpoint may hold the optimizer's slots, which extend the name
 # of the variable that they belong to, and counters.
+SHARD = re.compile(r"symbol_modality_\d+_\d+/(?:shared|input_emb)/weights_(\d+)$")
 COUNTERS = re.compile(r"(^|/)(global_step|beta[12]_power|problem_\d+_steps|losses_avg/.*)$")
 
 
@@ -27,7 +29,8 @@ def assign_variables(task, h, reader, strict=True):
     """
     shapes = {_strip(name): (name, shape) for name, shape in _shapes(reader)}
     missing, wrong, placed = [], [], set()
-    for variable, names, combine in placements(task, h):
+    embedding = _encoder_embedding(task.backbone, shapes)
+    for variable, names, combine in (*placements(task, h), *embedding):
         placed.update(names)
         absent = [name for name in names if name not in shapes]
         if absent:
@@ -47,6 +50,27 @@ def assign_variables(task, h, reader, strict=True):
     left = [entry for entry in left if not _is_bookkeeping(entry.partition(" (")[0], placed)]
     if wrong or strict and (missing or left):
         raise ValueError(_report(missing, wrong, left))
+
+
+def _encoder_embedding(backbone, names):
+    """The embedding of the encoder's tokens, which Tensor2Tensor keeps in shards of its own."""
+    if not hasattr(backbone, "encoder_token_embedding"):
+        return
+    shards = [(SHARD.search(name), name) for name in names]
+    shards = sorted((int(found[1]), name) for found, name in shards if found)
+    if shards:
+        names = tuple(name for _, name in shards)
+        yield backbone.encoder_token_embedding.embeddings, names, _joined
+    else:
+        warnings.warn(
+            "the checkpoint has no embedding of the encoder's tokens (symbol_modality_*/shared): "
+            "the model takes embedded inputs alone, and that of its tokens is new",
+            stacklevel=4,
+        )
+
+
+def _joined(*shards):
+    return np.concatenate(shards)
 
 
 def _read(reader, name):

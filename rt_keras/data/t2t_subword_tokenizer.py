@@ -101,7 +101,8 @@ class T2TSubwordTokenizer(TextTokenizer):
             # The last is for ids outside of the vocabulary.
             self._strings = tf.constant(["", "", *subtokens[2:], ""])
         self.pad_token, self.end_token = subtokens[:2]
-        self.start_token = self.end_token
+        # Tensor2Tensor's models take a 0 for what comes before the first token.
+        self.start_token = self.pad_token
         self._update_special_token_ids()
 
     def vocabulary_size(self):

@@ -62,10 +62,8 @@ class WikiText103(TextFolder):
         """The text of a split, checked."""
         name = self.files[split][0]
         path = self.directory / name
-        if name != ARCHIVE:
-            text = path.read_bytes()
-        else:
-            text = self._read_from_archive(path, split)
+        zipped = name == ARCHIVE
+        text = self._read_from_archive(path, split) if zipped else path.read_bytes()
         lines = text.count(b"\n")
         if lines != self.LINES[split]:
             raise ValueError(

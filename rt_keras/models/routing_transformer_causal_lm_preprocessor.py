@@ -6,12 +6,13 @@ import tensorflow as tf
 
 from rt_keras.data.byte_tokenizer import ByteTokenizer
 from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
+from rt_keras.data.t2t_subword_tokenizer import T2TSubwordTokenizer
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 
 # All are imported here, so that Keras knows them by name when it loads a preset.
-TOKENIZERS = (ByteTokenizer, SentencePieceTokenizer, WordPieceTokenizer)
+TOKENIZERS = (ByteTokenizer, SentencePieceTokenizer, WordPieceTokenizer, T2TSubwordTokenizer)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
-from rt_keras.convert import load_t2t_checkpoint, t2t_variables
-from rt_keras.models import RoutingTransformerCausalLM
+from rt_keras.convert import convert_t2t_checkpoint, load_t2t_checkpoint, t2t_variables
+from rt_keras.convert.t2t import T2TModel
+from rt_keras.models import RoutingTransformerCausalLM, RoutingTransformerImageLM
 from tests.convert import checks
 
 CASES = [
@@ -124,6 +125,66 @@ def test_as_saved_model(case, tmp_path):
     np.testing.assert_allclose(loaded.serve(inputs), task(inputs), rtol=0, atol=1e-5)
 
 
+# As presets.
+
+
+@pytest.fixture
+def vocabulary(tmp_path):
+    """A file of as many subwords as the golden models have ids."""
+    characters = "\\_u;0123456789abcdefghijklmnopqrstvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ<>.,!?-'"
+    subwords = ["<pad>_", "<EOS>_", *characters]
+    subwords += [f"{a}{b}_" for a in "abcdef" for b in "abcdef"][: 97 - len(subwords)]
+    path = tmp_path / "vocabulary.subwords"
+    lines = [f'"{x}"' if x == "'" else f"'{x}'" for x in subwords]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_converted_to_a_preset(case, vocabulary, tmp_path):
+    output = tmp_path / "preset"
+    convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=vocabulary)
+    task = RoutingTransformerCausalLM.from_preset(str(output))
+    found = T2TModel(task)(case.inputs)
+    np.testing.assert_allclose(found, case.expected["logits"], rtol=0, atol=2e-5)
+    assert task.preprocessor.sequence_length == case.hparams["max_target_length"]
+    # That code shifts in a 0 before the first token.
+    assert task.preprocessor.tokenizer.start_token_id == 0
+    assert task.preprocessor(["ab"])[0]["token_ids"][0, 0] == 0
+    assert isinstance(task.generate("ab", max_length=6), str)
+
+
+def test_an_image_model_converted_to_a_preset(tmp_path):
+    case = checks.Case("image_routing1d")
+    convert_t2t_checkpoint(
+        case.checkpoint,
+        case.hparams,
+        tmp_path / "preset",
+        image_shape=case.options["image_shape"],
+        num_classes=case.options["num_classes"],
+    )
+    task = RoutingTransformerImageLM.from_preset(str(tmp_path / "preset"))
+    found = task({"images": case.inputs["targets"]})
+    np.testing.assert_allclose(found, case.expected["logits"], rtol=0, atol=2e-5)
+
+
+def test_nothing_is_written_where_a_checkpoint_is_refused(case, vocabulary, tmp_path):
+    output = tmp_path / "preset"
+    wrong = {**case.hparams, "filter_size": 200}
+    with pytest.raises(ValueError, match="does not fit the model"):
+        convert_t2t_checkpoint(case.checkpoint, wrong, output, vocabulary=vocabulary)
+    with pytest.raises(ValueError, match="a text model needs a vocabulary"):
+        convert_t2t_checkpoint(case.checkpoint, case.hparams, output)
+    short = vocabulary.with_name("short.subwords")
+    short.write_text("".join(vocabulary.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ValueError, match=r"embeddings/embedding \(97, 32\), .* \(96, 32\)"):
+        convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=short)
+    assert not output.exists()
+    output.mkdir()
+    (output / "something").touch()
+    with pytest.raises(FileExistsError, match="already holds something"):
+        convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=vocabulary)
+
+
 # What a checkpoint may hold besides, and lack.
 
 
@@ -137,6 +198,18 @@ def test_slots_and_other_prefixes(case, tmp_path):
     checkpoint = checks.write_checkpoint(variables, tmp_path / "model.ckpt")
     model = load_t2t_checkpoint(checkpoint, case.hparams, **case.options)
     np.testing.assert_allclose(model(case.inputs), case.expected["logits"], rtol=0, atol=2e-5)
+
+
+def test_the_embedding_of_the_encoders_tokens(tmp_path):
+    case = checks.Case("encoder_decoder")
+    with pytest.warns(UserWarning, match="no embedding of the encoder's tokens"):
+        case.load()
+    table = np.random.default_rng(0).normal(size=[97, 64]).astype("float32")
+    scope = "sparse_transformer/symbol_modality_97_64/shared/weights_"
+    shards = {f"{scope}{i}": part for i, part in enumerate(np.array_split(table, 16))}
+    path = checks.write_checkpoint({**case.variables(), **shards}, tmp_path / "model.ckpt")
+    model = load_t2t_checkpoint(path, case.hparams, **case.options)
+    np.testing.assert_array_equal(model.task.backbone.encoder_token_embedding.embeddings, table)
 
 
 def test_a_variable_is_missing(case, tmp_path):

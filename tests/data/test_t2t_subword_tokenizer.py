@@ -190,7 +190,7 @@ def test_shapes(t2t):
 
 
 def test_vocabulary(t2t):
-    assert (t2t.pad_token_id, t2t.end_token_id, t2t.start_token_id) == (0, 1, 1)
+    assert (t2t.pad_token_id, t2t.end_token_id, t2t.start_token_id) == (0, 1, 0)
     assert (t2t.pad_token, t2t.end_token) == ("<pad>_", "<EOS>_")
     assert t2t.needs_utf8
     assert t2t.get_vocabulary() == VOCABULARY
