@@ -12,10 +12,15 @@ def gelu(x):
     return 0.5 * x * (1 + np.vectorize(math.erf)(x / np.sqrt(2)))
 
 
+def approximate_gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
 EQUATIONS = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": gelu,
     "geglu": lambda x: gelu(x[..., :7]) * x[..., 7:],
+    "geglu_approximate": lambda x: approximate_gelu(x[..., :7]) * x[..., 7:],
     "tanh": np.tanh,
 }
 
@@ -28,11 +33,30 @@ def test_equation(activation):
     rng = np.random.default_rng(1)
     layer.set_weights([rng.normal(size=weight.shape) for weight in layer.weights])
     first, first_bias, second, second_bias = layer.get_weights()
-    assert first.shape == (4, 14 if activation == "geglu" else 7)
+    assert first.shape == (4, 14 if activation.startswith("geglu") else 7)
     expected = EQUATIONS[activation](x @ first + first_bias) @ second + second_bias
     # Keras's gelu knows the root of 2 to float32 alone.
     np.testing.assert_allclose(layer(x), expected, rtol=0, atol=1e-6)
     assert layer.compute_output_shape(x.shape) == x.shape
+
+
+def test_the_approximation_is_another_function():
+    layers = [FeedForward(7, activation) for activation in ("geglu", "geglu_approximate")]
+    x = 3 * checks.random(2, 3, 4)
+    for layer in layers:
+        layer.build(x.shape)
+        layer.set_weights(layers[0].get_weights())
+    assert 1e-5 < checks.largest_difference(layers[0](x), layers[1](x)) < 1e-2
+
+
+def test_without_biases():
+    layer = FeedForward(7, "relu", use_bias=False)
+    x = checks.random(2, 3, 4)
+    found = layer(x)
+    first, second = layer.get_weights()
+    expected = np.maximum(x @ first, 0) @ second
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    checks.config_makes_an_equal_layer(layer, x)
 
 
 def test_the_two_layers_start_from_different_values():
@@ -61,7 +85,10 @@ def test_trains_every_weight():
 
 def test_config():
     x = checks.random(2, 3, 4)
-    checks.config_makes_an_equal_layer(FeedForward(6, "relu", 0.2, "he_normal"), x)
+    checks.config_makes_an_equal_layer(
+        FeedForward(6, "relu", 0.2, kernel_initializer="he_normal"), x
+    )
+    checks.config_makes_an_equal_layer(FeedForward(6, "geglu_approximate"), x)
 
 
 def test_mixed_bfloat16():

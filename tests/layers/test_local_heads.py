@@ -29,9 +29,63 @@ def test_equation(causal, look_back):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("as_reference", [False, True])
+def test_grid(causal, as_reference):
+    query, key, value = (
+        checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in range(3)
+    )
+    group = LocalHeads(
+        2,
+        2,
+        (1, 0),
+        max_relative_distance=3,
+        grid=[3, 2],
+        token_bias="fixed",
+        reference=as_reference,
+        dtype="float64",
+    )
+    token_bias = checks.random(2, 12, dtype="float64")
+    found = group(query, value, key, token_bias=token_bias, use_causal_mask=causal)
+    assert (group.relative_values is not None) == as_reference
+    expected = reference.local(
+        query,
+        key,
+        value,
+        block_size=2,
+        look_back=(1, 0),
+        grid=(3, 2),
+        causal=causal,
+        token_bias=token_bias,
+        relative_embeddings=group.relative_embeddings.numpy(),
+        relative_values=group.relative_values.numpy() if as_reference else None,
+        reference=as_reference,
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    checks.config_makes_an_equal_layer(group, query, value, key)
+
+
+def test_key_block_size():
+    query = checks.random(2, 2, 9, 6, dtype="float64")
+    key, value = (checks.random(2, 2, 6, 6, seed=seed, dtype="float64") for seed in (1, 2))
+    group = LocalHeads(2, 3, key_block_size=2, dtype="float64")
+    mask = checks.padding(2, 6)
+    found = group(query, value, key, key_mask=mask)
+    expected = reference.local(query, key, value, block_size=3, key_block_size=2, key_mask=mask)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    checks.config_makes_an_equal_layer(group, query, value, key)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"grid": (2, 0)}, "grid must be a positive integer. Received: grid=0"),
+        ({"key_block_size": 0}, "key_block_size must be a positive integer"),
+        ({"look_back": (1, 1)}, r"one for each dimension of grid. Received: look_back=\(1, 1\)"),
+        (
+            {"look_back": (1,), "grid": (2, 2)},
+            r"one for each dimension of grid. .* look_back=\(1,\), grid=\(2, 2\)",
+        ),
         ({"block_size": 0}, "block_size must be a positive integer. Received: block_size=0"),
         ({"block_size": 2.5}, "block_size must be a positive integer. Received: block_size=2.5"),
         (

@@ -1,0 +1,51 @@
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import SinusoidalPositions
+from tests.layers import checks
+
+
+@pytest.mark.parametrize("width", [2, 3, 8, 9])
+@pytest.mark.parametrize("max_wavelength", [10_000, 50])
+def test_equation(width, max_wavelength):
+    x = checks.random(2, 7, width)
+    layer = SinusoidalPositions(max_wavelength)
+    expected = x.astype("float64")
+    half = width // 2
+    for t, i in np.ndindex(7, half):
+        frequency = max_wavelength ** (-i / (half - 1)) if half > 1 else 1.0
+        expected[:, t, i] += math.sin(t * frequency)
+        expected[:, t, half + i] += math.cos(t * frequency)
+    np.testing.assert_allclose(layer(x), expected, rtol=0, atol=1e-5)
+    assert layer.compute_output_shape(x.shape) == x.shape
+
+
+def test_unknown_length_in_a_saved_model(tmp_path):
+    inputs = keras.Input((None, 6))
+    model = keras.Model(inputs, SinusoidalPositions(100)(inputs))
+    assert model.output_shape == (None, None, 6)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    x = checks.random(2, 5, 6)
+    np.testing.assert_array_equal(loaded(x), SinusoidalPositions(100)(x))
+
+
+def test_mask_passes():
+    tokens = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[1, 0]]))
+    assert checks.mask_of(SinusoidalPositions()(tokens)) == [[True, False]]
+
+
+def test_mixed_bfloat16():
+    x = np.zeros((1, 300, 6), "float32")
+    found = SinusoidalPositions(dtype="mixed_bfloat16")(x)
+    assert found.dtype == "bfloat16"
+    # Positions above 256 are no numbers of bfloat16: angles have to be float32.
+    exact = SinusoidalPositions()(x)
+    assert checks.largest_difference(keras.ops.cast(found, "float32"), exact) < 0.005
+
+
+def test_config():
+    checks.config_makes_an_equal_layer(SinusoidalPositions(100), checks.random(2, 5, 6))

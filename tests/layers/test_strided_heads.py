@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+
+from rt_keras.layers import StridedHeads
+from tests.layers import checks
+from tests.ops import reference
+
+
+def vectors():
+    return [checks.random(2, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("as_reference", [False, True])
+def test_equation(causal, as_reference):
+    query, key, value = vectors()
+    mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
+    group = StridedHeads(
+        2,
+        4,
+        max_relative_distance=2,
+        token_bias="trainable",
+        reference=as_reference,
+        dtype="float64",
+    )
+    options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
+    found = group(query, value, key, use_causal_mask=causal, **options)
+    values = group.relative_values
+    assert (values is not None) == as_reference
+    expected = reference.strided(
+        query,
+        key,
+        value,
+        stride=4,
+        causal=causal,
+        relative_embeddings=group.relative_embeddings.numpy(),
+        relative_values=None if values is None else values.numpy(),
+        reference=as_reference,
+        **options,
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_relative_positions_of_the_reference_are_the_same_for_all_heads():
+    group = StridedHeads(2, 4, max_relative_distance=2, reference=True)
+    group.build((None, 2, None, 6), (None, 2, None, 5))
+    assert group.relative_embeddings.shape == (1, 5, 6)
+    assert group.relative_values.shape == (1, 5, 5)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="stride must be a positive integer. Received: stride=0"):
+        StridedHeads(2, 0)
+    query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
+    with pytest.raises(ValueError, match="query of length 5, key of length 7"):
+        StridedHeads(2, 4)(query, value, value)

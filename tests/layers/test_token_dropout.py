@@ -1,0 +1,62 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import TokenDropout
+from tests.layers import checks
+
+IDS = np.arange(1, 4001, dtype="int32").reshape(4, 1000)
+
+
+def test_its_share_is_0_in_training_alone():
+    layer = TokenDropout(0.3, seed=1)
+    np.testing.assert_array_equal(layer(IDS), IDS)
+    found = layer(IDS, training=True).numpy()
+    assert found.dtype == "int32"
+    kept = found != 0
+    np.testing.assert_array_equal(found[kept], IDS[kept])
+    # 5 standard errors of a binomial.
+    assert abs(np.mean(kept) - 0.7) < 5 * np.sqrt(0.3 * 0.7 / IDS.size)
+    assert np.any(found != layer(IDS, training=True))
+    np.testing.assert_array_equal(found, TokenDropout(0.3, seed=1)(IDS, training=True))
+
+
+def test_a_rate_of_0():
+    np.testing.assert_array_equal(TokenDropout(0.0)(IDS, training=True), IDS)
+
+
+def test_compiled():
+    layer = TokenDropout(0.3)
+    step = tf.function(lambda x: layer(x, training=True), jit_compile=True)
+    once, again = step(IDS).numpy(), step(IDS).numpy()
+    assert np.any(once != again)
+    assert set(np.unique(once - IDS * (once != 0))) == {0}
+
+
+def test_symbolic():
+    ids = keras.Input((None,), dtype="int32")
+    layer = TokenDropout(0.5)
+    output = layer(ids)
+    assert output.shape == layer.compute_output_shape(ids.shape) == (None, None)
+    assert output.dtype == "int32"
+
+
+def test_saving(tmp_path):
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, keras.layers.Embedding(5, 3)(TokenDropout(0.5, seed=2)(ids)))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.layers[1].get_config() == model.layers[1].get_config()
+    x = np.array([[1, 2, 3]])
+    np.testing.assert_array_equal(loaded(x), model(x))
+
+
+def test_config():
+    checks.config_makes_an_equal_layer(TokenDropout(0.2, seed=3), IDS)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0])
+def test_bad_rate(rate):
+    with pytest.raises(ValueError, match=rf"rate must be in \[0, 1\). Received: rate={rate}"):
+        TokenDropout(rate)
