@@ -38,6 +38,23 @@ def test_relative_embeddings(far, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("far", [None, 2])
+def test_token_bias(causal, far):
+    checks.holds(
+        full_attention,
+        reference.full,
+        checks.arrays(6, keys=8, far=far, token_bias=True),
+        causal=causal,
+        key_mask=checks.mask("left", 8),
+    )
+
+
+def test_token_bias_in_chunks(monkeypatch):
+    inputs = checks.arrays(7, far=2, token_bias=True)
+    checks.holds_in_chunks(full_attention, inputs, monkeypatch, causal=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
 def test_attention_mask(causal):
     allowed = np.random.default_rng(3).random((2, 6, 8)) < 0.5
     allowed[0, 2] = False

@@ -96,6 +96,23 @@ def test_relative_embeddings(causal, shared, probes, far):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared, probes", [(True, 1), (False, 1), (False, 2)])
+@pytest.mark.parametrize("far", [None, 2])
+def test_token_bias(causal, shared, probes, far):
+    mask = checks.mask("scattered", 18)
+    checks.holds(
+        nearest_attention,
+        reference.nearest,
+        checks.arrays(18, shared=shared, clusters=3, far=far, token_bias=True),
+        window_size=4,
+        causal=causal,
+        num_probes=probes,
+        query_mask=mask,
+        key_mask=None if shared else mask,
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("of_queries, of_keys", [(0, 0), (0, 2), (2, 0), (None, 1), (1, None)])
 def test_uneven_clusters(causal, of_queries, of_keys):
     # All queries, or all keys, or both, in one cluster; None leaves them where they are.
