@@ -2,7 +2,17 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras.layers import FullHeads, HeadGroup, LocalHeads, RoutingHeads
+from rt_keras.layers import (
+    ClusterStridedHeads,
+    FullHeads,
+    HashedHeads,
+    HeadGroup,
+    LocalHeads,
+    MultiHeadAttention,
+    RandomHeads,
+    RoutingHeads,
+    StridedHeads,
+)
 from rt_keras.layers.head_group import copy_groups, positive_int
 from tests.layers import checks
 
@@ -13,6 +23,10 @@ GROUPS = [
     lambda **kwargs: FullHeads(2, **kwargs),
     lambda **kwargs: RoutingHeads(2, 3, 4, **kwargs),
     lambda **kwargs: RoutingHeads(2, 3, 4, assignment="balanced", **kwargs),
+    lambda **kwargs: ClusterStridedHeads(2, 3, 4, **kwargs),
+    lambda **kwargs: HashedHeads(2, 4, 4, **kwargs),
+    lambda **kwargs: RandomHeads(2, 3, 4, **kwargs),
+    lambda **kwargs: StridedHeads(2, 3, **kwargs),
 ]
 
 
@@ -60,7 +74,7 @@ def test_config(make, causal):
     )
 
 
-@pytest.mark.parametrize("make", [GROUPS[0], GROUPS[2], GROUPS[3]])
+@pytest.mark.parametrize("make", [GROUPS[0], *GROUPS[2:]])
 def test_no_mask_of_pairs(make):
     x = checks.random(1, 2, 9, 6)
     with pytest.raises(ValueError, match="cannot take an attention_mask of .batch, queries, keys."):
@@ -70,9 +84,59 @@ def test_no_mask_of_pairs(make):
 @pytest.mark.parametrize("make", GROUPS)
 def test_mixed_bfloat16(make):
     x = checks.random(1, 2, 9, 6)
-    group = make(max_relative_distance=2, dtype="mixed_bfloat16")
-    assert group(x, x, x).dtype == "bfloat16"
-    assert group.relative_embeddings.dtype == "float32"
+    group = make(max_relative_distance=2, token_bias="trainable", dtype="mixed_bfloat16")
+    assert group(x, x, x, token_bias=checks.random(1, 9)).dtype == "bfloat16"
+    assert group.relative_embeddings.dtype == group.token_bias_weight.dtype == "float32"
+
+
+@pytest.mark.parametrize("make", GROUPS)
+def test_token_bias(make):
+    x, token_bias = checks.random(1, 2, 9, 6), checks.random(1, 9, seed=1)
+    none, fixed, trainable = (make(token_bias=kind) for kind in (None, "fixed", "trainable"))
+    for group in (none, fixed, trainable):
+        group.build(x.shape, x.shape)
+        weights = [x for x in group.weights if x is not group.token_bias_weight]
+        for weight, source in zip(weights, none.weights, strict=True):
+            weight.assign(source)
+    assert none.token_bias_weight is None
+    assert not none.trainable_variables and not fixed.trainable_variables
+    assert trainable.trainable_variables == [trainable.token_bias_weight]
+    plain = none(x, x, x)
+    # Who does not take it leaves it, and it counts for nothing where it is not given.
+    np.testing.assert_array_equal(none(x, x, x, token_bias=token_bias), plain)
+    np.testing.assert_array_equal(fixed(x, x, x), plain)
+    found = fixed(x, x, x, token_bias=token_bias)
+    assert checks.largest_difference(found, plain) > 1e-2
+    trainable.token_bias_weight.assign(-2.0)
+    doubled = fixed(x, x, x, token_bias=-2 * token_bias)
+    assert checks.largest_difference(trainable(x, x, x, token_bias=token_bias), doubled) < 1e-6
+    checks.trains_every_weight(trainable, x, x, x, token_bias=token_bias)
+
+
+def test_bad_token_bias():
+    with pytest.raises(ValueError, match="token_bias must be one of .* Received: token_bias=True"):
+        FullHeads(2, token_bias=True)
+
+
+def test_saving(tmp_path):
+    # A saved group has the relative positions and the token bias of its kind.
+    groups = [make(max_relative_distance=2, token_bias="trainable") for make in GROUPS]
+    groups.append(LocalHeads(2, 2, look_back=(1, 0), grid=(2, 2), key_block_size=2))
+    groups.append(StridedHeads(2, 3, max_relative_distance=2, reference=True))
+    groups.append(HashedHeads(2, 4, 4, share_qk=True, reference_block_size=4, seed=1))
+    inputs, token_bias = keras.Input((8, 6)), keras.Input((8,))
+    layer = MultiHeadAttention(groups, 2)
+    output = layer(inputs, inputs, token_bias=token_bias)
+    model = keras.Model([inputs, token_bias], output)
+    for weight in layer.trainable_variables:
+        weight.assign(weight + 0.1)
+    x = [checks.random(2, 8, 6), checks.random(2, 8)]
+    expected = model(x)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert checks.largest_difference(loaded(x), expected) < 1e-6
+    copies = next(x for x in loaded.layers if isinstance(x, MultiHeadAttention)).head_groups
+    assert [copy.get_config() for copy in copies] == [group.get_config() for group in groups]
 
 
 def test_copy_groups():

@@ -177,6 +177,47 @@ def test_equation_of_mixed_heads(causal, kind):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)
 
 
+def test_head_dense():
+    x = checks.random(2, 8, 6, dtype="float64")
+    layer = MultiHeadAttention(
+        [FullHeads(1, dtype="float64"), LocalHeads(2, 3, dtype="float64")],
+        4,
+        value_dim=3,
+        use_head_dense=True,
+        dtype="float64",
+    )
+    found = layer(x, x)
+    assert layer.head_dense.kernel.shape == (3, 3) and layer.head_dense.bias is None
+    # Without it, and with what it does in the rows of W_o.
+    plain = MultiHeadAttention(
+        [FullHeads(1, dtype="float64"), LocalHeads(2, 3, dtype="float64")],
+        4,
+        value_dim=3,
+        dtype="float64",
+    )
+    plain.build(x.shape, x.shape)
+    for name in ("query", "key", "value", "output"):
+        source = getattr(layer, f"{name}_dense").get_weights()
+        getattr(plain, f"{name}_dense").set_weights(source)
+    kernel = layer.output_dense.kernel.numpy().reshape(3, 3, 6)
+    joined = np.einsum("de,hef->hdf", layer.head_dense.kernel.numpy(), kernel)
+    plain.output_dense.kernel.assign(joined.reshape(9, 6))
+    np.testing.assert_allclose(found, plain(x, x), rtol=0, atol=1e-12)
+    checks.config_makes_an_equal_layer(layer, x, x)
+
+
+def test_token_bias_goes_to_the_groups_that_take_it():
+    x, token_bias = checks.random(2, 8, 6), checks.random(2, 8, seed=1)
+    layer = MultiHeadAttention([LocalHeads(1, 3, token_bias="fixed"), FullHeads(1)], 4)
+    plain, plain_scores = layer(x, x, return_attention_scores=True)
+    found, scores = layer(x, x, token_bias=token_bias, return_attention_scores=True)
+    assert checks.largest_difference(found, plain) > 1e-3
+    np.testing.assert_array_equal(scores[:, 1], plain_scores[:, 1])
+    expected = plain_scores[:, 0].numpy() * np.exp(token_bias)[:, None]
+    expected /= expected.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(scores[:, 0], expected, rtol=0, atol=1e-5)
+
+
 def test_groups_that_are_their_own_keys_have_no_key_projection():
     layer = MultiHeadAttention([RoutingHeads(2, 2, 4, share_qk=True)])
     layer(checks.random(1, 5, 6), checks.random(1, 5, 6))

@@ -52,6 +52,115 @@ def test_equation(normalize_first, shift_tokens):
     assert found.shape == layer.compute_output_shape(x.shape) == x.shape
 
 
+@pytest.mark.parametrize("normalize_first", [False, True])
+@pytest.mark.parametrize("shift_tokens", [False, True])
+def test_cross_attention(normalize_first, shift_tokens):
+    x, encoded = checks.random(2, 9, WIDTH), checks.random(2, 5, WIDTH, seed=1)
+    mask, encoder_mask = checks.padding(2, 9), checks.padding(2, 5)
+    token_bias, encoder_token_bias = checks.random(2, 9), checks.random(2, 5)
+    layer = block(
+        heads=[LocalHeads(3, 4, token_bias="fixed")],
+        cross_head_groups=[FullHeads(3, token_bias="fixed")],
+        normalize_first=normalize_first,
+        shift_tokens=shift_tokens,
+    )
+    found = layer(
+        x,
+        padding_mask=mask,
+        use_causal_mask=True,
+        token_bias=token_bias,
+        encoder_outputs=encoded,
+        encoder_padding_mask=encoder_mask,
+        encoder_token_bias=encoder_token_bias,
+    )
+
+    def attention(y):
+        return layer.attention(
+            y, y, query_mask=mask, value_mask=mask, use_causal_mask=True, token_bias=token_bias
+        )
+
+    def cross_attention(y):
+        return layer.cross_attention(
+            y, encoded, query_mask=mask, value_mask=encoder_mask, token_bias=encoder_token_bias
+        )
+
+    y = x
+    for function, (norm,) in (
+        (attention, layer.attention_norms),
+        (cross_attention, layer.cross_attention_norms),
+        (layer.feed_forward, layer.feed_forward_norms),
+    ):
+        z = norm(y) if normalize_first else y
+        z = TokenShift()(z, mask=mask) if shift_tokens else z
+        y = y + function(z) if normalize_first else norm(y + function(z))
+    np.testing.assert_allclose(found, y, rtol=0, atol=1e-6)
+    checks.trains_every_weight(
+        layer, x, token_bias=token_bias, encoder_outputs=encoded, training=True
+    )
+
+
+@pytest.mark.parametrize("before, after", [("n", "dan"), ("", "nda"), ("nd", "a"), ("dn", "nadn")])
+def test_residuals_that_are_spelt(before, after):
+    x = checks.random(2, 9, WIDTH)
+    layer = block(normalize_first=[before, after], dropout=0.5)
+    found, y = layer(x), x
+    for function, norms in (
+        (lambda z: layer.attention(z, z), iter(layer.attention_norms)),
+        (layer.feed_forward, iter(layer.feed_forward_norms)),
+    ):
+        # Outside training d changes nothing.
+        z = y
+        for letter in before + "f" + after:
+            if letter == "f":
+                z = function(z)
+            elif letter == "n":
+                z = next(norms)(z)
+            elif letter == "a":
+                z = y + z
+        y = z
+        assert not list(norms)
+    np.testing.assert_allclose(found, y, rtol=0, atol=1e-6)
+    assert len(layer.attention_norms) == (before + after).count("n")
+
+
+def test_dropout_is_where_it_is_spelt():
+    x = checks.random(2, 9, WIDTH)
+    rates = {"dropout": 0.5, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    spelt, silent = (block(normalize_first=("n", after), **rates) for after in ("da", "a"))
+    assert checks.largest_difference(spelt(x, training=True), spelt(x)) > 1e-2
+    assert checks.largest_difference(silent(x, training=True), silent(x)) < 1e-6
+
+
+@pytest.mark.parametrize("after", ["", "d", "aa", "dax"])
+def test_residuals_that_are_none(after):
+    with pytest.raises(ValueError, match="normalize_first must be True, False, or a pair"):
+        block(normalize_first=("n", after))
+
+
+@pytest.mark.parametrize("name", ["attention_dropout", "activation_dropout"])
+def test_rates_of_their_own(name):
+    x = checks.random(2, 9, WIDTH)
+    layer = block(**{name: 0.5})
+    assert layer.attention.dropout == (0.5 if name == "attention_dropout" else 0.0)
+    assert layer.feed_forward.dropout == (0.5 if name == "activation_dropout" else 0.0)
+    assert checks.largest_difference(layer(x, training=True), layer(x)) > 1e-3
+    other = block(dropout=0.5, **{name: 0.0})
+    rates = {"attention_dropout": other.attention, "activation_dropout": other.feed_forward}
+    assert rates.pop(name).dropout == 0.0
+    assert [layer.dropout for layer in rates.values()] == [0.5]
+
+
+def test_without_biases():
+    x = checks.random(2, 9, WIDTH)
+    for name in ("attention", "feed_forward"):
+        layer = block(**{f"{name}_bias": False})
+        layer(x)
+        biases = [weight.path for weight in layer.weights if weight.path.endswith("/bias")]
+        other = {"attention": "feed_forward", "feed_forward": "attention"}[name]
+        assert any(f"/{other}/" in path for path in biases)
+        assert not any(f"/{name}/" in path for path in biases)
+
+
 @pytest.mark.parametrize("length", [1, 3, 17])
 def test_unknown_length(length):
     layer = block()
@@ -129,6 +238,25 @@ def test_config():
         kernel_initializer="he_normal",
     )
     checks.config_makes_an_equal_layer(layer, checks.random(2, 9, WIDTH), use_causal_mask=True)
+
+
+def test_config_of_all_the_rest():
+    encoded = checks.random(2, 5, WIDTH, seed=1)
+    layer = block(
+        cross_head_groups=[FullHeads(2), FullHeads(1, token_bias="trainable")],
+        value_dim=3,
+        activation="geglu_approximate",
+        normalize_first=("n", "dan"),
+        dropout=0.1,
+        attention_dropout=0.2,
+        activation_dropout=0.3,
+        attention_bias=False,
+        feed_forward_bias=False,
+        use_head_dense=True,
+    )
+    checks.config_makes_an_equal_layer(
+        layer, checks.random(2, 9, WIDTH), use_causal_mask=True, encoder_outputs=encoded
+    )
 
 
 @pytest.mark.parametrize(
