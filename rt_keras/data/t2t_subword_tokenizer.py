@@ -33,7 +33,7 @@ class T2TSubwordTokenizer(TextTokenizer):
     All of it is TensorFlow operations, so it runs in `tf.data` and inside a SavedModel. Which
     characters are letters and numbers is what the running Python's `unicodedata` says, as in
     Tensor2Tensor; versions of it differ in characters that are new to Unicode. Bytes that are not
-    UTF-8 are read as U+FFFD.
+    UTF-8 are read as U+FFFD. The start token is padding, not end of text as of other tokenizers.
 
     Args:
         vocabulary: the path of a file of Tensor2Tensor, UTF-8 with one subtoken a line in single or
@@ -167,11 +167,14 @@ class T2TSubwordTokenizer(TextTokenizer):
             if isinstance(inputs, list) and inputs and isinstance(inputs[0], list):
                 inputs = tf.ragged.constant(inputs)
             tokens = tf.cast(inputs, tf.int32)
-            size = self.vocabulary_size()
-            tokens = tf.where((tokens >= 0) & (tokens < size), tokens, size)
-            joined = tf.strings.reduce_join(tf.gather(self._strings, tokens), axis=-1)
-            texts = _join_words(_unescape(tf.reshape(joined, [-1])), self._alphanumeric)
-            return tf.reshape(texts, tf.shape(joined))
+            batch = tokens if tokens.shape.rank == 2 else tokens[None]
+            if not isinstance(batch, tf.RaggedTensor):
+                batch = tf.RaggedTensor.from_tensor(batch)
+            ids, size = batch.flat_values, self.vocabulary_size()
+            ids = tf.where((ids >= 0) & (ids < size), ids, size)
+            escaped = _join(batch.with_flat_values(tf.gather(self._strings, ids)))
+            texts = _join_words(_unescape(escaped), self._alphanumeric)
+            return texts if tokens.shape.rank == 2 else texts[0]
 
     def save_assets(self, dir_path):
         """Writes the vocabulary into a folder, as Tensor2Tensor would."""
@@ -278,6 +281,16 @@ def _follow(edges, nodes, points):
     return tf.gather(edges[0], indices) == keys, indices
 
 
+def _join(pieces):
+    """Each row of ragged pieces as one string.
+
+    It goes by way of the characters, as reduce_join pads the rows, and unsorted_segment_join copies
+    a row again for each of its pieces.
+    """
+    characters = tf.strings.unicode_decode(pieces.flat_values, "UTF-8")
+    return tf.strings.unicode_encode(pieces.with_values(characters).merge_dims(1, 2), "UTF-8")
+
+
 def _changes(values):
     """Where a value differs from the one before; there is none before the first."""
     return tf.concat([tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0)
@@ -307,7 +320,7 @@ def _escape(words, edges):
     codes = tf.strings.join(["\\", tf.strings.as_string(points.flat_values), ";"])
     characters = tf.strings.unicode_split(words, "UTF-8")
     pieces = tf.where(known, characters.flat_values, codes)
-    return tf.strings.reduce_join(points.with_flat_values(pieces), axis=-1) + "_"
+    return _join(points.with_flat_values(pieces)) + "_"
 
 
 def _segment(words, edges):
@@ -382,7 +395,7 @@ def _unescape(texts):
     pieces = pieces.with_flat_values(
         tf.tensor_scatter_nd_update(pieces.flat_values, escaped, characters)
     )
-    return words.with_flat_values(tf.strings.reduce_join(pieces, axis=-1))
+    return words.with_flat_values(_join(pieces))
 
 
 def _unescaped(codes):
@@ -403,4 +416,4 @@ def _join_words(words, alphanumeric):
     is_word = tf.gather(alphanumeric, points)
     follows = ~_changes(words.value_rowids()) & ~_changes(is_word)
     strings = tf.where(follows & is_word, " ", "") + words.flat_values
-    return tf.strings.reduce_join(words.with_flat_values(strings), axis=-1)
+    return _join(words.with_flat_values(strings))

@@ -108,7 +108,7 @@ def texts():
     return st.one_of(common, st.text(), pieces.map("".join))
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(batch=st.lists(texts(), min_size=1, max_size=6))
 def test_any_text_is_encoded_as_by_the_reference_and_comes_back(t2t, batch):
     tokens = t2t.tokenize(tf.constant(batch))
@@ -116,7 +116,7 @@ def test_any_text_is_encoded_as_by_the_reference_and_comes_back(t2t, batch):
     assert [text.decode() for text in t2t.detokenize(tokens).numpy()] == batch
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.lists(st.integers(-2, len(VOCABULARY) + 2)), st.data())
 def test_any_tokens_are_decoded_as_by_the_reference(t2t, tokens, data):
     escapes = st.lists(st.sampled_from([IDS[part] for part in "\\_u;0159a."]))
@@ -153,14 +153,12 @@ def test_escapes_well_formed_or_not(t2t, escaped, text):
     assert reference_decode([IDS[character] for character in escaped]) == text
 
 
-def test_every_character_is_encoded_as_by_the_reference_and_comes_back(t2t):
-    points = [point for point in range(0x110000) if not 0xD800 <= point < 0xE000]
-    text = "".join(map(chr, points))
-    tokens = t2t.tokenize(tf.constant(text))
-    assert t2t.detokenize(tokens).numpy().decode() == text
-    starts = [tuple(reference_encode(f"a{text[place]}")) for place in range(0, len(text), 997)]
-    found = t2t.tokenize(tf.constant([f"a{text[place]}" for place in range(0, len(text), 997)]))
-    assert [tuple(row) for row in found.to_list()] == starts
+def test_characters_of_all_of_unicode(t2t):
+    places = [place for place in range(0, 0x110000, 331) if not 0xD800 <= place < 0xE000]
+    batch = [f"a{chr(place)} b" for place in places]
+    tokens = t2t.tokenize(tf.constant(batch))
+    assert tokens.to_list() == [reference_encode(text) for text in batch]
+    assert [text.decode() for text in t2t.detokenize(tokens).numpy()] == batch
 
 
 def test_long_words_and_bytes_that_are_not_utf8(t2t):
@@ -237,8 +235,8 @@ def test_file(t2t, tmp_path):
         (lines(*VOCABULARY) + b"\n", "line .*: '' must be a subtoken between single quotes"),
         (lines(*VOCABULARY, ""), "line .*: '' must be one character or more"),
         (lines(*VOCABULARY, "cat_"), "'cat_' is on line [0-9]+ already"),
-        (lines(*VOCABULARY, "dog_"), "'g', which line .* contains, must be a subtoken of its own"),
-        (lines(*(VOCABULARY[:-1])), "must be a subtoken of its own"),
+        (lines(*VOCABULARY, "bag_"), "'g', which line .* contains, must be a subtoken of its own"),
+        (lines(*VOCABULARY).replace(b"'b'\n", b""), "'b', which line 3 contains, must be a"),
         (lines("<pad>", "<EOS>", *"<pad>EOS_"), r"'\\\\', which any text may need, must be"),
     ],
 )
