@@ -133,7 +133,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(train, tmp_path, tiny_run, monke
     "settings, error, message",
     [
         ({"data.directory": "no/such/folder"}, FileNotFoundError, "no/such/folder.*not exist"),
-        ({"data.name": "python_source"}, ValueError, "only text_folder reads a folder"),
+        ({"data.name": "python_source"}, ValueError, "only text_folder, .* read a folder"),
     ],
 )
 def test_text_that_is_not_there_is_named_and_starts_no_run(
@@ -178,6 +178,8 @@ def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
     ids=lambda settings: ",".join(settings),
 )
 def test_other_ways_to_train(train, tmp_path, settings):
-    figures = train(settings=settings)
-    assert figures["validation_nats_per_token"] < 6
+    steps = {"trainer.steps": 16, "trainer.validation_every": 8}
+    figures = train(settings={**settings, **steps})
+    # Less than all tokens alike, log(258), which new weights are above.
+    assert figures["validation_nats_per_token"] < 5.5
     assert all(np.all(np.isfinite(value)) for value in weights(tmp_path / "run"))
