@@ -1,10 +1,13 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from rt_keras import cli, files
+
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def overrides(settings):
@@ -162,3 +165,19 @@ def test_python_m_rt_keras_is_the_command_and_fails_without_a_trace(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 1 and "neither a run nor a preset" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_convert_writes_a_preset_or_one_line(run, tmp_path):
+    case = json.loads((GOLDEN / "image_routing1d" / "case.json").read_text())
+    hparams = tmp_path / "hparams.json"
+    hparams.write_text(json.dumps(case["hparams"]))
+    output, figures = tmp_path / "preset", tmp_path / "figures.json"
+    command = ["convert", "t2t", "--hparams", hparams, "--output", output]
+    command += ["--image-shape", *case["image"], "--num-classes", 10, "--json", figures]
+    status, _, error = run(*command, "--checkpoint", tmp_path / "missing")
+    assert_one_line(status, error, "there is no checkpoint")
+    assert not output.exists() and not figures.exists()
+    status, _, _ = run(*command, "--checkpoint", GOLDEN / "image_routing1d" / "model.ckpt-1")
+    assert status == 0
+    assert json.loads(figures.read_text())["model"] == "RoutingTransformerImageLM"
+    assert (output / "task.json").is_file()
