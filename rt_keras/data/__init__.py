@@ -1,4 +1,4 @@
-"""Text as data: tokenizers, dataset builders and the pipelines that feed a language model.
+"""Data: tokenizers, dataset builders and the pipelines that feed a model text or images.
 
 The names below are imported when they are first used, because KerasHub and TensorFlow Datasets
 cost seconds to import and most programs need one of them or neither.
@@ -17,6 +17,13 @@ _MODULES = {
     "count_text": "documents",
     "training_dataset": "packing",
     "evaluation_dataset": "packing",
+    "load_images": "images",
+    "training_images": "images",
+    "evaluation_images": "images",
+    "PairsFolder": "pairs_folder",
+    "load_pairs": "pairs",
+    "training_pairs": "pairs",
+    "evaluation_pairs": "pairs",
 }
 
 __all__ = list(_MODULES)

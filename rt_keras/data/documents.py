@@ -26,6 +26,7 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 
     Raises:
         FileNotFoundError: if there is no such folder, or no text in it.
+        OSError: if "pg19" could not be downloaded and prepared.
         ValueError: if the name or the split does not exist, if `directory` is missing or is
             given to a set that reads none, if a file is not what the set is made of, or is not
             UTF-8 and has to be.
@@ -37,42 +38,38 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
     >>> any(b"import" in document for document in source.as_numpy_iterator())
     True
     """
-    import tensorflow_datasets as tfds
+    from rt_keras.data import tfds_sets
 
-    builder = _builder(name, directory, data_dir)
-    builder.download_and_prepare()
-    if split not in builder.info.splits:
-        raise ValueError(
-            f"split={split!r} does not exist in {name}: it has {', '.join(builder.info.splits)}"
-        )
+    builder = _prepared(name, directory, data_dir)
+    examples = tfds_sets.read(builder, split)
     if require_utf8:
         _check_utf8(builder, split)
-    # TFDS would keep a small set in memory, and warn whenever it is not read to its end.
-    examples = builder.as_dataset(
-        split=split, shuffle_files=False, read_config=tfds.ReadConfig(try_autocache=False)
-    )
     feature = "book_text" if name == "pg19" else "text"
     return examples.map(lambda example: example[feature])
 
 
-def _builder(name, directory, data_dir):
+def _prepared(name, directory, data_dir):
+    """The builder of a set, its files in place."""
     if name not in NAMES:
         raise ValueError(f"name={name!r} is not a data set: there are {', '.join(NAMES)}")
     if name in OF_FOLDERS:
         if directory is None:
             raise ValueError(f"directory=None: {name} needs the folder to read")
-        return _folder_builder(name)(directory, data_dir=data_dir)
-    if directory is not None:
+        builder = _folder_builder(name)(directory, data_dir=data_dir)
+    elif directory is not None:
         raise ValueError(
             f"directory={str(directory)!r}: only {', '.join(OF_FOLDERS)} read a folder, not {name}"
         )
-    if name == "python_source":
+    elif name == "python_source":
         from rt_keras.data.python_source import PythonSource
 
-        return PythonSource(data_dir=data_dir)
-    import tensorflow_datasets as tfds
+        builder = PythonSource(data_dir=data_dir)
+    else:
+        from rt_keras.data import tfds_sets
 
-    return tfds.builder("pg19", data_dir=data_dir)
+        return tfds_sets.download("pg19", data_dir)
+    builder.download_and_prepare()
+    return builder
 
 
 def _folder_builder(name):

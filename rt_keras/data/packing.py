@@ -15,6 +15,8 @@ import math
 
 import tensorflow as tf
 
+from rt_keras.data.batches import check_at_least_one
+
 
 def training_dataset(
     documents,
@@ -57,7 +59,7 @@ def training_dataset(
     >>> inputs["token_ids"].shape, labels.shape, weights.shape
     (TensorShape([2, 4]), TensorShape([2, 4]), TensorShape([2, 4]))
     """
-    _check_at_least_one(
+    check_at_least_one(
         sequence_length=sequence_length,
         batch_size=batch_size,
         shuffle_buffer=shuffle_buffer,
@@ -110,7 +112,7 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
     [[1. 1. 1. 1.]
      [1. 0. 0. 0.]]
     """
-    _check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
+    check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
     batches = _pack(documents, tokenizer, [batch_size, sequence_length])
     return batches.prefetch(tf.data.AUTOTUNE)
 
@@ -144,9 +146,3 @@ def _pack(documents, tokenizer, shape):
 
     stream = documents.map(inputs_and_labels, num_parallel_calls=tf.data.AUTOTUNE)
     return stream.rebatch(size).map(pad)
-
-
-def _check_at_least_one(**numbers):
-    for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name}={number}: it must be at least 1")

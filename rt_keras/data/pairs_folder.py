@@ -1,0 +1,104 @@
+"""A folder of parallel files of text as a TensorFlow dataset of pairs."""
+
+import tensorflow_datasets as tfds
+
+from rt_keras.data.text_folder import SPLITS, TextFolder
+
+SIDES = ("source", "target")
+
+
+class PairsFolder(TextFolder):
+    """Builder of a dataset with one pair of texts for each line of two parallel files.
+
+    For each split there are two files, `train.source` and `train.target`, `validation.source` and
+    so on, in UTF-8, one sentence or document a line: line i of the one belongs with line i of the
+    other, and empty lines count. Lines end with "\\n" or "\\r\\n" and with nothing else. A split of
+    which there is neither file does not exist.
+
+    Features: "source" and "target", the texts; which is which is in `info.supervised_keys`.
+
+    Args:
+        directory: the folder.
+        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
+        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+
+    Raises:
+        FileNotFoundError: if the folder does not exist, has no such file, or lacks one of two.
+        ValueError: when it is prepared, if two files differ in their number of lines, if they are
+            empty, or if a line is not UTF-8.
+
+    Example:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp(), "pairs")
+    >>> folder.mkdir()
+    >>> _ = (folder / "train.source").write_text("guten Tag\\n")
+    >>> _ = (folder / "train.target").write_text("good day\\n")
+    >>> builder = PairsFolder(folder, data_dir=tempfile.mkdtemp())
+    >>> builder.download_and_prepare()
+    >>> for pair in tfds.as_numpy(builder.as_dataset(split="train")):
+    ...     print(pair)
+    {'source': b'guten Tag', 'target': b'good day'}
+    """
+
+    VERSION = TextFolder.VERSION
+
+    def _files_by_split(self):
+        if not self.directory.is_dir():
+            raise FileNotFoundError(f"directory={str(self.directory)!r} is not a folder")
+        files = {}
+        for split in SPLITS:
+            names = [f"{split}.{side}" for side in SIDES]
+            missing = [name for name in names if not (self.directory / name).is_file()]
+            if not missing:
+                files[split] = names
+            elif len(missing) == 1:
+                raise FileNotFoundError(
+                    f"directory={str(self.directory)!r} holds one file of {' and '.join(names)}, "
+                    f"but not {missing[0]}"
+                )
+        if not files:
+            raise FileNotFoundError(
+                f"directory={str(self.directory)!r} holds neither train.source and train.target "
+                "nor such files of validation or test"
+            )
+        return files
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=f"The pairs of texts of {self.directory}.",
+            features=tfds.features.FeaturesDict({side: tfds.features.Text() for side in SIDES}),
+            supervised_keys=SIDES,
+        )
+
+    def _split_generators(self, dl_manager):
+        # All is checked before the first pair is written.
+        for names in self.files.values():
+            self._check(names)
+        return super()._split_generators(dl_manager)
+
+    def _check(self, names):
+        counts = [sum(1 for _ in self._lines(name)) for name in names]
+        source, target = (self.directory / name for name in names)
+        if counts[0] != counts[1]:
+            raise ValueError(
+                f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: line i of the one "
+                "must belong with line i of the other"
+            )
+        if counts[0] == 0:
+            raise ValueError(f"{source} and {target} are empty")
+
+    def _generate_examples(self, names):
+        for number, texts in enumerate(zip(*map(self._lines, names))):
+            yield number, dict(zip(SIDES, texts))
+
+    def _lines(self, name):
+        path = self.directory / name
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+                except UnicodeDecodeError:
+                    raise ValueError(f"{path} is not UTF-8 text: see line {number:,}") from None
