@@ -47,18 +47,21 @@ def load_t2t_checkpoint(
         ...
     FileNotFoundError: there is no checkpoint missing/model.ckpt-1, with an .index file
     """
+    from rt_keras.models.configured import task_of
+
     reader = _open(str(checkpoint))
     h = t2t_hparams.read_hparams(hparams, image=image_shape is not None)
     takes_token_bias = any(
         "token_bias_weight" in name for name in reader.get_variable_to_shape_map()
     )
-    task = make_task(
+    backbone = make_backbone(
         h,
         vocabulary_size,
         image_shape=image_shape,
         num_classes=num_classes,
         token_bias=takes_token_bias,
     )
+    task = task_of(backbone)
     assign_variables(task, h, reader, strict)
     return T2TModel(task, max_target_length=h.get("max_target_length"))
 
@@ -127,8 +130,8 @@ def _open(checkpoint):
         raise ValueError(f"the checkpoint {checkpoint} cannot be read: {error}") from None
 
 
-def make_task(h, vocabulary_size, image_shape=None, num_classes=None, token_bias=False):
-    """The model that hyperparameters describe, with new weights.
+def make_backbone(h, vocabulary_size, image_shape=None, num_classes=None, token_bias=False):
+    """The backbone that hyperparameters describe, with new weights.
 
     Args:
         h: hyperparameters as `t2t_hparams.read_hparams` returns them.
@@ -153,14 +156,13 @@ def make_task(h, vocabulary_size, image_shape=None, num_classes=None, token_bias
     options["head_groups"] = groups("decoder", h["num_decoder_layers"])
     if image_shape is not None:
         conditional = num_classes is not None and not h["unconditional"]
-        backbone = models.RoutingTransformerImageBackbone(
+        return models.RoutingTransformerImageBackbone(
             image_shape=image_shape,
             block_shape=h["query_shape"],
             num_classes=num_classes if conditional else None,
             position_embedding=h["add_positional_emb"],
             **options,
         )
-        return models.RoutingTransformerImageLM(backbone)
     options |= {
         "embedding_dim": h["embedding_dims"],
         "tie_embeddings": False,
@@ -169,15 +171,14 @@ def make_task(h, vocabulary_size, image_shape=None, num_classes=None, token_bias
         "sinusoidal_positions": h["add_timing_signal"],
     }
     if not h["num_encoder_layers"]:
-        return models.RoutingTransformerCausalLM(models.RoutingTransformerBackbone(**options))
-    backbone = models.RoutingTransformerSeq2SeqBackbone(
+        return models.RoutingTransformerBackbone(**options)
+    return models.RoutingTransformerSeq2SeqBackbone(
         num_encoder_layers=h["num_encoder_layers"],
         encoder_head_groups=groups("encoder", h["num_encoder_layers"]),
         cross_head_groups=groups("cross", h["num_decoder_layers"]),
         encoder_input_dropout=h["input_dropout"],
         **options,
     )
-    return models.RoutingTransformerSeq2SeqLM(backbone)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

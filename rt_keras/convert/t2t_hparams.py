@@ -302,7 +302,7 @@ def head_groups(h, layer, kind, image_shape=None, token_bias=False):
                 h["sparsity_cluster_attention_window"],
                 max_relative_distance=reach("sparsity_cluster_strided_relative"),
                 # That code does not pass beta on to these heads.
-                commitment_weight=_commitment(h, 1e-4, share_qk=False),
+                commitment_weight=1e-4,
                 reference_block_size=block_size,
                 **bias,
             )
@@ -333,16 +333,9 @@ def _cluster_heads(h, count, kind, relative, block_size, bias):
     sizes = (count, h["sparsity_cluster_size"], h["sparsity_cluster_attention_window"])
     if h["hash_items"]:
         return layers.HashedHeads(*sizes, **options)
-    commitment = _commitment(h, h["beta"], share_qk)
     return layers.RoutingHeads(
-        *sizes, assignment="balanced", commitment_weight=commitment, **options
+        *sizes, assignment="balanced", commitment_weight=h["beta"], **options
     )
-
-
-def _commitment(h, beta, share_qk):
-    """Our weight for theirs, a mean over the depth too that counts shared queries twice."""
-    depth = (h["attention_key_channels"] or h["hidden_size"]) // num_heads(h)
-    return beta / depth * (2 if share_qk else 1)
 
 
 def _local_heads(h, count, kind, relative, image_shape, bias):

@@ -18,7 +18,7 @@ def assign_variables(task, h, reader, strict=True):
     """Fills a model with the variables of a checkpoint, each read once.
 
     Args:
-        task: the model, as `make_task` builds it.
+        task: the model, on a backbone as `t2t.make_backbone` builds it.
         h: its hyperparameters.
         reader: a `CheckpointReader`.
         strict: whether what is not found, or not placed, is an error.

@@ -250,7 +250,11 @@ class RoutingHeads(HeadGroup):
         self.member_counts.value.assign_add(tf.stack(counts))
         self.member_batches.value.assign_add(1.0)
         self.member_samples.assign(self._sample(normalize(query), query_mask))
-        self.add_loss(self.commitment_weight * tf.add_n(losses))
+        weight = self.commitment_weight
+        if mixed:
+            # That code takes the mean over the depth too, and counts shared vectors twice.
+            weight *= (2 if self.share_qk else 1) / query.shape[-1]
+        self.add_loss(weight * tf.add_n(losses))
 
     def _sample(self, vectors, mask):
         """Vectors at random positions of the batch, one for each cluster, without padding."""

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
     config_of_groups,
@@ -16,7 +17,7 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerBackbone(keras_hub.models.Backbone):
+class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
     """A decoder whose attention mixes local, routing and full heads.
 
     ```

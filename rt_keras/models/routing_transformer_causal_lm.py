@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
@@ -11,7 +12,7 @@ from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
+class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
     """A language model: logits of each next token.
 
     ```
@@ -70,13 +71,6 @@ class RoutingTransformerCausalLM(keras_hub.models.CausalLM):
         if self.output_dense is not None:
             return self.output_dense(hidden)
         return self.backbone.token_embedding(hidden, reverse=True)
-
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """As that of `keras_hub.models.CausalLM`, in Keras's present dtype policy by default."""
-        # KerasHub cannot load what was saved under a mixed policy unless it is told another.
-        kwargs.setdefault("dtype", keras.config.dtype_policy())
-        return super().from_preset(preset, load_weights, **kwargs)
 
     def generate_step(self, inputs, stop_token_ids=None):
         """Continues a batch of prompts, recomputing the sequence for each token.

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_embedding import (
     RoutingTransformerImageEmbedding,
     sides,
@@ -20,7 +21,7 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageBackbone(keras_hub.models.Backbone):
+class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbone):
     """A decoder over the values of an image, one channel of one pixel after the other.
 
     ```

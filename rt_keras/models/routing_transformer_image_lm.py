@@ -4,12 +4,13 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageLM(keras_hub.models.Task):
+class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
     """An autoregressive model of images, value by value.
 
     ```

@@ -5,6 +5,7 @@ import keras_hub
 
 from rt_keras.layers import SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
     config_of_groups,
@@ -20,7 +21,7 @@ GROUPS = ("encoder_head_groups", "head_groups", "cross_head_groups")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSeq2SeqBackbone(keras_hub.models.Backbone):
+class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backbone):
     """An encoder and a decoder whose attention mixes local, routing and full heads.
 
     ```

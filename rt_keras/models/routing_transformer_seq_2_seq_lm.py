@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_causal_lm import (
     RoutingTransformerCausalLM,
     output_layers,
@@ -16,7 +17,7 @@ from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSeq2SeqLM(keras_hub.models.Seq2SeqLM):
+class RoutingTransformerSeq2SeqLM(PublishedPresets, keras_hub.models.Seq2SeqLM):
     """A language model of one sequence given another: logits of each next token.
 
     ```
@@ -72,13 +73,6 @@ class RoutingTransformerSeq2SeqLM(keras_hub.models.Seq2SeqLM):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
     token_logits = RoutingTransformerCausalLM.token_logits
-
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """As that of `keras_hub.models.Seq2SeqLM`, in Keras's present dtype policy by default."""
-        # KerasHub cannot load what was saved under a mixed policy unless it is told another.
-        kwargs.setdefault("dtype", keras.config.dtype_policy())
-        return super().from_preset(preset, load_weights, **kwargs)
 
     def generate_step(self, inputs, stop_token_ids=None):
         """Continues a batch of decoder prompts; the encoder runs once.

@@ -18,6 +18,7 @@ import yaml
 from official.modeling import hyperparams
 
 from rt_keras import files
+from rt_keras.training.config_checks import check_together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,30 +39,55 @@ _ShareBelowOne = Annotated[float, _Range("at least 0 and below 1", lambda value:
 
 @dataclasses.dataclass
 class LocalConfig(hyperparams.Config):
-    """Local heads: see `rt_keras.layers.LocalHeads`. No heads: the group is absent."""
+    """Local heads: see `rt_keras.layers.LocalHeads`. No heads: the group is absent.
+
+    `cross_block_size` is the `key_block_size` of attention to an encoder; by default `block_size`.
+    """
 
     num_heads: _CountOrZero = 2
     block_size: _Count = 128
     look_back: _CountOrZero = 1
     max_relative_distance: _Count | None = None
+    cross_block_size: _Count | None = None
 
 
 @dataclasses.dataclass
 class RoutingConfig(hyperparams.Config):
     """Routing heads: see `rt_keras.layers.RoutingHeads`. No heads: the group is absent.
 
-    Blocks before number `first_layer` (from 0) have local heads in the place of routing heads.
+    The assignments "hashed" and "random" make them `HashedHeads` and `RandomHeads`. Blocks before
+    number `first_layer` (from 0) have local heads in the place of routing heads.
     """
 
     num_heads: _CountOrZero = 2
     num_clusters: _Count = 16
     window_size: _Count = 128
-    assignment: Literal["nearest", "balanced"] = "nearest"
+    assignment: Literal["nearest", "balanced", "hashed", "random"] = "nearest"
     share_qk: bool = False
     num_probes: _Count = 1
     max_relative_distance: _Count | None = None
     commitment_weight: _NotNegative = 1e-4
     first_layer: _CountOrZero = 0
+
+
+@dataclasses.dataclass
+class ClusterStridedConfig(hyperparams.Config):
+    """Heads with clusters of strides: see `rt_keras.layers.ClusterStridedHeads`."""
+
+    num_heads: _CountOrZero = 0
+    num_clusters: _Count = 16
+    window_size: _Count = 128
+    max_relative_distance: _Count | None = None
+    commitment_weight: _NotNegative = 1e-4
+
+
+@dataclasses.dataclass
+class StridedConfig(hyperparams.Config):
+    """Heads that see every so-manieth position: see `rt_keras.layers.StridedHeads`."""
+
+    num_heads: _CountOrZero = 0
+    stride: _Count = 128
+    max_relative_distance: _Count | None = None
 
 
 @dataclasses.dataclass
@@ -73,24 +99,65 @@ class FullConfig(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class ModelConfig(hyperparams.Config):
-    """The model: see `rt_keras.models.RoutingTransformerBackbone`.
+class ImageConfig(hyperparams.Config):
+    """What images a model of `kind: image_lm` makes.
 
-    Without a `max_sequence_length` there are no absolute positions, and sequences may be of any
-    length.
+    Local blocks are of `block_height` rows, and of `local.block_size` values in all; without a
+    height, of so many values in a row.
     """
 
+    height: _Count = 32
+    width: _Count = 32
+    channels: _Count = 3
+    block_height: _Count | None = None
+    num_classes: _Count | None = None
+    position_embedding: bool = True
+
+
+@dataclasses.dataclass
+class ModelConfig(hyperparams.Config):
+    """The model: see the backbone of its kind in `rt_keras.models`.
+
+    Without a `vocabulary_size` it is that of the tokenizer, or 256 for images. Without a
+    `max_sequence_length` there are no absolute positions but `sinusoidal_positions`, and sequences
+    may be of any length. Dense layers start uniform, with `initializer_scale` times the variance of
+    Glorot's initializer. With `reference` the heads compute what the code of the paper's authors
+    does, for their checkpoints; see `rt_keras.layers.RoutingHeads`.
+    """
+
+    kind: Literal["causal_lm", "seq_2_seq_lm", "image_lm"] = "causal_lm"
+    vocabulary_size: _Count | None = None
+    num_encoder_layers: _CountOrZero = 0
     num_layers: _Count = 2
     hidden_dim: _Count = 256
     intermediate_dim: _Count = 1024
-    activation: Literal["relu", "gelu", "geglu"] = "geglu"
+    embedding_dim: _Count | None = None
+    tie_embeddings: bool = True
+    key_dim: _Count | None = None
+    value_dim: _Count | None = None
+    activation: Literal["relu", "gelu", "geglu", "geglu_approximate"] = "geglu"
     normalize_first: bool = True
     dropout: _ShareBelowOne = 0.0
+    attention_dropout: _ShareBelowOne | None = None
+    activation_dropout: _ShareBelowOne | None = None
+    embedding_dropout: _ShareBelowOne = 0.0
+    token_dropout: _ShareBelowOne = 0.0
+    encoder_input_dropout: _ShareBelowOne = 0.0
     shift_tokens: bool = False
     max_sequence_length: _Count | None = None
+    sinusoidal_positions: bool = False
+    attention_bias: bool = True
+    feed_forward_bias: bool = True
+    use_head_dense: bool = False
+    layer_norm_epsilon: _Positive = 1e-6
+    initializer_scale: _Positive = 1.0
+    reference: bool = False
     local: LocalConfig = dataclasses.field(default_factory=LocalConfig)
     routing: RoutingConfig = dataclasses.field(default_factory=RoutingConfig)
+    cluster_strided: ClusterStridedConfig = dataclasses.field(default_factory=ClusterStridedConfig)
+    strided: StridedConfig = dataclasses.field(default_factory=StridedConfig)
     full: FullConfig = dataclasses.field(default_factory=FullConfig)
+    image: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 
 
 @dataclasses.dataclass
@@ -103,23 +170,30 @@ class TokenizerConfig(hyperparams.Config):
 
 @dataclasses.dataclass
 class DataConfig(hyperparams.Config):
-    """The text, and how it is cut into batches.
+    """The data, and how it is cut into batches.
 
-    `directory` is the folder of `text_folder`, `enwik8` and `wikitext103`; `data_dir` is where
-    prepared data sets are kept.
+    `name` is a set of the model's kind: of documents, `rt_keras.data.load_documents`; of pairs of
+    texts, `load_pairs`; of images, `load_images`. `directory` is the folder of the sets that read
+    one; `data_dir` is where prepared data sets are kept. An encoder sees `encoder_sequence_length`
+    tokens, by default `sequence_length`, which is that of all else.
     """
 
-    name: Literal["python_source", "text_folder", "pg19", "enwik8", "wikitext103"] = "python_source"
+    name: str = "python_source"
     directory: str | None = None
     data_dir: str | None = None
     sequence_length: _Count = 2048
+    encoder_sequence_length: _Count | None = None
     batch_size: _Count = 2
     shuffle_buffer: _Count = 4096
 
 
 @dataclasses.dataclass
 class OptimizerConfig(hyperparams.Config):
-    """The optimizer. `beta_1`, `beta_2` and `epsilon` are those of Adam and AdamW."""
+    """The optimizer. `beta_1`, `beta_2` and `epsilon` are those of Adam and AdamW.
+
+    `weight_decay` is the optimizer's own, which scales weights down at each step; `l2_weight` times
+    half the sum of the squares of all trainable weights but biases is added to the loss.
+    """
 
     name: Literal["adam", "adamw", "adafactor"] = "adam"
     learning_rate: _Positive = 1e-3
@@ -127,6 +201,7 @@ class OptimizerConfig(hyperparams.Config):
     beta_2: _ShareBelowOne = 0.999
     epsilon: _Positive = 1e-7
     weight_decay: _NotNegative = 0.0
+    l2_weight: _NotNegative = 0.0
     global_clipnorm: _Positive | None = 1.0
 
 
@@ -231,7 +306,7 @@ def make_config(values):
         inner[last] = _checked(key, value, annotations[key])
     config = ExperimentConfig()
     config.override(nested)
-    _check_together(config)
+    check_together(config)
     return config
 
 
@@ -320,93 +395,3 @@ def _describe(annotation):
     if typing.get_origin(annotation) is Literal:
         return "one of " + ", ".join(typing.get_args(annotation))
     return {bool: "true or false", str: "text"}[annotation]
-
-
-def _check_together(config):
-    """Raises a ValueError where values do not go together."""
-    _check_heads(config.model)
-    _check_lengths(config)
-    _check_sources(config)
-    _check_steps(config)
-
-
-def _check_heads(model):
-    heads = {name: model.get(name).num_heads for name in ("local", "routing", "full")}
-    total = sum(heads.values())
-    if total == 0:
-        raise ValueError("model.local, model.routing and model.full all have num_heads 0")
-    if model.hidden_dim % total:
-        listed = ", ".join(f"{name} {count}" for name, count in heads.items())
-        below = model.hidden_dim - model.hidden_dim % total
-        raise ValueError(
-            f"model.hidden_dim is {model.hidden_dim}, which its {total} heads ({listed}) do not "
-            f"divide; it must be a multiple of {total}, such as {below or total}"
-        )
-    routing = model.routing
-    if routing.num_heads and routing.num_probes > routing.num_clusters:
-        raise ValueError(
-            f"model.routing.num_probes is {routing.num_probes}; it must be at most "
-            f"model.routing.num_clusters, {routing.num_clusters}"
-        )
-    if routing.num_heads and routing.num_probes > 1 and routing.assignment == "balanced":
-        raise ValueError(
-            f"model.routing.num_probes is {routing.num_probes}; it must be 1 with assignment "
-            "balanced"
-        )
-    if routing.first_layer > model.num_layers:
-        raise ValueError(
-            f"model.routing.first_layer is {routing.first_layer}; it must be at most "
-            f"model.num_layers, {model.num_layers}"
-        )
-
-
-def _check_lengths(config):
-    length = config.data.sequence_length
-    local, routing = config.model.local, config.model.routing
-    for key, value, num_heads in (
-        ("model.local.block_size", local.block_size, local.num_heads),
-        ("model.routing.window_size", routing.window_size, routing.num_heads),
-    ):
-        if num_heads and value > length:
-            raise ValueError(
-                f"{key} is {value} and data.sequence_length only {length}; "
-                f"a sequence must be at least as long as one window"
-            )
-    longest = config.model.max_sequence_length
-    if longest is not None and longest < length:
-        raise ValueError(
-            f"model.max_sequence_length is {longest}; it must be at least data.sequence_length, "
-            f"{length}, or null"
-        )
-
-
-def _check_sources(config):
-    tokenizer, data = config.tokenizer, config.data
-    if tokenizer.name != "bytes" and tokenizer.vocabulary is None:
-        raise ValueError(f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}")
-    if tokenizer.vocabulary is not None and not Path(tokenizer.vocabulary).is_file():
-        raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
-    if data.name in ("text_folder", "enwik8", "wikitext103") and data.directory is None:
-        raise ValueError(f"data.directory must name the folder for data {data.name}")
-    if config.trainer.strategy == "tpu" and config.trainer.tpu_address is None:
-        raise ValueError('trainer.tpu_address must be set for strategy tpu; "" is a local one')
-
-
-def _check_steps(config):
-    trainer = config.trainer
-    for key, value, whole_key, whole in (
-        ("trainer.validation_every", trainer.validation_every, "trainer.steps", trainer.steps),
-        (
-            "trainer.steps_per_execution",
-            trainer.steps_per_execution,
-            "trainer.validation_every",
-            trainer.validation_every,
-        ),
-    ):
-        if whole % value:
-            raise ValueError(f"{key} is {value}; it must divide {whole_key}, {whole}")
-    if config.schedule.warmup_steps > trainer.steps:
-        raise ValueError(
-            f"schedule.warmup_steps is {config.schedule.warmup_steps}; it must be at most "
-            f"trainer.steps, {trainer.steps}"
-        )

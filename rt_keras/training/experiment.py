@@ -1,10 +1,14 @@
 """What a configuration describes: its tokenizer, model, optimizer and strategy."""
 
+import json
 from pathlib import Path
 
 import keras
 
 from rt_keras.training.schedule import make_schedule
+
+# Values of a channel of an image.
+PIXEL_VALUES = 256
 
 
 def make_tokenizer(config):
@@ -20,112 +24,79 @@ def make_tokenizer(config):
     return data.WordPieceTokenizer(vocabulary=config.vocabulary)
 
 
-def load_split(config, split, tokenizer):
-    """The documents of one split of the text that a `DataConfig` names."""
-    from rt_keras import data
-
-    return data.load_documents(
-        config.name,
-        split,
-        directory=config.directory,
-        data_dir=config.data_dir,
-        require_utf8=tokenizer.needs_utf8,
-    )
-
-
 def make_preprocessor(config):
-    """The preprocessor of an `ExperimentConfig`, with its tokenizer."""
+    """The preprocessor of an `ExperimentConfig`, with its tokenizer; None for images."""
     from rt_keras import models
 
-    return models.RoutingTransformerCausalLMPreprocessor(
-        make_tokenizer(config.tokenizer), sequence_length=config.data.sequence_length
+    length = config.data.sequence_length
+    if config.model.kind == "image_lm":
+        return None
+    tokenizer = make_tokenizer(config.tokenizer)
+    if config.model.kind == "causal_lm":
+        return models.RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=length)
+    return models.RoutingTransformerSeq2SeqLMPreprocessor(
+        tokenizer,
+        encoder_sequence_length=config.data.encoder_sequence_length or length,
+        decoder_sequence_length=length,
     )
 
 
-def make_model(config, vocabulary_size):
-    """The language model of an `ExperimentConfig`, with new weights.
+def make_model(config, tokenizer=None):
+    """The model of an `ExperimentConfig`, with new weights.
 
-    It has no preprocessor, so that `fit` takes the batches of `rt_keras.data`, which are tokens.
+    It has no preprocessor, so that `fit` takes the batches of `rt_keras.data`, which are numbers.
+
+    Args:
+        config: an `ExperimentConfig`.
+        tokenizer: its tokenizer; None where `model.vocabulary_size` is given, or for images.
+
+    Raises:
+        ValueError: if `model.vocabulary_size` is less than the tokenizer's.
     """
-    from rt_keras import models
+    from rt_keras.models.configured import make_task
 
-    model = config.model
-    backbone = models.RoutingTransformerBackbone(
-        vocabulary_size=vocabulary_size,
-        num_layers=model.num_layers,
-        hidden_dim=model.hidden_dim,
-        intermediate_dim=model.intermediate_dim,
-        head_groups=[make_head_groups(model, layer) for layer in range(model.num_layers)],
-        activation=model.activation,
-        normalize_first=model.normalize_first,
-        dropout=model.dropout,
-        shift_tokens=model.shift_tokens,
-        max_sequence_length=model.max_sequence_length,
-        dtype="mixed_bfloat16" if config.trainer.mixed_bfloat16 else "float32",
-    )
-    return models.RoutingTransformerCausalLM(backbone)
+    dtype = "mixed_bfloat16" if config.trainer.mixed_bfloat16 else "float32"
+    return make_task(config.model.as_dict(), _vocabulary_size(config.model, tokenizer), dtype)
+
+
+def _vocabulary_size(model, tokenizer):
+    if tokenizer is None:
+        return model.vocabulary_size or PIXEL_VALUES
+    least = tokenizer.vocabulary_size()
+    if model.vocabulary_size is not None and model.vocabulary_size < least:
+        raise ValueError(
+            f"model.vocabulary_size is {model.vocabulary_size}; the tokenizer has {least} tokens"
+        )
+    return model.vocabulary_size or least
 
 
 def load_model(path):
-    """The language model in the folder of a run, which holds its best one, or of a preset.
+    """The model in the folder of a run, which holds its best one, or of a preset.
 
     Raises:
         FileNotFoundError: if there is neither.
+        ValueError: if what is there is a model of another project.
     """
-    from rt_keras import models
+    from rt_keras.models.configured import TASKS
 
     path = Path(path)
     for folder in (path / "model", path):
         if (folder / "task.json").is_file():
-            return models.RoutingTransformerCausalLM.from_preset(str(folder))
+            saved = json.loads((folder / "task.json").read_text(encoding="utf-8"))["class_name"]
+            for task in TASKS.values():
+                if task.__name__ == saved:
+                    return task.from_preset(str(folder))
+            raise ValueError(f"{folder} holds a {saved}, which is no model of rt_keras")
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
-    raise FileNotFoundError(f"{path} holds neither a run nor a preset of a language model")
+    raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
 
 
-def make_head_groups(config, layer):
-    """The groups of heads of one block.
+def kind_of(model):
+    """The kind of a model, as `ModelConfig` names it."""
+    from rt_keras.models.configured import TASKS
 
-    Args:
-        config: a `ModelConfig`.
-        layer: number of the block, from 0.
-
-    Returns:
-        A list of head groups, those without heads left out.
-    """
-    from rt_keras import layers
-
-    local, routing, full = config.local, config.routing, config.full
-    routes = layer >= routing.first_layer
-    num_local = local.num_heads + (0 if routes else routing.num_heads)
-    groups = []
-    if num_local:
-        groups.append(
-            layers.LocalHeads(
-                num_local,
-                block_size=local.block_size,
-                look_back=local.look_back,
-                max_relative_distance=local.max_relative_distance,
-            )
-        )
-    if routing.num_heads and routes:
-        groups.append(
-            layers.RoutingHeads(
-                routing.num_heads,
-                num_clusters=routing.num_clusters,
-                window_size=routing.window_size,
-                assignment=routing.assignment,
-                share_qk=routing.share_qk,
-                num_probes=routing.num_probes,
-                max_relative_distance=routing.max_relative_distance,
-                commitment_weight=routing.commitment_weight,
-            )
-        )
-    if full.num_heads:
-        groups.append(
-            layers.FullHeads(full.num_heads, max_relative_distance=full.max_relative_distance)
-        )
-    return groups
+    return next(kind for kind, task in TASKS.items() if isinstance(model, task))
 
 
 def make_optimizer(config):
@@ -153,6 +124,17 @@ def make_optimizer(config):
         epsilon=optimizer.epsilon,
         **arguments,
     )
+
+
+def add_l2(model, weight):
+    """Has `weight / 2` times the sum of squares of all trainable weights but biases in the loss.
+
+    Those of dense layers and normalisations named bias are left out, as Tensor2Tensor does.
+    """
+    if weight:
+        for variable in model.trainable_variables:
+            if variable.name != "bias":
+                variable.regularizer = keras.regularizers.L2(weight / 2)
 
 
 def make_strategy(config):

@@ -7,16 +7,17 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from rt_keras import data, files
+from rt_keras import files
 from rt_keras.callbacks import CentroidEMA
+from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.keep_checkpoints import KeepCheckpoints
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.training import config as config_lib
-from rt_keras.training import experiment
+from rt_keras.training import config_checks, datasets, experiment
 
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
-    """Trains a causal language model.
+    """Trains the model of a configuration.
 
     The folder `output` holds in the end
     - `config.yaml`: the configuration, all keys;
@@ -47,16 +48,17 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         FloatingPointError: if the loss is no longer a number. The last good checkpoint is kept.
     """
     output = Path(output)
+    config_checks.check_sources(config)
     _check_folder(output, config, resume, overwrite)
     trainer = config.trainer
     keras.utils.set_random_seed(trainer.seed)
     preprocessor = experiment.make_preprocessor(config)
     checkpoints = KeepCheckpoints(output, "val_nats_per_token", preprocessor)
     with experiment.make_strategy(trainer).scope():
-        model = _compiled_model(config, preprocessor.tokenizer.vocabulary_size())
+        model = _compiled_model(config, preprocessor and preprocessor.tokenizer)
         first_step = checkpoints.restore(model) if resume else 0
     # After the model, whose first weights would else depend on what reading the data draws.
-    training, validation = _datasets(config, preprocessor.tokenizer)
+    training, validation = _datasets(config, preprocessor)
     if not resume:
         _start_folder(output, config)
     started = time.monotonic()
@@ -67,7 +69,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             initial_epoch=first_step // trainer.validation_every,
             epochs=trainer.steps // trainer.validation_every,
             steps_per_epoch=trainer.validation_every,
-            callbacks=_callbacks(config, output, checkpoints, resume),
+            callbacks=_callbacks(config, model, output, checkpoints, resume),
             shuffle=False,
             verbose=verbose,
         )
@@ -77,7 +79,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             "one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
         ) from None
     seconds = time.monotonic() - started
-    tokens = (trainer.steps - first_step) * config.data.batch_size * config.data.sequence_length
+    tokens = (trainer.steps - first_step) * config.data.batch_size * _predicted(config)
     return {
         "steps": trainer.steps,
         "best_step": checkpoints.best_step,
@@ -113,8 +115,17 @@ def _start_folder(output, config):
         part.write_text(config_lib.to_yaml(config), encoding="utf-8")
 
 
-def _compiled_model(config, vocabulary_size):
-    model = experiment.make_model(config, vocabulary_size)
+def _predicted(config):
+    """Tokens, or values of an image, that the model predicts for one example."""
+    if config.model.kind == "image_lm":
+        image = config.model.image
+        return image.height * image.width * image.channels
+    return config.data.sequence_length
+
+
+def _compiled_model(config, tokenizer):
+    model = experiment.make_model(config, tokenizer)
+    experiment.add_l2(model, config.optimizer.l2_weight)
     nats = keras.metrics.SparseCategoricalCrossentropy(name="nats_per_token", from_logits=True)
     model.compile(
         optimizer=experiment.make_optimizer(config),
@@ -126,21 +137,16 @@ def _compiled_model(config, vocabulary_size):
     return model
 
 
-def _datasets(config, tokenizer):
+def _datasets(config, preprocessor):
     """The training batches, without end, and the first ones of the validation split."""
-    shape = {
-        "sequence_length": config.data.sequence_length,
-        "batch_size": config.data.batch_size,
-    }
-    training = data.training_dataset(
-        experiment.load_split(config.data, "train", tokenizer),
-        tokenizer,
-        **shape,
-        seed=config.trainer.seed,
-        shuffle_buffer=config.data.shuffle_buffer,
-    )
-    validation = data.evaluation_dataset(
-        experiment.load_split(config.data, "validation", tokenizer), tokenizer, **shape
+    kind = config.model.kind
+    training = datasets.training_batches(config, preprocessor)
+    validation = datasets.evaluation_batches(
+        kind,
+        datasets.load_split(kind, config.data, "validation", preprocessor),
+        config.data.batch_size,
+        preprocessor,
+        class_conditional=config.model.image.num_classes is not None,
     ).take(config.trainer.validation_batches)
     # Keras warns of a data set that ends without having said when.
     count = int(validation.reduce(0, lambda number, _: number + 1))
@@ -151,12 +157,10 @@ def _datasets(config, tokenizer):
     return training.with_options(options), validation.with_options(options)
 
 
-def _callbacks(config, output, checkpoints, resume):
+def _callbacks(config, model, output, checkpoints, resume):
     """What watches a run; what adds to the epoch logs comes before what writes them."""
-    routing = config.model.routing
-    routes = routing.num_heads and routing.first_layer < config.model.num_layers
     return [
-        *([CentroidEMA(**config.centroids.as_dict())] if routes else []),
+        *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),
         checkpoints,
         keras.callbacks.CSVLogger(output / "log.csv", append=resume),
