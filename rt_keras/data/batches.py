@@ -34,8 +34,27 @@ def shuffled_batches(examples, batch_size, seed, shuffle_buffer):
     def one_pass(index):
         return examples.shuffle(shuffle_buffer, seed=seed + index, reshuffle_each_iteration=False)
 
-    passes = tf.data.Dataset.counter().flat_map(one_pass)
-    return passes.batch(batch_size, drop_remainder=True)
+    return passes(one_pass).batch(batch_size, drop_remainder=True)
+
+
+def passes(one_pass):
+    """The passes of 0, 1, 2 and so on, one after the other without end.
+
+    Args:
+        one_pass: function from the number of a pass, a scalar tensor, to its `tf.data.Dataset`.
+            Where that shuffles with a seed, TensorFlow's global seed makes no difference.
+
+    Returns:
+        `tf.data.Dataset`.
+    """
+
+    def with_own_seed(number):
+        # That of this function's graph, which would else take the global one, and fail where it
+        # is 0.
+        tf.compat.v1.set_random_seed(1)
+        return one_pass(number)
+
+    return tf.data.Dataset.counter().flat_map(with_own_seed)
 
 
 def filled_batches(examples, batch_size):

@@ -15,7 +15,7 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.data.batches import check_at_least_one
+from rt_keras.data.batches import check_at_least_one, passes
 
 
 def training_dataset(
@@ -74,8 +74,7 @@ def training_dataset(
         sequences = _pack(documents.shuffle(document_buffer, **order), tokenizer, [sequence_length])
         return sequences.shuffle(shuffle_buffer, **order)
 
-    sequences = tf.data.Dataset.counter().flat_map(one_pass)
-    return sequences.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    return passes(one_pass).batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):

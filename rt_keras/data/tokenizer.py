@@ -12,8 +12,9 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
 
     Whichever tokenizer they are given, preprocessor, pipeline and model ask it for the same four
     things: `pad_token_id`; `end_token_id`, which closes every document; `start_token_id`, which is
-    the same token, because what precedes a document is the end of the one before; and `needs_utf8`,
-    whether text must be valid UTF-8.
+    the same token, because what precedes a document is the end of the one before, and padding in
+    `T2TSubwordTokenizer`, whose models start so; and `needs_utf8`, whether text must be valid
+    UTF-8.
     """
 
     needs_utf8 = True

@@ -110,6 +110,12 @@ def test_the_seed_fixes_the_order_and_each_pass_has_its_own():
         assert sorted(rows.ravel()) == sorted(stream_of(texts)[1])
 
 
+def test_the_global_seed_makes_no_difference():
+    expected = one_pass([bytes(range(200))], 8)
+    tf.random.set_seed(0)
+    assert one_pass([bytes(range(200))], 8) == expected
+
+
 def test_static_shapes():
     documents = dataset_of([b"text"])
     ints, bools = tf.TensorSpec([3, 5], tf.int32), tf.TensorSpec([3, 5], tf.bool)
