@@ -4,6 +4,7 @@ import keras
 
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.full_decode import full_cache, full_recall, full_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -28,6 +29,17 @@ class FullHeads(HeadGroup):
     """
 
     takes_attention_mask = True
+    cached_decoding = True
+    cached_recall = True
 
     def attend(self, query, key, value, options):
         return full_attention(query, key, value, **options)
+
+    def fill_cache(self, key, value, count, max_length, options):
+        return full_cache(key, value, max_length=max_length, **options)
+
+    def step(self, query, key, value, cache, position, options):
+        return full_step(query, key, value, cache, position, **options)
+
+    def recall_step(self, query, key, value, position, options):
+        return full_recall(query, key, value, position, **options)

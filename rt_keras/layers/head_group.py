@@ -1,6 +1,9 @@
 """What all head groups are: heads of one kind inside `MultiHeadAttention`."""
 
 import keras
+import tensorflow as tf
+
+from rt_keras.ops.blocks import size
 
 TOKEN_BIASES = (None, "fixed", "trainable")
 
@@ -11,6 +14,11 @@ class HeadGroup(keras.layers.Layer):
     `MultiHeadAttention` projects its inputs once and hands each group its heads. A group is called
     with `(query, value, key, ...)`, each `[batch, heads, length, depth]`, and returns
     `[batch, heads, length, value_depth]`. A subclass writes `attend`, one call of an op.
+
+    Where `cached_decoding` is True, a group also goes on one position at a time: `make_cache` keeps
+    what the positions so far will be needed for, and `call_with_cache` adds one position and gives
+    the output that a causal call on the whole sequence has there. Where `cached_recall` is True,
+    `recall` does so for attention to another sequence.
 
     Args:
         num_heads: heads in the group.
@@ -31,6 +39,10 @@ class HeadGroup(keras.layers.Layer):
     # Whether the group computes what the code of the paper's authors does, where that differs.
     # Relative positions are then the same for all heads, and are added to the values too.
     reference = False
+    # Whether a causal output depends on the positions up to its own alone, and so can be had from
+    # a cache; and whether an output of attention to another sequence depends on no other query.
+    cached_decoding = False
+    cached_recall = False
 
     def __init__(self, num_heads, max_relative_distance=None, token_bias=None, **kwargs):
         super().__init__(**kwargs)
@@ -103,16 +115,130 @@ class HeadGroup(keras.layers.Layer):
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
         if token_bias is not None and self.token_bias is not None:
-            weight = keras.ops.convert_to_tensor(self.token_bias_weight)
-            options["token_bias"] = weight * keras.ops.cast(token_bias, weight.dtype)
-        for name in ("relative_embeddings", "relative_values"):
-            if getattr(self, name) is not None:
-                options[name] = keras.ops.convert_to_tensor(getattr(self, name))
-        return self.attend(query, key, value, options)
+            options["token_bias"] = self._weighted(token_bias)
+        return self.attend(query, key, value, {**options, **self._tables()})
 
     def attend(self, query, key, value, options):
         """Attention of these heads; `options` are the keyword arguments that all ops share."""
         raise NotImplementedError
+
+    def _weighted(self, token_bias):
+        weight = keras.ops.cast(self.token_bias_weight, self.compute_dtype)
+        return weight * keras.ops.cast(token_bias, weight.dtype)
+
+    def _tables(self):
+        """What the group learns of relative positions, by its name in the ops."""
+        names = ("relative_embeddings", "relative_values")
+        tables = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: keras.ops.convert_to_tensor(table) for name, table in tables.items()}
+
+    # Decoding.
+
+    def new_cache(self, batch, max_length, key_depth, value_depth):
+        """The cache of no positions yet; see `make_cache`.
+
+        Args:
+            batch: rows of the cache, an int or a scalar tensor.
+            max_length: how many positions there will be.
+            key_depth, value_depth: of a head.
+        """
+        key, value = (
+            tf.zeros([batch, self.num_heads, 1, depth], self.compute_dtype)
+            for depth in (key_depth, value_depth)
+        )
+        return self.make_cache(key, value, None if self.share_qk else key, 0, max_length)
+
+    def make_cache(self, query, value, key, count, max_length, token_bias=None):
+        """What later positions need of the first ones.
+
+        Args:
+            query, value, key: as in a call.
+            count: int scalar, how many of their positions count; the others may hold anything.
+            max_length: how many positions there will be.
+            token_bias: `[batch, length]`; 0 where there is none but the group takes it.
+
+        Returns:
+            A dictionary of tensors with the batch on axis 0, whose size depends on the group, and
+            only with `FullHeads`, `StridedHeads` and grids on `max_length`.
+
+        Raises:
+            ValueError: if `cached_decoding` is False.
+        """
+        self._check_cached()
+        key = query if key is None else key
+        options = self._bias_of(token_bias, key)
+        return self.fill_cache(key, value, count, max_length, options)
+
+    def call_with_cache(self, query, value, key, cache, position, token_bias=None):
+        """The causal output of one position, and the cache with that position in it.
+
+        Args:
+            query, value, key: as in a call, of one position.
+            cache: what `make_cache`, `new_cache` or the last call gave.
+            position: int scalar, how many positions came before.
+            token_bias: `[batch, 1]`.
+
+        Returns:
+            `[batch, heads, 1, value_depth]`, and the cache.
+
+        Raises:
+            ValueError: if `cached_decoding` is False.
+        """
+        self._check_cached()
+        options = {**self._tables(), **self._bias_of(token_bias, value)}
+        return self.step(query, key, value, cache, position, options)
+
+    def fill_cache(self, key, value, count, max_length, options):
+        """The group's cache; `options` are those of the `..._cache` ops."""
+        raise NotImplementedError
+
+    def step(self, query, key, value, cache, position, options):
+        """The output and the cache of one position; `options` are those of the `..._step` ops."""
+        raise NotImplementedError
+
+    def recall(self, query, value, key, position, key_mask=None, token_bias=None):
+        """The output of one position that attends to another sequence.
+
+        Args:
+            query: `[batch, heads, queries, depth]`, any number of queries at the same position.
+            value, key, key_mask, token_bias: as in a call, of the other sequence.
+            position: int scalar.
+
+        Raises:
+            ValueError: if `cached_recall` is False.
+        """
+        if not self.cached_recall:
+            raise ValueError(f"{self._described()} cannot attend to a sequence one query at a time")
+        options = {**self._tables(), "key_mask": key_mask}
+        if token_bias is not None and self.token_bias is not None:
+            options["token_bias"] = self._weighted(token_bias)
+        return self.recall_step(query, key, value, position, options)
+
+    def recall_step(self, query, key, value, position, options):
+        """The output of one position; `options` are those of the `..._recall` ops."""
+        raise NotImplementedError
+
+    def recall_prefix(self, query, value, key, key_mask=None, token_bias=None):
+        """The outputs of the first positions, which attend to another sequence."""
+        return self(query, value, key, key_mask=key_mask, token_bias=token_bias, training=False)
+
+    def _bias_of(self, token_bias, keys):
+        """The token bias as an option of the ops; zeros where the group could take one."""
+        if self.token_bias is None:
+            return {}
+        if token_bias is None:
+            return {"token_bias": tf.zeros([size(keys, 0), size(keys, 2)], self.compute_dtype)}
+        return {"token_bias": self._weighted(token_bias)}
+
+    def _check_cached(self):
+        if not self.cached_decoding:
+            raise ValueError(
+                f"{self._described()} cannot be decoded with a cache: an output depends on the "
+                "whole sequence. Call the layer on all positions so far instead."
+            )
+
+    def _described(self):
+        return type(self).__name__
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         return (*query_shape[:-1], value_shape[-1])

@@ -3,7 +3,10 @@
 import keras
 
 from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.ops.blocks import ceil_div, size
+from rt_keras.ops.decode import pad_to
 from rt_keras.ops.local import local_attention
+from rt_keras.ops.local_decode import local_cache, local_recall, local_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -39,6 +42,9 @@ class LocalHeads(HeadGroup):
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
+
+    cached_decoding = True
+    cached_recall = True
 
     def __init__(
         self,
@@ -86,6 +92,31 @@ class LocalHeads(HeadGroup):
             reference=self.reference,
             **options,
         )
+
+    def _blocks(self):
+        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
+
+    def fill_cache(self, key, value, count, max_length, options):
+        return local_cache(key, value, count, max_length=max_length, **self._blocks(), **options)
+
+    def step(self, query, key, value, cache, position, options):
+        options = {**self._blocks(), **options, "reference": self.reference}
+        return local_step(query, key, value, cache, position, **options)
+
+    def recall_step(self, query, key, value, position, options):
+        options = {**self._blocks(), **options, "reference": self.reference}
+        return local_recall(
+            query, key, value, position, key_block_size=self.key_block_size, **options
+        )
+
+    def recall_prefix(self, query, value, key, key_mask=None, token_bias=None):
+        # There must be as many blocks of queries as of keys.
+        key_blocks = ceil_div(size(key, 2), self.key_block_size or self.block_size)
+        length = key_blocks * self.block_size if self.key_block_size else size(key, 2)
+        output = super().recall_prefix(
+            pad_to(query, length), value, key, key_mask=key_mask, token_bias=token_bias
+        )
+        return output[:, :, : size(query, 2)]
 
     def get_config(self):
         return {

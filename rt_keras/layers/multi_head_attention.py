@@ -182,10 +182,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "token_bias": token_bias,
             "use_causal_mask": use_causal_mask,
         }
-        key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
-        queries = _split_heads(self.query_dense(query), self.num_heads)
-        keys = _split_heads(self.key_dense(key), key_heads) if key_heads else None
-        values = _split_heads(self.value_dense(value), self.num_heads)
+        queries, keys, values = self._project(query, key, value)
         outputs, scores = [], []
         for group, arguments in self._hand_out(queries, keys, values):
             seed = self.seed_generator.next() if training and self.dropout else None
@@ -194,11 +191,27 @@ class MultiHeadAttention(keras.layers.Layer):
             )
             if return_attention_scores:
                 scores.append(_scores(group, *arguments, masks))
+        output = self._merge(outputs)
+        return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
+
+    def _project(self, query, key, value):
+        """The queries, keys and values of all heads; None for what is not given."""
+        key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+        queries = keys = values = None
+        if query is not None:
+            queries = _split_heads(self.query_dense(query), self.num_heads)
+        if key is not None and key_heads:
+            keys = _split_heads(self.key_dense(key), key_heads)
+        if value is not None:
+            values = _split_heads(self.value_dense(value), self.num_heads)
+        return queries, keys, values
+
+    def _merge(self, outputs):
+        """What the groups' outputs come to."""
         output = tf.concat(outputs, axis=1)
         if self.head_dense is not None:
             output = self.head_dense(output)
-        output = self.output_dense(_join_heads(output))
-        return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
+        return self.output_dense(_join_heads(output))
 
     def _hand_out(self, queries, keys, values):
         """Each group with its heads' (query, value, key)."""
@@ -211,6 +224,114 @@ class MultiHeadAttention(keras.layers.Layer):
                 key_head += group.num_heads
             yield group, (queries[:, heads], values[:, heads], key)
             head += group.num_heads
+
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether all groups can be decoded with a cache; see `HeadGroup`."""
+        return all(group.cached_decoding for group in self.head_groups)
+
+    @property
+    def cached_recall(self):
+        """Whether all groups can attend to another sequence one query at a time."""
+        return all(group.cached_recall for group in self.head_groups)
+
+    def new_cache(self, batch, max_length):
+        """The cache of no positions yet: that of each group, in a tuple."""
+        depths = [dense.units // self.num_heads for dense in (self.query_dense, self.value_dense)]
+        return tuple(group.new_cache(batch, max_length, *depths) for group in self.head_groups)
+
+    def prefill(self, inputs, count, max_length, token_bias=None):
+        """Causal self-attention of a first stretch of positions, and the cache of their keys.
+
+        Args:
+            inputs: `[batch, length, features]`.
+            count: int scalar, how many of the positions the cache is to hold.
+            max_length: how many positions there will be.
+            token_bias: `[batch, length]`.
+
+        Returns:
+            `[batch, length, output_shape]`, and the cache.
+        """
+        outputs, caches = [], []
+        for group, arguments in self._hand_out(*self._project(inputs, inputs, inputs)):
+            caches.append(group.make_cache(*arguments, count, max_length, token_bias))
+            outputs.append(
+                group(*arguments, token_bias=token_bias, use_causal_mask=True, training=False)
+            )
+        return self._merge(outputs), tuple(caches)
+
+    def call_with_cache(self, inputs, cache, position, token_bias=None):
+        """Causal self-attention of one position.
+
+        Args:
+            inputs: `[batch, 1, features]`.
+            cache: what `prefill`, `new_cache` or the last call gave.
+            position: int scalar, how many positions came before.
+            token_bias: `[batch, 1]`.
+
+        Returns:
+            `[batch, 1, output_shape]`, and the cache with this position in it.
+
+        >>> from rt_keras.layers import LocalHeads, RoutingHeads
+        >>> layer = MultiHeadAttention([LocalHeads(2, 4), RoutingHeads(2, 4, 4)])
+        >>> x = keras.random.normal([1, 9, 32])
+        >>> expected = layer(x, x, use_causal_mask=True)
+        >>> output, cache = layer.prefill(x[:, :8], count=8, max_length=9)
+        >>> output, cache = layer.call_with_cache(x[:, 8:], cache, position=8)
+        >>> bool(keras.ops.max(keras.ops.abs(output - expected[:, 8:])) < 1e-5)
+        True
+        """
+        if len(cache) != len(self.head_groups):
+            raise ValueError(
+                f"The cache is of {len(cache)} head groups; {self.name} has "
+                f"{len(self.head_groups)}. It must come from this layer's prefill or new_cache."
+            )
+        outputs, caches = [], []
+        handed_out = self._hand_out(*self._project(inputs, inputs, inputs))
+        for (group, arguments), kept in zip(handed_out, cache):
+            output, kept = group.call_with_cache(*arguments, kept, position, token_bias)
+            outputs.append(output)
+            caches.append(kept)
+        return self._merge(outputs), tuple(caches)
+
+    def remember(self, value, value_mask=None, token_bias=None):
+        """What attention to another sequence needs of it: its keys and values, computed once.
+
+        Args:
+            value: `[batch, keys, features]`.
+            value_mask: bool or int `[batch, keys]`, 0 for padding.
+            token_bias: `[batch, keys]`.
+        """
+        _, keys, values = self._project(None, value, value)
+        options = {"key_mask": _all_of(value_mask), "token_bias": token_bias}
+        return {"key": keys, "value": values, "options": options}
+
+    def recall(self, query, memory, position=None):
+        """Attention to the sequence of `remember`, of one position or of the first ones.
+
+        Args:
+            query: `[batch, length, features]`, of the first positions; or `[batch, 1, features]`,
+                of one. Then the batch may be a multiple of the memory's, each of whose rows
+                serves as many queries that follow one another: the beams of a search.
+            memory: what `remember` gave.
+            position: int scalar; None for the first positions.
+
+        Returns:
+            `[batch, length, output_shape]`.
+        """
+        options, outputs = memory["options"], []
+        queries, _, _ = self._project(query, None, None)
+        for group, (of_group, value, key) in self._hand_out(
+            queries, memory["key"], memory["value"]
+        ):
+            if position is None:
+                outputs.append(group.recall_prefix(of_group, value, key, **options))
+                continue
+            beams = _fold_beams(of_group, size(value, 0))
+            outputs.append(_unfold_beams(group.recall(beams, value, key, position, **options)))
+        return self._merge(outputs)
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
@@ -270,6 +391,19 @@ def _split_heads(x, heads):
 def _join_heads(x):
     """`[batch, heads, length, depth]` to `[batch, length, heads * depth]`."""
     shape = [size(x, 0), size(x, 2), x.shape[1] * x.shape[3]]
+    return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)
+
+
+def _fold_beams(x, batch):
+    """`[batch * beams, heads, 1, depth]` to `[batch, heads, beams, depth]`."""
+    beams = size(x, 0) // batch
+    x = tf.reshape(x, [batch, beams, x.shape[1], x.shape[3]])
+    return tf.transpose(x, [0, 2, 1, 3])
+
+
+def _unfold_beams(x):
+    """`[batch, heads, beams, depth]` to `[batch * beams, heads, 1, depth]`."""
+    shape = [size(x, 0) * size(x, 2), x.shape[1], 1, x.shape[3]]
     return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.nearest import nearest_attention
+from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
 
 ASSIGNMENTS = ("balanced", "nearest")
@@ -219,6 +220,40 @@ class RoutingHeads(HeadGroup):
             load_bias=tf.convert_to_tensor(self.load_bias),
             **options,
         )
+
+    @property
+    def cached_decoding(self):
+        """Whether the assignment is "nearest": with "balanced", members depend on what follows."""
+        return self.assignment == "nearest"
+
+    def fill_cache(self, key, value, count, max_length, options):
+        return nearest_cache(
+            key,
+            value,
+            tf.convert_to_tensor(self.centroids),
+            count,
+            window_size=self.window_size,
+            load_bias=tf.convert_to_tensor(self.load_bias),
+            max_length=max_length,
+            keep_positions=self.relative_embeddings is not None,
+            **options,
+        )
+
+    def step(self, query, key, value, cache, position, options):
+        return nearest_step(
+            query,
+            key,
+            value,
+            cache,
+            position,
+            tf.convert_to_tensor(self.centroids),
+            num_probes=self.num_probes,
+            load_bias=tf.convert_to_tensor(self.load_bias),
+            **options,
+        )
+
+    def _described(self):
+        return f"{type(self).__name__} of assignment {self.assignment!r}"
 
     def _warn_once(self):
         if not self.has_centroid_updates:

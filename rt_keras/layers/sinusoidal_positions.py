@@ -26,6 +26,7 @@ class SinusoidalPositions(keras.layers.Layer):
 
     Call arguments:
         inputs: `[batch, length, width]`.
+        start: the first position, an int or a scalar tensor.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.5.
 
@@ -39,11 +40,11 @@ class SinusoidalPositions(keras.layers.Layer):
         self.max_wavelength = max_wavelength
         self.built = True
 
-    def call(self, inputs):
+    def call(self, inputs, start=0):
         width = inputs.shape[-1]
         half = width // 2
         step = -math.log(self.max_wavelength) / max(half - 1, 1)
-        positions = tf.range(size(inputs, 1), dtype=tf.float32)
+        positions = tf.cast(start + tf.range(size(inputs, 1)), tf.float32)
         angles = positions[:, None] * tf.exp(tf.range(half, dtype=tf.float32) * step)
         signal = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
         signal = tf.pad(signal, [[0, 0], [0, width % 2]])

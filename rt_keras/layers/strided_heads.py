@@ -4,6 +4,7 @@ import keras
 
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.ops.strided import strided_attention
+from rt_keras.ops.strided_decode import strided_cache, strided_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -33,6 +34,8 @@ class StridedHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
+    cached_decoding = True
+
     def __init__(
         self,
         num_heads,
@@ -50,6 +53,15 @@ class StridedHeads(HeadGroup):
         return strided_attention(
             query, key, value, stride=self.stride, reference=self.reference, **options
         )
+
+    def fill_cache(self, key, value, count, max_length, options):
+        return strided_cache(key, value, stride=self.stride, max_length=max_length, **options)
+
+    def step(self, query, key, value, cache, position, options):
+        return strided_step(query, key, value, cache, position, stride=self.stride, **options)
+
+    def _bias_of(self, token_bias, keys):
+        return {} if self.reference else super()._bias_of(token_bias, keys)
 
     def get_config(self):
         return {**super().get_config(), "stride": self.stride, "reference": self.reference}

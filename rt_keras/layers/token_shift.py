@@ -39,5 +39,17 @@ class TokenShift(keras.layers.Layer):
         before = tf.pad(before, [[0, 0], [1, 0], [0, 0]])
         return tf.concat([inputs[..., :half], before], axis=-1)
 
+    def make_cache(self, inputs, count):
+        """What the position after the first `count` of the inputs takes from the one before it."""
+        half = inputs.shape[-1] // 2
+        before = tf.pad(inputs[..., half:], [[0, 0], [1, 0], [0, 0]])
+        return tf.gather(before, count, axis=1)
+
+    def call_with_cache(self, inputs, cache):
+        """The output of one position `[batch, 1, width]`, and what the next one takes from it."""
+        half = inputs.shape[-1] // 2
+        output = tf.concat([inputs[..., :half], cache[:, None]], axis=-1)
+        return output, inputs[:, 0, half:]
+
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -1,6 +1,7 @@
 """A Transformer block: attention and a feed-forward network, each with a residual."""
 
 import keras
+import tensorflow as tf
 
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
@@ -153,6 +154,7 @@ class TransformerBlock(keras.layers.Layer):
         ]
 
     def build(self, input_shape):
+        self.width = input_shape[-1]
         self.attention.build(input_shape, input_shape)
         if self.cross_attention is not None:
             self.cross_attention.build(input_shape, (input_shape[0], None, input_shape[-1]))
@@ -203,7 +205,103 @@ class TransformerBlock(keras.layers.Layer):
         def feed_forward(x):
             return self.feed_forward(shift(x), training=training)
 
-        x = self._residual(inputs, attention, self.attention_norms, training)
+        return self._residuals(inputs, attention, cross_attention, feed_forward, training)
+
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether all heads can be decoded with a cache; see `HeadGroup`."""
+        cross = self.cross_attention
+        return self.attention.cached_decoding and (cross is None or cross.cached_recall)
+
+    def new_cache(self, batch, max_length):
+        """The cache of no positions yet, for `call_with_cache`."""
+        cache = {"attention": self.attention.new_cache(batch, max_length)}
+        if self.token_shift is not None:
+            half = self.width - self.width // 2
+            for name in self._functions():
+                cache[f"{name}_shift"] = tf.zeros([batch, half], self.compute_dtype)
+        return cache
+
+    def prefill(self, inputs, count, max_length, token_bias=None, memory=None):
+        """A causal call on a first stretch of positions, and the cache that goes on from them.
+
+        Args:
+            inputs: `[batch, length, width]`.
+            count: int scalar, how many of the positions the cache is to hold.
+            max_length: how many positions there will be.
+            token_bias: `[batch, length]`.
+            memory: where there are `cross_head_groups`, what the layer `cross_attention` remembers
+                of the encoder's output.
+
+        Returns:
+            `[batch, length, width]`, and the cache.
+        """
+        cache = {}
+
+        def shift(name, x):
+            if self.token_shift is None:
+                return x
+            cache[f"{name}_shift"] = self.token_shift.make_cache(x, count)
+            return self.token_shift(x)
+
+        def attention(x):
+            x = shift("attention", x)
+            output, cache["attention"] = self.attention.prefill(x, count, max_length, token_bias)
+            return output
+
+        def cross_attention(x):
+            return self.cross_attention.recall(shift("cross_attention", x), memory)
+
+        def feed_forward(x):
+            return self.feed_forward(shift("feed_forward", x), training=False)
+
+        return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
+
+    def call_with_cache(self, inputs, cache, position, token_bias=None, memory=None):
+        """A causal call on one position, given those before it.
+
+        Args:
+            inputs: `[batch, 1, width]`.
+            cache: what `prefill`, `new_cache` or the last call gave.
+            position: int scalar, how many positions came before.
+            token_bias: `[batch, 1]`.
+            memory: as of `prefill`.
+
+        Returns:
+            `[batch, 1, width]`, and the cache with this position in it.
+        """
+        cache = dict(cache)
+
+        def shift(name, x):
+            if self.token_shift is None:
+                return x
+            name = f"{name}_shift"
+            output, cache[name] = self.token_shift.call_with_cache(x, cache[name])
+            return output
+
+        def attention(x):
+            output, cache["attention"] = self.attention.call_with_cache(
+                shift("attention", x), cache["attention"], position, token_bias
+            )
+            return output
+
+        def cross_attention(x):
+            return self.cross_attention.recall(shift("cross_attention", x), memory, position)
+
+        def feed_forward(x):
+            return self.feed_forward(shift("feed_forward", x), training=False)
+
+        return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
+
+    def _functions(self):
+        """Names of the functions that have a residual each."""
+        cross = [] if self.cross_attention is None else ["cross_attention"]
+        return ["attention", *cross, "feed_forward"]
+
+    def _residuals(self, x, attention, cross_attention, feed_forward, training):
+        x = self._residual(x, attention, self.attention_norms, training)
         if self.cross_attention is not None:
             x = self._residual(x, cross_attention, self.cross_attention_norms, training)
         return self._residual(x, feed_forward, self.feed_forward_norms, training)

@@ -7,12 +7,15 @@ from rt_keras.layers.head_group import positive_int
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
+    call_blocks_with_cache,
     config_of_groups,
     config_of_options,
     groups_of_blocks,
     groups_of_config,
     make_blocks,
     make_final_norm,
+    new_caches,
+    prefill_blocks,
 )
 
 
@@ -177,9 +180,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
                 use_causal_mask=True,
                 token_bias=inputs.get("token_bias"),
             )
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
-        super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
+        super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -195,14 +196,90 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         self.block_options = block_options
 
     def call(self, inputs, training=None, mask=None):
-        length = inputs["token_ids"].shape[1]
+        self.check_length(inputs["token_ids"].shape[1])
+        return super().call(inputs, training=training, mask=mask)
+
+    def check_length(self, length):
+        """Raises a ValueError if it is known that not every position has an embedding."""
         if None not in (length, self.max_sequence_length) and length > self.max_sequence_length:
             raise ValueError(
                 f"A sequence of length {length} is longer than "
                 f"max_sequence_length={self.max_sequence_length}, the number of positions that "
                 "have an embedding."
             )
-        return super().call(inputs, training=training, mask=mask)
+
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether all heads can be decoded with a cache; see `rt_keras.layers.HeadGroup`."""
+        return all(block.cached_decoding for block in self.transformer_blocks)
+
+    def new_cache(self, batch, max_length):
+        """The cache of no positions yet, for `call_with_cache`.
+
+        Args:
+            batch: rows of the cache, an int or a scalar tensor.
+            max_length: how many positions there will be; full heads keep as many.
+        """
+        return new_caches(self.transformer_blocks, batch, max_length)
+
+    def prefill(self, token_ids, count, max_length, token_bias=None):
+        """The outputs of a first stretch of positions, and the cache that goes on from them.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            count: int scalar, how many of the positions the cache is to hold. The others may hold
+                anything.
+            max_length: how many positions there will be.
+            token_bias: `[batch, length]`, where a head group takes it.
+
+        Returns:
+            `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples of tensors
+            with the batch on axis 0.
+
+        Raises:
+            ValueError: if `cached_decoding` is False.
+        """
+        x = self.embedding(token_ids, training=False)
+        x, cache = prefill_blocks(
+            self.transformer_blocks, x, count, max_length, token_bias=token_bias
+        )
+        return self._normalized(x), cache
+
+    def call_with_cache(self, token_ids, cache, position, token_bias=None):
+        """The output of one position, given those before it.
+
+        Args:
+            token_ids: int `[batch, 1]`.
+            cache: what `prefill`, `new_cache` or the last call gave.
+            position: int scalar, how many positions came before.
+            token_bias: `[batch, 1]`, where a head group takes it.
+
+        Returns:
+            `[batch, 1, hidden_dim]`, and the cache with this position in it.
+
+        Raises:
+            ValueError: if `cached_decoding` is False, or the cache is another model's.
+
+        >>> from rt_keras.layers import LocalHeads, RoutingHeads
+        >>> heads = [LocalHeads(2, block_size=4), RoutingHeads(2, 4, window_size=4)]
+        >>> backbone = RoutingTransformerBackbone(20, 2, 32, 64, heads)
+        >>> ids = keras.ops.reshape(keras.ops.arange(9), [1, 9])
+        >>> expected = backbone({"token_ids": ids, "padding_mask": ids >= 0})
+        >>> _, cache = backbone.prefill(ids[:, :8], count=8, max_length=9)
+        >>> output, cache = backbone.call_with_cache(ids[:, 8:], cache, position=8)
+        >>> bool(keras.ops.max(keras.ops.abs(output - expected[:, 8:])) < 1e-4)
+        True
+        """
+        x = self.embedding(token_ids, training=False, start=position)
+        x, cache = call_blocks_with_cache(
+            self.transformer_blocks, x, cache, position, token_bias=token_bias
+        )
+        return self._normalized(x), cache
+
+    def _normalized(self, x):
+        return x if self.layer_norm is None else self.layer_norm(x)
 
     @property
     def token_embedding(self):

@@ -4,11 +4,18 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.generation import (
+    make_generate_function,
+    pad_length,
+    shortest_prompt,
+    written_tokens,
+)
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
+from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -72,57 +79,164 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
             return self.output_dense(hidden)
         return self.backbone.token_embedding(hidden, reverse=True)
 
-    def generate_step(self, inputs, stop_token_ids=None):
-        """Continues a batch of prompts, recomputing the sequence for each token.
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether generation keeps a cache, so that a token costs the same at every position.
+
+        It does where every output depends on the tokens up to its own alone: with `LocalHeads`,
+        `RoutingHeads` of assignment "nearest", `StridedHeads` and `FullHeads` (the last two keep
+        all keys). Where a model has other heads, whose members depend on the whole sequence,
+        generation calls the model on all of `max_length` positions for each token.
+        """
+        return self.backbone.cached_decoding
+
+    def new_cache(self, batch, max_length):
+        """The cache of no positions yet, for `call_with_cache`; see `prefill`."""
+        cache = {"blocks": self.backbone.new_cache(batch, max_length)}
+        if "token_bias" in self.backbone.input:
+            cache["token_bias"] = tf.zeros([batch, max_length])
+        return cache
+
+    def prefill(self, token_ids, count, max_length, token_bias=None):
+        """One parallel pass over a first stretch of positions, and the cache that goes on from it.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            count: int scalar, how many of the positions the cache is to hold. The others may hold
+                anything.
+            max_length: how many positions there will be.
+            token_bias: `[batch, max_length]`, where a head group takes it; zeros if None.
+
+        Returns:
+            Hidden states `[batch, length, hidden_dim]`, and the cache: nested dictionaries and
+            tuples of tensors with the batch on axis 0. Their sizes depend on `max_length` only
+            for `FullHeads` and `StridedHeads`, and for a token bias.
+
+        Raises:
+            ValueError: if `cached_decoding` is False.
+        """
+        cache, length = {}, size(token_ids, 1)
+        if "token_bias" in self.backbone.input:
+            if token_bias is None:
+                token_bias = tf.zeros([size(token_ids, 0), max_length])
+            cache["token_bias"] = token_bias
+            token_bias = token_bias[:, :length]
+        hidden, cache["blocks"] = self.backbone.prefill(token_ids, count, max_length, token_bias)
+        return hidden, cache
+
+    def call_with_cache(self, token_ids, cache, cache_update_index):
+        """The logits of the token after one more token.
+
+        Args:
+            token_ids: int `[batch, 1]`.
+            cache: what `prefill`, `new_cache` or the last call gave.
+            cache_update_index: int scalar, the position of that token: how many the cache holds.
+
+        Returns:
+            Logits `[batch, 1, vocabulary_size]`, the hidden states `[batch, 1, hidden_dim]` that
+            they come from, and the cache with this position in it.
+
+        Raises:
+            ValueError: if there is more than one token in a row, `cached_decoding` is False, or the
+                cache is another model's.
+        """
+        if token_ids.shape[1] not in (None, 1):
+            raise ValueError(
+                "call_with_cache takes one token a row, [batch, 1]; prefill takes many. Received: "
+                f"token_ids of shape {token_ids.shape}"
+            )
+        token_bias = cache.get("token_bias")
+        if token_bias is not None:
+            token_bias = token_bias[:, cache_update_index, None]
+        hidden, blocks = self.backbone.call_with_cache(
+            token_ids, cache["blocks"], cache_update_index, token_bias
+        )
+        return self.token_logits(hidden), hidden, {**cache, "blocks": blocks}
+
+    def make_generate_function(self):
+        """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
+        if self.generate_function is None:
+            self.generate_function = make_generate_function(self)
+        return self.generate_function
+
+    def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
+        """Continues a batch of prompts.
+
+        With a cache (see `cached_decoding`), one parallel pass takes in as many tokens as the
+        shortest prompt has; from there on each step takes one token of every row, and where a
+        prompt is longer, the next token is the prompt's.
 
         Args:
             inputs: dictionary of "token_ids" and "padding_mask", int and bool
-                `[batch, max_length]`; prompts stand at the left and have at least one token.
+                `[batch, max_length]`; prompts stand at the left and have at least one token. Where
+                a head group takes it, "token_bias" `[batch, max_length]`; zeros if there is none.
             stop_token_ids: ids that end a sequence, or None.
+            sampler: a `keras_hub.samplers.Sampler`. None for the one the model was compiled with.
+            prefill_length: int, how many positions the parallel pass has: at least as many as the
+                shortest prompt. None for exactly as many, which XLA cannot compile, as it needs to
+                know that number.
 
         Returns:
-            A dictionary of the same, with the tokens filled in; the mask ends at the stop token.
+            A dictionary of "token_ids", with the tokens filled in, and "padding_mask", which ends
+            at the stop token.
         """
         prompt = tf.cast(inputs["token_ids"], tf.int32)
         mask = tf.cast(inputs["padding_mask"], tf.bool)
-
-        def next_logits(tokens, cache, index):
-            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < index, tf.shape(tokens))
-            hidden = self.backbone({"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)})
-            last = tf.gather(hidden, index - 1, axis=1)
-            return self.token_logits(last), last, cache
-
-        first = tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1))
-        tokens = self.sampler(
+        self.backbone.check_length(prompt.shape[1])
+        first = shortest_prompt(mask)
+        start = self._start_with_cache if self.cached_decoding else self._start_without_cache
+        next_logits, hidden, cache = start(prompt, first, prefill_length, inputs.get("token_bias"))
+        tokens = (sampler or self.sampler)(
             next=next_logits,
             prompt=prompt,
-            cache=(),
+            cache=cache,
             index=first,
             mask=mask,
             stop_token_ids=stop_token_ids,
-            hidden_states=None,
+            hidden_states=hidden,
             model=self,
         )
         written = written_tokens(tokens, mask, stop_token_ids)
         return {"token_ids": tokens, "padding_mask": written}
 
+    def _start_with_cache(self, prompt, first, prefill_length, token_bias):
+        """What a sampler needs: its function, the prompt's hidden states, and the cache."""
+        max_length = size(prompt, 1)
+        # The sampler begins with the last token of the shortest prompt.
+        hidden, cache = self.prefill(
+            prompt[:, : first if prefill_length is None else prefill_length],
+            first - 1,
+            max_length,
+            token_bias,
+        )
 
-def written_tokens(tokens, prompt_mask, stop_token_ids=None):
-    """Which tokens count: all up to the first stop token behind the prompt.
+        def next_logits(tokens, cache, index):
+            logits, hidden, cache = self.call_with_cache(
+                tokens[:, index - 1, None], cache, index - 1
+            )
+            return logits[:, 0], hidden[:, 0], cache
 
-    Args:
-        tokens: int `[batch, length]`.
-        prompt_mask: bool `[batch, length]`, True where the prompt is.
-        stop_token_ids: ids that end a sequence, or None.
+        return next_logits, pad_length(hidden, max_length), cache
 
-    Returns:
-        bool `[batch, length]`.
-    """
-    if stop_token_ids is None:
-        return tf.ones_like(prompt_mask)
-    stops = tf.reduce_any(tokens[..., None] == tf.constant(list(stop_token_ids)), axis=-1)
-    stops = tf.cast(stops & ~prompt_mask, tf.int32)
-    return tf.cumsum(stops, axis=-1, exclusive=True) == 0
+    def _start_without_cache(self, prompt, first, prefill_length, token_bias):
+        """The same where each token needs all the sequence, at its full length."""
+
+        def states(tokens, count):
+            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
+            inputs = {"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)}
+            if "token_bias" in self.backbone.input:
+                bias = tf.zeros_like(prompt, tf.float32) if token_bias is None else token_bias
+                beams = tf.shape(tokens)[0] // tf.shape(prompt)[0]
+                inputs["token_bias"] = tf.repeat(bias, beams, axis=0)
+            return self.backbone(inputs, training=False)
+
+        def next_logits(tokens, cache, index):
+            last = tf.gather(states(tokens, index), index - 1, axis=1)
+            return self.token_logits(last), last, cache
+
+        return next_logits, states(prompt, first), ()
 
 
 def output_layers(backbone):

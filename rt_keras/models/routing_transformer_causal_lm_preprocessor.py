@@ -21,11 +21,12 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
 
     A text becomes: end of text, its tokens, end of text; cut or padded to `sequence_length`. It
     starts with end of text because that is what precedes a document where documents are packed one
-    after the other. All of it runs inside TensorFlow functions too, so that a served model can take
-    and give strings.
+    after the other; with a `T2TSubwordTokenizer` it starts with padding, as its models do. All of
+    it runs inside TensorFlow functions too, so that a served model can take and give strings.
 
     Args:
-        tokenizer: a `ByteTokenizer`, `SentencePieceTokenizer` or `WordPieceTokenizer`.
+        tokenizer: a `ByteTokenizer`, `SentencePieceTokenizer`, `WordPieceTokenizer` or
+            `T2TSubwordTokenizer`.
         sequence_length: int, the number of tokens that the model sees.
         **kwargs: those of `keras_hub.models.CausalLMPreprocessor`.
 

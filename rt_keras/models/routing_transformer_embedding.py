@@ -21,6 +21,7 @@ class RoutingTransformerEmbedding(keras.layers.Layer):
     Call arguments:
         inputs: int `[batch, length]`.
         training: whether dropout is on.
+        start: the first position, an int or a scalar tensor.
 
     Returns:
         `[batch, length, hidden_dim]`.
@@ -87,14 +88,14 @@ class RoutingTransformerEmbedding(keras.layers.Layer):
             self.position_embedding.build((*input_shape, self.hidden_dim))
         self.built = True
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training=None, start=0):
         x = self.token_embedding(self.token_dropout_layer(inputs, training=training))
         x = self.embedding_dropout_layer(x, training=training)
         dense = self.embedding_dense
         x = x * self.hidden_dim**0.5 if dense is None else dense(x)
         if self.position_embedding is not None:
-            x = x + self.position_embedding(x)
-        return x if self.positions is None else self.positions(x)
+            x = x + self.position_embedding(x, start_index=start)
+        return x if self.positions is None else self.positions(x, start=start)
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.hidden_dim)

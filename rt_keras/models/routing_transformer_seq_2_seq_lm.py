@@ -4,12 +4,9 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.generation import written_tokens
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.routing_transformer_causal_lm import (
-    RoutingTransformerCausalLM,
-    output_layers,
-    written_tokens,
-)
+from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM, output_layers
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,

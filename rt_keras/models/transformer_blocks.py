@@ -66,6 +66,49 @@ def make_final_norm(options, dtype, name):
     )
 
 
+def new_caches(blocks, batch, max_length):
+    """The cache of no positions yet: that of each block, in a tuple."""
+    return tuple(block.new_cache(batch, max_length) for block in blocks)
+
+
+def prefill_blocks(blocks, x, *args, memories=None, **kwargs):
+    """The last of some blocks' outputs for a first stretch of positions, and all their caches.
+
+    Args:
+        blocks: `TransformerBlock`s, one after the other.
+        x: `[batch, length, width]`.
+        memories: for each block what it remembers of an encoder, or None.
+        *args, **kwargs: those of `TransformerBlock.prefill`.
+    """
+    caches = []
+    for block, memory in zip(blocks, memories or [None] * len(blocks)):
+        x, cache = block.prefill(x, *args, memory=memory, **kwargs)
+        caches.append(cache)
+    return x, tuple(caches)
+
+
+def call_blocks_with_cache(blocks, x, caches, *args, memories=None, **kwargs):
+    """The last of some blocks' outputs for one position, and all their caches.
+
+    Args:
+        blocks: `TransformerBlock`s, one after the other.
+        x: `[batch, 1, width]`.
+        caches: of the blocks, in a tuple.
+        memories: for each block what it remembers of an encoder, or None.
+        *args, **kwargs: those of `TransformerBlock.call_with_cache`.
+
+    Raises:
+        ValueError: if there are not as many caches as blocks.
+    """
+    if len(caches) != len(blocks):
+        raise ValueError(f"The cache is of {len(caches)} blocks; the model has {len(blocks)}.")
+    changed = []
+    for block, cache, memory in zip(blocks, caches, memories or [None] * len(blocks)):
+        x, cache = block.call_with_cache(x, cache, *args, memory=memory, **kwargs)
+        changed.append(cache)
+    return x, tuple(changed)
+
+
 def groups_of_blocks(head_groups, num_layers):
     """The head groups of each block.
 

@@ -155,7 +155,7 @@ def _local_attention(
     arguments, length, block_size, key_block_size, grid, look_back, causal, reference, dropout
 ):
     after = (0 if causal else look_back[0], *look_back[1:])
-    own = _place_of_own_block(look_back, after)
+    own = place_of_own_block(look_back, after)
 
     def windows(x, fill=0):
         return neighbour_blocks(x, key_block_size, grid, look_back, after, fill)
@@ -197,7 +197,7 @@ def _local_attention(
     return join_blocks(output, length)
 
 
-def _place_of_own_block(before, after):
+def place_of_own_block(before, after):
     """How many blocks of a window come before the one that it belongs to."""
     ranges = [range(-low, high + 1) for low, high in zip(before, after)]
     return list(itertools.product(*ranges)).index((0,) * len(ranges))

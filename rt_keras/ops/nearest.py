@@ -114,7 +114,7 @@ def _nearest_attention(arguments, window_size, causal, num_probes, dropout):
         key_mask = query_mask
     centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
     num_clusters = centroids.shape[1]
-    of_queries = _clusters(query, centroids, load_bias, query_mask, num_probes)
+    of_queries = clusters_of(query, centroids, load_bias, query_mask, num_probes)
     scaled = query * query.shape[-1] ** -0.5
     options = {
         "relative_embeddings": arguments.get("relative_embeddings"),
@@ -126,14 +126,14 @@ def _nearest_attention(arguments, window_size, causal, num_probes, dropout):
         return _attend_sorted(
             scaled, key, arguments["value"], of_queries, num_clusters, window_size, causal, options
         )
-    of_keys = _clusters(key, centroids, load_bias, key_mask, 1)
+    of_keys = clusters_of(key, centroids, load_bias, key_mask, 1)
     intervals = _key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
     return _attend_tiles(
         scaled, key, arguments["value"], of_queries, of_keys, intervals, window_size, options
     )
 
 
-def _clusters(x, centroids, load_bias, mask, count):
+def clusters_of(x, centroids, load_bias, mask, count):
     """The `count` nearest clusters of each position, `[batch, heads, count, length]`.
 
     Padding gets a cluster of its own behind the last, where nothing attends.
@@ -148,7 +148,7 @@ def _clusters(x, centroids, load_bias, mask, count):
     return clusters
 
 
-def _sort_by_cluster(clusters, length):
+def sort_by_cluster(clusters, length):
     """Order of entries by (cluster, position), and the place of each entry in that order.
 
     Args:
@@ -199,7 +199,7 @@ def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causa
     num_blocks = ceil_div(length, block_size)
     count = ceil_div(window_size, block_size) + 1
     before = window_size - 1 if causal else window_size // 2
-    order, place = _sort_by_cluster(clusters, length)
+    order, place = sort_by_cluster(clusters, length)
 
     def blocks(x):
         return split_blocks(x, num_blocks, block_size)
@@ -264,8 +264,8 @@ def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size
     look_back = ceil_div(window_size, block_size)
     query_blocks, key_blocks = ceil_div(entries, block_size), ceil_div(length, block_size)
     num_tiles = query_blocks + key_blocks - 1
-    key_order, key_place = _sort_by_cluster(of_keys, length)
-    query_order, query_place = _sort_by_cluster(of_queries, length)
+    key_order, key_place = sort_by_cluster(of_keys, length)
+    query_order, query_place = sort_by_cluster(of_queries, length)
 
     # The interval and the tile of each sorted query.
     first, last = (tf.gather(_flat(x), query_order, batch_dims=2) for x in intervals)

@@ -31,7 +31,7 @@ def window_bias(query, embeddings, keys, offset):
     batch, heads, blocks, queries = (size(query, axis) for axis in range(4))
     table = _table(embeddings, keys, queries, offset, query.dtype)
     columns = keys + queries - 1
-    products = _products(query, table, "bhmqd,hrd->bhmqr")
+    products = table_products(query, table, "bhmqd,hrd->bhmqr")
     # A row one element longer than the stride moves each next row one column on: rows are
     # reversed, so that the last query starts at column 0.
     products = tf.reverse(products, axis=[3])
@@ -68,10 +68,10 @@ def window_values(weights, embeddings, offset):
         flat[..., : queries * columns], [batch, heads, blocks, queries, columns]
     )
     table = _table(embeddings, keys, queries, offset, weights.dtype)
-    return _products(tf.reverse(by_distance, axis=[3]), table, "bhmqr,hrd->bhmqd")
+    return table_products(tf.reverse(by_distance, axis=[3]), table, "bhmqr,hrd->bhmqd")
 
 
-def _products(x, table, equation):
+def table_products(x, table, equation):
     """An einsum over a table of embeddings; a table for all heads loses its axis h of size 1.
 
     Broadcast along the heads it would be copied for each block.
@@ -112,5 +112,5 @@ def pair_bias(query, embeddings, query_positions, key_positions):
     far = embeddings.shape[1] // 2
     distance = query_positions[..., :, None] - key_positions[..., None, :]
     index = tf.clip_by_value(distance, -far, far) + far
-    products = _products(query, tf.cast(embeddings, query.dtype), "bhmqd,hrd->bhmqr")
+    products = table_products(query, tf.cast(embeddings, query.dtype), "bhmqd,hrd->bhmqr")
     return tf.linalg.matrix_transpose(tf.gather(products, index, batch_dims=4))

@@ -1,0 +1,98 @@
+"""What the models share of generation: how a prompt is taken, and which function is compiled."""
+
+import numpy as np
+import tensorflow as tf
+
+# The shortest stretch of a prompt that the compiled function is made for.
+SHORTEST_BUCKET = 64
+
+
+def make_generate_function(model, mask_name="padding_mask"):
+    """The function that KerasHub's `generate` calls on a batch of prompts.
+
+    It is compiled once for each shape of its inputs and each bucket of the prompts' lengths: the
+    power of two, from 64 up, that holds the shortest prompt.
+
+    Args:
+        model: with `generate_step(inputs, stop_token_ids, prefill_length=...)`.
+        mask_name: of the input that is True where a prompt is.
+
+    Returns:
+        A function of `(inputs, stop_token_ids)`.
+    """
+    step = model.generate_step
+    if not model.run_eagerly:
+        step = tf.function(step, jit_compile=model.jit_compile)
+
+    def generate(inputs, stop_token_ids=None):
+        mask = np.asarray(inputs[mask_name])
+        shortest = check_prompts(mask, mask_name)
+        length = bucket(shortest, mask.shape[1]) if model.cached_decoding else None
+        return step(inputs, stop_token_ids=stop_token_ids, prefill_length=length)
+
+    return generate
+
+
+def check_prompts(mask, name="padding_mask"):
+    """The length of the shortest prompt; an error where prompts cannot be continued.
+
+    Args:
+        mask: bool or int array `[batch, max_length]`, which tokens are prompts.
+        name: what the error calls it.
+
+    Raises:
+        ValueError: if a row has no token or its tokens do not stand at the left.
+    """
+    mask = np.asarray(mask).astype(bool)
+    if mask.ndim != 2:
+        raise ValueError(f"{name} must be [batch, max_length]. Received: shape {mask.shape}")
+    empty = np.flatnonzero(~mask[:, :1].any(axis=1))
+    if mask[empty].any():
+        raise ValueError(f"{name}: row {empty[0]} starts with padding; prompts stand at the left")
+    if len(empty):
+        raise ValueError(
+            f"{name}: row {empty[0]} has no token to go on from. A prompt has at least one, such "
+            "as end-of-text, with which the preprocessors start every text."
+        )
+    gaps = np.flatnonzero((mask[:, 1:] & ~mask[:, :-1]).any(axis=1))
+    if len(gaps):
+        raise ValueError(f"{name}: row {gaps[0]} has padding inside of its prompt")
+    return int(mask.sum(axis=1).min()) if len(mask) else 1
+
+
+def bucket(length, max_length):
+    """The smallest power of two from 64 up that is at least `length`, but at most `max_length`.
+
+    >>> [bucket(length, 1000) for length in (1, 64, 65, 700)]
+    [64, 64, 128, 1000]
+    """
+    return min(max(SHORTEST_BUCKET, 1 << (length - 1).bit_length()), max_length)
+
+
+def shortest_prompt(mask):
+    """The number of tokens of the shortest prompt, at least 1, as a scalar tensor."""
+    return tf.maximum(tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)), 1)
+
+
+def pad_length(x, length):
+    """`[batch, n, ...]` with zeros behind, to make `length` of n."""
+    after = length - tf.shape(x)[1]
+    return tf.pad(x, [[0, 0], [0, after]] + [[0, 0]] * (x.shape.rank - 2))
+
+
+def written_tokens(tokens, prompt_mask, stop_token_ids=None):
+    """Which tokens count: all up to the first stop token behind the prompt.
+
+    Args:
+        tokens: int `[batch, length]`.
+        prompt_mask: bool `[batch, length]`, True where the prompt is.
+        stop_token_ids: ids that end a sequence, or None.
+
+    Returns:
+        bool `[batch, length]`.
+    """
+    if stop_token_ids is None:
+        return tf.ones_like(prompt_mask)
+    stops = tf.reduce_any(tokens[..., None] == tf.constant(list(stop_token_ids)), axis=-1)
+    stops = tf.cast(stops & ~prompt_mask, tf.int32)
+    return tf.cumsum(stops, axis=-1, exclusive=True) == 0

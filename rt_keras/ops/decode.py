@@ -1,0 +1,128 @@
+"""Decoding: the attention of one position, over keys and values kept from those before it.
+
+Every kind that can be decoded has a file of its own, with two functions: `..._cache` makes the
+cache out of the keys and values of a first stretch of positions, and `..._step` adds one position
+to it and attends. A cache is a dictionary of tensors with the batch on axis 0, so that beams can
+repeat, reorder and drop rows. Its size is fixed; what is not yet, or no longer, part of a query's
+keys is masked.
+"""
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python.xla import dynamic_update_slice
+
+from rt_keras.ops.attend import attend
+from rt_keras.ops.blocks import size
+from rt_keras.ops.relative import table_products
+
+
+def attend_step(
+    query,
+    key,
+    value,
+    allowed,
+    distance,
+    *,
+    causal=True,
+    relative_embeddings=None,
+    relative_values=None,
+    mean_of_none=False,
+):
+    """Attention of one position's query, or of several at the same position, to kept keys.
+
+    ```
+    output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth) + t_j) (value_j + s_j)
+    ```
+
+    with r and s read from tables at each key's distance.
+
+    Args:
+        query: `[batch, heads, queries, depth]`.
+        key: `[batch, heads, keys, depth]`; or one deeper, with t at the end, see `with_bias`.
+        value: `[batch, heads, keys, value_depth]`.
+        allowed: bool, broadcastable to `[batch, heads, keys, queries]`.
+        distance: int `[keys]` or `[batch, heads, keys]`, from the query back to each key.
+        causal: whether no distance below 0 is allowed.
+        relative_embeddings: `[heads, 2 m + 1, depth]` or `[1, 2 m + 1, depth]`, of the distances
+            -m ... m; further ones count as m.
+        relative_values: likewise by value_depth; only where all heads have the same distances.
+        mean_of_none: see `attend`.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+    """
+    query *= query.shape[-1] ** -0.5
+    bias = values = None
+    if relative_embeddings is not None:
+        table, row = _rows(relative_embeddings, distance, causal, query.dtype)
+        products = table_products(query, table, "bhqd,hrd->bhrq")
+        bias = tf.gather(products, row, axis=2, batch_dims=row.shape.rank - 1)
+    if relative_values is not None:
+        table, row = _rows(relative_values, distance, causal, value.dtype)
+        table = tf.gather(table, row, axis=1)
+
+        def values(weights):
+            return table_products(weights, table, "bhrq,hrd->bhqd")
+
+    if key.shape[-1] > query.shape[-1]:
+        query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
+    return attend(
+        query, key, value, allowed, bias=bias, relative_values=values, mean_of_none=mean_of_none
+    )[0]
+
+
+def _rows(table, distance, causal, dtype):
+    """The part of a table that can occur, and the row of it for each distance."""
+    far = table.shape[1] // 2
+    first = 0 if causal else -far
+    row = tf.clip_by_value(distance, first, far) - first
+    return tf.cast(table[:, first + far :], dtype), row
+
+
+def with_bias(key, token_bias=None):
+    """Keys that carry their token bias as one more entry, which meets a 1 in the query.
+
+    Args:
+        key: `[batch, heads, keys, depth]`.
+        token_bias: `[batch, keys]`, or None for keys as they are.
+    """
+    if token_bias is None:
+        return key
+    bias = tf.cast(token_bias, key.dtype)[:, None, :, None]
+    return tf.concat([key, tf.broadcast_to(bias, [*_shape(key)[:3], 1])], axis=-1)
+
+
+def write(cache, position, **rows):
+    """A cache with new rows `[batch, heads, 1, depth]` at a position of axis 2.
+
+    Compiled by XLA inside of a loop this changes the rows in place.
+    """
+    start = [0, 0, position, 0]
+    written = {
+        name: dynamic_update_slice(cache[name], tf.cast(row, cache[name].dtype), start)
+        for name, row in rows.items()
+    }
+    return like({**cache, **written}, cache)
+
+
+def like(cache, before):
+    """A cache whose static shapes are those of the cache that it was, as loops ask for."""
+    return {name: tf.ensure_shape(x, before[name].shape) for name, x in cache.items()}
+
+
+def pad_to(x, length):
+    """`[batch, heads, n, depth]` with zeros behind, or cut, to make `length` of n."""
+    x = x[:, :, :length]
+    return tf.pad(x, [[0, 0], [0, 0], [0, length - size(x, 2)], [0, 0]])
+
+
+def check_position(position, length):
+    """Raises a ValueError where it is known that a position lies behind the end of a cache."""
+    known = tf.get_static_value(position)
+    if known is not None and isinstance(length, int) and not 0 <= known < length:
+        raise ValueError(
+            f"The cache holds {length} positions, 0 to {length - 1}. Received: position={known}"
+        )
+
+
+def _shape(x):
+    return [size(x, axis) for axis in range(x.shape.rank)]

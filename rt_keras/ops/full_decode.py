@@ -1,0 +1,100 @@
+"""Full attention of one position at a time: all keys and values are kept."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import size
+from rt_keras.ops.decode import attend_step, check_position, pad_to, with_bias, write
+
+
+def full_cache(key, value, *, max_length, token_bias=None):
+    """The cache of `full_step`: every position's key and value.
+
+    Args:
+        key: `[batch, heads, length, depth]`, of positions from the first on. The step overwrites
+            those that it comes to, so that only those before it count.
+        value: `[batch, heads, length, value_depth]`.
+        max_length: how many positions there will be.
+        token_bias: `[batch, length]`, where steps will have one.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, max_length, ...]`.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> full_cache(x, x, max_length=9)["key"].shape
+    TensorShape([1, 2, 9, 4])
+    """
+    return {
+        "key": pad_to(with_bias(key, token_bias), max_length),
+        "value": pad_to(value, max_length),
+    }
+
+
+def full_step(query, key, value, cache, position, *, token_bias=None, relative_embeddings=None):
+    """Causal `full_attention` of one position, given those before it.
+
+    Args:
+        query, key: `[batch, heads, 1, depth]`.
+        value: `[batch, heads, 1, value_depth]`.
+        cache: what `full_cache` or the last step gave.
+        position: int scalar, which the query has.
+        token_bias: `[batch, 1]`, of the key.
+        relative_embeddings: `[heads, 2 m + 1, depth]`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
+    >>> last = x[:, :, 4:]
+    >>> output, cache = full_step(last, last, last, cache, 4)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    length = size(cache["key"], 2)
+    check_position(position, length)
+    cache = write(cache, position, key=with_bias(key, token_bias), value=value)
+    places = tf.range(length)
+    output = attend_step(
+        query,
+        cache["key"],
+        cache["value"],
+        (places <= position)[:, None],
+        position - places,
+        relative_embeddings=relative_embeddings,
+    )
+    return output, cache
+
+
+def full_recall(
+    query, key, value, position, *, key_mask=None, token_bias=None, relative_embeddings=None
+):
+    """`full_attention` of one position to another sequence.
+
+    Args:
+        query: `[batch, heads, queries, depth]`, any number of queries at the same position.
+        key: `[batch, heads, keys, depth]`.
+        value: `[batch, heads, keys, value_depth]`.
+        position: int scalar.
+        key_mask: bool `[batch, keys]`, False for padding.
+        token_bias: `[batch, keys]`.
+        relative_embeddings: `[heads, 2 m + 1, depth]`.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> full_recall(x[:, :, :1], x, x, 7).shape
+    TensorShape([1, 2, 1, 4])
+    """
+    allowed = tf.ones([1, 1, 1, 1], tf.bool)
+    if key_mask is not None:
+        allowed = tf.cast(key_mask, tf.bool)[:, None, :, None]
+    return attend_step(
+        query,
+        with_bias(key, token_bias),
+        value,
+        allowed,
+        position - tf.range(size(key, 2)),
+        causal=False,
+        relative_embeddings=relative_embeddings,
+    )

@@ -1,0 +1,166 @@
+"""Nearest routing attention of one position at a time: each cluster keeps its last members."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import size
+from rt_keras.ops.decode import attend_step, like, with_bias
+from rt_keras.ops.nearest import clusters_of, sort_by_cluster
+from rt_keras.ops.routing import normalize, prepare
+
+
+def nearest_cache(
+    key,
+    value,
+    centroids,
+    count,
+    *,
+    window_size,
+    load_bias=None,
+    max_length=None,
+    token_bias=None,
+    keep_positions=False,
+):
+    """The cache of `nearest_step`: for each cluster a ring of its last members.
+
+    The r-th member of a cluster, in the order of positions, is at place r modulo `window_size`.
+
+    Args:
+        key: `[batch, heads, length, depth]`, not normalised, of positions from the first on;
+            where queries are their own keys, the queries.
+        value: `[batch, heads, length, value_depth]`.
+        centroids: `[heads, clusters, depth]`.
+        count: int scalar, how many of these positions count.
+        window_size: the most keys that a query attends to in one cluster.
+        load_bias: `[heads, clusters]`, or None for zeros.
+        max_length: how many positions there will be: a ring need not be longer. None for any.
+        token_bias: `[batch, length]`, where steps will have one.
+        keep_positions: whether steps will have relative embeddings.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, clusters, window, depth]`, keys
+        normalised; "counts", int `[batch, heads, clusters]`, how many members there have been; and
+        where asked for "positions", int `[batch, heads, clusters, window]`.
+
+    >>> x = tf.random.normal([1, 2, 50, 4])
+    >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
+    TensorShape([1, 2, 3, 8, 4])
+    """
+    batch, heads, length = (size(key, axis) for axis in range(3))
+    clusters = centroids.shape[1]
+    window = window_size
+    if max_length is not None:
+        static = not tf.is_tensor(max_length)
+        window = min(window, max_length) if static else tf.minimum(window, max_length)
+    key = normalize(key)
+    real = (tf.range(length) < count)[None]
+    of_keys = clusters_of(key, centroids, load_bias, real, 1)
+    order, _ = sort_by_cluster(of_keys, length)
+    counts = tf.reduce_sum(tf.one_hot(of_keys[:, :, 0], clusters, dtype=tf.int32), axis=2)
+    starts = tf.cumsum(counts, axis=-1, exclusive=True)
+    # The last member at each place of a ring; one before the first is masked by the step.
+    last = counts[..., None] - 1
+    rank = tf.maximum(last - (last - tf.range(window)) % window, 0) + starts[..., None]
+    rank = tf.reshape(tf.minimum(rank, length - 1), [batch, heads, clusters * window])
+    held = tf.gather(order, rank, batch_dims=2)
+
+    def ring(x):
+        x = tf.gather(x, held, batch_dims=2)
+        return tf.reshape(x, [batch, heads, clusters, window, x.shape[-1]])
+
+    cache = {"key": ring(with_bias(key, token_bias)), "value": ring(value), "counts": counts}
+    if keep_positions:
+        cache["positions"] = tf.reshape(held, [batch, heads, clusters, window])
+    return cache
+
+
+def nearest_step(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    centroids,
+    *,
+    num_probes=1,
+    load_bias=None,
+    token_bias=None,
+    relative_embeddings=None,
+):
+    """Causal `nearest_attention` of one position, given those before it.
+
+    Args:
+        query: `[batch, heads, 1, depth]`, not normalised.
+        key: `[batch, heads, 1, depth]`, or None for the query itself.
+        value: `[batch, heads, 1, value_depth]`.
+        cache: what `nearest_cache` or the last step gave.
+        position: int scalar, which the query has.
+        centroids: `[heads, clusters, depth]`.
+        num_probes: clusters in which the query attends.
+        load_bias: `[heads, clusters]`, or None for zeros.
+        token_bias: `[batch, 1]`, of the key.
+        relative_embeddings: `[heads, 2 m + 1, depth]`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, 0 for a query without keys; and the cache with this
+        position in it.
+
+    >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
+    >>> cache = nearest_cache(x, x, centroids, 49, window_size=8)
+    >>> last = x[:, :, 49:]
+    >>> output, cache = nearest_step(last, last, last, cache, 49, centroids)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    query, key = prepare(query, key)
+    own = clusters_of(key, centroids, load_bias, None, 1)[:, :, 0]
+    sought = own
+    if key is not query or num_probes > 1:
+        sought = clusters_of(query, centroids, load_bias, None, num_probes)[..., 0]
+    cache = _add(cache, own, with_bias(key, token_bias), value, position)
+
+    def members(x):
+        return _flat(tf.gather(x, sought, batch_dims=2))
+
+    window = size(cache["key"], 3)
+    allowed = tf.range(window) < tf.gather(cache["counts"], sought, batch_dims=2)[..., None]
+    distance = None
+    if relative_embeddings is not None:
+        distance = position - members(cache["positions"])
+    output = attend_step(
+        query,
+        members(cache["key"]),
+        members(cache["value"]),
+        _flat(allowed)[..., None],
+        distance,
+        relative_embeddings=relative_embeddings,
+    )
+    return output, cache
+
+
+def _add(cache, cluster, key, value, position):
+    """The cache with one more member, of cluster `[batch, heads, 1]`, in the oldest's place."""
+    batch, heads, clusters, window = (size(cache["key"], axis) for axis in range(4))
+    counts = cache["counts"]
+    place = tf.gather(counts, cluster, batch_dims=2) % window
+    row = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * clusters + cluster
+    row = tf.reshape(row * window + place, [-1, 1])
+
+    def put(kept, new):
+        inner = kept.shape[4:]
+        flat = tf.reshape(kept, [batch * heads * clusters * window, *inner])
+        new = tf.reshape(tf.cast(new, kept.dtype), [batch * heads, *inner])
+        flat = tf.tensor_scatter_nd_update(flat, row, new)
+        return tf.reshape(flat, [batch, heads, clusters, window, *inner])
+
+    added = {**cache, "key": put(cache["key"], key), "value": put(cache["value"], value)}
+    added["counts"] = counts + tf.one_hot(cluster[:, :, 0], clusters, dtype=tf.int32)
+    if "positions" in cache:
+        now = tf.fill([batch, heads], tf.cast(position, tf.int32))
+        added["positions"] = put(cache["positions"], now)
+    return like(added, cache)
+
+
+def _flat(x):
+    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
+    shape = [size(x, axis) for axis in range(x.shape.rank)]
+    return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
