@@ -34,7 +34,14 @@ def word_piece_vocabulary():
     return ["[PAD]", "[UNK]", "[SEP]", "the", "quick", "fox", "jump", "##s", "dog", ",", "."]
 
 
-@pytest.fixture(params=["bytes", "sentence_piece", "word_piece"])
+@pytest.fixture(scope="session")
+def t2t_vocabulary():
+    """A tiny vocabulary of Tensor2Tensor, padding 0, end of text 1."""
+    characters = sorted(set("<pad>_<EOS>_the quick fox jumps, the dog.\\u;0123456789"))
+    return ["<pad>_", "<EOS>_", "the_", "fox_", "jump", *characters]
+
+
+@pytest.fixture(params=["bytes", "sentence_piece", "word_piece", "t2t_subwords"])
 def tokenizer(request):
     """Each of the tokenizers in turn."""
     from rt_keras import data
@@ -43,6 +50,8 @@ def tokenizer(request):
         return data.ByteTokenizer()
     if request.param == "sentence_piece":
         return data.SentencePieceTokenizer(request.getfixturevalue("sentence_piece_model"))
+    if request.param == "t2t_subwords":
+        return data.T2TSubwordTokenizer(request.getfixturevalue("t2t_vocabulary"))
     return data.WordPieceTokenizer(request.getfixturevalue("word_piece_vocabulary"))
 
 

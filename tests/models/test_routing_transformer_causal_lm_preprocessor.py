@@ -15,12 +15,13 @@ def same(results, others):
         tf.debugging.assert_equal(result, tf.cast(other, result.dtype))
 
 
-def test_training_example_is_what_packing_gives_for_one_document(tokenizer):
+def test_training_example_is_one_document(tokenizer):
     (x, y, weights) = Preprocessor(tokenizer, sequence_length=20)(TEXTS)
     for row, text in enumerate(TEXTS):
         tokens, end = list(map(int, tokenizer(text))), tokenizer.end_token_id
         padding = [tokenizer.pad_token_id] * (19 - len(tokens))
-        assert x["token_ids"][row].numpy().tolist() == ([end, *tokens, end, *padding])[:20]
+        expected = [tokenizer.start_token_id, *tokens, end, *padding][:20]
+        assert x["token_ids"][row].numpy().tolist() == expected
         assert y[row].numpy().tolist() == [*tokens, end, *padding]
         assert weights[row].numpy().tolist() == [i <= len(tokens) for i in range(20)]
         assert x["padding_mask"][row].numpy().tolist() == [i < len(tokens) + 2 for i in range(20)]
@@ -35,11 +36,11 @@ def test_same_in_a_pipeline(tokenizer):
     same(one_by_one, batched)
 
 
-def test_prompt_starts_with_end_of_text_and_has_none_after(tokenizer):
+def test_prompt_starts_with_the_start_token_and_ends_with_none(tokenizer):
     prompt = Preprocessor(tokenizer).generate_preprocess(["the fox"], sequence_length=12)
     tokens = list(map(int, tokenizer("the fox")))
     padding = [tokenizer.pad_token_id] * (11 - len(tokens))
-    assert prompt["token_ids"][0].numpy().tolist() == [tokenizer.end_token_id, *tokens, *padding]
+    assert prompt["token_ids"][0].numpy().tolist() == [tokenizer.start_token_id, *tokens, *padding]
     assert int(tf.reduce_sum(tf.cast(prompt["padding_mask"], tf.int32))) == 1 + len(tokens)
 
 
