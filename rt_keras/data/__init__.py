@@ -11,6 +11,8 @@ _MODULES = {
     "SentencePieceTokenizer": "sentence_piece_tokenizer",
     "WordPieceTokenizer": "word_piece_tokenizer",
     "T2TSubwordTokenizer": "t2t_subword_tokenizer",
+    "WordTokenizer": "word_tokenizer",
+    "write_word_vocabulary": "word_tokenizer",
     "TextFolder": "text_folder",
     "PythonSource": "python_source",
     "load_documents": "documents",

@@ -164,7 +164,7 @@ class ModelConfig(hyperparams.Config):
 class TokenizerConfig(hyperparams.Config):
     """The tokenizer, and the vocabulary file that all but `bytes` need."""
 
-    name: Literal["bytes", "sentence_piece", "word_piece", "t2t_subwords"] = "bytes"
+    name: Literal["bytes", "sentence_piece", "word_piece", "t2t_subwords", "words"] = "bytes"
     vocabulary: str | None = None
 
 
@@ -174,13 +174,15 @@ class DataConfig(hyperparams.Config):
 
     `name` is a set of the model's kind: of documents, `rt_keras.data.load_documents`; of pairs of
     texts, `load_pairs`; of images, `load_images`. `directory` is the folder of the sets that read
-    one; `data_dir` is where prepared data sets are kept. An encoder sees `encoder_sequence_length`
-    tokens, by default `sequence_length`, which is that of all else.
+    one; `data_dir` is where prepared data sets are kept. `reverse` has the first text of a pair
+    written from the second. An encoder sees `encoder_sequence_length` tokens, by default
+    `sequence_length`, which is that of all else.
     """
 
     name: str = "python_source"
     directory: str | None = None
     data_dir: str | None = None
+    reverse: bool = False
     sequence_length: _Count = 2048
     encoder_sequence_length: _Count | None = None
     batch_size: _Count = 2

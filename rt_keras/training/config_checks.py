@@ -90,13 +90,31 @@ def _check_kind(config):
             )
     if model.kind == "seq_2_seq_lm" and not model.num_encoder_layers:
         raise ValueError("model.num_encoder_layers is 0; kind seq_2_seq_lm needs at least 1")
-    if model.kind != "seq_2_seq_lm" and config.data.encoder_sequence_length is not None:
-        raise ValueError(
-            f"data.encoder_sequence_length is {config.data.encoder_sequence_length}, which a model "
-            f"of kind {model.kind} has no use for"
-        )
+    _check_data(model.kind, config.data)
     if model.kind == "image_lm":
         _check_image(model)
+
+
+def _check_data(kind, data):
+    from rt_keras.data import documents, images, pairs
+
+    if kind != "seq_2_seq_lm":
+        for key in ("encoder_sequence_length", "reverse"):
+            if data.get(key):
+                raise ValueError(
+                    f"data.{key} is {data.get(key)}, which a model of kind {kind} has no use for"
+                )
+    if kind == "seq_2_seq_lm":
+        known = data.name == "pairs_folder" or pairs.PAIRS.fullmatch(data.name)
+        allowed = (
+            "pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed, or a pair of WMT's "
+        )
+        allowed += "languages such as wmt14_translate/de-en"
+    else:
+        names = images.NAMES if kind == "image_lm" else documents.NAMES
+        known, allowed = data.name in names, f"one of {', '.join(names)}"
+    if not known:
+        raise ValueError(f"data.name is {data.name!r}; for kind {kind} it must be {allowed}")
 
 
 def _value(section, key):
@@ -179,7 +197,7 @@ def check_sources(config):
             )
         if not Path(tokenizer.vocabulary).is_file():
             raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
-    if data.name in OF_FOLDERS and data.directory is None:
+    if data.name in (*OF_FOLDERS, "pairs_folder") and data.directory is None:
         raise ValueError(f"data.directory must name the folder for data {data.name}")
     if config.trainer.strategy == "tpu" and config.trainer.tpu_address is None:
         raise ValueError('trainer.tpu_address must be set for strategy tpu; "" is a local one')

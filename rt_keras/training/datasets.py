@@ -22,14 +22,11 @@ def load_split(kind, config, split, preprocessor=None):
     """
     if kind == "image_lm":
         return data.load_images(config.name, split, data_dir=config.data_dir)
-    load = data.load_documents if kind == "causal_lm" else data.load_pairs
-    return load(
-        config.name,
-        split,
-        directory=config.directory,
-        data_dir=config.data_dir,
-        require_utf8=preprocessor.tokenizer.needs_utf8,
-    )
+    folders = {"directory": config.directory, "data_dir": config.data_dir}
+    if kind == "seq_2_seq_lm":
+        return data.load_pairs(config.name, split, **folders, reverse=config.reverse)
+    utf8 = preprocessor.tokenizer.needs_utf8
+    return data.load_documents(config.name, split, **folders, require_utf8=utf8)
 
 
 def training_batches(config, preprocessor=None):

@@ -1,4 +1,4 @@
-"""How well a language model predicts a text, in units that do not depend on its tokens."""
+"""How well a model predicts texts or images, in units that do not depend on its tokens."""
 
 import math
 
@@ -6,37 +6,72 @@ import keras
 import tensorflow as tf
 
 from rt_keras import data
+from rt_keras.training import datasets, experiment
 
 
-def evaluate(model, documents, batch_size=4, verbose=0):
-    """Scores a causal language model on documents, each token once.
+def evaluate(model, examples, batch_size=4, verbose=0):
+    """Scores a model on examples, each thing that it predicts once.
 
-    With N the sum of -ln p over all tokens, the end of each document included:
-    nats per token N / tokens, bits per byte N / (ln 2 · bytes), perplexity per token
-    exp(N / tokens), and per word exp(N / words) as for PG-19, with `rt_keras.data.count_text`'s
-    words. The documents are cut into sequences of the preprocessor's length; a token sees what
-    comes before it in its sequence.
+    With N the sum of -ln p over all tokens, the end of each text included: nats per token
+    N / tokens, bits per byte N / (ln 2 · bytes), perplexity per token exp(N / tokens), and per word
+    exp(N / words) as for PG-19, with `rt_keras.data.count_text`'s words. Documents are cut into
+    sequences of the preprocessor's length; a token sees what comes before it in its sequence. Of
+    pairs the second text is scored, as far as the preprocessor's length goes. Of images every value
+    of every channel is a token: bits per dimension N / (ln 2 · tokens).
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor.
-        documents: `tf.data.Dataset` of scalar strings, as from `rt_keras.data.load_documents`.
-        batch_size: sequences scored at once.
+        model: a `RoutingTransformerCausalLM` or `RoutingTransformerSeq2SeqLM` with a preprocessor,
+            or a `RoutingTransformerImageLM`.
+        examples: `tf.data.Dataset` of documents, pairs or images, as from
+            `rt_keras.data.load_documents`, `load_pairs` or `load_images`.
+        batch_size: sequences, pairs or images scored at once.
         verbose: 1 for a progress bar.
 
     Returns:
-        A dict with `nats_per_token`, `bits_per_byte`, `perplexity_per_token`,
-        `perplexity_per_word`, and the numbers of `documents`, `bytes`, `words` and `tokens`.
+        A dict. For text `nats_per_token`, `bits_per_byte`, `perplexity_per_token`,
+        `perplexity_per_word`, and the numbers of `documents`, `bytes`, `words` and `tokens`; for
+        pairs the same without what goes by bytes and words; for images `bits_per_dimension`,
+        `nats_per_token`, and the numbers of `images` and `tokens`.
 
     Raises:
-        ValueError: if there is no text.
+        ValueError: if there is nothing to score.
     """
-    counts = data.count_text(documents)
-    if counts["bytes"] == 0:
-        raise ValueError("there is no text to evaluate: every document is empty")
-    preprocessor = model.preprocessor
-    batches = data.evaluation_dataset(
-        documents, preprocessor.tokenizer, preprocessor.sequence_length, batch_size
+    kind = experiment.kind_of(model)
+    counts = _count(kind, examples)
+    batches = datasets.evaluation_batches(
+        kind,
+        examples,
+        batch_size,
+        model.preprocessor,
+        class_conditional=kind == "image_lm" and model.backbone.num_classes is not None,
     )
+    nats, tokens = _sum_nats(model, batches, verbose)
+    scores = {"nats_per_token": nats / tokens, **counts, "tokens": int(tokens)}
+    if kind == "image_lm":
+        return {"bits_per_dimension": nats / tokens / math.log(2), **scores}
+    scores["perplexity_per_token"] = math.exp(nats / tokens)
+    if kind == "causal_lm":
+        scores["bits_per_byte"] = nats / math.log(2) / counts["bytes"]
+        scores["perplexity_per_word"] = math.exp(nats / max(counts["words"], 1))
+    return scores
+
+
+def _count(kind, examples):
+    """What the examples hold; a ValueError if that is nothing."""
+    if kind == "causal_lm":
+        counts = data.count_text(examples)
+        if counts["bytes"] == 0:
+            raise ValueError("there is no text to evaluate: every document is empty")
+        return counts
+    name = "images" if kind == "image_lm" else "documents"
+    count = int(examples.reduce(0, lambda number, _: number + 1))
+    if count == 0:
+        raise ValueError(f"there are no {name} to evaluate")
+    return {name: count}
+
+
+def _sum_nats(model, batches, verbose):
+    """The sum of -ln p over all that has weight, and the sum of the weights."""
 
     @tf.function(jit_compile=True)
     def sums(inputs, labels, weights):
@@ -52,11 +87,4 @@ def evaluate(model, documents, batch_size=4, verbose=0):
         tokens += float(batch_tokens)
         progress.update(number)
     progress.update(number, finalize=True)
-    return {
-        "nats_per_token": nats / tokens,
-        "bits_per_byte": nats / math.log(2) / counts["bytes"],
-        "perplexity_per_token": math.exp(nats / tokens),
-        "perplexity_per_word": math.exp(nats / max(counts["words"], 1)),
-        **counts,
-        "tokens": int(tokens),
-    }
+    return nats, tokens

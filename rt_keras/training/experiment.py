@@ -21,6 +21,8 @@ def make_tokenizer(config):
         return data.SentencePieceTokenizer(proto=config.vocabulary)
     if config.name == "t2t_subwords":
         return data.T2TSubwordTokenizer(vocabulary=config.vocabulary)
+    if config.name == "words":
+        return data.WordTokenizer(vocabulary=config.vocabulary)
     return data.WordPieceTokenizer(vocabulary=config.vocabulary)
 
 

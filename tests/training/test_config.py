@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from rt_keras import files
 from rt_keras.training import config as config_lib
+from rt_keras.training.run import train
 
 
 @pytest.mark.parametrize("path", sorted(files.config_folder().glob("*.yaml")), ids=lambda p: p.stem)
@@ -30,6 +33,11 @@ def test_overrides_win_over_the_file_and_take_yaml_values():
     assert config.data.directory == "gs://bucket/books=1"
     assert config.optimizer.global_clipnorm is None
     assert config.trainer.jit_compile is False
+
+
+PAIRS = {"data.name": "pairs_folder"}
+SEQ_2_SEQ = {**PAIRS, "model.kind": "seq_2_seq_lm", "model.num_encoder_layers": 1}
+IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
 
 
 @pytest.mark.parametrize(
@@ -75,10 +83,27 @@ def test_a_wrong_key_or_value_is_named(override, message):
             "num_probes is 2; it must be 1 with assignment balanced",
         ),
         ({"model.routing.first_layer": 3}, "first_layer is 3.*num_layers, 2"),
-        ({"tokenizer.name": "word_piece"}, "tokenizer.vocabulary must name a file"),
-        ({"tokenizer.vocabulary": "no/such/file"}, "no/such/file'?, which is no file"),
-        ({"data.name": "text_folder"}, "data.directory must name the folder"),
-        ({"trainer.strategy": "tpu"}, "trainer.tpu_address must be set"),
+        ({"model.key_dim": None, "model.hidden_dim": 6}, "hidden_dim is 6.*multiple of 4"),
+        (
+            {"model.routing.assignment": "hashed", "model.routing.num_clusters": 1},
+            "num_clusters is 1; assignment hashed needs at least 2",
+        ),
+        ({"model.routing.assignment": "random", "model.routing.share_qk": True}, "needs false"),
+        ({"model.reference": True}, "assignment is nearest; with model.reference it must be bal"),
+        ({"model.kind": "seq_2_seq_lm", **PAIRS}, "num_encoder_layers is 0.*at least 1"),
+        ({"model.num_encoder_layers": 2}, "num_encoder_layers is 2, which .* causal_lm has no use"),
+        ({"model.image.height": 28}, "image.height is 28, which a model of kind causal_lm"),
+        ({"model.kind": "image_lm"}, "data.name is 'python_source'; .* one of cifar10"),
+        ({"data.name": "cifar10"}, "data.name is 'cifar10'; for kind causal_lm"),
+        ({"data.encoder_sequence_length": 9}, "encoder_sequence_length is 9.*no use for"),
+        ({"data.reverse": True}, "data.reverse is True.*no use for"),
+        ({**IMAGES, "model.embedding_dim": 8}, "embedding_dim is 8.*image_lm has no use"),
+        ({**IMAGES, "model.image.height": 30, "model.image.block_height": 8}, "do not divide"),
+        ({**IMAGES, "model.local.block_size": 100}, "do not divide an image of 3072 values"),
+        (
+            {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192},
+            "cross_block_size is None.*8192 positions must make 16 blocks.* 512 would do",
+        ),
         ({"trainer.steps": 150}, "validation_every is 100; it must divide trainer.steps, 150"),
         ({"trainer.steps_per_execution": 7}, "must divide trainer.validation_every"),
         ({"schedule.warmup_steps": 2000}, "warmup_steps is 2000.*trainer.steps, 1500"),
@@ -114,3 +139,29 @@ def test_a_file_that_is_no_configuration_is_named(text, message, tmp_path):
 def test_a_missing_configuration_names_those_there_are():
     with pytest.raises(FileNotFoundError, match="'bokos'; name a YAML file or one of .*books"):
         config_lib.load_config("bokos")
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"tokenizer.name": "word_piece"}, "tokenizer.vocabulary must name a file"),
+        (
+            {"tokenizer.name": "words", "tokenizer.vocabulary": "no/such/file"},
+            "no/such/file'?, which is no file",
+        ),
+        ({"data.name": "text_folder"}, "data.directory must name the folder"),
+        ({**SEQ_2_SEQ}, "data.directory must name the folder"),
+        ({"trainer.strategy": "tpu"}, "trainer.tpu_address must be set"),
+    ],
+)
+def test_what_training_needs_is_asked_for_before_it_starts(values, message, tmp_path):
+    config = config_lib.make_config(values)
+    with pytest.raises(ValueError, match=message):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_published_configuration_can_be_looked_at_without_its_files():
+    config = config_lib.load_config("pg19_local_cluster8k")
+    assert not Path(config.tokenizer.vocabulary).exists()
+    assert config.model.routing.first_layer == 21

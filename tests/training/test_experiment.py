@@ -5,62 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras import layers
 from rt_keras.training import experiment
 from rt_keras.training.config import make_config
-
-
-def kinds(groups):
-    return [(type(group), group.num_heads) for group in groups]
-
-
-def test_blocks_before_the_first_routing_layer_have_local_heads_in_its_place():
-    config = make_config(
-        {
-            "model.local.num_heads": 2,
-            "model.routing.num_heads": 1,
-            "model.full.num_heads": 1,
-            "model.routing.first_layer": 1,
-        }
-    ).model
-    full = (layers.FullHeads, 1)
-    assert kinds(experiment.make_head_groups(config, 0)) == [(layers.LocalHeads, 3), full]
-    assert kinds(experiment.make_head_groups(config, 1)) == [
-        (layers.LocalHeads, 2),
-        (layers.RoutingHeads, 1),
-        full,
-    ]
-
-
-def test_groups_without_heads_are_absent():
-    config = make_config({"model.local.num_heads": 0, "model.routing.num_heads": 4}).model
-    assert kinds(experiment.make_head_groups(config, 0)) == [(layers.RoutingHeads, 4)]
-
-
-def test_every_key_of_the_model_reaches_it():
-    settings = {
-        "local": {"num_heads": 1, "block_size": 8, "look_back": 2, "max_relative_distance": 4},
-        "routing": {
-            "num_heads": 2,
-            "num_clusters": 5,
-            "window_size": 6,
-            "assignment": "nearest",
-            "share_qk": True,
-            "num_probes": 2,
-            "max_relative_distance": 3,
-            "commitment_weight": 0.5,
-        },
-        "full": {"num_heads": 1, "max_relative_distance": 7},
-    }
-    dotted = {
-        f"model.{kind}.{key}": value
-        for kind, values in settings.items()
-        for key, value in values.items()
-    }
-    groups = experiment.make_head_groups(make_config(dotted).model, 0)
-    for group, values in zip(groups, settings.values(), strict=True):
-        given = group.get_config()
-        assert {key: given[key] for key in values} == values
 
 
 @pytest.mark.parametrize(

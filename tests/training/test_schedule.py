@@ -1,6 +1,11 @@
+import json
+from pathlib import Path
+
 import keras
 import pytest
 
+from rt_keras.training.config import load_config
+from rt_keras.training.experiment import make_optimizer
 from rt_keras.training.schedule import make_schedule
 
 
@@ -48,19 +53,18 @@ def test_an_unknown_name_is_refused():
         make_schedule("linear", 1.0, 0, 10)
 
 
-# Learning rates that Tensor2Tensor computed for the models of the paper's authors, by step.
-HELD = {0: 0.009999999776482582, 10001: 0.009999500587582588, 1000000: 0.0010000000474974513}
-NOAM = {0: 1.2352647615898604e-07, 10: 1.3587912235379918e-06, 4000: 0.0004940440994687378}
+# Learning rates that Tensor2Tensor computed for the models of the paper's authors.
+PUBLISHED = json.loads((Path(__file__).parents[1] / "golden" / "t2t_hparams.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "name, peak, warmup_steps, expected",
-    [
-        ("held_inverse_sqrt", 0.01, 10_000, HELD),
-        ("inverse_sqrt", (1024 * 4000) ** -0.5, 4000, NOAM),
-    ],
-)
-def test_as_tensor2tensor(name, peak, warmup_steps, expected):
-    schedule = make_schedule(name, peak, warmup_steps, steps=10**6)
-    found = [float(schedule(step)) for step in expected]
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_published_configurations_have_the_learning_rates_of_tensor2tensor(name):
+    config = load_config(name)
+    optimizer = make_optimizer(config)
+    expected = PUBLISHED[name]["learning_rate_at"]
+    found = [float(optimizer._learning_rate(int(step))) for step in expected]
     assert found == pytest.approx(list(expected.values()), rel=1e-6)
+    hparams = PUBLISHED[name]["hparams"]
+    assert config.optimizer.name == hparams.get("optimizer", "adafactor")
+    assert config.optimizer.l2_weight == hparams.get("weight_decay", 0.0)
+    assert (config.centroids.update, config.centroids.decay) == ("count", 0.999)
