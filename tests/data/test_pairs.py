@@ -106,7 +106,7 @@ def test_training_batches():
             rows[1] += ByteTokenizer().detokenize(inputs["decoder_token_ids"]).numpy().tolist()
         return rows
 
-    # The decoder sees 5 tokens, of which the first is the start: the last "e" of "three" is a label.
+    # The decoder sees 5 tokens, the first of them the start: the last "e" of "three" is a label.
     sources, targets = seen()
     assert sorted(sources[:3]) == sorted(sources[3:]) == [b"drei", b"eins", b"zwei"]
     short = {source.encode(): target[:4].encode() for source, target in SENTENCES.items()}

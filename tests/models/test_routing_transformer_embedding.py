@@ -1,0 +1,142 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
+
+OPTIONS = {
+    "plain": {},
+    "factorised": {"embedding_dim": 3},
+    "positions": {"max_sequence_length": 9},
+    "all": {"embedding_dim": 3, "max_sequence_length": 9, "sinusoidal_positions": True},
+}
+
+
+def make_layer(dtype="float32", **changes):
+    """Weights are as random as those of a trained layer, biases too."""
+    keras.utils.set_random_seed(0)
+    layer = RoutingTransformerEmbedding(11, 6, dtype=dtype, **changes)
+    layer.build((None, None))
+    rng = np.random.default_rng(0)
+    for weight in layer.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape))
+    return layer
+
+
+def random_tokens(batch=2, length=7):
+    return np.random.default_rng(1).integers(0, 11, [batch, length], dtype="int32")
+
+
+def sines(length, width):
+    """By the definition, one number after the other."""
+    half = width // 2
+    signal = np.zeros([length, width])
+    for t in range(length):
+        for i in range(half):
+            angle = t * 10_000.0 ** (-i / (half - 1))
+            signal[t, i], signal[t, half + i] = np.sin(angle), np.cos(angle)
+    return signal
+
+
+def reference(layer, tokens):
+    x = np.asarray(layer.token_embedding.embeddings, "float64")[tokens]
+    if layer.embedding_dense is None:
+        x = x * np.sqrt(layer.hidden_dim)
+    else:
+        x = x @ np.asarray(layer.embedding_dense.kernel) + np.asarray(layer.embedding_dense.bias)
+    length = tokens.shape[1]
+    if layer.max_sequence_length is not None:
+        x = x + np.asarray(layer.position_embedding.position_embeddings)[:length]
+    if layer.sinusoidal_positions:
+        x = x + sines(length, layer.hidden_dim)
+    return x
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_values(options):
+    layer, tokens = make_layer("float64", **OPTIONS[options]), random_tokens()
+    output = layer(tokens)
+    assert output.shape == (2, 7, 6) == layer.compute_output_shape((2, 7))
+    # Angles are computed in float32.
+    np.testing.assert_allclose(output, reference(layer, tokens), rtol=0, atol=1e-5)
+
+
+def test_one_graph_serves_any_length():
+    layer = make_layer(**OPTIONS["all"])
+    function = tf.function(layer, input_signature=[tf.TensorSpec([None, None], tf.int32)])
+    for length in (1, 4, 9):
+        tokens = random_tokens(3, length)
+        np.testing.assert_allclose(function(tf.constant(tokens)), layer(tokens), atol=1e-5)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_mixed_precision(options):
+    layer, tokens = make_layer("mixed_bfloat16", **OPTIONS[options]), random_tokens()
+    output = layer(tokens)
+    assert output.dtype == "bfloat16"
+    assert all(weight.dtype == "float32" for weight in layer.trainable_variables)
+    found = np.asarray(tf.cast(output, tf.float64))
+    np.testing.assert_allclose(found, reference(layer, tokens), rtol=0.05, atol=0.1)
+
+
+def test_new_weights_make_small_logits():
+    """What is embedded has unit variance, so that the same weights give logits of it."""
+    keras.utils.set_random_seed(0)
+    layer = RoutingTransformerEmbedding(1000, 64)
+    x = np.asarray(layer(np.arange(1000)[None]))
+    assert abs(x.std() - 1) < 0.02
+    np.testing.assert_allclose(np.asarray(layer.token_embedding.embeddings).std(), 1 / 8, rtol=0.02)
+
+
+def test_dropout_in_training_only():
+    tokens = random_tokens(4, 9)
+    layer = make_layer(embedding_dropout=0.5)
+    np.testing.assert_array_equal(layer(tokens), layer(tokens, training=False))
+    dropped = np.asarray(layer(tokens, training=True))
+    kept = dropped != 0
+    assert 0.2 < kept.mean() < 0.8
+    np.testing.assert_allclose(dropped[kept], 2 * np.asarray(layer(tokens))[kept], rtol=1e-5)
+
+
+def test_token_dropout_forgets_whole_tokens():
+    tokens = random_tokens(4, 9)
+    layer = make_layer(token_dropout=0.5)
+    rows, forgotten = np.asarray(layer(tokens)), np.asarray(layer(np.zeros([1, 1], "int32")))
+    found = np.asarray(layer(tokens, training=True))
+    is_kept, is_forgotten = (found == rows).all(-1), (found == forgotten).all(-1)
+    assert (is_kept | is_forgotten).all()
+    assert not is_kept.all() and not is_forgotten.all()
+    np.testing.assert_array_equal(layer(tokens, training=False), rows)
+
+
+def test_config_makes_an_equal_layer():
+    options = {
+        **OPTIONS["all"],
+        "embedding_dropout": 0.1,
+        "token_dropout": 0.2,
+        "kernel_initializer": keras.initializers.RandomNormal(stddev=0.5),
+    }
+    layer, tokens = make_layer(**options), random_tokens()
+    config = layer.get_config()
+    copy = RoutingTransformerEmbedding.from_config(config)
+    assert copy.get_config() == config
+    copy.build((None, None))
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(copy(tokens), layer(tokens))
+
+
+def test_saved_and_loaded(tmp_path):
+    tokens = random_tokens()
+    inputs = keras.Input([None], dtype="int32")
+    model = keras.Model(inputs, make_layer(**OPTIONS["all"])(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+
+
+def test_bad_rates():
+    with pytest.raises(ValueError, match="Invalid value received for argument `rate`"):
+        RoutingTransformerEmbedding(11, 6, embedding_dropout=1.5)
+    with pytest.raises(ValueError, match="rate must be in .* Received: rate=-1"):
+        RoutingTransformerEmbedding(11, 6, token_dropout=-1)

@@ -1,0 +1,143 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.models.routing_transformer_image_embedding import (
+    RoutingTransformerImageEmbedding,
+    sequence_to_images,
+    sides,
+)
+
+SHAPE = (4, 2, 3)
+ORDERS = {"raster": (4,), "blocks": (2, 3)}
+VALUES, CLASSES, WIDTH = 7, 5, 6
+
+
+def make_layer(order="blocks", dtype="float64", **changes):
+    """Weights are as random as those of a trained layer."""
+    layer = RoutingTransformerImageEmbedding(
+        VALUES, WIDTH, SHAPE, ORDERS[order], dtype=dtype, **changes
+    )
+    layer.build((None, *SHAPE))
+    rng = np.random.default_rng(0)
+    for weight in layer.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape))
+    return layer
+
+
+def random_images(batch=2):
+    return np.random.default_rng(1).integers(0, VALUES, [batch, *SHAPE], dtype="int32")
+
+
+def places(order):
+    """The values of an image in their order, each as (row, column, channel)."""
+    height, width, channels = SHAPE
+    if order == "raster":
+        return list(np.ndindex(SHAPE))
+    rows, columns = ORDERS[order]
+    found = []
+    for top in range(0, height, rows):
+        for left in range(0, width * channels, columns):
+            for row in range(top, top + rows):
+                for column in range(left, left + columns):
+                    found.append((row, column // channels, column % channels))
+    return found
+
+
+def reference(layer, images, order, labels=None):
+    channels = SHAPE[2]
+    table = np.asarray(layer.channel_embedding.embeddings)
+    output = np.zeros([len(images), len(places(order)), WIDTH])
+    for i, image in enumerate(images):
+        before = 0
+        for t, (row, column, channel) in enumerate(places(order)):
+            x = np.sqrt(WIDTH) * table[channel * VALUES + before]
+            for layer_of, number in zip(layer.position_embeddings, (row, column)):
+                # The embedding of a pixel holds one part for each channel.
+                parts = np.asarray(layer_of.embeddings)[number].reshape(channels, WIDTH)
+                x = x + np.sqrt(channels * WIDTH) * parts[channel]
+            if labels is not None:
+                x = x + np.asarray(layer.class_embedding.embeddings)[labels[i]]
+            output[i, t] = x
+            before = image[row, column, channel]
+    return output
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("classes, positions", [(None, True), (CLASSES, True), (CLASSES, False)])
+def test_values(order, classes, positions):
+    layer = make_layer(order, num_classes=classes, position_embedding=positions)
+    images, labels = random_images(), None if classes is None else np.array([4, 1])
+    output = layer(images, labels=labels)
+    assert output.shape == (2, 24, WIDTH)
+    np.testing.assert_allclose(output, reference(layer, images, order, labels), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_sequences_there_and_back(order):
+    layer, images = make_layer(order), random_images()
+    sequence = np.asarray(layer.to_sequence(images))
+    expected = [[image[place] for place in places(order)] for image in images]
+    np.testing.assert_array_equal(sequence, expected)
+    np.testing.assert_array_equal(layer.to_images(sequence), images)
+    deep = np.stack([sequence, sequence + 1], axis=-1)
+    found = np.asarray(sequence_to_images(tf.constant(deep), SHAPE, ORDERS[order]))
+    np.testing.assert_array_equal(found, np.stack([images, images + 1], axis=-1))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_shift_is_by_one_place_in_the_order(order):
+    layer, images = make_layer(order), random_images()
+    shifted = np.asarray(layer.shift(images))
+    previous = [None, *places(order)[:-1]]
+    for place, before in zip(places(order), previous):
+        expected = 0 if before is None else images[:, *before]
+        np.testing.assert_array_equal(shifted[:, *place], expected)
+
+
+def test_what_blocks_tile():
+    assert sides((4, 2, 3), (4,)) == (24,)
+    assert sides((4, 2, 3), (2, 3)) == (4, 6)
+
+
+def test_mixed_precision():
+    layer = make_layer(dtype="mixed_bfloat16", num_classes=CLASSES)
+    images, labels = random_images(), np.array([0, 4])
+    output = layer(images, labels=labels)
+    assert output.dtype == "bfloat16"
+    assert all(weight.dtype == "float32" for weight in layer.trainable_variables)
+    found = np.asarray(tf.cast(output, tf.float64))
+    expected = reference(layer, images, "blocks", labels)
+    np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.1)
+
+
+def test_config_makes_an_equal_layer():
+    layer = make_layer(
+        num_classes=CLASSES, kernel_initializer=keras.initializers.RandomNormal(stddev=0.5)
+    )
+    config = layer.get_config()
+    copy = RoutingTransformerImageEmbedding.from_config(config)
+    assert copy.get_config() == config
+    copy.build((None, *SHAPE))
+    copy.set_weights(layer.get_weights())
+    images, labels = random_images(), np.array([2, 3])
+    np.testing.assert_array_equal(copy(images, labels=labels), layer(images, labels=labels))
+
+
+def test_saved_and_loaded(tmp_path):
+    images = keras.Input(SHAPE, dtype="int32", name="images")
+    labels = keras.Input((), dtype="int32", name="labels")
+    output = make_layer(num_classes=CLASSES)(images, labels=labels)
+    assert output.shape == (None, 24, WIDTH) and output.dtype == "float64"
+    model = keras.Model({"images": images, "labels": labels}, output)
+    inputs = {"images": random_images(), "labels": np.array([2, 3])}
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+
+
+def test_compiled_by_xla():
+    layer, images = make_layer(dtype="float32"), tf.constant(random_images())
+    compiled = tf.function(layer, jit_compile=True)
+    np.testing.assert_allclose(compiled(images), layer(images), rtol=0, atol=1e-5)
