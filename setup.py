@@ -29,6 +29,8 @@ setup(
         # TensorFlow Datasets imports it without saying that it needs it.
         "importlib_resources",
         "tf-models-official>=2.20,<2.21",
+        # The requests of TensorFlow Serving; it needs nothing that TensorFlow does not.
+        "tensorflow-serving-api>=2.20,<2.21",
         "matplotlib>=3.8,<4",
     ],
     extras_require={

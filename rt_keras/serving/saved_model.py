@@ -1,54 +1,87 @@
-"""Models as SavedModels that need nothing but TensorFlow."""
+"""Models as SavedModels that need nothing but TensorFlow, or TensorFlow Serving, to run."""
+
+from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 from rt_keras import files
+from rt_keras.serving.foreign_ops import foreign_ops
+from rt_keras.serving.signatures import (
+    MAX_LENGTH,
+    generating_function,
+    scoring_function,
+    text_scoring_function,
+)
+from rt_keras.serving.warm_up import warm_up_requests, write_warm_up
+
+FOREIGN_OPS_FILE = "foreign_ops.json"
 
 
-def scoring_function(model):
-    """The scoring signature of a causal language model.
+def export_saved_model(model, path, max_length=None):
+    """Writes a model as a SavedModel that takes and gives strings, whole or not at all.
 
-    `log_probabilities[b, i] = ln p(ids[b, i] | start, ids[b, 0], ..., ids[b, i - 1])`, with the
-    tokenizer's start token before every sequence as in training. Padding scores 0.
-
-    Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor, whose tokenizer says which
-            tokens are start and padding.
-
-    Returns:
-        A `tf.function` from `ids`, int32 `[batch, length]`, to a dict with
-        `log_probabilities`, float32 `[batch, length]`; any batch and length.
-    """
-    tokenizer = model.preprocessor.tokenizer
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name="ids")])
-    def score(ids):
-        start = tf.fill([tf.shape(ids)[0], 1], tokenizer.start_token_id)
-        before = tf.concat([start, ids], axis=1)[:, :-1]
-        inputs = {"token_ids": before, "padding_mask": before != tokenizer.pad_token_id}
-        logits = tf.cast(model(inputs, training=False), tf.float32)
-        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
-        return {"log_probabilities": tf.where(ids != tokenizer.pad_token_id, -nats, 0.0)}
-
-    return score
-
-
-def export_saved_model(model, path):
-    """Writes a model as a SavedModel whose default signature is `scoring_function`.
-
-    It loads with `tf.saved_model.load` and in TensorFlow Serving where `rt_keras` is not
-    installed.
+    Its signatures are `score`, which is the default too, `score_text` and `generate`; see
+    `scoring_function`, `text_scoring_function` and `generating_function` for what they take and
+    give. It loads with `tf.saved_model.load` and in TensorFlow Serving where `rt_keras` is not
+    installed. Beside the model, `assets.extra` has warm-up requests for TensorFlow Serving, and in
+    `foreign_ops.json` those operations that TensorFlow itself does not have, each with the reason
+    why TensorFlow Serving does.
 
     Args:
         model: a `RoutingTransformerCausalLM` with a preprocessor.
-        path: the folder to write, new or empty.
+        path: a folder of versions, as TensorFlow Serving watches them, which gets a new version,
+            the highest so far and one; or, where its name is a number, the version itself.
+        max_length: the most tokens that a sequence may have, start and end of text included. By
+            default as many as the model has positions, or 65,536 where it has no such limit.
+
+    Returns:
+        The folder that was written, as a `Path`.
 
     Raises:
-        FileExistsError: if `path` already holds something.
+        FileExistsError: if the version is there already.
+        ValueError: if the model has no preprocessor, or `max_length` is not possible.
     """
+    if getattr(model, "preprocessor", None) is None:
+        raise ValueError("The model has no preprocessor; served models take and give strings.")
+    positions = getattr(model.backbone, "max_sequence_length", None)
+    max_length = max_length or positions or MAX_LENGTH
+    if not 1 < max_length <= (positions or max_length):
+        allowed = f"from 2 to {positions}" if positions else "at least 2"
+        raise ValueError(f"max_length={max_length}: it must be {allowed}")
+    path = version_folder(path)
+    score = scoring_function(model, max_length)
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serving_default", scoring_function(model))
+    _track_resources(archive, model.preprocessor.tokenizer)
+    archive.add_endpoint("serving_default", score)
+    archive.add_endpoint("score", score)
+    archive.add_endpoint("score_text", text_scoring_function(model, max_length))
+    archive.add_endpoint("generate", generating_function(model, max_length))
     with files.whole_folder(path) as part:
         archive.write_out(str(part), verbose=False)
+        write_warm_up(part, warm_up_requests(path.parent.name))
+        files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
+    return path
+
+
+def version_folder(path):
+    """The folder of the version that is written next.
+
+    >>> version_folder("exported/books").as_posix(), version_folder("exported/books/7").as_posix()
+    ('exported/books/1', 'exported/books/7')
+    """
+    path = Path(path)
+    if path.name.isdecimal():
+        return path
+    found = path.iterdir() if path.is_dir() else ()
+    versions = [int(version.name) for version in found if version.name.isdecimal()]
+    return path / str(max(versions, default=0) + 1)
+
+
+def _track_resources(archive, tokenizer):
+    """Has tables and models that a tokenizer keeps in TensorFlow written with the rest."""
+    import tensorflow as tf
+
+    for name, value in vars(tokenizer).items():
+        if isinstance(value, tf.Module) or hasattr(value, "_resource_handle"):
+            setattr(archive._tf_trackable, name.strip("_"), value)

@@ -1,0 +1,51 @@
+"""Which operations of a SavedModel are not TensorFlow's own, and why a server has them."""
+
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+TEXT = (
+    "of tensorflow-text, which TensorFlow Serving links: tensorflow_text:ops_lib is among the "
+    "SUPPORTED_TENSORFLOW_OPS of its model server; elsewhere `import tensorflow_text` brings it"
+)
+XLA = (
+    "of XLA's bridge, which TensorFlow Serving links: its main depends on compiler/jit:xla_cpu_jit"
+)
+UNKNOWN = "of an origin that is not known here: the server must link it"
+
+
+def foreign_ops(path):
+    """The operations of a SavedModel that TensorFlow itself does not define.
+
+    Args:
+        path: folder of the SavedModel.
+
+    Returns:
+        Dict from each operation's name to the reason why TensorFlow Serving has it; empty where
+        TensorFlow alone can run the model.
+    """
+    saved = saved_model_pb2.SavedModel.FromString((Path(path) / "saved_model.pb").read_bytes())
+    names = set()
+    for meta in saved.meta_graphs:
+        functions = {function.signature.name for function in meta.graph_def.library.function}
+        names |= {node.op for node in meta.graph_def.node}
+        for function in meta.graph_def.library.function:
+            names |= {node.op for node in function.node_def}
+        names -= functions
+    return {name: _reason(name) for name in sorted(names) if not hasattr(tf.raw_ops, name)}
+
+
+def _reason(name):
+    if name.startswith("Xla"):
+        return XLA
+    return TEXT if _is_of_text(name) else UNKNOWN
+
+
+def _is_of_text(name):
+    """Whether tensorflow-text defines an operation."""
+    import tensorflow_text
+
+    folder = Path(tensorflow_text.__file__).parent / "python" / "ops"
+    libraries = sorted(folder.glob("_*.so"))
+    return any(hasattr(tf.load_op_library(str(library)), name) for library in libraries)

@@ -1,0 +1,141 @@
+"""Random draws for a batch of requests, each with parameters and a seed of its own."""
+
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
+
+class RequestSampler(keras_hub.samplers.Sampler):
+    """Draws for each row what KerasHub's samplers draw for its prompt alone.
+
+    A row gives what `model.generate` of that one prompt gives with a new
+
+    - `RandomSampler(temperature=temperature, seed=seed)` where `top_p` is 1 and `top_k` is 0,
+    - `TopKSampler(k=top_k, ...)` where only `top_p` is 1,
+    - `TopPSampler(p=top_p, k=top_k or None, ...)` else.
+
+    It depends on no other row, so that a server may answer several requests as one batch. There
+    are no variables: the t-th new token of a row is drawn from its seed and t alone.
+
+    Of one seed, XLA makes other draws than TensorFlow's own kernels do. Here both are made by
+    TensorFlow's kernels, those of XLA by the Gumbel trick,
+
+    ```
+    token_t = argmax_i log p_i - log(-log u_i),    u = Philox(seed, t)
+    ```
+
+    Args:
+        temperature: float `[batch]`, what logits are divided by.
+        top_p: float `[batch]`, the share of probability that the likeliest tokens to draw from
+            must exceed.
+        top_k: int `[batch]`, how many of the likeliest tokens to draw from, or 0 for all.
+        seed: int `[batch]`.
+        max_new_tokens: int `[batch]`, how many tokens there may be behind the prompt.
+        as_compiled: whether to draw as KerasHub's samplers do when XLA has compiled them.
+
+    Call arguments are those of `keras_hub.samplers.Sampler`; `mask` is True at the prompts.
+
+    >>> sampler = RequestSampler(*map(tf.constant, ([1.0], [1.0], [2], [3], [4])))
+    >>> logits = tf.math.log([[0.1, 0.3, 0.6]])
+    >>> sampler(
+    ...     lambda prompt, cache, index: (logits, None, cache),
+    ...     prompt=tf.zeros([1, 5], tf.int32),
+    ...     index=1,
+    ...     mask=tf.constant([[True, False, False, False, False]]),
+    ... ).shape
+    TensorShape([1, 5])
+    """
+
+    def __init__(self, temperature, top_p, top_k, seed, max_new_tokens, as_compiled=False):
+        super().__init__(temperature=temperature[:, None])
+        self.top_p = top_p
+        self.top_k = top_k
+        # What Keras's generators make of a seed.
+        seed = tf.math.floormod(tf.cast(seed, tf.int64), tf.int32.max - 1)
+        self.seed = tf.cast(seed, tf.int32)
+        self.max_new_tokens = max_new_tokens
+        self.as_compiled = as_compiled
+
+    def __call__(
+        self,
+        next,
+        prompt,
+        cache=None,
+        index=0,
+        mask=None,
+        stop_token_ids=None,
+        hidden_states=None,
+        model=None,
+    ):
+        """The tokens `[batch, length]`; a row counts up to its stop token or `max_new_tokens`."""
+        width = tf.shape(prompt)[1]
+        places = tf.range(width)
+        begins = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        ends = begins + self.max_new_tokens
+        stops = tf.constant(list(stop_token_ids or []), prompt.dtype)
+
+        def goes_on(tokens, cache, index, done):
+            return (index < width) & ~tf.reduce_all(done)
+
+        # Not Keras's update of slices, which is an operation that XLA has to compile.
+        def step(tokens, cache, index, done):
+            logits, _, cache = next(tokens, cache, index)
+            drawn = self.draw(self.compute_probabilities(logits), index - begins)
+            drawn = tf.cast(drawn, tokens.dtype)[:, None]
+            here = (places == index) & ~mask
+            tokens = tf.where(here, drawn, tokens)
+            stopped = tf.reduce_any(drawn == stops, axis=1) & (index >= begins)
+            return tokens, cache, index + 1, done | stopped | (index + 1 >= ends)
+
+        state = (prompt, () if cache is None else cache, tf.cast(index, tf.int32), begins >= ends)
+        return tf.while_loop(goes_on, step, state)[0]
+
+    def draw(self, probabilities, step):
+        """Token ids `[batch]`, of probabilities `[batch, vocabulary]` and steps `[batch]`."""
+        seeds = tf.stack([self.seed, tf.maximum(step, 0)], axis=1)
+        rows = (probabilities, self.top_p, self.top_k, seeds)
+        return tf.map_fn(lambda row: self._draw_row(*row), rows, fn_output_signature=tf.int32)
+
+    def _draw_row(self, probabilities, top_p, top_k, seed):
+        """One id; its scalars and vectors are the rows of what `draw` and the sampler have."""
+        size = tf.size(probabilities)
+        count = tf.where(top_k == 0, size, tf.minimum(top_k, size))
+
+        # A draw depends on the order of what it is from, so these are KerasHub's orders.
+        def all_of_them():
+            return probabilities, tf.range(size)
+
+        def likeliest():
+            return tuple(tf.math.top_k(probabilities, count, sorted=self.as_compiled))
+
+        def largest_share():
+            values, tokens = tf.math.top_k(probabilities, count)
+            before = tf.cumsum(values)[:-1]
+            kept = tf.concat([[True], before <= top_p], axis=0)
+            return tf.where(kept, values, 0.0), tokens
+
+        values, tokens = tf.cond(
+            top_p < 1, largest_share, lambda: tf.cond(top_k > 0, likeliest, all_of_them)
+        )
+        pick = _pick_as_compiled if self.as_compiled else _pick
+        return tokens[pick(tf.math.log(values), seed)]
+
+    def get_config(self):
+        raise NotImplementedError("A RequestSampler holds the tensors of a request.")
+
+
+def _pick(logits, seed):
+    """A place in logits `[count]`, drawn as TensorFlow's kernel does it."""
+    return tf.random.stateless_categorical(logits[None], 1, seed, dtype=tf.int32)[0, 0]
+
+
+def _pick_as_compiled(logits, seed):
+    """The same as XLA does it."""
+    bits = tf.random.stateless_uniform(
+        tf.shape(logits), seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
+    )
+    # The upper 23 bits are those of a float32's fraction.
+    uniform = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), tf.float32) * 2**-23
+    uniform = tf.maximum(uniform, np.finfo("float32").tiny)
+    noise = -tf.math.log(-tf.math.log(uniform))
+    return tf.argmax(logits + noise, output_type=tf.int32)

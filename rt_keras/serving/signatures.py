@@ -1,0 +1,197 @@
+"""What an exported model takes and gives: token ids or strings in, scores or strings out.
+
+Each function here is TensorFlow operations alone, without state, Python or anything that only XLA
+can run, whatever batch it is given.
+"""
+
+import math
+
+import tensorflow as tf
+
+from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
+from rt_keras.serving import checks
+from rt_keras.serving.request_sampler import RequestSampler
+
+MAX_LENGTH = 65536
+
+
+def scoring_function(model, max_length=MAX_LENGTH):
+    """The signature `score` of a causal language model.
+
+    `log_probabilities[b, i] = ln p(ids[b, i] | start, ids[b, 0], ..., ids[b, i - 1])`, with the
+    tokenizer's start token before every sequence as in training. Padding scores 0.
+
+    Args:
+        model: a `RoutingTransformerCausalLM` with a preprocessor, whose tokenizer says which
+            tokens are start and padding.
+        max_length: the most tokens that a sequence may have.
+
+    Returns:
+        A `tf.function` from `ids`, int32 `[batch, length]`, to a dict with
+        `log_probabilities`, float32 `[batch, length]`; any batch and length.
+    """
+    vocabulary_size = model.backbone.vocabulary_size
+
+    @tf.function(
+        input_signature=[tf.TensorSpec([None, None], tf.int32, name="ids")], autograph=False
+    )
+    def score(ids):
+        ids = checks.checked("ids", ids, 2, [checks.known_tokens(vocabulary_size)])
+        lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
+        with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
+            return {"log_probabilities": _log_probabilities(model, ids)}
+
+    return score
+
+
+def text_scoring_function(model, max_length=MAX_LENGTH):
+    """The signature `score_text` of a causal language model.
+
+    Args:
+        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        max_length: the most tokens that a text may have, end of text included.
+
+    Returns:
+        A `tf.function` from `texts`, string `[batch]`, to a dict with, each `[batch]`:
+        `log_probability`, float32, ln p of the whole text with the end of text that closes it;
+        `bits_per_byte`, float32, -log2 of the same over the text's bytes, 0 for an empty text;
+        `tokens`, int32, how many tokens were scored, end of text included.
+    """
+    tokenizer = model.preprocessor.tokenizer
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
+    def score_text(texts):
+        texts = _checked_texts("texts", texts, tokenizer)
+        ids = _tokens(tokenizer, texts)
+        end = tf.fill([ids.nrows(), 1], tokenizer.end_token_id)
+        ids = tf.concat([ids, end], axis=1)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        lengths = checks.not_longer("texts", lengths, max_length)
+        with tf.control_dependencies([lengths]):
+            ids = ids.to_tensor(tokenizer.pad_token_id)
+        nats = tf.reduce_sum(_log_probabilities(model, ids), axis=1)
+        count = tf.cast(tf.strings.length(texts), tf.float32)
+        bits_per_byte = tf.math.divide_no_nan(-nats / math.log(2), count)
+        return {"log_probability": nats, "bits_per_byte": bits_per_byte, "tokens": lengths}
+
+    return score_text
+
+
+def generating_function(model, max_length=MAX_LENGTH):
+    """The signature `generate` of a causal language model.
+
+    Each row is what `model.generate` gives for its prompt alone, with `max_length` the prompt's
+    tokens, its start token included, and `max_new_tokens` more; see `RequestSampler` for which
+    sampler. So it depends on nothing that is in the same batch. Draws are those of a model compiled
+    with XLA where `model.jit_compile` says that this one is. Strings are UTF-8, with U+FFFD for
+    bytes that are not, as in `model.generate`.
+
+    Args:
+        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        max_length: the most tokens that a start token, a prompt and what continues it may have.
+
+    Returns:
+        A `tf.function` from `prompts`, string `[batch]`, and parameters that are scalars or
+        `[batch]`, one for each prompt: `max_new_tokens`, int32, by default 64; `temperature`,
+        float32, above 0, by default 1; `top_p`, float32, above 0 and at most 1, by default 1,
+        which is off; `top_k`, int32, by default 0, which is off; `seed`, int64, by default 0. It
+        gives a dict of strings `[batch]`: `texts`, prompts with what continues them, and
+        `continuations`, that alone.
+    """
+    tokenizer = model.preprocessor.tokenizer
+    specs = [
+        tf.TensorSpec([None], tf.string, name="prompts"),
+        tf.TensorSpec(None, tf.int32, name="max_new_tokens"),
+        tf.TensorSpec(None, tf.float32, name="temperature"),
+        tf.TensorSpec(None, tf.float32, name="top_p"),
+        tf.TensorSpec(None, tf.int32, name="top_k"),
+        tf.TensorSpec(None, tf.int64, name="seed"),
+    ]
+    default = {
+        "max_new_tokens": tf.constant(64),
+        "temperature": tf.constant(1.0),
+        "top_p": tf.constant(1.0),
+        "top_k": tf.constant(0),
+        "seed": tf.constant(0, tf.int64),
+    }
+
+    @tf.function(input_signature=specs, autograph=False)
+    def generate(
+        prompts,
+        max_new_tokens=default["max_new_tokens"],
+        temperature=default["temperature"],
+        top_p=default["top_p"],
+        top_k=default["top_k"],
+        seed=default["seed"],
+    ):
+        prompts = _checked_texts("prompts", prompts, tokenizer)
+        batch = tf.shape(prompts)[0]
+        count = checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero)
+        sampler = RequestSampler(
+            temperature=checks.one_a_row("temperature", temperature, batch, checks.above_zero),
+            top_p=checks.one_a_row("top_p", top_p, batch, checks.share),
+            top_k=checks.one_a_row("top_k", top_k, batch, checks.at_least_zero),
+            seed=checks.one_a_row("seed", seed, batch, checks.anything),
+            max_new_tokens=count,
+            as_compiled=bool(model.jit_compile),
+        )
+        ids = _tokens(tokenizer, prompts)
+        ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)
+        begins = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
+        # As a difference, for a sum could be more than an int32 holds.
+        room = checks.checked("max_new_tokens", max_length - begins - count, 1, [_has_room])
+        ends = max_length - room
+        width = tf.reduce_max(ends)
+        places = tf.range(width)
+        output = model.generate_step(
+            {
+                "token_ids": ids.to_tensor(tokenizer.pad_token_id, shape=[-1, width]),
+                "padding_mask": places < begins[:, None],
+            },
+            [tokenizer.end_token_id],
+            sampler=sampler,
+        )
+        written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
+        new = written & (places >= begins[:, None])
+        return {
+            "texts": _strings(tokenizer, output["token_ids"], written),
+            "continuations": _strings(tokenizer, output["token_ids"], new),
+        }
+
+    return generate
+
+
+def _has_room(room):
+    return room >= 0, "a prompt and its new tokens are longer than the limit; missing are"
+
+
+def _checked_texts(name, texts, tokenizer):
+    conditions = [checks.valid_utf8] if tokenizer.needs_utf8 else []
+    return checks.checked(name, texts, 1, conditions)
+
+
+def _tokens(tokenizer, texts):
+    """Ragged int32 `[batch, (length)]`."""
+    return tf.cast(tokenizer(texts), tf.int32)
+
+
+def _strings(tokenizer, ids, kept):
+    """Tokens as strings `[batch]` that are UTF-8."""
+    strings = strings_of_tokens(tokenizer, ids, kept)
+    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
+
+
+def _log_probabilities(model, ids):
+    """ln p of ids `[batch, length]`, each of those before it; 0 for padding."""
+    tokenizer = model.preprocessor.tokenizer
+    rows = tf.shape(ids)[0]
+    real = ids != tokenizer.pad_token_id
+    # The start token is real even where it is the same as padding.
+    inputs = {
+        "token_ids": tf.concat([tf.fill([rows, 1], tokenizer.start_token_id), ids], axis=1),
+        "padding_mask": tf.concat([tf.ones([rows, 1], tf.bool), real], axis=1),
+    }
+    inputs = {name: tf.cast(values[:, :-1], tf.int32) for name, values in inputs.items()}
+    logits = tf.cast(model(inputs, training=False), tf.float32)
+    nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
+    return tf.where(real, -nats, 0.0)

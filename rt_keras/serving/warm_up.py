@@ -1,0 +1,65 @@
+"""Requests that TensorFlow Serving answers when it loads a model, before it takes any others.
+
+The first call of a signature plans its graph and fills caches; with these no user waits for that.
+"""
+
+import tensorflow as tf
+
+FILE_NAME = "tf_serving_warmup_requests"
+
+
+def warm_up_requests(model_name):
+    """One request for each signature.
+
+    Args:
+        model_name: what the server calls the model.
+
+    Returns:
+        List of `tensorflow.serving.PredictRequest`.
+
+    >>> [request.model_spec.signature_name for request in warm_up_requests("books")]
+    ['score', 'score_text', 'generate']
+    """
+    inputs = {
+        "score": {"ids": tf.constant([[1, 1, 1, 1]])},
+        "score_text": {"texts": tf.constant(["a text"])},
+        "generate": {
+            "prompts": tf.constant(["a text"]),
+            "max_new_tokens": tf.constant([4]),
+            "temperature": tf.constant([1.0]),
+            "top_p": tf.constant([0.9]),
+            "top_k": tf.constant([10]),
+            "seed": tf.constant([0], tf.int64),
+        },
+    }
+    return [predict_request(model_name, signature, values) for signature, values in inputs.items()]
+
+
+def predict_request(model_name, signature, inputs):
+    """A `tensorflow.serving.PredictRequest` of tensors by the names of a signature's inputs."""
+    from tensorflow_serving.apis import predict_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model_name
+    request.model_spec.signature_name = signature
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+    return request
+
+
+def write_warm_up(path, requests):
+    """Writes requests where TensorFlow Serving looks for them.
+
+    Args:
+        path: folder of the SavedModel.
+        requests: list of `tensorflow.serving.PredictRequest`.
+    """
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    folder = path / "assets.extra"
+    folder.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(folder / FILE_NAME)) as writer:
+        for request in requests:
+            log = prediction_log_pb2.PredictLog(request=request)
+            record = prediction_log_pb2.PredictionLog(predict_log=log)
+            writer.write(record.SerializeToString())
