@@ -110,7 +110,7 @@ def _add_train(commands):
     command = _add_command(
         commands,
         train,
-        "train a language model",
+        "train a model",
         "--config books --set data.directory=my/books --output runs/books",
     )
     command.add_argument(
@@ -161,14 +161,15 @@ def _add_evaluate(commands):
     command = _add_command(
         commands,
         evaluate,
-        "score a model on held-out text",
+        "score a model on held-out texts or images",
         "--model runs/books --split test --json scores.json",
     )
     _add_model(command)
     command.add_argument(
         "--data",
         metavar="NAME|DIR",
-        help="python_source, pg19 or a folder of text files; by default what it was trained on",
+        help="a data set, such as python_source, pg19 or cifar10, or a folder of text files, or of "
+        "pairs; by default what it was trained on",
     )
     command.add_argument(
         "--split", default="test", help="train, validation or test; by default test"
@@ -178,44 +179,49 @@ def _add_evaluate(commands):
 def evaluate(arguments):
     """Scores a model on one split."""
     from rt_keras.training import config as config_lib
-    from rt_keras.training import experiment
+    from rt_keras.training import datasets, experiment
 
     model = experiment.load_model(arguments.model)
+    kind = experiment.kind_of(model)
     run = Path(arguments.model) / "config.yaml"
     if arguments.data is not None:
-        config = _data_config(arguments.data)
+        config = _data_config(arguments.data, kind)
     elif run.exists():
         config = config_lib.load_config(run).data
     else:
         raise ValueError(f"--data is missing; {arguments.model} does not say what to evaluate on")
-    documents = experiment.load_split(config, arguments.split, model.preprocessor.tokenizer)
-    return _evaluate(model, documents, f"the {arguments.split} split of {config.name}")
+    examples = datasets.load_split(kind, config, arguments.split, model.preprocessor)
+    return _evaluate(model, examples, f"the {arguments.split} split of {config.name}")
 
 
-def _data_config(name_or_folder):
-    from rt_keras.training import config as config_lib
+def _data_config(name_or_folder, kind):
+    from rt_keras.training.config import DataConfig
 
-    values = {"data.name": name_or_folder}
     if Path(name_or_folder).is_dir():
-        values = {"data.name": "text_folder", "data.directory": name_or_folder}
-    elif os.sep in name_or_folder:
+        folder = "pairs_folder" if kind == "seq_2_seq_lm" else "text_folder"
+        return DataConfig(name=folder, directory=name_or_folder)
+    # Names of sets of pairs have a slash too.
+    if kind != "seq_2_seq_lm" and os.sep in name_or_folder:
         raise FileNotFoundError(f"--data is {name_or_folder}; there is no such folder")
-    return config_lib.make_config(values).data
+    return DataConfig(name=name_or_folder)
 
 
-def _evaluate(model, documents, name):
+def _evaluate(model, examples, name):
     from rt_keras.training import evaluation
 
     print(f"evaluating on {name}", flush=True)
-    scores = evaluation.evaluate(model, documents, verbose=1 if _on_terminal() else 0)
-    print(
-        f"{scores['bits_per_byte']:.4f} bits per byte\n"
-        f"{scores['nats_per_token']:.4f} nats per token\n"
-        f"{scores['perplexity_per_token']:.3f} perplexity per token\n"
-        f"{scores['perplexity_per_word']:,.1f} perplexity per word\n"
-        f"{scores['bytes']:,} bytes, {scores['words']:,} words and {scores['tokens']:,} tokens "
-        f"in {scores['documents']:,} documents"
-    )
+    scores = evaluation.evaluate(model, examples, verbose=1 if _on_terminal() else 0)
+    for key, digits in (
+        ("bits_per_byte", ".4f"),
+        ("bits_per_dimension", ".4f"),
+        ("nats_per_token", ".4f"),
+        ("perplexity_per_token", ",.3f"),
+        ("perplexity_per_word", ",.1f"),
+    ):
+        if key in scores:
+            print(f"{scores[key]:{digits}} {key.replace('_', ' ')}")
+    counts = [f"{value:,} {key}" for key, value in scores.items() if isinstance(value, int)]
+    print(f"of {', '.join(counts[:-1])} and {counts[-1]}")
     return scores
 
 
@@ -223,11 +229,13 @@ def _add_generate(commands):
     command = _add_command(
         commands,
         generate,
-        "continue a text",
+        "continue a text, write one from another, or complete an image",
         "--model runs/books --prompt 'It was a dark' --max-length 200",
     )
     _add_model(command)
-    command.add_argument("--prompt", required=True, metavar="TEXT", help="what to continue")
+    command.add_argument(
+        "--prompt", metavar="TEXT", help="what to continue; for an encoder-decoder, what it reads"
+    )
     command.add_argument(
         "--max-length",
         type=int,
@@ -243,10 +251,17 @@ def _add_generate(commands):
         help="the lower, the surer: what the logits are divided by; by default 0.8",
     )
     command.add_argument("--seed", type=int, default=0, help="of the random draws; by default 0")
+    images = command.add_argument_group("for image models")
+    images.add_argument("--image", metavar="FILE", help="a picture to complete; by default none")
+    images.add_argument(
+        "--known-rows", type=int, default=0, metavar="N", help="rows of it that stay, from the top"
+    )
+    images.add_argument("--label", type=int, metavar="N", help="class, for models of classes")
+    images.add_argument("--output", metavar="FILE", help="the PNG file to write")
 
 
 def generate(arguments):
-    """Continues a text."""
+    """Continues a text, writes one from another, or completes an image."""
     from rt_keras.training import experiment
 
     for name in ("max_length", "temperature"):
@@ -254,6 +269,10 @@ def generate(arguments):
         if not value > 0:
             raise ValueError(f"--{name.replace('_', '-')} is {value}; it must be above 0")
     model = experiment.load_model(arguments.model)
+    if experiment.kind_of(model) == "image_lm":
+        return _generate_image(model, arguments)
+    if arguments.prompt is None:
+        raise ValueError("--prompt is missing: the text to start from")
     text = _generate(
         model, arguments.prompt, arguments.max_length, arguments.temperature, arguments.seed
     )
@@ -264,9 +283,40 @@ def _generate(model, prompt, max_length, temperature=0.8, seed=0):
     import keras_hub
 
     model.compile(sampler=keras_hub.samplers.RandomSampler(temperature=temperature, seed=seed))
-    text = model.generate(prompt, max_length=max_length)
+    if isinstance(model, keras_hub.models.Seq2SeqLM):
+        prompt = {"encoder_text": [prompt], "decoder_text": [""]}
+        text = model.generate(prompt, max_length=max_length)[0]
+    else:
+        text = model.generate(prompt, max_length=max_length)
     print(text)
     return text
+
+
+def _generate_image(model, arguments):
+    import keras
+    import numpy as np
+
+    if arguments.output is None:
+        raise ValueError("--output is missing: the PNG file that the image is written to")
+    shape = model.backbone.image_shape
+    images = np.zeros((1, *shape), "int32")
+    if arguments.image is not None:
+        mode = "grayscale" if shape[2] == 1 else "rgb"
+        picture = keras.utils.load_img(arguments.image, color_mode=mode, target_size=shape[:2])
+        images[0] = keras.utils.img_to_array(picture)
+    elif arguments.known_rows:
+        raise ValueError(f"--known-rows is {arguments.known_rows}, but no --image has them")
+    inputs = {"images": images}
+    if model.backbone.num_classes is not None:
+        if arguments.label is None or not 0 <= arguments.label < model.backbone.num_classes:
+            last = model.backbone.num_classes - 1
+            raise ValueError(f"--label is {arguments.label}; it must be from 0 to {last}")
+        inputs["labels"] = np.array([arguments.label], "int32")
+    image = model.generate(inputs, arguments.known_rows, arguments.temperature, arguments.seed)[0]
+    with files.whole_file(arguments.output, suffix=".png") as part:
+        keras.utils.save_img(part, image, file_format="png", scale=False)
+    print(f"wrote the image {arguments.output}, {shape[1]} x {shape[0]} pixels")
+    return {"image": arguments.output}
 
 
 def _add_export(commands):
@@ -383,7 +433,7 @@ def quickstart(arguments):
 
     from rt_keras.serving import export_saved_model, scoring_function
     from rt_keras.serving.score import score_in_new_process
-    from rt_keras.training import baselines, experiment
+    from rt_keras.training import baselines, datasets, experiment
     from rt_keras.training import config as config_lib
 
     started = time.monotonic()
@@ -394,7 +444,7 @@ def quickstart(arguments):
     training_figures = _train(config, output)
     model = experiment.load_model(output)
     training, test = (
-        experiment.load_split(config.data, split, model.preprocessor.tokenizer)
+        datasets.load_split("causal_lm", config.data, split, model.preprocessor)
         for split in ("train", "test")
     )
     scores = _evaluate(model, test, "the files that were held out")
