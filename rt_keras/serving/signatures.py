@@ -59,7 +59,9 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
     """
     tokenizer = model.preprocessor.tokenizer
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
+    specs = [tf.TensorSpec([None], tf.string, name="texts")]
+
+    @tf.function(input_signature=specs, autograph=False)
     def score_text(texts):
         texts = _checked_texts("texts", texts, tokenizer)
         ids = _tokens(tokenizer, texts)

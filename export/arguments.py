@@ -1,0 +1,57 @@
+"""The command line that both Python clients have."""
+
+import argparse
+
+# The types of the signatures' inputs, by their names.
+INPUT_TYPES = {
+    "score": {"ids": "int32"},
+    "score_text": {"texts": "string"},
+    "generate": {
+        "prompts": "string",
+        "max_new_tokens": "int32",
+        "temperature": "float32",
+        "top_p": "float32",
+        "top_k": "int32",
+        "seed": "int64",
+    },
+}
+
+
+def parse(description, server, argv=None):
+    """Reads the command line.
+
+    Args:
+        description: what `--help` says.
+        server: host and port, by default.
+        argv: list of arguments; by default those of the process.
+
+    Returns:
+        The server, the name of a signature, and its inputs by their names.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--server", default=server, metavar="HOST:PORT")
+    signatures = parser.add_subparsers(dest="signature", required=True, metavar="SIGNATURE")
+    score = signatures.add_parser("score", help="log-probabilities of token ids")
+    score.add_argument("ids", nargs="+", type=int)
+    text = signatures.add_parser("score-text", help="log-probability and bits per byte of texts")
+    text.add_argument("texts", nargs="+")
+    generate = signatures.add_parser("generate", help="continue prompts")
+    generate.add_argument("prompts", nargs="+")
+    generate.add_argument("--max-new-tokens", type=int, default=64)
+    generate.add_argument("--temperature", type=float, default=1.0)
+    generate.add_argument("--top-p", type=float, default=1.0)
+    generate.add_argument("--top-k", type=int, default=0)
+    generate.add_argument("--seed", type=int, default=0)
+    inputs = vars(parser.parse_args(argv))
+    server, signature = inputs.pop("server"), inputs.pop("signature").replace("-", "_")
+    if signature == "score":
+        inputs["ids"] = [inputs["ids"]]
+    elif signature == "generate":
+        # One for each prompt, so that a server can join requests to batches.
+        count = len(inputs["prompts"])
+        inputs = {
+            name: value if name == "prompts" else [value] * count for name, value in inputs.items()
+        }
+    return server, signature, inputs

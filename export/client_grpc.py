@@ -1,0 +1,72 @@
+"""A client of the served model over gRPC. Needs `pip install tensorflow-serving-api`.
+
+python export/client_grpc.py generate "Once upon a time" --max-new-tokens 100 --temperature 0.8
+python export/client_grpc.py score-text "Once upon a time" "time a upon Once"
+python export/client_grpc.py score 81 112 101
+"""
+
+import sys
+
+import grpc
+import tensorflow as tf
+from arguments import INPUT_TYPES, parse
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+
+def predict(server, signature, inputs, model="rt_keras", timeout=60):
+    """What a signature of the model gives.
+
+    Args:
+        server: host and port, such as "localhost:8500".
+        signature: "score", "score_text" or "generate".
+        inputs: dict of values by the names of the signature's inputs.
+        model: what the server calls the model.
+        timeout: seconds.
+
+    Returns:
+        Dict of NumPy arrays by the names of the signature's outputs.
+
+    Raises:
+        ValueError: if an input is unknown or not of its type; the message starts with its name.
+        grpc.RpcError: with what the server said, if it refused.
+    """
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = model
+    request.model_spec.signature_name = signature
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(_proto(signature, name, value))
+    with grpc.insecure_channel(server) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        response = stub.Predict(request, timeout=timeout)
+    return {name: tf.make_ndarray(value) for name, value in response.outputs.items()}
+
+
+def _proto(signature, name, value):
+    types = INPUT_TYPES[signature]
+    if name not in types:
+        raise ValueError(f"{name}: {signature} has no such input; it has {', '.join(types)}")
+    try:
+        return tf.make_tensor_proto(value, dtype=types[name])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {value!r} is no tensor of {types[name]}: {error}") from None
+
+
+def main(argv=None):
+    """Asks the server and prints what it gives, or why it does not; returns the exit status."""
+    server, signature, inputs = parse(__doc__, "localhost:8500", argv)
+    try:
+        outputs = predict(server, signature, inputs)
+    except grpc.RpcError as error:
+        print(f"client: error: {error.code().name}: {error.details()}", file=sys.stderr)
+        return 1
+    except ValueError as error:
+        print(f"client: error: {error}", file=sys.stderr)
+        return 1
+    for name, values in sorted(outputs.items()):
+        for value in values:
+            print(f"{name}: {value.decode() if isinstance(value, bytes) else value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""A client of the served model over REST, with nothing but Python's standard library.
+
+python export/client_rest.py generate "Once upon a time" --max-new-tokens 100 --temperature 0.8
+python export/client_rest.py score-text "Once upon a time" "time a upon Once"
+python export/client_rest.py score 81 112 101
+"""
+
+import base64
+import json
+import sys
+import urllib.error
+import urllib.request
+
+from arguments import parse
+
+
+def predict(server, signature, inputs, model="rt_keras", timeout=60):
+    """What a signature of the model gives.
+
+    Args:
+        server: host and port, such as "localhost:8501".
+        signature: "score", "score_text" or "generate".
+        inputs: dict of values by the names of the signature's inputs; bytes are sent as they are.
+        model: what the server calls the model.
+        timeout: seconds.
+
+    Returns:
+        Dict of lists by the names of the signature's outputs.
+
+    Raises:
+        ValueError: with what the server said, if it refused.
+        OSError: if the server cannot be reached.
+    """
+    request = urllib.request.Request(
+        f"http://{server}/v1/models/{model}:predict",
+        data=json.dumps({"signature_name": signature, "inputs": _as_json(inputs)}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            outputs = json.load(response)["outputs"]
+    except urllib.error.HTTPError as error:
+        raise ValueError(_message(error)) from None
+    # A signature's only output comes without its name.
+    return outputs if isinstance(outputs, dict) else {"log_probabilities": outputs}
+
+
+def _as_json(value):
+    """Bytes as TensorFlow Serving takes them in JSON; the rest as it is."""
+    if isinstance(value, bytes):
+        return {"b64": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {name: _as_json(item) for name, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _message(error):
+    body = error.read().decode("utf-8", errors="replace")
+    try:
+        return json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {error.code}: {body}"
+
+
+def main(argv=None):
+    """Asks the server and prints what it gives, or why it does not; returns the exit status."""
+    server, signature, inputs = parse(__doc__, "localhost:8501", argv)
+    try:
+        outputs = predict(server, signature, inputs)
+    except (ValueError, OSError) as error:
+        print(f"client: error: {error}", file=sys.stderr)
+        return 1
+    for name, values in sorted(outputs.items()):
+        for value in values:
+            print(f"{name}: {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
