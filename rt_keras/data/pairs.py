@@ -92,8 +92,9 @@ def training_pairs(pairs, preprocessor, batch_size, seed=0, shuffle_buffer=4096)
 
     Args:
         pairs: `tf.data.Dataset` of {"encoder_text", "decoder_text"}, as from `load_pairs`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, which sets both lengths; the
-            model itself should have none, as it would do the same again.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. It cuts what is longer than its
+            lengths, and puts an end of text behind. The model itself should have none, as it would
+            do the same again.
         batch_size: number of pairs in a batch.
         seed: int, for the order.
         shuffle_buffer: number of pairs among which the next one is drawn; as many are held in
@@ -129,8 +130,8 @@ def evaluation_pairs(pairs, preprocessor, batch_size):
 
     Args:
         pairs: `tf.data.Dataset` of {"encoder_text", "decoder_text"}, as from `load_pairs`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`; what is longer than its lengths
-            is cut, and not scored.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. It cuts what is longer than its
+            lengths, which is not scored, and puts an end of text behind, which is.
         batch_size: number of pairs in a batch.
 
     Returns:

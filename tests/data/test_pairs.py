@@ -106,7 +106,7 @@ def test_training_batches():
             rows[1] += ByteTokenizer().detokenize(inputs["decoder_token_ids"]).numpy().tolist()
         return rows
 
-    # The decoder sees 5 tokens, the first of them the start: the last "e" of "three" is a label.
+    # The decoder sees 5 tokens, the first of them the start, so "three" lacks its last letter.
     sources, targets = seen()
     assert sorted(sources[:3]) == sorted(sources[3:]) == [b"drei", b"eins", b"zwei"]
     short = {source.encode(): target[:4].encode() for source, target in SENTENCES.items()}
@@ -123,7 +123,7 @@ def test_evaluation_has_every_pair_once():
         np.testing.assert_array_equal(inputs[name][:3], rows)
     np.testing.assert_array_equal(labels[:3], expected[1])
     np.testing.assert_array_equal(weights[:3], expected[2])
-    # The letters and an end of text each, except that the end of "three" is cut.
+    # The letters and an end of text each, except that "three" lacks its last letter.
     assert weights.sum() == 4 + 4 + 5 and not weights[3].any()
     # What fills up is not empty for the encoder, whose softmax would have nothing to sum.
     assert inputs["encoder_padding_mask"][3].any()
