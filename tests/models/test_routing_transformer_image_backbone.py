@@ -45,7 +45,6 @@ def backbone():
 @pytest.mark.parametrize(
     "policy, compute, state",
     [
-        ("float32", "float32", "float32"),
         ("mixed_bfloat16", "bfloat16", "float32"),
         ("float64", "float64", "float64"),
     ],
