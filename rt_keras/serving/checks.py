@@ -40,7 +40,9 @@ def checked(name, value, rank, conditions=()):
     value.set_shape(static)
     for condition in conditions:
         holds, message = condition(value)
-        assertion = tf.debugging.Assert(tf.reduce_all(holds), [f"{name}: {message}", value])
+        # Strings that are no UTF-8 would make the message of an error unreadable.
+        shown = tf.where(~holds) if value.dtype == tf.string else value
+        assertion = tf.debugging.Assert(tf.reduce_all(holds), [f"{name}: {message}", shown])
         with _after(assertion):
             value = tf.identity(value)
     return value
@@ -59,7 +61,8 @@ def one_a_row(name, value, batch, condition):
         Tensor `[batch]`.
     """
     shape = tf.shape(value)
-    fits = tf.reduce_all(tf.equal(tf.size(shape), 0)) | tf.reduce_all(tf.equal(shape, [batch]))
+    rank = tf.size(shape)
+    fits = (rank == 0) | ((rank == 1) & (tf.size(value) == batch))
     message = f"{name}: it must be a scalar or one for each prompt; its shape is"
     assertion = tf.debugging.Assert(fits, [message, shape])
     with _after(assertion):
@@ -93,7 +96,7 @@ def not_longer(name, lengths, limit):
 def valid_utf8(texts):
     """Condition that strings are UTF-8."""
     read = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    return read == texts, "it must be valid UTF-8"
+    return read == texts, "it must be valid UTF-8, and is not at"
 
 
 def known_tokens(vocabulary_size):

@@ -48,4 +48,6 @@ def _is_of_text(name):
 
     folder = Path(tensorflow_text.__file__).parent / "python" / "ops"
     libraries = sorted(folder.glob("_*.so"))
+    # Python's modules of operations spell a namespace with an underscore.
+    name = name.replace(">", "_")
     return any(hasattr(tf.load_op_library(str(library)), name) for library in libraries)

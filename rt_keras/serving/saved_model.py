@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-import keras
+import tensorflow as tf
 
 from rt_keras import files
 from rt_keras.serving.foreign_ops import foreign_ops
@@ -49,16 +49,16 @@ def export_saved_model(model, path, max_length=None):
         allowed = f"from 2 to {positions}" if positions else "at least 2"
         raise ValueError(f"max_length={max_length}: it must be {allowed}")
     path = version_folder(path)
+    files.check_new_folder(path)
     score = scoring_function(model, max_length)
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    _track_resources(archive, model.preprocessor.tokenizer)
-    archive.add_endpoint("serving_default", score)
-    archive.add_endpoint("score", score)
-    archive.add_endpoint("score_text", text_scoring_function(model, max_length))
-    archive.add_endpoint("generate", generating_function(model, max_length))
+    signatures = {
+        "serving_default": score,
+        "score": score,
+        "score_text": text_scoring_function(model, max_length),
+        "generate": generating_function(model, max_length),
+    }
     with files.whole_folder(path) as part:
-        archive.write_out(str(part), verbose=False)
+        tf.saved_model.save(_what_is_kept(model), str(part), signatures=signatures)
         write_warm_up(part, warm_up_requests(path.parent.name))
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
@@ -78,10 +78,16 @@ def version_folder(path):
     return path / str(max(versions, default=0) + 1)
 
 
-def _track_resources(archive, tokenizer):
-    """Has tables and models that a tokenizer keeps in TensorFlow written with the rest."""
-    import tensorflow as tf
+def _what_is_kept(model):
+    """The model's variables, and the tables and models that its tokenizer has in TensorFlow.
 
-    for name, value in vars(tokenizer).items():
-        if isinstance(value, tf.Module) or hasattr(value, "_resource_handle"):
-            setattr(archive._tf_trackable, name.strip("_"), value)
+    Not the model itself, for which Keras would write functions that nobody calls.
+    """
+    kept = tf.Module()
+    kept.variables_of_model = [variable.value for variable in model.variables]
+    kept.tokenizer = [
+        value
+        for value in vars(model.preprocessor.tokenizer).values()
+        if isinstance(value, tf.Module) or hasattr(value, "_resource_handle")
+    ]
+    return kept
