@@ -10,11 +10,12 @@ SHORTEST_BUCKET = 64
 def make_generate_function(model, mask_name="padding_mask"):
     """The function that KerasHub's `generate` calls on a batch of prompts.
 
-    It is compiled once for each shape of its inputs and each bucket of the prompts' lengths: the
-    power of two, from 64 up, that holds the shortest prompt.
+    XLA compiles it, on every device, unless the model was compiled with `jit_compile=False`: only
+    so are caches changed in place. It is compiled once for each shape of its inputs and each bucket
+    of the prompts' lengths: the power of two, from 64 up, that holds the shortest prompt.
 
     Args:
-        model: with `generate_step(inputs, stop_token_ids, prefill_length=...)`.
+        model: with `generate_step(inputs, stop_token_ids, prefill_length=...)` and `jit_generate`.
         mask_name: of the input that is True where a prompt is.
 
     Returns:
@@ -22,7 +23,7 @@ def make_generate_function(model, mask_name="padding_mask"):
     """
     step = model.generate_step
     if not model.run_eagerly:
-        step = tf.function(step, jit_compile=model.jit_compile)
+        step = tf.function(step, jit_compile=model.jit_generate)
 
     def generate(inputs, stop_token_ids=None):
         mask = np.asarray(inputs[mask_name])

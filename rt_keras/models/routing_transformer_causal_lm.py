@@ -59,6 +59,8 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
 
     backbone_cls = RoutingTransformerBackbone
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
+    # Whether XLA compiles generation; see `compile`.
+    jit_generate = True
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         # === Layers ===
@@ -70,6 +72,11 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
         inputs = backbone.input
         outputs = self.token_logits(backbone(inputs))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def compile(self, *args, jit_compile="auto", **kwargs):
+        """As that of `keras_hub.models.CausalLM`; "auto" lets XLA compile generation anywhere."""
+        super().compile(*args, jit_compile=jit_compile, **kwargs)
+        self.jit_generate = bool(jit_compile)
 
     def token_logits(self, hidden):
         """The logits that hidden states `[..., hidden_dim]` stand for."""

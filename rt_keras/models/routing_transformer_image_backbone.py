@@ -1,5 +1,7 @@
 """The image model without a head: values of pixels to hidden states."""
 
+import math
+
 import keras
 import keras_hub
 
@@ -10,12 +12,14 @@ from rt_keras.models.routing_transformer_image_embedding import (
     sides,
 )
 from rt_keras.models.transformer_blocks import (
+    call_blocks_with_cache,
     config_of_groups,
     config_of_options,
     groups_of_blocks,
     groups_of_config,
     make_blocks,
     make_final_norm,
+    prefill_blocks,
     take_block_options,
 )
 
@@ -130,9 +134,7 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
         x = self.input_dropout(x)
         for block in self.transformer_blocks:
             x = block(x, use_causal_mask=True)
-        if self.layer_norm is not None:
-            x = self.layer_norm(x)
-        super().__init__(inputs=inputs, outputs=x, dtype=dtype, **kwargs)
+        super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
         # === Config ===
         self.vocabulary_size = vocabulary_size
@@ -144,6 +146,52 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
         self.num_classes = num_classes
         self.position_embedding = position_embedding
         self.block_options = block_options
+
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether all heads can be decoded with a cache; see `rt_keras.layers.HeadGroup`."""
+        return all(block.cached_decoding for block in self.transformer_blocks)
+
+    def prefill(self, before, count, labels=None):
+        """The outputs of the first places, and the cache that goes on from them.
+
+        Args:
+            before: int `[batch, length]`, at each place the value before it, 0 before the first;
+                places are in the order of the blocks.
+            count: int scalar, how many of the places the cache is to hold. The others may hold
+                anything.
+            labels: int `[batch]`, where there are classes.
+
+        Returns:
+            `[batch, length, hidden_dim]`, and the cache, of tensors with the batch on axis 0.
+
+        Raises:
+            ValueError: if `cached_decoding` is False.
+        """
+        x = self.embedding.embed(before, labels)
+        x, cache = prefill_blocks(self.transformer_blocks, x, count, math.prod(self.image_shape))
+        return self._normalized(x), cache
+
+    def call_with_cache(self, before, cache, place, labels=None):
+        """The output of one place, given those before it.
+
+        Args:
+            before: int `[batch, 1]`, the value before it.
+            cache: what `prefill` or the last call gave.
+            place: int scalar, in the order of the blocks.
+            labels: int `[batch]`, where there are classes.
+
+        Returns:
+            `[batch, 1, hidden_dim]`, and the cache with this place in it.
+        """
+        x = self.embedding.embed(before, labels, start=place)
+        x, cache = call_blocks_with_cache(self.transformer_blocks, x, cache, place)
+        return self._normalized(x), cache
+
+    def _normalized(self, x):
+        return x if self.layer_norm is None else self.layer_norm(x)
 
     def get_config(self):
         return {

@@ -1,9 +1,10 @@
 """What turns the values of an image into the inputs of the first block."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from rt_keras.ops.blocks import from_blocks, to_blocks
+from rt_keras.ops.blocks import from_blocks, size, to_blocks
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -81,19 +82,42 @@ class RoutingTransformerImageEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, labels=None):
-        height, width, channels = self.image_shape
-        before = self.shift(inputs) + tf.range(channels) * self.vocabulary_size
-        x = self.channel_embedding(before) * self.hidden_dim**0.5
+        return self.embed(self.to_sequence(self.shift(inputs)), labels)
+
+    def embed(self, before, labels=None, start=0):
+        """The embedding of some places that follow one another.
+
+        Args:
+            before: int `[batch, length]`, at each place the value before it, 0 before the first.
+            labels: int `[batch]`, where there are classes.
+            start: the first place, an int or a scalar tensor.
+
+        Returns:
+            `[batch, length, hidden_dim]`.
+        """
+        places = start + tf.range(size(before, 1))
+        row, column, channel = (tf.gather(ids, places) for ids in self._coordinates())
+        x = self.channel_embedding(before + channel * self.vocabulary_size)
+        x = x * self.hidden_dim**0.5
         if self.position_embeddings:
-            row, column = self.position_embeddings
-            places = row(tf.range(height))[:, None] + column(tf.range(width))
-            places *= (channels * self.hidden_dim) ** 0.5
-            x += tf.reshape(places, [height, width, channels, self.hidden_dim])
-        shape = sides(self.image_shape, self.block_shape)
-        x = to_blocks(tf.reshape(x, [-1, *shape, self.hidden_dim]), self.block_shape)
+            of_row, of_column = self.position_embeddings
+            of_pixel = of_row(row) + of_column(column)
+            of_pixel *= (self.image_shape[2] * self.hidden_dim) ** 0.5
+            of_pixel = tf.reshape(of_pixel, [-1, self.image_shape[2], self.hidden_dim])
+            x += tf.gather(of_pixel, channel, batch_dims=1)
         if self.class_embedding is not None:
             x += self.class_embedding(labels)[:, None]
         return x
+
+    def _coordinates(self):
+        """Row, column and channel of each place, int arrays in the order of the blocks."""
+        shape = sides(self.image_shape, self.block_shape)
+        coordinates = np.indices(self.image_shape, dtype="int32").reshape(3, *shape)
+        # `to_blocks` in NumPy: these are constants.
+        counts = [side // block for side, block in zip(shape, self.block_shape)]
+        split = [side for pair in zip(counts, self.block_shape) for side in pair]
+        order = [0, *range(1, 2 * len(counts), 2), *range(2, 2 * len(counts) + 1, 2)]
+        return coordinates.reshape(3, *split).transpose(order).reshape(3, -1)
 
     def to_sequence(self, images):
         """Values `[batch, height, width, channels]` as `[batch, n]`, in the order of the blocks."""

@@ -2,8 +2,10 @@
 
 import keras
 import keras_hub
+import numpy as np
 import tensorflow as tf
 
+from rt_keras.models.generation import bucket
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
@@ -52,6 +54,8 @@ class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
 
     backbone_cls = RoutingTransformerImageBackbone
     preprocessor_cls = None
+    # Whether XLA compiles generation; see `compile`.
+    jit_generate = True
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         # === Layers ===
@@ -75,7 +79,12 @@ class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
         self.generate_function = None
 
     def generate(self, inputs, known_rows=0, temperature=1.0, seed=None):
-        """Completes images from their first rows, recomputing the image for each value.
+        """Completes images from their first rows, value by value.
+
+        Where the backbone's `cached_decoding` is True, one parallel pass takes in the values known
+        before the first that is not, and each step computes one place. Elsewhere each step
+        recomputes the image. XLA compiles it, unless the model was compiled with
+        `jit_compile=False`.
 
         Args:
             inputs: dictionary as in a call: "images", of which the first `known_rows` rows count,
@@ -90,7 +99,8 @@ class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
         Raises:
             ValueError: if `known_rows` or `temperature` is out of range.
         """
-        height = self.backbone.image_shape[0]
+        image_shape = self.backbone.image_shape
+        height = image_shape[0]
         if not 0 <= known_rows <= height:
             raise ValueError(
                 f"known_rows is {known_rows}; it must be from 0 to the height, {height}"
@@ -98,36 +108,70 @@ class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
         if temperature < 0:
             raise ValueError(f"temperature is {temperature}; it must be at least 0")
         if self.generate_function is None:
-            self.generate_function = tf.function(self._generate)
+            self.generate_function = tf.function(self._generate, jit_compile=self.jit_generate)
         features = {name: tf.cast(x, tf.int32) for name, x in inputs.items()}
-        known = tf.range(height)[:, None, None] < known_rows
-        known = tf.broadcast_to(known, self.backbone.image_shape)
+        known = np.broadcast_to(np.arange(height)[:, None, None] < known_rows, image_shape)
+        known = self.backbone.embedding.to_sequence(known[None])[0].numpy()
+        first = int(np.argmin(np.append(known, False)))
+        length = bucket(max(first, 1), len(known)) if self.backbone.cached_decoding else None
         if seed is None:
             seed = keras.random.randint((), 0, 2**31 - 1)
         seed = tf.stack([tf.cast(seed, tf.int32), 0])
-        return self.generate_function(features, known, float(temperature), seed).numpy()
+        arguments = features, tf.constant(known), tf.constant(first)
+        temperature = tf.constant(temperature, tf.float32)
+        return self.generate_function(*arguments, temperature, seed, length).numpy()
 
-    def _generate(self, features, known, temperature, seed):
+    def compile(self, *args, jit_compile="auto", **kwargs):
+        """As that of `keras_hub.models.Task`; "auto" lets XLA compile generation anywhere."""
+        super().compile(*args, jit_compile=jit_compile, **kwargs)
+        self.jit_generate = bool(jit_compile)
+        self.generate_function = None
+
+    def _generate(self, features, known, first, temperature, seed, prefill_length):
         embedding = self.backbone.embedding
-        known = embedding.to_sequence(known[None])[0]
         values = embedding.to_sequence(features["images"])
         values = tf.where(known, values, tf.zeros_like(values))
+        start = self._start_without_cache if prefill_length is None else self._start_with_cache
+        state_of_place, cache = start(values, features, first, prefill_length)
 
-        def fill(place, values):
-            images = embedding.to_images(values)
-            hidden = self.backbone({**features, "images": images}, training=False)
-            logits = tf.cast(self.output_dense(hidden[:, place]), tf.float32)
+        def fill(place, values, cache):
+            hidden, cache = state_of_place(values, cache, place)
+            logits = tf.cast(self.output_dense(hidden), tf.float32)
             value = _sample(logits, temperature, tf.random.fold_in(seed, place))
             column = tf.range(values.shape[1]) == place
-            return place + 1, tf.where(column & ~known, value[:, None], values)
+            return place + 1, tf.where(column & ~known, value[:, None], values), cache
 
-        _, values = tf.while_loop(
-            lambda place, _: place < values.shape[1],
+        _, values, _ = tf.while_loop(
+            lambda place, *_: place < values.shape[1],
             fill,
-            (tf.argmin(tf.cast(known, tf.int32), output_type=tf.int32), values),
+            (first, values, cache),
             parallel_iterations=1,
         )
         return embedding.to_images(values)
+
+    def _start_with_cache(self, values, features, first, prefill_length):
+        """The function that gives the hidden state of a place, and the cache of those before."""
+        labels = features.get("labels")
+        before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])[:, :prefill_length]
+        _, cache = self.backbone.prefill(before, first, labels)
+
+        def state_of_place(values, cache, place):
+            before = values[:, tf.maximum(place - 1, 0), None]
+            before = tf.where(place > 0, before, 0)
+            hidden, cache = self.backbone.call_with_cache(before, cache, place, labels)
+            return hidden[:, 0], cache
+
+        return state_of_place, cache
+
+    def _start_without_cache(self, values, features, first, prefill_length):
+        """The same where each place needs all of the image."""
+
+        def state_of_place(values, cache, place):
+            images = self.backbone.embedding.to_images(values)
+            hidden = self.backbone({**features, "images": images}, training=False)
+            return hidden[:, place], cache
+
+        return state_of_place, ()
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

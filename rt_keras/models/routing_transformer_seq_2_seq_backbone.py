@@ -8,12 +8,15 @@ from rt_keras.layers.head_group import positive_int
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
+    call_blocks_with_cache,
     config_of_groups,
     config_of_options,
     groups_of_blocks,
     groups_of_config,
     make_blocks,
     make_final_norm,
+    new_caches,
+    prefill_blocks,
     take_block_options,
 )
 
@@ -250,6 +253,100 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
                 encoder_token_bias=encoder_token_bias,
                 training=training,
             )
+        return self._normalized(x)
+
+    def check_length(self, length):
+        """Raises a ValueError if it is known that not every decoder's position has an embedding."""
+        if None not in (length, self.max_sequence_length) and length > self.max_sequence_length:
+            raise ValueError(
+                f"A decoder's sequence of length {length} is longer than max_sequence_length="
+                f"{self.max_sequence_length}, the number of positions that have an embedding."
+            )
+
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether all of the decoder's heads go on with a cache; see `rt_keras.layers.HeadGroup`.
+
+        For attention to the encoder that is so with `FullHeads` and `LocalHeads`.
+        """
+        return all(block.cached_decoding for block in self.transformer_blocks)
+
+    def remember(self, encoder_outputs, encoder_padding_mask, encoder_token_bias=None):
+        """What the decoder's blocks need of the encoder: keys and values, computed once.
+
+        Args:
+            encoder_outputs: `[batch, encoder_length, hidden_dim]`.
+            encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
+            encoder_token_bias: `[batch, encoder_length]`, where a head group takes it.
+
+        Returns:
+            For each block, what its layer `cross_attention` remembers.
+        """
+        return tuple(
+            block.cross_attention.remember(
+                encoder_outputs, encoder_padding_mask, encoder_token_bias
+            )
+            for block in self.transformer_blocks
+        )
+
+    def new_cache(self, batch, max_length):
+        """The decoder's cache of no positions yet, for `call_with_cache`."""
+        return new_caches(self.transformer_blocks, batch, max_length)
+
+    def prefill(self, token_ids, memories, count, max_length, token_bias=None):
+        """The decoder's outputs of a first stretch of positions, and the cache to go on from them.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            memories: what `remember` gave.
+            count: int scalar, how many of the positions the cache is to hold. The others may hold
+                anything.
+            max_length: how many positions there will be.
+            token_bias: `[batch, length]`, where a head group takes it.
+
+        Returns:
+            `[batch, length, hidden_dim]`, and the cache, of tensors with the batch on axis 0.
+
+        Raises:
+            ValueError: if `cached_decoding` is False.
+        """
+        x, cache = prefill_blocks(
+            self.transformer_blocks,
+            self.embedding(token_ids, training=False),
+            count,
+            max_length,
+            token_bias=token_bias,
+            memories=memories,
+        )
+        return self._normalized(x), cache
+
+    def call_with_cache(self, token_ids, memories, cache, position, token_bias=None):
+        """The decoder's output of one position, given those before it.
+
+        Args:
+            token_ids: int `[batch, 1]`, where the batch may be a multiple of the encoder's: the
+                beams of each of its sequences, one after the other.
+            memories: what `remember` gave.
+            cache: what `prefill`, `new_cache` or the last call gave.
+            position: int scalar, how many positions came before.
+            token_bias: `[batch, 1]`, where a head group takes it.
+
+        Returns:
+            `[batch, 1, hidden_dim]`, and the cache with this position in it.
+        """
+        x, cache = call_blocks_with_cache(
+            self.transformer_blocks,
+            self.embedding(token_ids, training=False, start=position),
+            cache,
+            position,
+            token_bias=token_bias,
+            memories=memories,
+        )
+        return self._normalized(x), cache
+
+    def _normalized(self, x):
         return x if self.layer_norm is None else self.layer_norm(x)
 
     def get_config(self):

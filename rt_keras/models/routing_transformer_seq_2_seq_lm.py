@@ -4,13 +4,19 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.generation import written_tokens
+from rt_keras.models.generation import (
+    make_generate_function,
+    pad_length,
+    shortest_prompt,
+    written_tokens,
+)
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM, output_layers
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,
 )
+from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -57,6 +63,8 @@ class RoutingTransformerSeq2SeqLM(PublishedPresets, keras_hub.models.Seq2SeqLM):
 
     backbone_cls = RoutingTransformerSeq2SeqBackbone
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
+    # Whether XLA compiles generation; see `compile`.
+    jit_generate = True
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         # === Layers ===
@@ -69,51 +77,130 @@ class RoutingTransformerSeq2SeqLM(PublishedPresets, keras_hub.models.Seq2SeqLM):
         outputs = self.token_logits(backbone(inputs)["decoder_sequence_output"])
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
+    def compile(self, *args, jit_compile="auto", **kwargs):
+        """As that of `keras_hub.models.Seq2SeqLM`; "auto" lets XLA compile generation anywhere."""
+        super().compile(*args, jit_compile=jit_compile, **kwargs)
+        self.jit_generate = bool(jit_compile)
+
     token_logits = RoutingTransformerCausalLM.token_logits
 
-    def generate_step(self, inputs, stop_token_ids=None):
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether generation keeps a cache, so that a token costs the same at every position.
+
+        It does where the decoder's heads are as in `RoutingTransformerCausalLM`, and those that
+        attend to the encoder are `FullHeads` or `LocalHeads`. Elsewhere generation runs the decoder
+        on all of `max_length` positions for each token.
+        """
+        return self.backbone.cached_decoding
+
+    def call_with_cache(self, token_ids, memories, cache, cache_update_index, token_bias=None):
+        """The logits of the token after one more token of the decoder.
+
+        Args:
+            token_ids: int `[batch, 1]`.
+            memories: what `backbone.remember` gave.
+            cache: what `backbone.prefill`, `backbone.new_cache` or the last call gave.
+            cache_update_index: int scalar, the position of that token.
+            token_bias: `[batch, 1]`, where a head group of the decoder takes it.
+
+        Returns:
+            Logits `[batch, 1, vocabulary_size]`, the hidden states `[batch, 1, hidden_dim]` that
+            they come from, and the cache with this position in it.
+        """
+        hidden, cache = self.backbone.call_with_cache(
+            token_ids, memories, cache, cache_update_index, token_bias
+        )
+        return self.token_logits(hidden), hidden, cache
+
+    def make_generate_function(self):
+        """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
+        if self.generate_function is None:
+            self.generate_function = make_generate_function(self, "decoder_padding_mask")
+        return self.generate_function
+
+    def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
         """Continues a batch of decoder prompts; the encoder runs once.
 
         Args:
             inputs: dictionary as `RoutingTransformerSeq2SeqLMPreprocessor.generate_preprocess`
                 gives it; prompts stand at the left and have at least one token.
             stop_token_ids: ids that end a sequence, or None.
+            sampler: a `keras_hub.samplers.Sampler`. None for the one the model was compiled with.
+            prefill_length: int, as of `RoutingTransformerCausalLM.generate_step`.
 
         Returns:
             A dictionary of "decoder_token_ids", with the tokens filled in, and
             "decoder_padding_mask", which ends at the stop token.
         """
-        backbone = self.backbone
         prompt = tf.cast(inputs["decoder_token_ids"], tf.int32)
         mask = tf.cast(inputs["decoder_padding_mask"], tf.bool)
+        self.backbone.check_length(prompt.shape[1])
         encoder_mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
-        embedded = backbone.embed_encoder_tokens(inputs["encoder_token_ids"], encoder_mask)
-        encoder_outputs = backbone.encode(embedded, encoder_mask)
-
-        def next_logits(tokens, cache, index):
-            repeats = tf.shape(tokens)[0] // tf.shape(encoder_mask)[0]
-            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < index, tf.shape(tokens))
-            hidden = backbone.decode(
-                tokens,
-                tf.cast(known, tf.int32),
-                # A beam search has several sequences for each that is encoded.
-                tf.repeat(encoder_outputs, repeats, axis=0),
-                tf.repeat(encoder_mask, repeats, axis=0),
-            )
-            last = tf.gather(hidden, index - 1, axis=1)
-            return self.token_logits(last), last, cache
-
-        tokens = self.sampler(
+        embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], encoder_mask)
+        encoder_bias = inputs.get("encoder_token_bias")
+        encoder_outputs = self.backbone.encode(embedded, encoder_mask, encoder_bias, training=False)
+        first = shortest_prompt(mask)
+        start = self._start_with_cache if self.cached_decoding else self._start_without_cache
+        next_logits, hidden, cache = start(
+            prompt, first, prefill_length, (encoder_outputs, encoder_mask, encoder_bias)
+        )
+        tokens = (sampler or self.sampler)(
             next=next_logits,
             prompt=prompt,
-            cache=(),
-            index=tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)),
+            cache=cache,
+            index=first,
             mask=mask,
             stop_token_ids=stop_token_ids,
-            hidden_states=None,
+            hidden_states=hidden,
             model=self,
         )
         return {
             "decoder_token_ids": tokens,
             "decoder_padding_mask": written_tokens(tokens, mask, stop_token_ids),
         }
+
+    def _start_with_cache(self, prompt, first, prefill_length, encoded):
+        """What a sampler needs: its function, the prompt's hidden states, and the cache."""
+        max_length = size(prompt, 1)
+        memories = self.backbone.remember(*encoded)
+        # The sampler begins with the last token of the shortest prompt.
+        hidden, cache = self.backbone.prefill(
+            prompt[:, : first if prefill_length is None else prefill_length],
+            memories,
+            first - 1,
+            max_length,
+        )
+
+        def next_logits(tokens, cache, index):
+            logits, hidden, cache = self.call_with_cache(
+                tokens[:, index - 1, None], memories, cache, index - 1
+            )
+            return logits[:, 0], hidden[:, 0], cache
+
+        return next_logits, pad_length(hidden, max_length), cache
+
+    def _start_without_cache(self, prompt, first, prefill_length, encoded):
+        """The same where each token needs all the sequence, at its full length."""
+        outputs, mask, bias = encoded
+
+        def states(tokens, count):
+            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
+            # A beam search has several sequences for each that is encoded.
+            beams = tf.shape(tokens)[0] // tf.shape(mask)[0]
+            return self.backbone.decode(
+                tokens,
+                tf.cast(known, tf.int32),
+                tf.repeat(outputs, beams, axis=0),
+                tf.repeat(mask, beams, axis=0),
+                encoder_token_bias=None if bias is None else tf.repeat(bias, beams, axis=0),
+                training=False,
+            )
+
+        def next_logits(tokens, cache, index):
+            last = tf.gather(states(tokens, index), index - 1, axis=1)
+            return self.token_logits(last), last, cache
+
+        return next_logits, states(prompt, first), ()
