@@ -175,7 +175,9 @@ def _local_attention(
     biases, relative_values = [], None
     if "relative_embeddings" in arguments:
         table = arguments["relative_embeddings"]
-        biases.append(window_bias(query, table, key.shape[3], offset))
+        # In more dimensions, keys that stand behind the own block in the window may come before it.
+        one_way = causal and len(grid) == 1
+        biases.append(window_bias(query, table, key.shape[3], offset, one_way))
     if "token_bias" in arguments:
         token_bias = tf.cast(arguments["token_bias"], query.dtype)
         biases.append(windows(token_bias[:, None])[..., None])

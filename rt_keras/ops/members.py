@@ -136,7 +136,8 @@ def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, 
         allowed &= ranks <= 0
     bias, relative_values = _token_bias(arguments, of_keys), None
     if "relative_embeddings" in arguments:
-        relative = window_bias(queries, arguments["relative_embeddings"], size(of_keys, 3), 0)
+        table, count = arguments["relative_embeddings"], size(of_keys, 3)
+        relative = window_bias(queries, table, count, 0, causal)
         bias = relative if bias is None else bias + relative
     if "relative_values" in arguments:
         relative_values = functools.partial(

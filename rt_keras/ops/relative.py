@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.ops.blocks import size
 
 
-def window_bias(query, embeddings, keys, offset):
+def window_bias(query, embeddings, keys, offset, causal=False):
     """Relative logits where query a and key j of every block lie `a + offset - j` apart.
 
     ```
@@ -21,6 +21,8 @@ def window_bias(query, embeddings, keys, offset):
             the same for all heads.
         keys: number of keys in a block's window.
         offset: place of the block's first query in its window.
+        causal: whether the block is the last of its window and later keys do not count: their
+            biases are then of other distances, and part of the work is saved.
 
     Returns:
         `[batch, heads, blocks, keys, queries]`.
@@ -29,16 +31,17 @@ def window_bias(query, embeddings, keys, offset):
     the part on keys; their table 3 finds no gain from the part on values.
     """
     batch, heads, blocks, queries = (size(query, axis) for axis in range(4))
-    table = _table(embeddings, keys, queries, offset, query.dtype)
-    columns = keys + queries - 1
+    # One column or more beyond those that count. Rows of an odd length are read across, in the
+    # transposition, without falling on the same few sets of a cache again and again.
+    columns = keys + (8 if causal else queries)
+    table = _table(embeddings, columns, offset + queries - 1, query.dtype)
     products = table_products(query, table, "bhmqd,hrd->bhmqr")
-    # A row one element longer than the stride moves each next row one column on: rows are
-    # reversed, so that the last query starts at column 0.
-    products = tf.reverse(products, axis=[3])
+    # Key j of query a is in column queries - 1 - a + j: a row one element shorter than the stride
+    # moves each next row one column back.
     flat = tf.reshape(products, [batch, heads, blocks, queries * columns])
-    flat = tf.pad(flat, [[0, 0], [0, 0], [0, 0], [0, queries]])
-    shifted = tf.reshape(flat, [batch, heads, blocks, queries, columns + 1])[..., :keys]
-    return tf.linalg.matrix_transpose(tf.reverse(shifted, axis=[3]))
+    flat = flat[..., queries - 1 : queries - 1 + queries * (columns - 1)]
+    shifted = tf.reshape(flat, [batch, heads, blocks, queries, columns - 1])[..., :keys]
+    return tf.linalg.matrix_transpose(shifted)
 
 
 def window_values(weights, embeddings, offset):
@@ -59,16 +62,15 @@ def window_values(weights, embeddings, offset):
     Source: Shaw et al. 2018, section 3.2, the part on values.
     """
     batch, heads, blocks, keys, queries = (size(weights, axis) for axis in range(5))
-    columns = keys + queries - 1
+    columns = keys + queries
+    table = _table(embeddings, columns, offset + queries - 1, weights.dtype)
     # The way back of `window_bias`: each row one column on from the row below it.
-    rows = tf.reverse(tf.linalg.matrix_transpose(weights), axis=[3])
-    rows = tf.pad(rows, [[0, 0], [0, 0], [0, 0], [0, 0], [0, queries]])
-    flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns + 1)])
-    by_distance = tf.reshape(
-        flat[..., : queries * columns], [batch, heads, blocks, queries, columns]
-    )
-    table = _table(embeddings, keys, queries, offset, weights.dtype)
-    return table_products(tf.reverse(by_distance, axis=[3]), table, "bhmqr,hrd->bhmqd")
+    rows = tf.linalg.matrix_transpose(weights)
+    rows = tf.pad(rows, [[0, 0], [0, 0], [0, 0], [0, 0], [0, columns - 1 - keys]])
+    flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns - 1)])
+    flat = tf.pad(flat, [[0, 0], [0, 0], [0, 0], [queries - 1, 1]])
+    by_distance = tf.reshape(flat, [batch, heads, blocks, queries, columns])
+    return table_products(by_distance, table, "bhmqr,hrd->bhmqd")
 
 
 def table_products(x, table, equation):
@@ -81,15 +83,10 @@ def table_products(x, table, equation):
     return tf.einsum(equation, x, table)
 
 
-def _table(embeddings, keys, queries, offset, dtype):
-    """The embedding of every distance that occurs in a window, `[heads, columns, depth]`.
-
-    Column r is the distance offset + queries - 1 - r; query a needs, for key j, column
-    j + queries - 1 - a.
-    """
+def _table(embeddings, columns, furthest, dtype):
+    """The embeddings of distances from `furthest` downwards, `[heads, columns, depth]`."""
     far = embeddings.shape[1] // 2
-    distances = offset + queries - 1 - tf.range(keys + queries - 1)
-    index = tf.clip_by_value(distances, -far, far) + far
+    index = tf.clip_by_value(furthest - tf.range(columns), -far, far) + far
     return tf.cast(tf.gather(embeddings, index, axis=1), dtype)
 
 

@@ -113,7 +113,7 @@ def _strided_attention(arguments, length, stride, causal, reference, dropout):
             allowed &= query_mask[..., None, :]
     biases, relative_values = [], None
     if "relative_embeddings" in arguments:
-        biases.append(window_bias(query, arguments["relative_embeddings"], steps, 0))
+        biases.append(window_bias(query, arguments["relative_embeddings"], steps, 0, causal))
     if "token_bias" in arguments and not reference:
         token_bias = tf.cast(arguments["token_bias"], query.dtype)
         biases.append(columns(token_bias[:, None])[..., None])

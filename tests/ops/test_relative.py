@@ -32,6 +32,15 @@ def test_window_bias(far, offset):
 
 
 @pytest.mark.parametrize("far", [0, 1, 3, 20])
+def test_a_causal_window_leaves_out_later_keys_alone(far):
+    table, offset = embeddings(far), 3
+    whole = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset).numpy()
+    found = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset, causal=True).numpy()
+    seen = np.arange(7)[:, None] - offset <= np.arange(4)
+    np.testing.assert_allclose(found[..., seen], whole[..., seen], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("far", [0, 1, 3, 20])
 def test_pair_bias(far):
     rng = np.random.default_rng(2)
     of_queries = rng.integers(0, 12, size=(2, 2, 3, 4))
