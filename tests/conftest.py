@@ -41,7 +41,7 @@ def t2t_vocabulary():
     return ["<pad>_", "<EOS>_", "the_", "fox_", "jump", *characters]
 
 
-@pytest.fixture(params=["bytes", "sentence_piece", "word_piece", "t2t_subwords"])
+@pytest.fixture(params=["bytes", "sentence_piece", "word_piece", "t2t_subwords", "words"])
 def tokenizer(request):
     """Each of the tokenizers in turn."""
     from rt_keras import data
@@ -52,6 +52,9 @@ def tokenizer(request):
         return data.SentencePieceTokenizer(request.getfixturevalue("sentence_piece_model"))
     if request.param == "t2t_subwords":
         return data.T2TSubwordTokenizer(request.getfixturevalue("t2t_vocabulary"))
+    if request.param == "words":
+        words = ["the", "quick", "fox", "dog", "jumps", "jumps,", "jumps."]
+        return data.WordTokenizer(["<pad>", "<EOS>", "<unk>", *words])
     return data.WordPieceTokenizer(request.getfixturevalue("word_piece_vocabulary"))
 
 
