@@ -18,7 +18,7 @@ def checked(name, value, rank, conditions=()):
             all is well, and what to say else.
 
     Returns:
-        `value`, of known rank.
+        `value`.
 
     >>> positive = lambda x: (x > 0, "it must be above 0")
     >>> int(checked("size", tf.constant(3), rank=0, conditions=[positive]))
@@ -28,16 +28,8 @@ def checked(name, value, rank, conditions=()):
     ...
     tensorflow...InvalidArgumentError: ...size: it must be above 0...-3...
     """
-    static = value.shape
-    # A server feeds whatever shape it was sent. Were the shape known here, this would be taken
-    # as true when the graph is built.
-    with tf.device("cpu"):
-        rank_found = tf.rank(tf.raw_ops.PlaceholderWithDefault(input=value, shape=None))
-    message = f"{name}: its rank must be {rank}, and is"
-    assertion = tf.debugging.Assert(rank_found == rank, [message, rank_found])
-    with _after(assertion):
-        value = tf.ensure_shape(value, [None] * rank)
-    value.set_shape(static)
+    # A server feeds whatever shape it was sent. An error of this operation has its name.
+    value = tf.ensure_shape(value, [None] * rank, name=f"{name}_must_have_rank_{rank}")
     for condition in conditions:
         holds, message = condition(value)
         # Strings that are no UTF-8 would make the message of an error unreadable.

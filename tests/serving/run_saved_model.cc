@@ -30,6 +30,10 @@ void Check(const TF_Status* status) {
   if (TF_GetCode(status) != TF_OK) Fail(TF_Message(status));
 }
 
+size_t Width(TF_DataType type) {
+  return type == TF_STRING ? sizeof(TF_TString) : TF_DataTypeSize(type);
+}
+
 std::string FromHex(const std::string& text) {
   std::string bytes;
   for (size_t i = 1; i + 1 < text.size(); i += 2) {
@@ -87,7 +91,7 @@ TF_Tensor* ReadTensor() {
   std::vector<int64_t> shape(rank);
   for (int64_t& size : shape) std::cin >> size;
   std::cin >> count;
-  const size_t width = TF_DataTypeSize(static_cast<TF_DataType>(type));
+  const size_t width = Width(static_cast<TF_DataType>(type));
   TF_Tensor* tensor =
       TF_AllocateTensor(static_cast<TF_DataType>(type), shape.data(), rank, width * count);
   char* data = static_cast<char*>(TF_TensorData(tensor));
@@ -102,7 +106,7 @@ void PrintTensor(const TF_Tensor* tensor) {
   const int64_t count = TF_TensorElementCount(tensor);
   std::cout << " " << count << "\n";
   const char* data = static_cast<const char*>(TF_TensorData(tensor));
-  for (int64_t i = 0; i < count; ++i) PrintValue(type, data + i * TF_DataTypeSize(type));
+  for (int64_t i = 0; i < count; ++i) PrintValue(type, data + i * Width(type));
 }
 
 TF_Output ReadEnd(TF_Graph* graph) {
