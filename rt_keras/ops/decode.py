@@ -87,6 +87,7 @@ def with_bias(key, token_bias=None):
     """
     if token_bias is None:
         return key
+    key = tf.convert_to_tensor(key)
     bias = tf.cast(token_bias, key.dtype)[:, None, :, None]
     return tf.concat([key, tf.broadcast_to(bias, [*_shape(key)[:3], 1])], axis=-1)
 

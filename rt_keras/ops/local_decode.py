@@ -190,8 +190,12 @@ def _attend_window(
 
     real = tf.ones([1, size(kept["key"], 2)], tf.bool) if key_mask is None else key_mask
     allowed = window(tf.cast(real, tf.bool)[:, None, :, None])
-    allowed &= tf.repeat(inside, key_block_size)[:, None]
-    key = window(kept["key"])
+    inside = tf.repeat(inside, key_block_size)[:, None]
+    allowed &= inside
+    key, value = window(kept["key"]), window(kept["value"])
+    if reference:
+        # What a query without keys gets the mean of.
+        value = tf.where(inside, value, tf.zeros_like(value))
     places, place = tf.range(size(key, 2)), position % block_size
     if causal:
         allowed &= (places - own * block_size <= place)[:, None]
@@ -199,7 +203,7 @@ def _attend_window(
     return attend_step(
         query,
         key,
-        window(kept["value"]),
+        value,
         allowed,
         offset + place - places,
         causal=causal,

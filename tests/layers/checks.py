@@ -73,3 +73,27 @@ def trains_every_weight(layer, *inputs, **options):
         # Softmax does not see what is added to all of a query's logits, as a key's bias adds it.
         if not path.endswith("key/bias"):
             assert np.any(np.abs(gradient) > 1e-7), path
+
+
+def decode(layer, x, count, max_length=None, **options):
+    """The outputs of a layer's `prefill` of `count` positions, then of one at a time, joined.
+
+    `options` are those of each position, `[batch, length]`.
+    """
+    max_length = max_length or x.shape[1]
+
+    def cut(at):
+        return {name: value[:, at] for name, value in options.items()}
+
+    if count:
+        # One more position, which must not matter to the cache.
+        stretch = slice(0, count + 1)
+        output, cache = layer.prefill(x[:, stretch], count, max_length, **cut(stretch))
+        outputs = [output[:, :count]]
+    else:
+        cache, outputs = layer.new_cache(len(x), max_length), []
+    for position in range(count, x.shape[1]):
+        at = slice(position, position + 1)
+        output, cache = layer.call_with_cache(x[:, at], cache, position, **cut(at))
+        outputs.append(output)
+    return tf.concat(outputs, axis=1)

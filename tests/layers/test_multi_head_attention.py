@@ -409,3 +409,74 @@ def test_a_mask_of_pairs_that_a_group_cannot_take():
     x = checks.random(2, 5, 6)
     with pytest.raises(ValueError, match="LocalHeads cannot take an attention_mask"):
         mixed()(x, x, attention_mask=np.ones((2, 5, 5), bool))
+
+
+# Decoding.
+
+
+def cached_groups(**options):
+    """Heads of every kind that keeps a cache, one of them its own keys."""
+    return [
+        LocalHeads(1, 3, **options),
+        RoutingHeads(2, 3, 4, num_probes=2, **options),
+        RoutingHeads(1, 2, 3, share_qk=True, **options),
+        FullHeads(1, **options),
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 6])
+@pytest.mark.parametrize("options", [{}, {"use_head_dense": True, "value_dim": 3}], ids=str)
+def test_one_position_at_a_time_as_all_at_once(options, count):
+    groups = cached_groups(dtype="float64", max_relative_distance=2, token_bias="fixed")
+    layer = MultiHeadAttention(groups, 4, dtype="float64", **options)
+    x, bias = checks.random(2, 9, 12, dtype="float64"), checks.random(2, 9)
+    expected = layer(x, x, token_bias=bias, use_causal_mask=True)
+    assert layer.cached_decoding
+    found = checks.decode(layer, x, count, token_bias=bias)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_dropout_is_off_when_decoding():
+    layer = MultiHeadAttention(cached_groups(), 4, dropout=0.5)
+    x = checks.random(2, 9, 12)
+    expected = layer(x, x, use_causal_mask=True, training=False)
+    np.testing.assert_allclose(checks.decode(layer, x, 4), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("padded", [False, True])
+def test_recall_of_another_sequence(beams, padded):
+    groups = [
+        FullHeads(1, max_relative_distance=2, token_bias="fixed", dtype="float64"),
+        LocalHeads(1, 4, key_block_size=2, max_relative_distance=2, dtype="float64"),
+    ]
+    layer = MultiHeadAttention(groups, 4, dtype="float64")
+    x, encoded = checks.random(2, 12, 8), checks.random(2, 6, 8, seed=1)
+    mask, bias = checks.padding(2, 6) if padded else None, checks.random(2, 6, seed=2)
+    expected = layer(x, encoded, value_mask=mask, token_bias=bias)
+    assert layer.cached_recall
+    memory = layer.remember(encoded, mask, bias)
+    np.testing.assert_allclose(layer.recall(x[:, :5], memory), expected[:, :5], rtol=0, atol=1e-12)
+    for position in range(12):
+        queries = np.repeat(x[:, position, None], beams, axis=0)
+        found = layer.recall(queries, memory, position)
+        one = np.repeat(expected[:, position, None], beams, axis=0)
+        np.testing.assert_allclose(found, one, rtol=0, atol=1e-12)
+
+
+def test_groups_that_keep_no_cache():
+    layer = mixed()
+    x = checks.random(1, 5, 12)
+    layer(x, x)
+    assert not layer.cached_decoding
+    assert not layer.cached_recall
+    with pytest.raises(ValueError, match="RoutingHeads of assignment 'balanced' cannot be decoded"):
+        layer.prefill(x, 5, 9)
+
+
+def test_the_cache_of_another_layer():
+    layer = MultiHeadAttention(cached_groups(), 4)
+    x = checks.random(1, 5, 12)
+    layer(x, x)
+    with pytest.raises(ValueError, match="The cache is of 1 head groups; .* has 4. It must come"):
+        layer.call_with_cache(x[:, :1], layer.new_cache(1, 5)[:1], 0)

@@ -49,3 +49,8 @@ def test_mixed_bfloat16():
 
 def test_config():
     checks.config_makes_an_equal_layer(SinusoidalPositions(100), checks.random(2, 5, 6))
+
+
+def test_start_at_a_later_position():
+    x, layer = checks.random(2, 7, 8), SinusoidalPositions()
+    np.testing.assert_allclose(layer(x[:, 3:], start=3), layer(x)[:, 3:], rtol=0, atol=1e-6)

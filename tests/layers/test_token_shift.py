@@ -42,3 +42,13 @@ def test_unknown_length_and_config():
     x = checks.random(2, 5, 4)
     np.testing.assert_array_equal(model(x), layer(x))
     checks.config_makes_an_equal_layer(layer, x)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_one_position_at_a_time(count):
+    x, layer = checks.random(2, 6, 5), TokenShift()
+    expected = layer(x)
+    cache = layer.make_cache(x, count)
+    for position in range(count, 6):
+        output, cache = layer.call_with_cache(x[:, position, None], cache)
+        np.testing.assert_array_equal(output[:, 0], expected[:, position])

@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import full_attention
+from rt_keras.ops.full_decode import full_cache, full_recall, full_step
+from tests.ops import checks, decode_checks
+
+
+def make_cache(key, value, count, **options):
+    return full_cache(key, value, max_length=16, **options)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 12])
+@pytest.mark.parametrize("options", [{}, {"far": 3}, {"far": 20, "token_bias": True}], ids=str)
+def test_steps(count, options):
+    inputs = checks.arrays(13, **options)
+    found = decode_checks.decode(make_cache, full_step, inputs, count)
+    decode_checks.same(found, full_attention, inputs, count)
+
+
+@pytest.mark.parametrize("options", [{}, {"far": 3, "token_bias": True}], ids=str)
+@pytest.mark.parametrize("padding", [None, "scattered", "a whole row"])
+def test_recall(options, padding):
+    inputs = checks.tensors(checks.arrays(5, keys=9, **options))
+    mask = checks.mask(padding, 9)
+    expected = full_attention(**inputs, key_mask=mask)
+    query = inputs.pop("query")
+    for position in range(5):
+        # The same query twice, as two beams.
+        beams = tf.repeat(query[:, :, position : position + 1], 2, axis=2)
+        found = full_recall(beams, position=position, key_mask=mask, **inputs)
+        for beam in (found[:, :, 0], found[:, :, 1]):
+            np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
+
+
+def test_a_position_behind_the_end():
+    x = tf.zeros([1, 1, 1, 4])
+    cache = full_cache(x, x, max_length=3)
+    with pytest.raises(ValueError, match="holds 3 positions, 0 to 2. Received: position=3"):
+        full_step(x, x, x, cache, 3)

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rt_keras.ops import local_attention
+from rt_keras.ops.local_decode import local_cache, local_recall, local_step
+from tests.ops import checks, decode_checks
+
+
+def holds(inputs, count, max_length=None, reference=False, **blocks):
+    def make_cache(key, value, count, **options):
+        return local_cache(key, value, count, max_length=max_length, **blocks, **options)
+
+    options = {**blocks, "reference": reference}
+    found = decode_checks.decode(make_cache, local_step, inputs, count, **options)
+    decode_checks.same(found, local_attention, inputs, count, **options)
+
+
+@settings(max_examples=30)
+@given(
+    length=st.integers(1, 20),
+    block_size=st.integers(1, 7),
+    look_back=st.integers(0, 3),
+    far=st.none() | st.integers(1, 9),
+    token_bias=st.booleans(),
+    bounded=st.booleans(),
+    data=st.data(),
+)
+def test_steps(length, block_size, look_back, far, token_bias, bounded, data):
+    holds(
+        checks.arrays(length, far=far, token_bias=token_bias),
+        data.draw(st.integers(0, length - 1)),
+        max_length=length if bounded else None,
+        block_size=block_size,
+        look_back=look_back,
+    )
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("count", [0, 9, 23])
+@pytest.mark.parametrize("look_back", [1, (1, 0), (0, 1), (2, 1)])
+def test_steps_on_a_grid(look_back, count, reference):
+    inputs = checks.arrays(24, far=5, shared_table=True, relative_values=True)
+    options = {"block_size": 4, "look_back": look_back, "grid": (3, 2), "reference": reference}
+    holds(inputs, count, **options)
+
+
+def test_relative_values():
+    inputs = checks.arrays(13, far=3, shared_table=True, relative_values=True, token_bias=True)
+    holds(inputs, 4, block_size=4, reference=True)
+
+
+def test_the_ring_holds_the_blocks_in_view_whatever_the_length():
+    for length in (9, 100):
+        x = tf.zeros([2, 1, length, 4])
+        assert local_cache(x, x, length, block_size=4, look_back=2)["key"].shape == (2, 1, 12, 4)
+    x = tf.zeros([2, 1, 5, 4])
+    assert local_cache(x, x, 5, block_size=4, max_length=6)["key"].shape == (2, 1, 6, 4)
+
+
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("padding", [None, "right", "a whole row"])
+def test_recall(padding, reference):
+    inputs = checks.tensors(
+        checks.arrays(9, keys=6, far=2, shared_table=True, relative_values=True, token_bias=True)
+    )
+    mask = checks.mask(padding, 6)
+    options = {"block_size": 4, "key_block_size": 2, "key_mask": mask, "reference": reference}
+    expected = local_attention(**inputs, **options)
+    query = inputs.pop("query")
+    for position in range(9):
+        beams = tf.repeat(query[:, :, position : position + 1], 2, axis=2)
+        found = local_recall(beams, position=position, **inputs, **options)
+        for beam in (found[:, :, 0], found[:, :, 1]):
+            np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
