@@ -1,6 +1,7 @@
-"""The command line that both Python clients have."""
+"""The command line and the messages that both Python clients have."""
 
 import argparse
+import sys
 
 # The types of the signatures' inputs, by their names.
 INPUT_TYPES = {
@@ -55,3 +56,9 @@ def parse(description, server, argv=None):
             name: value if name == "prompts" else [value] * count for name, value in inputs.items()
         }
     return server, signature, inputs
+
+
+def fail(message):
+    """Says on standard error, in one line, what went wrong; returns the exit status for that."""
+    print(f"client: error: {' '.join(str(message).split())}", file=sys.stderr)
+    return 1

@@ -9,7 +9,7 @@ import sys
 
 import grpc
 import tensorflow as tf
-from arguments import INPUT_TYPES, parse
+from arguments import INPUT_TYPES, fail, parse
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
@@ -57,11 +57,9 @@ def main(argv=None):
     try:
         outputs = predict(server, signature, inputs)
     except grpc.RpcError as error:
-        print(f"client: error: {error.code().name}: {error.details()}", file=sys.stderr)
-        return 1
+        return fail(f"{error.code().name}: {error.details()}")
     except ValueError as error:
-        print(f"client: error: {error}", file=sys.stderr)
-        return 1
+        return fail(error)
     for name, values in sorted(outputs.items()):
         for value in values:
             print(f"{name}: {value.decode() if isinstance(value, bytes) else value}")

@@ -11,7 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 
-from arguments import parse
+from arguments import fail, parse
 
 
 def predict(server, signature, inputs, model="rt_keras", timeout=60):
@@ -68,8 +68,7 @@ def main(argv=None):
     try:
         outputs = predict(server, signature, inputs)
     except (ValueError, OSError) as error:
-        print(f"client: error: {error}", file=sys.stderr)
-        return 1
+        return fail(error)
     for name, values in sorted(outputs.items()):
         for value in values:
             print(f"{name}: {value}")

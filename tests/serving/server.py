@@ -30,10 +30,12 @@ class Model:
         with tf.Graph().as_default():
             self.session = tf.compat.v1.Session()
             meta = tf.compat.v1.saved_model.load(self.session, ["serve"], str(path))
-        self.signatures = dict(meta.signature_def)
-        self.calls = {
-            name: self._callable(signature) for name, signature in meta.signature_def.items()
+        # The others are for the loader.
+        method = tf.saved_model.PREDICT_METHOD_NAME
+        self.signatures = {
+            name: item for name, item in meta.signature_def.items() if item.method_name == method
         }
+        self.calls = {name: self._callable(item) for name, item in self.signatures.items()}
 
     def _callable(self, signature):
         options = config_pb2.CallableOptions()

@@ -1,0 +1,73 @@
+"""What TensorFlow Serving is told in `export/`."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
+
+EXPORT = Path(__file__).parent.parent.parent / "export"
+
+
+def test_the_model_config_serves_where_models_are_mounted():
+    config = text_format.Parse(
+        (EXPORT / "models.config").read_text(), model_server_config_pb2.ModelServerConfig()
+    )
+    (model,) = config.model_config_list.config
+    assert (model.name, model.base_path) == ("rt_keras", "/models/rt_keras")
+    assert model.model_platform == "tensorflow"
+    assert model.model_version_policy.latest.num_versions == 2
+
+
+def test_batching_parameters_are_fields_of_the_protobuf():
+    # BatchingParameters of TensorFlow Serving's session_bundle_config.proto, which no package has.
+    fields = {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"}
+    lines = (EXPORT / "batching_parameters.txt").read_text().splitlines()
+    given = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            name, value = line.split(" ", 1)
+            assert value.startswith("{ value: ") and value.endswith(" }")
+            given[name] = int(value[len("{ value: ") : -len(" }")])
+    assert set(given) == fields and min(given.values()) > 0
+
+
+def test_compose_mounts_the_files_that_its_flags_name():
+    services = yaml.safe_load((EXPORT / "docker-compose.yaml").read_text())["services"]
+    assert set(services) == {"serving", "batching"}
+    for service in services.values():
+        assert service["image"].startswith("tensorflow/serving:")
+        mounted = {}
+        for volume in service["volumes"]:
+            source, target, mode = volume.split(":")
+            assert mode == "ro"
+            mounted[target] = EXPORT / source
+        assert mounted.pop("/models") == EXPORT / "models"
+        assert all(path.is_file() for path in mounted.values())
+        flags = dict(flag.lstrip("-").split("=", 1) for flag in service["command"])
+        assert set(flags.values()) & set(mounted) == {
+            value for value in flags.values() if value.startswith("/")
+        }
+        assert flags["model_config_file"] == "/config/models.config"
+    assert "--enable_batching=true" in services["batching"]["command"]
+
+
+def test_the_export_script_writes_versions(tiny_run, tmp_path, capsys):
+    script = runpy.run_path(str(EXPORT / "export.py"))
+    output = tmp_path / "rt_keras"
+    options = ["--model", str(tiny_run), "--output", str(output), "--max-length", "64"]
+    assert script["main"](options) == 0
+    assert (output / "1" / "saved_model.pb").is_file()
+    assert str(output / "1") in capsys.readouterr().out
+    assert script["MODELS"] == EXPORT / "models" / "rt_keras"
+
+
+@pytest.mark.parametrize("option", [["--model", "nowhere"], ["--max-length", "1"]])
+def test_the_export_script_says_what_is_wrong(tiny_run, tmp_path, capsys, option):
+    script = runpy.run_path(str(EXPORT / "export.py"))
+    options = ["--model", str(tiny_run), "--output", str(tmp_path / "rt_keras"), *option]
+    assert script["main"](options) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("export: error:")

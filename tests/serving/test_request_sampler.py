@@ -1,0 +1,95 @@
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.serving import RequestSampler
+
+samplers = keras_hub.samplers
+WIDTH, BEGIN, VOCABULARY = 24, 3, 50
+TABLE = np.random.default_rng(0).normal(size=[VOCABULARY, VOCABULARY]).astype("float32") * 2
+
+
+def next_logits(tokens, cache, index):
+    """Logits that follow from the last token."""
+    return tf.gather(TABLE, tf.gather(tokens, index - 1, axis=1)), None, cache
+
+
+def run(sampler, rows=1, begins=None, jit_compile=False, stop_token_ids=None):
+    begins = tf.constant(begins or [BEGIN] * rows)
+    call = tf.function(sampler, jit_compile=jit_compile)
+    tokens = call(
+        next=next_logits,
+        prompt=tf.ones([rows, WIDTH], tf.int32),
+        index=tf.reduce_min(begins),
+        mask=tf.range(WIDTH) < begins[:, None],
+        stop_token_ids=stop_token_ids,
+    )
+    return tokens.numpy()
+
+
+def request_sampler(rows, as_compiled=False, **parameters):
+    values = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 0, "max_new_tokens": WIDTH}
+    values.update(parameters)
+    values = {name: tf.repeat(tf.constant(value), rows) for name, value in values.items()}
+    return RequestSampler(**values, as_compiled=as_compiled)
+
+
+@pytest.mark.parametrize("as_compiled", [False, True])
+@pytest.mark.parametrize(
+    "sampler, parameters",
+    [
+        (samplers.RandomSampler(temperature=0.7, seed=5), {"temperature": 0.7, "seed": 5}),
+        (samplers.TopKSampler(k=7, seed=6), {"top_k": 7, "seed": 6}),
+        (samplers.TopPSampler(p=0.8, seed=7), {"top_p": 0.8, "seed": 7}),
+        (samplers.TopPSampler(p=0.8, k=5, seed=8), {"top_p": 0.8, "top_k": 5, "seed": 8}),
+    ],
+)
+def test_draws_are_those_of_keras_hub(sampler, parameters, as_compiled):
+    # The generator's state is the seed again for each way of running it.
+    sampler.seed_generator.state.assign([sampler.seed, 0])
+    expected = run(sampler, jit_compile=as_compiled)
+    found = run(request_sampler(1, as_compiled, **parameters))
+    np.testing.assert_array_equal(found, expected)
+    assert len(set(found[0, BEGIN:])) > 5
+
+
+def test_rows_are_drawn_alone():
+    seeds, begins = [1, 2, 1, 3], [3, 9, 3, 5]
+    together = run(
+        RequestSampler(tf.ones([4]), tf.ones([4]), tf.zeros([4], tf.int32), seeds, [WIDTH] * 4),
+        rows=4,
+        begins=begins,
+    )
+    for row in range(4):
+        alone = run(request_sampler(1, seed=seeds[row]), begins=begins[row : row + 1])
+        np.testing.assert_array_equal(together[row], alone[0])
+    assert (together[0] != together[3]).any()
+
+
+def test_draws_follow_the_probabilities():
+    probabilities = tf.constant([[0.5, 0.3, 0.2]])
+    for as_compiled in (False, True):
+        sampler = request_sampler(1, as_compiled)
+        draw = tf.function(lambda step, sampler=sampler: sampler.draw(probabilities, step))
+        drawn = [int(draw(tf.constant([step]))[0]) for step in range(1000)]
+        shares = np.bincount(drawn, minlength=3) / 1000
+        # Four standard deviations.
+        np.testing.assert_allclose(shares, probabilities[0], atol=0.063)
+
+
+def test_the_loop_ends_at_stop_tokens_and_limits():
+    free = run(request_sampler(1))[0]
+    stop = int(free[BEGIN + 5])
+    stopped = run(request_sampler(1), stop_token_ids=[stop])[0]
+    first = BEGIN + list(free[BEGIN:]).index(stop)
+    np.testing.assert_array_equal(stopped[: first + 1], free[: first + 1])
+    np.testing.assert_array_equal(stopped[first + 1 :], 1)
+    limited = run(request_sampler(1, max_new_tokens=4))[0]
+    np.testing.assert_array_equal(limited[: BEGIN + 4], free[: BEGIN + 4])
+    np.testing.assert_array_equal(limited[BEGIN + 4 :], 1)
+
+
+def test_it_cannot_be_saved():
+    with pytest.raises(NotImplementedError, match="tensors of a request"):
+        request_sampler(1).get_config()
