@@ -66,6 +66,7 @@ def _parse(argv):
     _add_generate(commands)
     _add_export(commands)
     _add_convert(commands)
+    _add_analyze(commands)
     _add_benchmarks(commands)
     _add_quickstart(commands)
     return parser.parse_args(argv)
@@ -165,6 +166,10 @@ def _add_evaluate(commands):
         "--model runs/books --split test --json scores.json",
     )
     _add_model(command)
+    _add_examples(command)
+
+
+def _add_examples(command):
     command.add_argument(
         "--data",
         metavar="NAME|DIR",
@@ -178,6 +183,11 @@ def _add_evaluate(commands):
 
 def evaluate(arguments):
     """Scores a model on one split."""
+    return _evaluate(*_model_and_examples(arguments))
+
+
+def _model_and_examples(arguments):
+    """The model that a command names, the examples, and what they are called."""
     from rt_keras.training import config as config_lib
     from rt_keras.training import datasets, experiment
 
@@ -191,7 +201,7 @@ def evaluate(arguments):
     else:
         raise ValueError(f"--data is missing; {arguments.model} does not say what to evaluate on")
     examples = datasets.load_split(kind, config, arguments.split, model.preprocessor)
-    return _evaluate(model, examples, f"the {arguments.split} split of {config.name}")
+    return model, examples, f"the {arguments.split} split of {config.name}"
 
 
 def _data_config(name_or_folder, kind):
@@ -397,6 +407,72 @@ def convert_t2t(arguments):
     parameters = task.count_params()
     print(f"wrote a {type(task).__name__} of {parameters:,} parameters to {arguments.output}")
     return {"preset": arguments.output, "model": type(task).__name__, "parameters": parameters}
+
+
+def _add_analyze(commands):
+    summary = "look at what a model's attention does"
+    analyze = commands.add_parser(
+        "analyze", help=summary, epilog="example: rt-keras analyze causality --help"
+    )
+    kinds = analyze.add_subparsers(required=True, metavar="KIND")
+    summary = "how much a language model sees of its future"
+    causality = kinds.add_parser(
+        "causality",
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}: what changes before a change of the text, "
+        "and the loss scored in parallel and prefix by prefix.",
+        epilog="example: rt-keras analyze causality --model runs/books --json causality.json",
+    )
+    _add_model(causality)
+    _add_examples(causality)
+    for name, default, what in (
+        ("sequences", 4, "sequences of the split that are looked at"),
+        ("positions", 16, "places of a change in each, and prefixes of each that are scored"),
+        ("changes", 2, "other futures tried at each place"),
+        ("seed", 0, "of the random draws"),
+    ):
+        causality.add_argument(
+            f"--{name}",
+            type=int,
+            default=default,
+            metavar="N",
+            help=f"{what}; by default {default}",
+        )
+    causality.add_argument("--json", metavar="FILE", help="write the figures that are printed here")
+    causality.set_defaults(run=analyze_causality)
+
+
+def analyze_causality(arguments):
+    """Measures how much a language model sees of its future."""
+    import numpy as np
+
+    from rt_keras.analysis import causality
+    from rt_keras.training import datasets, experiment
+
+    if arguments.sequences < 1:
+        raise ValueError(f"--sequences is {arguments.sequences}; it must be at least 1")
+    model, documents, name = _model_and_examples(arguments)
+    if experiment.kind_of(model) != "causal_lm":
+        raise ValueError(f"{arguments.model} holds no causal language model")
+    batches = datasets.evaluation_batches("causal_lm", documents, 1, model.preprocessor)
+    rows = [
+        np.concatenate([inputs["token_ids"][0, :1], labels[0]])
+        for inputs, labels, weights in batches.take(arguments.sequences).as_numpy_iterator()
+        if weights.all()
+    ]
+    if not rows:
+        raise ValueError(f"{name} is shorter than one sequence of the model")
+    print(f"changing the future of {len(rows)} sequences of {name}", flush=True)
+    figures = causality.measure(
+        model,
+        np.stack(rows),
+        num_positions=arguments.positions,
+        num_changes=arguments.changes,
+        seed=arguments.seed,
+        verbose=1 if _on_terminal() else 0,
+    )
+    print(causality.report(figures))
+    return figures
 
 
 def _add_benchmarks(commands):

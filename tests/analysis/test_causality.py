@@ -1,0 +1,81 @@
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.analysis import causality
+from rt_keras.layers import LocalHeads, RoutingHeads
+from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+
+VOCABULARY, LENGTH = 13, 24
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    return np.random.default_rng(0).integers(1, VOCABULARY, [2, LENGTH + 1])
+
+
+def make_model(*groups):
+    keras.utils.set_random_seed(0)
+    backbone = RoutingTransformerBackbone(
+        VOCABULARY, num_layers=2, hidden_dim=16, intermediate_dim=16, head_groups=list(groups)
+    )
+    return RoutingTransformerCausalLM(backbone)
+
+
+@pytest.mark.parametrize("share_qk", [False, True])
+def test_nearest_routing_sees_nothing_of_the_future(sequences, share_qk):
+    model = make_model(LocalHeads(1, 4), RoutingHeads(1, 3, 4, share_qk=share_qk))
+    figures = causality.measure(model, sequences, num_positions=6)
+    assert figures["share_changed"] == 0.0 and figures["largest_change"] < 1e-5
+    assert figures["nats_by_prefix"] == pytest.approx(figures["nats_in_parallel"], abs=1e-5)
+    assert all(row["share"] == 0.0 for row in figures["share_by_distance"])
+
+
+def test_balanced_routing_does(sequences):
+    model = make_model(RoutingHeads(2, 3, 4, assignment="balanced"))
+    figures = causality.measure(model, sequences, num_positions=6)
+    assert 0.05 < figures["share_changed"] <= 1.0
+    assert 0.0 < figures["mean_change"] < figures["largest_change"] <= 1.0
+    assert figures["nats_by_prefix"] != pytest.approx(figures["nats_in_parallel"], abs=1e-4)
+
+
+def test_a_model_that_looks_one_token_ahead_changes_there_alone(sequences):
+    class OneAhead(keras.layers.Layer):
+        def call(self, inputs):
+            ahead = keras.ops.pad(inputs["token_ids"][:, 1:], [[0, 0], [0, 1]])
+            return 5.0 * keras.ops.one_hot(ahead, VOCABULARY)
+
+    figures = causality.measure(OneAhead(), sequences, num_positions=8, num_changes=3)
+    first, *rest = figures["share_by_distance"]
+    assert (first["from"], first["to"]) == (1, 1) and first["share"] > 0.8
+    assert all(row["share"] == 0.0 for row in rest)
+    # In parallel it knows the label; at the end of a prefix it does not.
+    assert figures["nats_in_parallel"] < 0.5
+
+
+def test_the_same_seed_gives_the_same_figures(sequences):
+    model = make_model(RoutingHeads(2, 3, 4, assignment="balanced"))
+    one, two, other = (
+        causality.measure(model, sequences, num_positions=3, seed=seed) for seed in (1, 1, 2)
+    )
+    assert one == two != other
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [({"num_positions": 0}, "num_positions is 0"), ({"num_changes": 0}, "num_changes is 0")],
+)
+def test_bad_numbers_are_named(sequences, options, message):
+    with pytest.raises(ValueError, match=message):
+        causality.measure(None, sequences, **options)
+
+
+def test_sequences_that_are_too_short_are_refused():
+    with pytest.raises(ValueError, match=r"\(2, 2\)"):
+        causality.measure(None, np.ones([2, 2], int))
+
+
+def test_the_report_names_what_it_counts(sequences):
+    model = make_model(LocalHeads(2, 4))
+    text = causality.report(causality.measure(model, sequences, num_positions=2))
+    assert "0.00% of" in text and "prefix by prefix" in text
