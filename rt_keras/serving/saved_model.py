@@ -22,8 +22,10 @@ def export_saved_model(model, path, max_length=None):
 
     Its signatures are `score`, which is the default too, `score_text` and `generate`; see
     `scoring_function`, `text_scoring_function` and `generating_function` for what they take and
-    give. It loads with `tf.saved_model.load` and in TensorFlow Serving where `rt_keras` is not
-    installed. Beside the model, `assets.extra` has warm-up requests for TensorFlow Serving, and in
+    give. It loads with `tf.saved_model.load`, where they are functions by their names and as
+    signatures, and in TensorFlow Serving where `rt_keras` is not installed.
+
+    Beside the model, `assets.extra` has warm-up requests for TensorFlow Serving, and in
     `foreign_ops.json` those operations that TensorFlow itself does not have, each with the reason
     why TensorFlow Serving does.
 
@@ -58,7 +60,7 @@ def export_saved_model(model, path, max_length=None):
         "generate": generating_function(model, max_length),
     }
     with files.whole_folder(path) as part:
-        tf.saved_model.save(_what_is_kept(model), str(part), signatures=signatures)
+        tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
         write_warm_up(part, warm_up_requests(path.parent.name))
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
@@ -78,8 +80,11 @@ def version_folder(path):
     return path / str(max(versions, default=0) + 1)
 
 
-def _what_is_kept(model):
+def _what_is_kept(model, signatures):
     """The model's variables, and the tables and models that its tokenizer has in TensorFlow.
+
+    The functions are there by their names too, for Python: these know their default values and
+    name an input of a wrong type, which signatures give by its number.
 
     Not the model itself, for which Keras would write functions that nobody calls.
     """
@@ -90,4 +95,6 @@ def _what_is_kept(model):
         for value in vars(model.preprocessor.tokenizer).values()
         if isinstance(value, tf.Module) or hasattr(value, "_resource_handle")
     ]
+    for name, function in signatures.items():
+        setattr(kept, name, function)
     return kept

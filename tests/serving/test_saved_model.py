@@ -97,7 +97,17 @@ def test_saved_model_cli_runs_every_signature(tmp_path):
         options = [f"{takes.get(name, name)}={tmp_path / name}.npy" for name in names]
         running.append(
             subprocess.Popen(
-                [command, "run", "--dir", str(served.exported()), "--tag_set", "serve"]
+                [
+                    sys.executable,
+                    "-c",
+                    WITHOUT_RT_KERAS,
+                    command,
+                    "run",
+                    "--dir",
+                    str(served.exported()),
+                    "--tag_set",
+                    "serve",
+                ]
                 + ["--signature_def", signature, "--inputs", ";".join(options)]
                 + ["--outdir", str(tmp_path / signature)],
                 cwd=tmp_path,
