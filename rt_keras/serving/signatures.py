@@ -85,7 +85,7 @@ def generating_function(model, max_length=MAX_LENGTH):
     Each row is what `model.generate` gives for its prompt alone, with `max_length` the prompt's
     tokens, its start token included, and `max_new_tokens` more; see `RequestSampler` for which
     sampler. So it depends on nothing that is in the same batch. Draws are those of a model compiled
-    with XLA where `model.jit_compile` says that this one is. Strings are UTF-8, with U+FFFD for
+    with XLA where `model.jit_generate` says that this one is. Strings are UTF-8, with U+FFFD for
     bytes that are not, as in `model.generate`.
 
     Args:
@@ -135,7 +135,7 @@ def generating_function(model, max_length=MAX_LENGTH):
             top_k=checks.one_a_row("top_k", top_k, batch, checks.at_least_zero),
             seed=checks.one_a_row("seed", seed, batch, checks.anything),
             max_new_tokens=count,
-            as_compiled=bool(model.jit_compile),
+            as_compiled=model.jit_generate,
         )
         ids = _tokens(tokenizer, prompts)
         ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)

@@ -43,14 +43,14 @@ def test_texts_are_those_of_the_model(sampler, options, parameters):
     assert found[PROMPTS.index(prompt)] == expected
 
 
-def test_texts_are_those_of_a_model_that_is_compiled():
+def test_texts_are_those_of_a_model_that_xla_compiles_as_by_default():
     model = served.make_model()
-    model.compile(sampler="random", jit_compile=True)
+    model.compile(sampler="random")
     generate = generating_function(model)
     for sampler, options, parameters in EQUAL[:3:2] + EQUAL[4:5]:
         inputs = {"prompts": PROMPTS[1:3], **parameters_of(options, parameters)}
         found = generate(**served.tensors("generate", inputs))["texts"].numpy()
-        expected = expected_text(model, sampler(**options), PROMPTS[2], jit_compile=True)
+        expected = expected_text(model, sampler(**options), PROMPTS[2], jit_compile="auto")
         assert found[1].decode() == expected
 
 
