@@ -1,0 +1,103 @@
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from rt_keras.data import ByteTokenizer
+from rt_keras.layers import LocalHeads, RoutingHeads
+from rt_keras.models import (
+    RoutingTransformerBackbone,
+    RoutingTransformerCausalLM,
+    RoutingTransformerCausalLMPreprocessor,
+)
+from rt_keras.models.streaming import TextPieces, stream
+
+
+def make_model(**routing):
+    keras.utils.set_random_seed(1)
+    tokenizer = ByteTokenizer()
+    groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4, **routing)]
+    backbone = RoutingTransformerBackbone(tokenizer.vocabulary_size(), 1, 8, 8, groups)
+    # Far from even: each token then calls for a few others.
+    for weight in backbone.trainable_weights:
+        weight.assign(weight * 3.0)
+    preprocessor = RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=64)
+    return RoutingTransformerCausalLM(backbone, preprocessor)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+@pytest.mark.parametrize(
+    "make_sampler",
+    [
+        lambda: keras_hub.samplers.GreedySampler(),
+        lambda: keras_hub.samplers.RandomSampler(seed=3),
+        lambda: keras_hub.samplers.TopKSampler(5, seed=3),
+        lambda: keras_hub.samplers.TopPSampler(0.7, seed=3, temperature=2.0),
+    ],
+    ids=["greedy", "random", "top_k", "top_p"],
+)
+def test_the_pieces_are_what_generate_returns(model, make_sampler):
+    # One of them through XLA, which takes seconds.
+    xla = isinstance(make_sampler(), keras_hub.samplers.TopPSampler)
+    model.compile(sampler=make_sampler(), jit_compile=xla)
+    whole = model.generate("héllo", max_length=40)
+    model.compile(sampler=make_sampler(), jit_compile=xla)
+    pieces = list(stream(model, "héllo", max_length=40))
+    assert "".join(pieces) == whole and all(pieces)
+
+
+def test_so_where_the_sequence_is_recomputed():
+    model = make_model(assignment="balanced")
+    model.compile(sampler="greedy", jit_compile=False)
+    assert "".join(stream(model, "ab", max_length=16)) == model.generate("ab", max_length=16)
+
+
+def test_pieces_of_every_tokenizer_are_whole(tokenizer):
+    text = "the quick fox jumps over the the dog"
+    tokens = [tokenizer.start_token_id, *np.asarray(tokenizer(text)).tolist()]
+    pieces = TextPieces(tokenizer)
+    found = [piece for end in range(len(tokens)) for piece in pieces.new(tokens[: end + 1])]
+    found += pieces.rest()
+    kept = [token for token in tokens if token not in tokenizer.special_token_ids]
+    whole = np.asarray(tokenizer.detokenize(kept)).item()
+    assert "".join(found) == (whole if isinstance(whole, str) else whole.decode())
+    if tokenizer.needs_utf8:
+        assert all(piece[-1].isspace() for piece in found[:-1])
+
+
+class Recites(keras_hub.samplers.Sampler):
+    """Says given bytes whatever the model thinks."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tokens = keras.ops.array([byte + 2 for byte in text] + [1] * 64)
+        self.place = keras.Variable(0, dtype="int32", trainable=False)
+
+    def get_next_token(self, probabilities):
+        token = keras.ops.take(self.tokens, self.place)
+        self.place.assign_add(1)
+        return token[None]
+
+
+def test_characters_are_not_torn_and_the_text_ends_at_its_end(model):
+    text = "aé☃𝄞" * 5
+    model.compile(sampler=Recites(text.encode()), jit_compile=False)
+    pieces = list(stream(model, "", max_length=64))
+    assert "".join(pieces) == text and len(pieces) > 4
+    assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_other_stop_tokens(model):
+    model.compile(sampler=Recites(b"one. two."), jit_compile=False)
+    assert "".join(stream(model, "", max_length=64, stop_token_ids=[ord(".") + 2])) == "one"
+
+
+@pytest.mark.parametrize("sampler", ["beam", "contrastive"])
+def test_samplers_that_decide_at_the_end_are_refused(model, sampler):
+    model.compile(sampler=sampler)
+    with pytest.raises(ValueError, match="cannot be streamed"):
+        next(stream(model, "a"))
