@@ -6,6 +6,14 @@ import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.data import ByteTokenizer
+from rt_keras.layers import (
+    ClusterStridedHeads,
+    FullHeads,
+    HashedHeads,
+    LocalHeads,
+    RoutingHeads,
+    StridedHeads,
+)
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models import RoutingTransformerCausalLMPreprocessor as Preprocessor
 from tests.models import checks
@@ -243,7 +251,8 @@ def test_generation_ends_when_all_rows_have(writer, prompts, continuations):
 def test_seeds_of_samplers(writer, prompts, sampler):
     def sample(seed):
         sampler_class = getattr(keras_hub.samplers, sampler)
-        writer.compile(sampler=sampler_class(0.9 if "P" in sampler else 5, seed=seed))
+        sampler_object = sampler_class(0.9 if "P" in sampler else 5, seed=seed)
+        writer.compile(sampler=sampler_object, jit_compile=False)
         return writer.generate(prompts, stop_token_ids=None)["token_ids"].tolist()
 
     first = sample(1)
@@ -275,6 +284,271 @@ def test_text_from_an_empty_prompt_follows_end_of_text(text_model):
             expected = expected[: len(tokens) + new.index(end)]
         expected = bytes(token - 2 for token in expected if token > 1)
         assert text_model.generate(prompt) == expected.decode("utf-8", errors="replace")
+
+
+# Decoding with a cache.
+
+
+CACHED = {
+    "nearest": {},
+    "probes": {"head_groups": checks.groups(num_probes=2)},
+    "shared": {"head_groups": checks.groups(share_qk=True)},
+    "full and strided": {"head_groups": [FullHeads(1), StridedHeads(1, 3)]},
+    "positions": {"max_sequence_length": 24, "embedding_dim": 6},
+    "token shift": {"shift_tokens": True, "normalize_first": False, "sinusoidal_positions": True},
+}
+
+
+def decoded(model, tokens, count, max_length=None, dtype="float64"):
+    """Logits from position `count` on, one position at a time."""
+    length = tokens.shape[1]
+
+    @tf.function(autograph=False)
+    def decode(tokens):
+        _, cache = model.prefill(tokens[:, : count + 2], count, max_length or length)
+        outputs = tf.zeros([tokens.shape[0], length, model.backbone.vocabulary_size], dtype)
+
+        def step(position, cache, outputs):
+            logits, hidden, cache = model.call_with_cache(
+                tokens[:, position, None], cache, position
+            )
+            here = (tf.range(length) == position)[:, None]
+            return position + 1, cache, tf.where(here, tf.cast(logits, dtype), outputs)
+
+        start = tf.constant(count), cache, outputs
+        return tf.while_loop(lambda position, *_: position < length, step, start)[2]
+
+    return decode(tf.constant(tokens))[:, count:].numpy()
+
+
+@pytest.mark.parametrize("changes", CACHED)
+def test_logits_of_one_position_at_a_time(changes):
+    model = make_model(**CACHED[changes], dtype="float64")
+    tokens = checks.random_tokens(2, 24)
+    expected = model(checks.inputs(tokens))
+    found = decoded(model, tokens, 9)
+    # Sines are computed in float32.
+    tolerance = 1e-6 if model.backbone.sinusoidal_positions else 1e-11
+    assert checks.largest_difference(found, expected[:, 9:]) <= tolerance
+
+
+def test_logits_at_every_position_of_a_long_sequence():
+    keras.utils.set_random_seed(0)
+    heads = [
+        LocalHeads(1, 64, max_relative_distance=32),
+        RoutingHeads(1, 8, 64, max_relative_distance=32, num_probes=2),
+    ]
+    model = make_model(head_groups=heads, hidden_dim=16)
+    tokens = checks.random_tokens(2, 4096)
+    parallel = tf.function(lambda inputs: model(inputs), jit_compile=True)
+    expected = parallel(checks.inputs(tokens)).numpy()
+    mask = np.arange(4096) < np.array([[700], [1500]])
+
+    class Reader(keras_hub.samplers.Sampler):
+        """Takes each next token from the sequence, and notes the logits."""
+
+        def __call__(self, next, prompt, cache, index, mask, **kwargs):
+            def body(index, cache, notes):
+                logits, _, cache = next(prompt, cache, index)
+                return index + 1, cache, notes.write(index - 1, logits)
+
+            notes = tf.TensorArray("float32", 4096, element_shape=[2, checks.VOCABULARY])
+            start = index, cache, notes
+            found = tf.while_loop(lambda index, *_: index < 4097, body, start)
+            self.notes = found[2].stack()
+            return prompt
+
+    @tf.function(jit_compile=True)
+    def read(tokens):
+        reader = Reader()
+        model.generate_step({"token_ids": tokens, "padding_mask": mask}, None, reader, 1024)
+        return tf.transpose(reader.notes, [1, 0, 2])
+
+    found = read(tf.constant(tokens)).numpy()
+    assert checks.largest_difference(found[:, 699:], expected[:, 699:]) <= 1e-4
+
+
+@pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
+def test_bfloat16(policy):
+    # Without routing, where a near tie may fall the other way and change what is seen.
+    heads = [LocalHeads(1, 4, max_relative_distance=3), FullHeads(1)]
+    model = make_model(head_groups=heads, dtype=policy)
+    tokens = checks.random_tokens(2, 24)
+    expected = tf.cast(model(checks.inputs(tokens)), "float32")
+    found = decoded(model, tokens, 9, dtype="float32")
+    largest = float(tf.reduce_max(tf.abs(expected)))
+    assert checks.largest_difference(found, expected[:, 9:]) <= 2e-2 * largest
+
+
+def test_the_cache_has_one_size_and_the_batch_on_axis_0(model):
+    def shapes(length):
+        return [x.shape for x in tf.nest.flatten(model.new_cache(3, length))]
+
+    assert shapes(1024) == shapes(65_536)
+    assert all(shape[0] == 3 for shape in shapes(1024))
+    full = make_model(head_groups=[FullHeads(1)])
+    assert full.new_cache(3, 100)["blocks"][0]["attention"][0]["key"].shape == (3, 1, 100, 8)
+
+
+SAMPLERS = {
+    "greedy": lambda: keras_hub.samplers.GreedySampler(),
+    "random": lambda: keras_hub.samplers.RandomSampler(seed=1, temperature=0.7),
+    "top k": lambda: keras_hub.samplers.TopKSampler(5, seed=1),
+    "top p": lambda: keras_hub.samplers.TopPSampler(0.9, seed=1),
+    "beam": lambda: keras_hub.samplers.BeamSampler(num_beams=3),
+    "contrastive": lambda: keras_hub.samplers.ContrastiveSampler(k=3, alpha=0.3),
+}
+
+
+@pytest.fixture(scope="module")
+def small_writer(writer):
+    """One block of such a model."""
+    model = make_model(num_layers=1)
+    weights = {weight.path.split("/", 1)[-1]: weight for weight in writer.weights}
+    for weight in model.weights:
+        weight.assign(weights.get(weight.path.split("/", 1)[-1], weight))
+    return model
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_samplers_get_what_recomputing_gives_them(small_writer, prompts, sampler, monkeypatch):
+    def generate():
+        given = SAMPLERS[sampler]()
+        step = tf.function(lambda x: small_writer.generate_step(x, sampler=given))
+        return step(prompts)["token_ids"].numpy().tolist()
+
+    found = generate()
+    assert small_writer.cached_decoding
+    monkeypatch.setattr(RoutingTransformerCausalLM, "cached_decoding", False)
+    assert found == generate()
+    assert len(set(found[0])) > 3
+
+
+@pytest.mark.parametrize("sampler", ["beam", "contrastive"])
+def test_prompts_of_different_lengths_go_on_as_each_alone(small_writer, prompts, sampler):
+    small_writer.compile(sampler=SAMPLERS[sampler](), jit_compile=False)
+    together = small_writer.generate(prompts, stop_token_ids=None)["token_ids"]
+    for row in range(4):
+        one = {name: x[row : row + 1] for name, x in prompts.items()}
+        alone = small_writer.generate(one, stop_token_ids=None)["token_ids"]
+        assert together[row].tolist() == alone[0].tolist()
+
+
+def test_what_stands_behind_the_prompts_is_not_seen(writer, prompts, continuations):
+    behind = np.where(prompts["padding_mask"], prompts["token_ids"], 7)
+    step = tf.function(writer.generate_step)
+    sampler = SAMPLERS["greedy"]()
+    found = step({**prompts, "token_ids": behind}, sampler=sampler)
+    assert found["token_ids"].numpy().tolist() == continuations
+
+
+@pytest.mark.parametrize("sampler", ["greedy", "top p", "beam"])
+def test_sizes_unknown_when_traced(writer, prompts, continuations, sampler):
+    spec = tf.TensorSpec([None, None], tf.int32)
+    given = SAMPLERS[sampler]()
+
+    @tf.function(input_signature=[{"token_ids": spec, "padding_mask": spec}])
+    def generate(inputs):
+        return writer.generate_step(inputs, sampler=given)
+
+    found = generate({name: tf.constant(x, tf.int32) for name, x in prompts.items()})
+    assert found["token_ids"].shape == (4, 12)
+    if sampler == "greedy":
+        assert found["token_ids"].numpy().tolist() == continuations
+
+
+def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
+    model = make_model(num_layers=1)
+    model.compile(sampler="greedy", jit_compile=False)
+    lengths = []
+    prefill = model.prefill
+
+    def counted(token_ids, *args):
+        lengths.append(token_ids.shape[1])
+        return prefill(token_ids, *args)
+
+    monkeypatch.setattr(model, "prefill", counted)
+    tokens = checks.random_tokens(2, 140)
+    for prompt in (1, 30, 64):
+        model.generate(checks.inputs(tokens, [prompt, 139]), stop_token_ids=None)
+    assert lengths == [64]
+    for prompt in (65, 128):
+        model.generate(checks.inputs(tokens, [prompt, prompt]), stop_token_ids=None)
+    assert lengths == [64, 128]
+    model.generate(checks.inputs(tokens, [129, 139]), stop_token_ids=None)
+    assert lengths == [64, 128, 140]
+
+
+def test_token_bias_of_the_prompt_and_of_what_follows(prompts):
+    heads = [LocalHeads(1, 4, token_bias="fixed"), RoutingHeads(1, 3, 4, token_bias="fixed")]
+    model = make_model(head_groups=heads, dtype="float64", num_layers=1)
+    bias = 9 * np.random.default_rng(0).normal(size=[4, 12]).astype("float32")
+    found = tf.function(model.generate_step)(
+        {**prompts, "token_bias": bias}, sampler=SAMPLERS["greedy"]()
+    )["token_ids"].numpy()
+    inputs = {**checks.inputs(found), "token_bias": bias}
+    likeliest = np.argmax(model(inputs), axis=-1)
+    for row, n in enumerate((1, 3, 6)):
+        assert found[row, n:].tolist() == likeliest[row, n - 1 : -1].tolist()
+    plain = tf.function(model.generate_step)(prompts, sampler=SAMPLERS["greedy"]())
+    assert (plain["token_ids"].numpy() != found).any()
+
+
+@pytest.mark.parametrize(
+    "heads",
+    [checks.groups(assignment="balanced", share_qk=True), [HashedHeads(2, 2, 4)]],
+    ids=["balanced", "hashed"],
+)
+def test_other_heads_recompute_each_prefix(heads, prompts):
+    model = make_model(head_groups=heads, dtype="float64", num_layers=1)
+    assert not model.cached_decoding
+    sampler = SAMPLERS["greedy"]()
+    found = tf.function(lambda x: model.generate_step(x, sampler=sampler))(prompts)
+    for row, n in enumerate((1, 3, 6)):
+        expected = greedy(model, prompts["token_ids"][row, :n], 12)
+        assert found["token_ids"][row].numpy().tolist() == expected
+    with pytest.raises(ValueError, match="depends on the whole sequence"):
+        model.new_cache(1, 12)
+
+
+def test_contrastive_search_without_a_cache(prompts):
+    model = make_model(head_groups=[ClusterStridedHeads(2, 2, 4)], num_layers=1)
+    model.compile(sampler=SAMPLERS["contrastive"](), jit_compile=False)
+    found = model.generate(prompts, stop_token_ids=None)["token_ids"]
+    given = prompts["padding_mask"].astype(bool)
+    assert (found[given] == prompts["token_ids"][given]).all()
+    assert found[0, 1:].any()
+
+
+@pytest.mark.parametrize(
+    "mask, message",
+    [
+        ([[1, 1, 0], [0, 0, 0]], "row 1 has no token to go on from. .* such as end-of-text"),
+        ([[1, 1, 0], [0, 1, 1]], "row 1 starts with padding; prompts stand at the left"),
+        ([[1, 0, 1], [1, 1, 1]], "row 0 has padding inside of its prompt"),
+    ],
+)
+def test_prompts_that_cannot_be_continued(writer, mask, message):
+    mask = np.array(mask)
+    with pytest.raises(ValueError, match=f"padding_mask: {message}"):
+        writer.generate({"token_ids": mask, "padding_mask": mask}, stop_token_ids=None)
+
+
+def test_bad_use_of_the_cache(writer):
+    cache, tokens = writer.new_cache(2, 12), tf.ones([2, 1], tf.int32)
+    with pytest.raises(ValueError, match=r"takes one token a row, \[batch, 1\]; .*shape \(2, 3\)"):
+        writer.call_with_cache(tf.ones([2, 3], tf.int32), cache, 0)
+    with pytest.raises(ValueError, match="The cache is of 1 blocks; the model has 2"):
+        writer.call_with_cache(tokens, {"blocks": cache["blocks"][:1]}, 0)
+    full = make_model(head_groups=[FullHeads(1)])
+    with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=12"):
+        full.call_with_cache(tokens, full.new_cache(2, 12), 12)
+
+
+def test_more_tokens_than_positions(prompts):
+    model = make_model(max_sequence_length=8)
+    with pytest.raises(ValueError, match="length 12 is longer than max_sequence_length=8"):
+        model.generate(prompts, stop_token_ids=None)
 
 
 def test_text_without_its_prompt(text_model):

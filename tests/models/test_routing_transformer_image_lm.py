@@ -93,6 +93,38 @@ def test_samples_follow_their_seed():
     np.testing.assert_array_equal(model.generate({"images": images}, known_rows=4), images)
 
 
+@pytest.mark.parametrize("known_rows", [0, 1, 2])
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_cache_gives_what_recomputing_gives(order, known_rows, monkeypatch):
+    model, inputs = make_model(order, num_classes=5), {"images": random_images()}
+    inputs["labels"] = np.array([1, 4])
+    model.compile(jit_compile=False)
+    options = {"known_rows": known_rows, "temperature": 0.7, "seed": 3}
+    assert model.backbone.cached_decoding
+    found = model.generate(inputs, **options)
+    monkeypatch.setattr(RoutingTransformerImageBackbone, "cached_decoding", False)
+    model.generate_function = None
+    np.testing.assert_array_equal(found, model.generate(inputs, **options))
+
+
+def test_balanced_heads_recompute():
+    model = make_model(head_groups=[RoutingHeads(1, 3, 12, assignment="balanced")])
+    assert not model.backbone.cached_decoding
+    model.compile(jit_compile=False)
+    images = model.generate({"images": random_images()}, known_rows=3, seed=0)
+    assert images.shape == (2, *SHAPE)
+
+
+def test_another_number_of_known_rows_or_temperature_is_not_traced_anew(monkeypatch):
+    model, traces = make_model(), []
+    prefill = model.backbone.prefill
+    monkeypatch.setattr(model.backbone, "prefill", lambda *x: traces.append(1) or prefill(*x))
+    model.compile(jit_compile=False)
+    for known_rows, temperature in ((0, 1.0), (2, 0.5), (4, 0.0)):
+        model.generate({"images": random_images()}, known_rows, temperature, seed=0)
+    assert traces == [1]
+
+
 def test_training_lowers_the_loss():
     model = make_model(dtype="float32")
     model.compile(

@@ -1,11 +1,12 @@
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.data import ByteTokenizer
-from rt_keras.layers import LocalHeads, RoutingHeads
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerSeq2SeqBackbone, RoutingTransformerSeq2SeqLM
 from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor as Preprocessor
 from tests.models import checks
@@ -130,6 +131,83 @@ def test_generation_from_strings(model):
         written[:, t] = np.where(prompt, written[:, t], likeliest)
     found = model.generate_step(tokens)["decoder_token_ids"]
     np.testing.assert_array_equal(found, written)
+
+
+# Decoding with a cache.
+
+
+CROSS = {
+    "full": [FullHeads(2, max_relative_distance=3)],
+    "local": [LocalHeads(1, 4, key_block_size=8), FullHeads(1)],
+}
+SAMPLERS = {
+    "greedy": lambda: keras_hub.samplers.GreedySampler(),
+    "beam": lambda: keras_hub.samplers.BeamSampler(num_beams=3),
+    "contrastive": lambda: keras_hub.samplers.ContrastiveSampler(k=3, alpha=0.3),
+}
+
+
+@pytest.mark.parametrize("changes", [{}, {"shift_tokens": True}], ids=str)
+@pytest.mark.parametrize("cross", CROSS)
+def test_logits_of_one_position_at_a_time(cross, changes):
+    model = RoutingTransformerSeq2SeqLM(
+        make_backbone(cross_head_groups=CROSS[cross], dtype="float64", **changes)
+    )
+    inputs = make_inputs()
+    expected = model(inputs)
+    tokens, mask = inputs["decoder_token_ids"], inputs["encoder_padding_mask"]
+    embedded = model.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
+    memories = model.backbone.remember(model.backbone.encode(embedded, mask), mask)
+    hidden, cache = model.backbone.prefill(tokens[:, :7], memories, 5, 12)
+    np.testing.assert_allclose(model.token_logits(hidden), expected[:, :7], rtol=0, atol=1e-11)
+    for position in range(5, 12):
+        logits, _, cache = model.call_with_cache(
+            tokens[:, position, None], memories, cache, position
+        )
+        np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("cross, sampler", [("full", "contrastive"), ("local", "beam")])
+def test_samplers_get_what_recomputing_gives_them(cross, sampler, monkeypatch):
+    model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=CROSS[cross]))
+    inputs = make_inputs()
+    # Prompts of lengths 2 and 5.
+    inputs["decoder_padding_mask"] = (np.arange(12) < np.array([[2], [5]])).astype("int32")
+    encoded = []
+    encode = model.backbone.encode
+    monkeypatch.setattr(
+        model.backbone, "encode", lambda *x, **y: encoded.append(1) or encode(*x, **y)
+    )
+
+    def generate():
+        given = SAMPLERS[sampler]()
+        step = tf.function(lambda x: model.generate_step(x, sampler=given))
+        return step(inputs)["decoder_token_ids"].numpy().tolist()
+
+    found = generate()
+    assert encoded == [1]
+    assert model.cached_decoding
+    monkeypatch.setattr(RoutingTransformerSeq2SeqLM, "cached_decoding", False)
+    assert found == generate()
+
+
+def test_generation_compiled_by_xla():
+    model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=CROSS["local"]))
+    inputs = make_inputs()
+    inputs["decoder_padding_mask"] = (np.arange(12) < np.array([[2], [5]])).astype("int32")
+    model.compile(sampler="greedy")
+    assert model.jit_generate
+    found = model.generate(inputs, stop_token_ids=None)["decoder_token_ids"]
+    likeliest = np.argmax(
+        model({**inputs, "decoder_token_ids": found, "decoder_padding_mask": np.ones_like(found)}),
+        axis=-1,
+    )
+    for row, length in enumerate((2, 5)):
+        assert found[row, length:].tolist() == likeliest[row, length - 1 : -1].tolist()
+
+
+def test_balanced_attention_to_the_encoder_keeps_no_cache(model):
+    assert not model.cached_decoding
 
 
 def test_saved_and_loaded(model, tmp_path):
