@@ -13,6 +13,8 @@ from pathlib import Path
 
 from rt_keras import files
 
+SAMPLERS = ("random", "greedy", "top_k", "top_p", "beam", "contrastive")
+
 
 def main(argv=None):
     """Runs one command.
@@ -244,7 +246,10 @@ def _add_generate(commands):
     )
     _add_model(command)
     command.add_argument(
-        "--prompt", metavar="TEXT", help="what to continue; for an encoder-decoder, what it reads"
+        "--prompt",
+        nargs="+",
+        metavar="TEXT",
+        help="what to continue; for an encoder-decoder, what it reads. Several are one batch",
     )
     command.add_argument(
         "--max-length",
@@ -254,13 +259,43 @@ def _add_generate(commands):
         help="tokens, those of the prompt and its start token included; by default 256",
     )
     command.add_argument(
+        "--sampler",
+        choices=SAMPLERS,
+        default="random",
+        help="how the next token is chosen; by default random",
+    )
+    command.add_argument(
         "--temperature",
         type=float,
         default=0.8,
         metavar="T",
         help="the lower, the surer: what the logits are divided by; by default 0.8",
     )
+    command.add_argument(
+        "--top-k",
+        type=int,
+        metavar="K",
+        help="tokens that top_k, top_p and contrastive choose from; by default 5, all and 5",
+    )
+    command.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="share of probability that top_p draws from; by default 0.9",
+    )
+    command.add_argument(
+        "--num-beams", type=int, metavar="N", help="continuations that beam weighs; by default 5"
+    )
+    command.add_argument(
+        "--stop",
+        metavar="TOKEN",
+        nargs="+",
+        help="tokens that end a text, as the tokenizer names them; by default its end of text",
+    )
     command.add_argument("--seed", type=int, default=0, help="of the random draws; by default 0")
+    command.add_argument(
+        "--stream", action="store_true", help="print the text as it comes; for one prompt"
+    )
     images = command.add_argument_group("for image models")
     images.add_argument("--image", metavar="FILE", help="a picture to complete; by default none")
     images.add_argument(
@@ -271,33 +306,85 @@ def _add_generate(commands):
 
 
 def generate(arguments):
-    """Continues a text, writes one from another, or completes an image."""
+    """Continues texts, writes one from another, or completes an image."""
     from rt_keras.training import experiment
 
-    for name in ("max_length", "temperature"):
-        value = getattr(arguments, name)
-        if not value > 0:
-            raise ValueError(f"--{name.replace('_', '-')} is {value}; it must be above 0")
+    if arguments.max_length < 1:
+        raise ValueError(f"--max-length is {arguments.max_length}; it must be above 0")
+    if not arguments.temperature > 0:
+        raise ValueError(f"--temperature is {arguments.temperature}; it must be above 0")
     model = experiment.load_model(arguments.model)
-    if experiment.kind_of(model) == "image_lm":
+    kind = experiment.kind_of(model)
+    if kind == "image_lm":
         return _generate_image(model, arguments)
     if arguments.prompt is None:
         raise ValueError("--prompt is missing: the text to start from")
-    text = _generate(
-        model, arguments.prompt, arguments.max_length, arguments.temperature, arguments.seed
-    )
-    return {"text": text}
+    model.compile(sampler=_make_sampler(arguments))
+    stop = _stop_tokens(model.preprocessor.tokenizer, arguments.stop)
+    if arguments.stream:
+        if kind != "causal_lm" or len(arguments.prompt) > 1:
+            raise ValueError("--stream is for one --prompt of a causal language model")
+        return {"text": _stream(model, arguments.prompt[0], arguments.max_length, stop)}
+    prompts = arguments.prompt
+    if kind == "seq_2_seq_lm":
+        prompts = {"encoder_text": prompts, "decoder_text": [""] * len(prompts)}
+    texts = model.generate(prompts, max_length=arguments.max_length, stop_token_ids=stop)
+    print("\n\n".join(texts))
+    return {"text": texts[0]} if len(texts) == 1 else {"texts": texts}
+
+
+def _stop_tokens(tokenizer, names):
+    if names is None:
+        return [tokenizer.end_token_id]
+    return [tokenizer.token_to_id(name) for name in names]
+
+
+def _stream(model, prompt, max_length, stop_token_ids):
+    from rt_keras.models.streaming import stream
+
+    pieces = []
+    for piece in stream(model, prompt, max_length, stop_token_ids):
+        print(piece, end="", flush=True)
+        pieces.append(piece)
+    print()
+    return "".join(pieces)
+
+
+def _make_sampler(arguments):
+    """KerasHub's sampler of the name, with the options that it takes."""
+    from keras_hub import samplers
+
+    given = {"k": arguments.top_k, "p": arguments.top_p, "num_beams": arguments.num_beams}
+    options = {name: value for name, value in given.items() if value is not None}
+    takes = {"top_k": {"k"}, "top_p": {"k", "p"}, "beam": {"num_beams"}, "contrastive": {"k"}}
+    names = {"k": "--top-k", "p": "--top-p", "num_beams": "--num-beams"}
+    for name, value in options.items():
+        if name not in takes.get(arguments.sampler, ()):
+            raise ValueError(f"{names[name]} is {value}; sampler {arguments.sampler} has none")
+        if not (0 < value <= 1 if name == "p" else value >= 1):
+            allowed = "above 0 and at most 1" if name == "p" else "at least 1"
+            raise ValueError(f"{names[name]} is {value}; it must be {allowed}")
+    if arguments.sampler == "greedy":
+        return samplers.GreedySampler()
+    if arguments.sampler in ("random", "top_k", "top_p"):
+        options["seed"] = arguments.seed
+    if arguments.sampler == "top_p":
+        options.setdefault("p", 0.9)
+    kinds = {
+        "random": samplers.RandomSampler,
+        "top_k": samplers.TopKSampler,
+        "top_p": samplers.TopPSampler,
+        "beam": samplers.BeamSampler,
+        "contrastive": samplers.ContrastiveSampler,
+    }
+    return kinds[arguments.sampler](**options, temperature=arguments.temperature)
 
 
 def _generate(model, prompt, max_length, temperature=0.8, seed=0):
     import keras_hub
 
     model.compile(sampler=keras_hub.samplers.RandomSampler(temperature=temperature, seed=seed))
-    if isinstance(model, keras_hub.models.Seq2SeqLM):
-        prompt = {"encoder_text": [prompt], "decoder_text": [""]}
-        text = model.generate(prompt, max_length=max_length)[0]
-    else:
-        text = model.generate(prompt, max_length=max_length)
+    text = model.generate(prompt, max_length=max_length)
     print(text)
     return text
 
@@ -334,20 +421,39 @@ def _add_export(commands):
         commands,
         export,
         "write a model as a SavedModel",
-        "--model runs/books --output exported/books/1",
+        "--model runs/books --output exported/books",
     )
     _add_model(command)
-    command.add_argument("--output", required=True, metavar="DIR", help="a new or empty folder")
+    command.add_argument(
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="folder of the versions, which gets the next; or of one, where its name is a number",
+    )
+    command.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="the most tokens that a sequence may have; by default as many as the model has "
+        "positions, else 65,536",
+    )
 
 
 def export(arguments):
     """Writes a model as a SavedModel."""
     from rt_keras.serving import export_saved_model
+    from rt_keras.serving.foreign_ops import foreign_ops
     from rt_keras.training import experiment
 
-    export_saved_model(experiment.load_model(arguments.model), arguments.output)
-    print(f"wrote the SavedModel {arguments.output}: ids to log_probabilities")
-    return {"saved_model": arguments.output}
+    model = experiment.load_model(arguments.model)
+    if experiment.kind_of(model) != "causal_lm":
+        raise ValueError(f"{arguments.model} holds no causal language model")
+    path = export_saved_model(model, arguments.output, arguments.max_length)
+    print(f"wrote the SavedModel {path}: score, score_text and generate")
+    foreign = foreign_ops(path)
+    for name, reason in foreign.items():
+        print(f"its operation {name} is {reason}")
+    return {"saved_model": str(path), "foreign_ops": foreign}
 
 
 def _add_convert(commands):
@@ -531,8 +637,7 @@ def quickstart(arguments):
     print("a sample of it:", flush=True)
     sample = _generate(model, "def ", max_length=200)
 
-    saved_model = output / "saved_model"
-    export_saved_model(model, saved_model)
+    saved_model = export_saved_model(model, output / "saved_model")
     ids = [model.preprocessor.tokenizer(held_out[0])[:200].numpy().tolist()]
     here = scoring_function(model)(ids)["log_probabilities"]
     agrees = np.allclose(here, score_in_new_process(saved_model, ids), atol=1e-4)

@@ -102,11 +102,25 @@ def test_train_evaluate_generate_export(run, tiny_settings, books, tmp_path):
         texts.append(json.loads(figures.read_text())["text"])
         assert status == 0 and texts[-1] in output
     assert texts[0] == texts[1] and texts[0].startswith("café ")
+    assert run(*generate, "--stream")[1].endswith(f"{texts[0]}\n")
+    two = ["generate", "--model", folder, "--prompt", "café ", "ab", "--sampler", "greedy"]
+    status, output, _ = run(*two, "--max-length", 12, "--json", figures)
+    assert status == 0 and [text[:2] for text in json.loads(figures.read_text())["texts"]] == [
+        "ca",
+        "ab",
+    ]
 
-    assert run("export", "--model", folder, "--output", tmp_path / "exported")[0] == 0
-    assert (tmp_path / "exported" / "saved_model.pb").exists()
-    status, _, error = run("export", "--model", folder, "--output", tmp_path / "exported")
+    for version in ("1", "2"):
+        status, output, _ = run("export", "--model", folder, "--output", tmp_path / "exported")
+        assert status == 0 and str(tmp_path / "exported" / version) in output
+        assert (tmp_path / "exported" / version / "saved_model.pb").exists()
+    status, _, error = run("export", "--model", folder, "--output", tmp_path / "exported" / "1")
     assert_one_line(status, error, "already holds something")
+
+    analyze = ["analyze", "causality", "--model", folder, "--sequences", 1, "--positions", 2]
+    status, output, _ = run(*analyze, "--json", figures)
+    assert status == 0 and "0.00% of" in output
+    assert json.loads(figures.read_text())["share_changed"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -146,6 +160,25 @@ def test_other_mistakes_give_one_line(run, tiny_run, books, tmp_path):
         (["evaluate", "--model", tiny_run, "--data", "pg91"], ["'pg91'", "pg19"]),
         (["evaluate", "--model", tiny_run, "--split", "dev"], ["'dev'", "train, validation, test"]),
         (["generate", "--model", tiny_run, "--prompt", "a", "--max-length", 0], ["--max-length"]),
+        (["generate", "--model", tiny_run, "--prompt", "a", "--temperature", 0], ["--temperature"]),
+        (["generate", "--model", tiny_run], ["--prompt is missing"]),
+        (
+            ["generate", "--model", tiny_run, "--prompt", "a", "--top-p", 0.5],
+            ["--top-p is 0.5", "sampler random has none"],
+        ),
+        (
+            ["generate", "--model", tiny_run, "--prompt", "a", "--sampler", "top_p", "--top-p", 2],
+            ["--top-p is 2.0", "at most 1"],
+        ),
+        (
+            ["generate", "--model", tiny_run, "--prompt", "a", "b", "--stream"],
+            ["--stream is for one --prompt"],
+        ),
+        (
+            ["generate", "--model", tiny_run, "--prompt", "a", "--sampler", "beam", "--stream"],
+            ["BeamSampler", "cannot be streamed"],
+        ),
+        (["analyze", "causality", "--model", tiny_run, "--positions", 0], ["num_positions is 0"]),
         (["quickstart", "--output", tiny_run], ["already holds something"]),
     ):
         status, _, error = run(*argv)
