@@ -34,7 +34,13 @@ setup(
         "matplotlib>=3.8,<4",
     ],
     extras_require={
-        "test": ["pytest>=8,<10", "hypothesis>=6.100,<7", "ruff>=0.17,<0.18"],
+        "test": [
+            "pytest>=8,<10",
+            "hypothesis>=6.100,<7",
+            "ruff>=0.17,<0.18",
+            "nbclient>=0.10,<1",
+            "ipykernel>=6.29,<8",
+        ],
     },
     entry_points={"console_scripts": ["rt-keras = rt_keras.cli:main"]},
     classifiers=[

@@ -56,6 +56,11 @@ class TransformerBlock(keras.layers.Layer):
         encoder_outputs: `[batch, encoder_length, width]`, where there are `cross_head_groups`.
         encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
         encoder_token_bias: `[batch, encoder_length]`, added to the logits of attention to it.
+        return_attention_scores: whether to return the weights of self-attention too,
+            `[batch, heads, length, length]`. That costs O(n²) whatever the heads.
+
+    Returns:
+        `[batch, length, width]`, and the weights where asked for.
 
     Raises:
         ValueError: if the number of heads does not divide the width and `key_dim` is not given, or
@@ -174,23 +179,30 @@ class TransformerBlock(keras.layers.Layer):
         encoder_outputs=None,
         encoder_padding_mask=None,
         encoder_token_bias=None,
+        return_attention_scores=False,
     ):
         padding_mask = mask if padding_mask is None else padding_mask
+        scores = None
 
         def shift(x):
             return x if self.token_shift is None else self.token_shift(x, mask=padding_mask)
 
         def attention(x):
+            nonlocal scores
             x = shift(x)
-            return self.attention(
+            output = self.attention(
                 x,
                 x,
                 query_mask=padding_mask,
                 value_mask=padding_mask,
                 use_causal_mask=use_causal_mask,
+                return_attention_scores=return_attention_scores,
                 token_bias=token_bias,
                 training=training,
             )
+            if return_attention_scores:
+                output, scores = output
+            return output
 
         def cross_attention(x):
             return self.cross_attention(
@@ -205,7 +217,8 @@ class TransformerBlock(keras.layers.Layer):
         def feed_forward(x):
             return self.feed_forward(shift(x), training=training)
 
-        return self._residuals(inputs, attention, cross_attention, feed_forward, training)
+        output = self._residuals(inputs, attention, cross_attention, feed_forward, training)
+        return (output, scores) if return_attention_scores else output
 
     # Decoding.
 
@@ -324,6 +337,14 @@ class TransformerBlock(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return input_shape
+
+    def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        batch, length = inputs.shape[:2]
+        shape = (batch, self.attention.num_heads, length, length)
+        return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object

@@ -429,3 +429,14 @@ def test_decoding_in_bfloat16(policy):
     assert found.dtype == expected.dtype == "bfloat16"
     assert {x.dtype for x in tf.nest.flatten(layer.new_cache(2, 9))} == {tf.bfloat16}
     assert checks.largest_difference(tf.cast(found, "float32"), tf.cast(expected, "float32")) < 5e-2
+
+
+def test_attention_scores_are_those_of_its_attention():
+    block = TransformerBlock([LocalHeads(1, 4), RoutingHeads(1, 2, 4)], 16, normalize_first=False)
+    x = keras.random.normal([2, 10, 8], seed=1)
+    output, scores = block(x, use_causal_mask=True, return_attention_scores=True)
+    np.testing.assert_array_equal(output, block(x, use_causal_mask=True))
+    _, expected = block.attention(x, x, use_causal_mask=True, return_attention_scores=True)
+    np.testing.assert_array_equal(scores, expected)
+    symbolic = block(keras.Input([10, 8]), return_attention_scores=True)
+    assert [part.shape for part in symbolic] == [(None, 10, 8), (None, 2, 10, 10)]
