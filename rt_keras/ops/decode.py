@@ -8,7 +8,6 @@ keys is masked.
 """
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python.xla import dynamic_update_slice
 
 from rt_keras.ops.attend import attend
 from rt_keras.ops.blocks import size
@@ -93,16 +92,29 @@ def with_bias(key, token_bias=None):
 
 
 def write(cache, position, **rows):
-    """A cache with new rows `[batch, heads, 1, depth]` at a position of axis 2.
-
-    Compiled by XLA inside of a loop this changes the rows in place.
-    """
-    start = [0, 0, position, 0]
-    written = {
-        name: dynamic_update_slice(cache[name], tf.cast(row, cache[name].dtype), start)
-        for name, row in rows.items()
-    }
+    """A cache with new rows `[batch, heads, 1, depth]` at a position of axis 2."""
+    written = {name: put_rows(cache[name], position, row) for name, row in rows.items()}
     return like({**cache, **written}, cache)
+
+
+def put_rows(kept, place, new):
+    """Puts one row for each row of the batch and each head at its place.
+
+    Compiled by XLA inside of a loop this changes the rows in place: a scatter is not fused with
+    what reads its result, as an update of a slice is, which then needs the tensor as it was.
+
+    Args:
+        kept: `[batch, heads, places, ...]`.
+        place: int scalar, or `[batch, heads]`.
+        new: `[batch, heads, 1, ...]`.
+    """
+    shape = _shape(kept)
+    batch, heads, places, *inner = shape
+    first = tf.reshape(tf.range(batch * heads) * places, [batch, heads])
+    row = tf.reshape(first + place, [-1, 1])
+    new = tf.reshape(tf.cast(new, kept.dtype), [batch * heads, *inner])
+    flat = tf.reshape(kept, [batch * heads * places, *inner])
+    return tf.reshape(tf.tensor_scatter_nd_update(flat, row, new), shape)
 
 
 def like(cache, before):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
-from rt_keras.ops.decode import attend_step, like, with_bias
+from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
 from rt_keras.ops.nearest import clusters_of, sort_by_cluster
 from rt_keras.ops.routing import normalize, prepare
 
@@ -140,22 +140,19 @@ def nearest_step(
 def _add(cache, cluster, key, value, position):
     """The cache with one more member, of cluster `[batch, heads, 1]`, in the oldest's place."""
     batch, heads, clusters, window = (size(cache["key"], axis) for axis in range(4))
-    counts = cache["counts"]
-    place = tf.gather(counts, cluster, batch_dims=2) % window
-    row = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * clusters + cluster
-    row = tf.reshape(row * window + place, [-1, 1])
+    cluster = cluster[:, :, 0]
+    place = tf.gather(cache["counts"], cluster, batch_dims=2) % window
 
     def put(kept, new):
-        inner = kept.shape[4:]
-        flat = tf.reshape(kept, [batch * heads * clusters * window, *inner])
-        new = tf.reshape(tf.cast(new, kept.dtype), [batch * heads, *inner])
-        flat = tf.tensor_scatter_nd_update(flat, row, new)
-        return tf.reshape(flat, [batch, heads, clusters, window, *inner])
+        return split_rings(put_rows(_flat(kept), cluster * window + place, new))
+
+    def split_rings(x):
+        return tf.reshape(x, [batch, heads, clusters, window, *x.shape[3:]])
 
     added = {**cache, "key": put(cache["key"], key), "value": put(cache["value"], value)}
-    added["counts"] = counts + tf.one_hot(cluster[:, :, 0], clusters, dtype=tf.int32)
+    added["counts"] = cache["counts"] + tf.one_hot(cluster, clusters, dtype=tf.int32)
     if "positions" in cache:
-        now = tf.fill([batch, heads], tf.cast(position, tf.int32))
+        now = tf.fill([batch, heads, 1], tf.cast(position, tf.int32))
         added["positions"] = put(cache["positions"], now)
     return like(added, cache)
 
