@@ -40,7 +40,7 @@ def run(command, folder):
 
 def test_python_blocks(folder):
     code = [code for mark, language, code in code_blocks() if (mark, language) == ("", "python")]
-    assert len(code) == 2
+    assert len(code) == 3
     assert "Call me" in run([sys.executable, "-c", "\n".join(code)], folder)
 
 
