@@ -94,8 +94,12 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
 
         It does where every output depends on the tokens up to its own alone: with `LocalHeads`,
         `RoutingHeads` of assignment "nearest", `StridedHeads` and `FullHeads` (the last two keep
-        all keys). Where a model has other heads, whose members depend on the whole sequence,
-        generation calls the model on all of `max_length` positions for each token.
+        all keys). Where a model has other heads, whose members depend on the whole sequence, no
+        output can be kept: generation calls the model for each token on all of `max_length`
+        positions, those to come as padding, and costs as much as `max_length` parallel passes. With
+        "balanced" routing and `HashedHeads` that is the model called on each prefix; members of
+        `ClusterStridedHeads`, `RandomHeads` and heads with a `reference_block_size` depend on the
+        length as well, and are those of `max_length`.
         """
         return self.backbone.cached_decoding
 
