@@ -26,6 +26,8 @@ def make_generate_function(model, mask_name="padding_mask"):
         step = tf.function(step, jit_compile=model.jit_generate)
 
     def generate(inputs, stop_token_ids=None):
+        check_sampler(model.sampler)
+        check_tokens(inputs, model.backbone.vocabulary_size)
         mask = np.asarray(inputs[mask_name])
         shortest = check_prompts(mask, mask_name)
         length = bucket(shortest, mask.shape[1]) if model.cached_decoding else None
@@ -59,6 +61,61 @@ def check_prompts(mask, name="padding_mask"):
     if len(gaps):
         raise ValueError(f"{name}: row {gaps[0]} has padding inside of its prompt")
     return int(mask.sum(axis=1).min()) if len(mask) else 1
+
+
+def check_tokens(inputs, vocabulary_size):
+    """Raises a ValueError where inputs named token_ids hold an id that is of no token."""
+    for name, ids in inputs.items():
+        if name.endswith("token_ids"):
+            ids = np.asarray(ids)
+            wrong = ids[(ids < 0) | (ids >= vocabulary_size)]
+            if wrong.size:
+                raise ValueError(f"{name}: {wrong[0]} must be from 0 to {vocabulary_size - 1}")
+
+
+def check_sampler(sampler):
+    """Raises a ValueError where a sampler's numbers are out of range, which KerasHub takes."""
+    name = type(sampler).__name__
+    temperature = getattr(sampler, "temperature", 1.0)
+    if not temperature > 0:
+        raise ValueError(f"{name} has temperature={temperature}; it must be above 0")
+    share = getattr(sampler, "p", 1.0)
+    if not 0 < share <= 1:
+        raise ValueError(f"{name} has p={share}; it must be above 0 and at most 1")
+    for option in ("k", "num_beams"):
+        count = getattr(sampler, option, None)
+        if count is not None and count < 1:
+            raise ValueError(f"{name} has {option}={count}; it must be at least 1")
+
+
+def check_texts(name, texts, tokenizer, limit, added=1):
+    """Raises a ValueError where a text is too long to be taken whole, or cannot be read.
+
+    Inside TensorFlow functions nothing is checked: `rt_keras.serving` has checks for those.
+
+    Args:
+        name: what the error calls the texts.
+        texts: a string, or strings `[batch]`.
+        tokenizer: that which reads them.
+        limit: the most tokens that there is room for.
+        added: tokens that are put around each text.
+    """
+    if not tf.executing_eagerly():
+        return
+    texts = np.atleast_1d(np.asarray(tf.convert_to_tensor(texts))).tolist()
+    for place, text in enumerate(texts):
+        row = f"{name} {place}" if len(texts) > 1 else name
+        if tokenizer.needs_utf8:
+            try:
+                text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{row}: it must be valid UTF-8 ({error})") from None
+        count = len(tokenizer(text)) + added
+        if count > limit:
+            raise ValueError(
+                f"{row}: it makes {count} tokens, those put around it included; there is room for "
+                f"{limit}"
+            )
 
 
 def bucket(length, max_length):

@@ -9,6 +9,7 @@ from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
 from rt_keras.data.t2t_subword_tokenizer import T2TSubwordTokenizer
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
+from rt_keras.models.generation import check_texts
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 
 # All are imported here, so that Keras knows them by name when it loads a preset.
@@ -63,6 +64,22 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
         if sequence_length < 1:
             raise ValueError(f"sequence_length={sequence_length}: it must be at least 1")
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
+
+    def generate_preprocess(self, x, sequence_length=None):
+        """Prompts to what `generate` continues: the start token, the prompt's, and room behind.
+
+        Args:
+            x: a string, or strings `[batch]`.
+            sequence_length: int, tokens in all. Defaults to the preprocessor's.
+
+        Returns:
+            Dict of "token_ids" and "padding_mask", `[batch, sequence_length]`.
+
+        Raises:
+            ValueError: if a prompt makes more tokens, or is not UTF-8 and has to be.
+        """
+        check_texts("prompt", x, self.tokenizer, sequence_length or self.sequence_length)
+        return super().generate_preprocess(x, sequence_length=sequence_length)
 
     def generate_postprocess(self, x):
         """Tokens back to strings, without padding and end of text.

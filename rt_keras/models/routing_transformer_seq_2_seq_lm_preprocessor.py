@@ -3,6 +3,7 @@
 import keras
 import keras_hub
 
+from rt_keras.models.generation import check_texts
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     check_tokenizer,
     strings_of_tokens,
@@ -64,6 +65,25 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
             "encoder_sequence_length": self.encoder_sequence_length,
             "decoder_sequence_length": self.decoder_sequence_length,
         }
+
+    def generate_preprocess(self, x, **lengths):
+        """Texts to what `generate` starts from; lengths as in KerasHub's.
+
+        Raises:
+            ValueError: if a text makes more tokens than there is room for, or is not UTF-8 and has
+                to be.
+        """
+        texts = x if isinstance(x, dict) else {"encoder_text": x}
+        decoder_length = lengths.get("decoder_sequence_length") or lengths.get("sequence_length")
+        rooms = {
+            "encoder_text": lengths.get("encoder_sequence_length") or self.encoder_sequence_length,
+            "decoder_text": decoder_length or self.decoder_sequence_length,
+        }
+        for name, text in texts.items():
+            # An end of text before and, where it is read, behind.
+            added = 2 if name == "encoder_text" else 1
+            check_texts(name, text, self.tokenizer, rooms[name], added)
+        return super().generate_preprocess(x, **lengths)
 
     def generate_postprocess(self, x):
         """Tokens back to strings; see `RoutingTransformerCausalLMPreprocessor`."""

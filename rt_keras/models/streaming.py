@@ -6,7 +6,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.generation import bucket, check_prompts
+from rt_keras.models.generation import bucket, check_prompts, check_sampler
 
 # Tokens that are generated in the graph before the next piece comes out.
 TOKENS_AT_ONCE = 8
@@ -30,8 +30,8 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
         Strings, none of them empty.
 
     Raises:
-        ValueError: if the model has no preprocessor, or its sampler weighs several continuations
-            before it decides, as beam and contrastive search do.
+        ValueError: if the model has no preprocessor, the prompt has no room, or the sampler weighs
+            several continuations before it decides, as beam and contrastive search do.
 
     >>> from rt_keras.data import ByteTokenizer
     >>> from rt_keras.layers import LocalHeads
@@ -50,6 +50,7 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
             f"sampler is a {type(model.sampler).__name__}, which cannot be streamed: it decides "
             "between several continuations at their end"
         )
+    check_sampler(model.sampler)
     tokenizer = model.preprocessor.tokenizer
     if stop_token_ids is None:
         stop_token_ids = [tokenizer.end_token_id]

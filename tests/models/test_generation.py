@@ -1,0 +1,83 @@
+"""What is refused before anything is generated; what is generated is tested with each model."""
+
+import keras_hub
+import numpy as np
+import pytest
+
+from rt_keras.data import ByteTokenizer
+from rt_keras.layers import FullHeads, LocalHeads
+from rt_keras.models import (
+    RoutingTransformerBackbone,
+    RoutingTransformerCausalLM,
+    RoutingTransformerCausalLMPreprocessor,
+    RoutingTransformerSeq2SeqBackbone,
+    RoutingTransformerSeq2SeqLM,
+    RoutingTransformerSeq2SeqLMPreprocessor,
+)
+from rt_keras.models.generation import check_texts
+
+
+@pytest.fixture(scope="module")
+def model():
+    backbone = RoutingTransformerBackbone(258, 1, 4, 4, [LocalHeads(1, 4)])
+    preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=8)
+    model = RoutingTransformerCausalLM(backbone, preprocessor)
+    model.compile(sampler="greedy", jit_compile=False)
+    return model
+
+
+def test_an_empty_prompt_starts_from_end_of_text(model):
+    assert isinstance(model.generate("", max_length=4), str)
+
+
+def test_a_prompt_without_room_is_refused(model):
+    with pytest.raises(ValueError, match="prompt: it makes 9 tokens.*room for 8"):
+        model.generate("12345678")
+    with pytest.raises(ValueError, match="prompt 1: it makes 4 tokens.*room for 3"):
+        model.generate(["1", "123"], max_length=3)
+    # One that just fits comes back as it is.
+    assert model.generate("1234567") == "1234567"
+
+
+def test_texts_of_an_encoder_decoder_without_room_are_refused():
+    backbone = RoutingTransformerSeq2SeqBackbone(
+        258, 1, 1, 4, 4, [LocalHeads(1, 4)], [LocalHeads(1, 4)], [FullHeads(1)]
+    )
+    preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
+    model = RoutingTransformerSeq2SeqLM(backbone, preprocessor)
+    model.compile(sampler="greedy", jit_compile=False)
+    with pytest.raises(ValueError, match="encoder_text: it makes 7 tokens.*room for 6"):
+        model.generate({"encoder_text": ["12345"], "decoder_text": [""]})
+    with pytest.raises(ValueError, match="decoder_text: it makes 5 tokens.*room for 4"):
+        model.generate({"encoder_text": ["1"], "decoder_text": ["1234"]})
+
+
+@pytest.mark.parametrize("tokenizer", ["t2t_subwords"], indirect=True)
+def test_bytes_that_are_no_utf8_are_refused_where_they_cannot_be_read(tokenizer):
+    with pytest.raises(ValueError, match="prompt 1: it must be valid UTF-8"):
+        check_texts("prompt", ["a", b"\xff"], tokenizer, limit=8)
+    check_texts("prompt", ["a", b"\xff"], ByteTokenizer(), limit=8)
+
+
+@pytest.mark.parametrize("token", [-1, 258])
+def test_unknown_tokens_are_refused(model, token):
+    bare = RoutingTransformerCausalLM(model.backbone)
+    inputs = {"token_ids": np.array([[1, token, 0, 0]]), "padding_mask": np.ones([1, 4], bool)}
+    with pytest.raises(ValueError, match=f"token_ids: {token} must be from 0 to 257"):
+        bare.generate(inputs, stop_token_ids=None)
+
+
+@pytest.mark.parametrize(
+    "sampler, message",
+    [
+        (keras_hub.samplers.RandomSampler(temperature=0.0), "temperature=0.0; it must be above 0"),
+        (keras_hub.samplers.TopPSampler(p=0.0), "p=0.0; it must be above 0 and at most 1"),
+        (keras_hub.samplers.TopPSampler(p=1.5), "p=1.5; it must be above 0 and at most 1"),
+        (keras_hub.samplers.TopKSampler(k=0), "k=0; it must be at least 1"),
+        (keras_hub.samplers.BeamSampler(num_beams=0), "num_beams=0; it must be at least 1"),
+    ],
+)
+def test_samplers_out_of_range_are_refused(model, sampler, message):
+    model.compile(sampler=sampler, jit_compile=False)
+    with pytest.raises(ValueError, match=message):
+        model.generate("a", max_length=4)
