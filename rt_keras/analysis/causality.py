@@ -49,22 +49,22 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
             f"sequences must be [count, length + 1], length at least 2; they are {sequences.shape}"
         )
     rng = np.random.default_rng(seed)
-    total_variation, label_nats = _functions(model)
+    label_nats, compare = _functions(model)
     progress = keras.utils.Progbar(len(sequences), verbose=verbose, unit_name="sequence")
     distances, variations, changed, in_parallel, by_prefix = [], [], [], [], []
     for sequence in sequences:
         tokens, labels = sequence[None, :-1], sequence[None, 1:]
-        nats = label_nats(tokens, labels, length)
+        nats, before = label_nats(tokens, labels, length)
         for p in _draw(rng, length, num_positions):
             for _ in range(num_changes):
                 other = tokens.copy()
                 other[0, p:] = rng.choice(sequences.ravel(), length - p)
-                variation, largest = total_variation(tokens, other)
+                variation, largest = compare(before, other)
                 distances.append(p - np.arange(p))
                 variations.append(variation[:p])
                 changed.append(largest[:p] > TOLERANCE)
             in_parallel.append(nats[p])
-            by_prefix.append(label_nats(tokens, labels, p + 1)[p])
+            by_prefix.append(label_nats(tokens, labels, p + 1)[0][p])
         progress.add(1)
     distances, variations, changed = map(np.concatenate, (distances, variations, changed))
     return {
@@ -81,7 +81,7 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
 
 
 def _functions(model):
-    """The two compiled passes: what two texts change in outputs, and the loss of a prefix."""
+    """The two compiled passes: the losses of a prefix, and what another text changes in outputs."""
 
     def log_probabilities(tokens, known):
         mask = tf.cast(tf.range(tf.shape(tokens)[1])[None] < known, tf.int32)
@@ -89,22 +89,24 @@ def _functions(model):
         return tf.nn.log_softmax(tf.cast(logits[0], tf.float32))
 
     @tf.function(jit_compile=True)
-    def total_variation(tokens, other):
-        length = tf.shape(tokens)[1]
-        one, two = (log_probabilities(x, length) for x in (tokens, other))
-        variation = tf.reduce_sum(tf.abs(tf.exp(one) - tf.exp(two)), axis=-1) / 2
-        return variation, tf.reduce_max(tf.abs(one - two), axis=-1)
+    def label_nats(tokens, labels, known):
+        found = log_probabilities(tokens, known)
+        return -tf.gather(found, labels[0], batch_dims=1), found
 
     @tf.function(jit_compile=True)
-    def label_nats(tokens, labels, known):
-        return -tf.gather(log_probabilities(tokens, known), labels[0], batch_dims=1)
+    def compare(before, other):
+        after = log_probabilities(other, tf.shape(other)[1])
+        variation = tf.reduce_sum(tf.abs(tf.exp(before) - tf.exp(after)), axis=-1) / 2
+        return variation, tf.reduce_max(tf.abs(before - after), axis=-1)
 
-    def in_numpy(function):
-        return lambda *arguments: [
-            np.asarray(x) for x in tf.nest.flatten(function(*map(_int32, arguments)))
-        ]
+    def nats_in_numpy(tokens, labels, known):
+        nats, found = label_nats(*map(_int32, (tokens, labels, known)))
+        return nats.numpy(), found
 
-    return in_numpy(total_variation), lambda *arguments: in_numpy(label_nats)(*arguments)[0]
+    def compare_in_numpy(before, other):
+        return [x.numpy() for x in compare(before, _int32(other))]
+
+    return nats_in_numpy, compare_in_numpy
 
 
 def _int32(x):

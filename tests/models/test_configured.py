@@ -109,6 +109,8 @@ def test_published_configuration(name):
     # Variables without values: some of these models take gigabytes.
     with keras.StatelessScope(initialize_variables=False):
         backbone = make_backbone(section, size)
+    # Or Keras would give them values when it next leaves such a scope.
+    keras.utils.clear_session()
     count = sum(math.prod(variable.shape) for variable in backbone.trainable_variables)
     assert count == parameters(h, size, image)
     options = t2t_hparams.block_options(h)
