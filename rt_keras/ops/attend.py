@@ -18,6 +18,7 @@ def attend(
     allowed,
     *,
     bias=None,
+    relative_bias=None,
     relative_values=None,
     mean_of_none=False,
     dropout=0.0,
@@ -32,7 +33,8 @@ def attend(
     over the keys j that `allowed` gives to query i. A query without keys gets 0, and no gradient.
 
     Logits lie key-major, `[..., keys, queries]`: the softmax then reduces over rows, which
-    vectorises on every backend of XLA without reassociating sums.
+    vectorises on every backend of XLA without reassociating sums. With relative positions, which
+    are made query by query, they lie `[..., queries, keys]`: that costs less than a transposition.
 
     Args:
         query: `[..., queries, depth]`, already scaled.
@@ -40,7 +42,8 @@ def attend(
         value: `[..., keys, value_depth]`.
         allowed: bool, broadcastable to `[..., keys, queries]`.
         bias: optional, broadcastable to `[..., keys, queries]`, added to the logits.
-        relative_values: optional function of p `[..., keys, queries]` that returns the sums
+        relative_bias: optional, `[..., queries, keys]`, added too.
+        relative_values: optional function of p `[..., queries, keys]` that returns the sums
             sum_j p_ij s_ij `[..., queries, value_depth]`.
         mean_of_none: whether a query without keys gets the mean over all keys in place of 0, as
             in implementations that subtract a large number from masked logits.
@@ -52,19 +55,28 @@ def attend(
         sum of p `[..., queries]`, `MASKED` where there was no key.
     """
     dtype = accumulation_dtype(query.dtype)
-    logits = tf.cast(tf.matmul(key, query, transpose_b=True), dtype)
-    if bias is not None:
-        logits += tf.cast(bias, dtype)
+    by_query = relative_bias is not None or relative_values is not None
+    keys_axis = -1 if by_query else -2
+    if by_query:
+        allowed = tf.linalg.matrix_transpose(allowed)
+        bias = None if bias is None else tf.linalg.matrix_transpose(bias)
+        logits = tf.matmul(query, key, transpose_b=True)
+    else:
+        logits = tf.matmul(key, query, transpose_b=True)
+    logits = tf.cast(logits, dtype)
+    for added in (bias, relative_bias):
+        if added is not None:
+            logits += tf.cast(added, dtype)
     logits = tf.where(allowed, logits, tf.constant(MASKED, dtype))
-    top = tf.stop_gradient(tf.reduce_max(logits, axis=-2, keepdims=True))
+    top = tf.stop_gradient(tf.reduce_max(logits, axis=keys_axis, keepdims=True))
     weights = tf.exp(logits - top)
-    total = tf.reduce_sum(weights, axis=-2)
-    top = tf.squeeze(top, axis=-2)
+    total = tf.reduce_sum(weights, axis=keys_axis)
+    top = tf.squeeze(top, axis=keys_axis)
     if dropout:
         keep = tf.random.stateless_uniform(tf.shape(weights), seed) >= dropout
         weights = tf.where(keep, weights / (1.0 - dropout), tf.zeros_like(weights))
     weights = tf.cast(weights, value.dtype)
-    output = tf.matmul(weights, value, transpose_a=True)
+    output = tf.matmul(weights, value, transpose_a=not by_query)
     if relative_values is not None:
         output += relative_values(weights)
     found = (top > MASKED / 2) | mean_of_none

@@ -60,7 +60,7 @@ def attend_step(
         table = tf.gather(table, row, axis=1)
 
         def values(weights):
-            return table_products(weights, table, "bhrq,hrd->bhqd")
+            return table_products(weights, table, "bhqr,hrd->bhqd")
 
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)

@@ -114,12 +114,19 @@ def _attend_block(block, causal, dropout):
         allowed &= block["query_mask"][:, :, None, :]
     if "attention_mask" in block:
         allowed &= tf.linalg.matrix_transpose(block["attention_mask"])
-    bias = None
+    bias = relative_bias = None
     if "relative_embeddings" in block:
-        bias = window_bias(query[:, :, None], block["relative_embeddings"], keys, block["start"])[
-            :, :, 0
-        ]
+        table = block["relative_embeddings"]
+        relative_bias = window_bias(query[:, :, None], table, keys, block["start"])[:, :, 0]
     if "token_bias" in block:
-        of_keys = block["token_bias"][:, None, :, None]
-        bias = of_keys if bias is None else bias + of_keys
-    return attend(query, key, value, allowed, bias=bias, dropout=dropout, seed=block.get("seed"))[0]
+        bias = block["token_bias"][:, None, :, None]
+    return attend(
+        query,
+        key,
+        value,
+        allowed,
+        bias=bias,
+        relative_bias=relative_bias,
+        dropout=dropout,
+        seed=block.get("seed"),
+    )[0]

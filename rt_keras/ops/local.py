@@ -172,25 +172,29 @@ def _local_attention(
         query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
         allowed &= split_blocks(query_mask, math.prod(grid), block_size)[..., None, :]
     offset = key.shape[3] - block_size if reference else own * key_block_size
-    biases, relative_values = [], None
+    # In more dimensions, keys that stand behind the own block in the window may come before it.
+    one_way = causal and len(grid) == 1
+    bias = relative_bias = relative_values = None
     if "relative_embeddings" in arguments:
         table = arguments["relative_embeddings"]
-        # In more dimensions, keys that stand behind the own block in the window may come before it.
-        one_way = causal and len(grid) == 1
-        biases.append(window_bias(query, table, key.shape[3], offset, one_way))
+        relative_bias = window_bias(query, table, key.shape[3], offset, one_way)
     if "token_bias" in arguments:
         token_bias = tf.cast(arguments["token_bias"], query.dtype)
-        biases.append(windows(token_bias[:, None])[..., None])
+        bias = windows(token_bias[:, None])[..., None]
     if "relative_values" in arguments:
         relative_values = functools.partial(
-            window_values, embeddings=arguments["relative_values"], offset=offset
+            window_values,
+            embeddings=arguments["relative_values"],
+            offset=offset,
+            causal=one_way,
         )
     output, _ = attend(
         query,
         key,
         value,
         allowed,
-        bias=sum(biases[1:], biases[0]) if biases else None,
+        bias=bias,
+        relative_bias=relative_bias,
         relative_values=relative_values,
         mean_of_none=reference,
         dropout=dropout,

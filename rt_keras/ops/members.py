@@ -134,21 +134,21 @@ def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, 
     allowed = _at(real, of_keys)[..., :, None]
     if causal:
         allowed &= ranks <= 0
-    bias, relative_values = _token_bias(arguments, of_keys), None
+    relative_bias = relative_values = None
     if "relative_embeddings" in arguments:
         table, count = arguments["relative_embeddings"], size(of_keys, 3)
-        relative = window_bias(queries, table, count, 0, causal)
-        bias = relative if bias is None else bias + relative
+        relative_bias = window_bias(queries, table, count, 0, causal)
     if "relative_values" in arguments:
         relative_values = functools.partial(
-            window_values, embeddings=arguments["relative_values"], offset=0
+            window_values, embeddings=arguments["relative_values"], offset=0, causal=causal
         )
     output, _ = attend(
         queries,
         tf.gather(key, of_keys, batch_dims=2),
         tf.gather(arguments["value"], of_keys, batch_dims=2),
         allowed,
-        bias=bias,
+        bias=_token_bias(arguments, of_keys),
+        relative_bias=relative_bias,
         relative_values=relative_values,
         mean_of_none=True,
         dropout=dropout,

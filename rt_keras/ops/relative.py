@@ -9,7 +9,7 @@ def window_bias(query, embeddings, keys, offset, causal=False):
     """Relative logits where query a and key j of every block lie `a + offset - j` apart.
 
     ```
-    bias_ja = query_a · embeddings[clip(a + offset - j, -m, m) + m]
+    bias_aj = query_a · embeddings[clip(a + offset - j, -m, m) + m]
     ```
 
     Computed as one product with the distances that occur, each row then shifted by its query's
@@ -25,48 +25,64 @@ def window_bias(query, embeddings, keys, offset, causal=False):
             biases are then of other distances, and part of the work is saved.
 
     Returns:
-        `[batch, heads, blocks, keys, queries]`.
+        `[batch, heads, blocks, queries, keys]`.
 
     Source: Shaw et al. 2018, Self-Attention with Relative Position Representations, section 3.2,
     the part on keys; their table 3 finds no gain from the part on values.
     """
     batch, heads, blocks, queries = (size(query, axis) for axis in range(4))
-    # One column or more beyond those that count. Rows of an odd length are read across, in the
-    # transposition, without falling on the same few sets of a cache again and again.
-    columns = keys + (8 if causal else queries)
+    # One column more than those that count.
+    columns = keys + (1 if causal else queries)
     table = _table(embeddings, columns, offset + queries - 1, query.dtype)
     products = table_products(query, table, "bhmqd,hrd->bhmqr")
     # Key j of query a is in column queries - 1 - a + j: a row one element shorter than the stride
     # moves each next row one column back.
     flat = tf.reshape(products, [batch, heads, blocks, queries * columns])
     flat = flat[..., queries - 1 : queries - 1 + queries * (columns - 1)]
-    shifted = tf.reshape(flat, [batch, heads, blocks, queries, columns - 1])[..., :keys]
-    return tf.linalg.matrix_transpose(shifted)
+    return tf.reshape(flat, [batch, heads, blocks, queries, columns - 1])[..., :keys]
 
 
-def window_values(weights, embeddings, offset):
+def window_values(weights, embeddings, offset, causal=False):
     """Sums of relative values where query a and key j of every block lie `a + offset - j` apart.
 
     ```
-    output_a = sum_j weights_ja embeddings[clip(a + offset - j, -m, m) + m]
+    output_a = sum_j weights_aj embeddings[clip(a + offset - j, -m, m) + m]
     ```
 
     Args:
-        weights: `[batch, heads, blocks, keys, queries]`.
+        weights: `[batch, heads, blocks, queries, keys]`.
         embeddings: `[heads, 2 m + 1, depth]` or `[1, 2 m + 1, depth]`, of the distances -m ... m.
         offset: place of the block's first query in its window.
+        causal: whether the block is the last of its window and each query weighs all later keys
+            alike: by 0, but where it has no key at all.
 
     Returns:
         `[batch, heads, blocks, queries, depth]`.
 
     Source: Shaw et al. 2018, section 3.2, the part on values.
     """
-    batch, heads, blocks, keys, queries = (size(weights, axis) for axis in range(5))
-    columns = keys + queries
+    if not causal:
+        return _window_values(weights, embeddings, offset, size(weights, 3))
+    queries, keys = size(weights, 3), size(weights, 4)
+    later = tf.range(keys) > offset + tf.range(queries)[:, None]
+    sums = _window_values(
+        tf.where(later, tf.zeros_like(weights), weights), embeddings, offset, distances=1
+    )
+    # The weight of the last key, where it is later, is that of all that are.
+    later = tf.cast(later, weights.dtype)
+    of_tables = tf.broadcast_to(later, [1, embeddings.shape[0], 1, queries, keys])
+    of_later = _window_values(of_tables, embeddings, offset, queries)
+    return sums + weights[..., -1:] * later[:, -1:] * of_later
+
+
+def _window_values(weights, embeddings, offset, distances):
+    """The sums, where distances down to `distances` less than the last query's to the first key
+    and all keys occur; see `_table`."""
+    batch, heads, blocks, queries, keys = (size(weights, axis) for axis in range(5))
+    columns = keys + distances
     table = _table(embeddings, columns, offset + queries - 1, weights.dtype)
     # The way back of `window_bias`: each row one column on from the row below it.
-    rows = tf.linalg.matrix_transpose(weights)
-    rows = tf.pad(rows, [[0, 0], [0, 0], [0, 0], [0, 0], [0, columns - 1 - keys]])
+    rows = tf.pad(weights, [[0, 0], [0, 0], [0, 0], [0, 0], [0, columns - 1 - keys]])
     flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns - 1)])
     flat = tf.pad(flat, [[0, 0], [0, 0], [0, 0], [queries - 1, 1]])
     by_distance = tf.reshape(flat, [batch, heads, blocks, queries, columns])

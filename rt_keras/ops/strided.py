@@ -111,22 +111,23 @@ def _strided_attention(arguments, length, stride, causal, reference, dropout):
         if "query_mask" in arguments:
             query_mask = columns(tf.cast(arguments["query_mask"], tf.bool)[:, None])
             allowed &= query_mask[..., None, :]
-    biases, relative_values = [], None
+    bias = relative_bias = relative_values = None
     if "relative_embeddings" in arguments:
-        biases.append(window_bias(query, arguments["relative_embeddings"], steps, 0, causal))
+        relative_bias = window_bias(query, arguments["relative_embeddings"], steps, 0, causal)
     if "token_bias" in arguments and not reference:
         token_bias = tf.cast(arguments["token_bias"], query.dtype)
-        biases.append(columns(token_bias[:, None])[..., None])
+        bias = columns(token_bias[:, None])[..., None]
     if "relative_values" in arguments:
         relative_values = functools.partial(
-            window_values, embeddings=arguments["relative_values"], offset=0
+            window_values, embeddings=arguments["relative_values"], offset=0, causal=causal
         )
     output, _ = attend(
         query,
         columns(arguments["key"]),
         columns(arguments["value"]),
         allowed,
-        bias=sum(biases[1:], biases[0]) if biases else None,
+        bias=bias,
+        relative_bias=relative_bias,
         relative_values=relative_values,
         dropout=dropout,
         seed=arguments.get("seed"),

@@ -132,3 +132,17 @@ def test_compiled():
     compiled = tf.function(attend, jit_compile=True)(*given, some_allowed())
     for found, expected in zip(compiled, attend(*given, some_allowed())):
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_relative_bias_is_a_bias_that_lies_by_queries():
+    rng = np.random.default_rng(0)
+    query, key, value = (tf.constant(rng.normal(size=(2, 3, n, 5))) for n in (4, 7, 7))
+    bias = tf.constant(rng.normal(size=(2, 3, 7, 4)))
+    allowed = tf.constant(rng.random((2, 1, 7, 4)) > 0.3)
+    expected = attend(query, key, value, allowed, bias=bias)
+    half = bias / 2
+    found = attend(
+        query, key, value, allowed, bias=half, relative_bias=tf.linalg.matrix_transpose(half)
+    )
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)

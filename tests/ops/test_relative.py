@@ -12,7 +12,7 @@ def embeddings(far, tables=2):
 
 
 def equation(table, distance):
-    """bias_ja = query_a · table[clip(distance(b, h, m, a, j))]."""
+    """bias_ja = query_a · table[clip(distance(b, h, m, a, j))], of keys and queries."""
     far = table.shape[1] // 2
     keys = 7
     bias = np.zeros((2, 2, 3, keys, 4))
@@ -28,7 +28,7 @@ def test_window_bias(far, offset):
     table = embeddings(far)
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset)
     expected = equation(table, lambda b, h, m, a, j: a + offset - j)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, np.swapaxes(expected, 3, 4), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("far", [0, 1, 3, 20])
@@ -36,8 +36,14 @@ def test_a_causal_window_leaves_out_later_keys_alone(far):
     table, offset = embeddings(far), 3
     whole = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset).numpy()
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset, causal=True).numpy()
-    seen = np.arange(7)[:, None] - offset <= np.arange(4)
+    seen = np.arange(7) - offset <= np.arange(4)[:, None]
     np.testing.assert_allclose(found[..., seen], whole[..., seen], rtol=0, atol=1e-12)
+    # A query without keys weighs all of them by 1.
+    weights = np.random.default_rng(5).random(size=(2, 2, 3, 4, 7)) * seen
+    weights[:, :, 1, 2] = 1.0
+    found = window_values(tf.constant(weights), tf.constant(table), offset, causal=True)
+    expected = window_values(tf.constant(weights), tf.constant(table), offset)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("far", [0, 1, 3, 20])
@@ -55,7 +61,7 @@ def test_a_table_for_all_heads():
     table = embeddings(3, tables=1)
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, 2)
     expected = equation(table, lambda b, h, m, a, j: a + 2 - j)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, np.swapaxes(expected, 3, 4), rtol=0, atol=1e-12)
     positions = np.random.default_rng(2).integers(0, 12, size=(2, 2, 3, 7))
     found = pair_bias(tf.constant(QUERY), tf.constant(table), positions[..., :4], positions)
     expected = equation(table, lambda b, h, m, a, j: positions[b, h, m, a] - positions[b, h, m, j])
@@ -66,13 +72,13 @@ def test_a_table_for_all_heads():
 @pytest.mark.parametrize("far", [0, 1, 3, 20])
 @pytest.mark.parametrize("offset", [0, 3, 9])
 def test_window_values(tables, far, offset):
-    weights = np.random.default_rng(5).random(size=(2, 2, 3, 7, 4))
+    weights = np.random.default_rng(5).random(size=(2, 2, 3, 4, 7))
     table = embeddings(far, tables)
     found = window_values(tf.constant(weights), tf.constant(table), offset)
     expected = np.zeros((2, 2, 3, 4, 5))
-    for b, h, m, j, a in np.ndindex(weights.shape):
+    for b, h, m, a, j in np.ndindex(weights.shape):
         index = min(max(a + offset - j, -far), far) + far
-        expected[b, h, m, a] += weights[b, h, m, j, a] * table[h % tables, index]
+        expected[b, h, m, a] += weights[b, h, m, a, j] * table[h % tables, index]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -87,8 +93,8 @@ def test_gradients(far, tables):
     def by_pair(query, table):
         return pair_bias(query, table, tf.constant(positions[..., :4]), tf.constant(positions))
 
-    upstream = np.random.default_rng(3).normal(size=(2, 2, 3, 7, 4))
-    for bias in (by_window, by_pair):
+    for bias, shape in ((by_window, (4, 7)), (by_pair, (7, 4))):
+        upstream = np.random.default_rng(3).normal(size=(2, 2, 3, *shape))
         query, table = tf.Variable(QUERY), tf.Variable(embeddings(far, tables))
         with tf.GradientTape() as tape:
             found = bias(query, table)
@@ -104,7 +110,7 @@ def test_gradients(far, tables):
 
 @pytest.mark.parametrize("tables", [1, 2])
 def test_gradients_of_values(tables):
-    weights = tf.Variable(np.random.default_rng(5).random(size=(2, 2, 3, 7, 4)))
+    weights = tf.Variable(np.random.default_rng(5).random(size=(2, 2, 3, 4, 7)))
     table = tf.Variable(embeddings(2, tables))
     upstream = np.random.default_rng(3).normal(size=(2, 2, 3, 4, 5))
     with tf.GradientTape() as tape:
@@ -121,4 +127,4 @@ def test_dtype_is_the_query_s():
     positions = np.zeros((2, 2, 3, 4), np.int32)
     assert window_bias(query, table, 7, 3).dtype == tf.bfloat16
     assert pair_bias(query, table, positions, positions).dtype == tf.bfloat16
-    assert window_values(tf.zeros([2, 2, 3, 7, 4], tf.bfloat16), table, 3).dtype == tf.bfloat16
+    assert window_values(tf.zeros([2, 2, 3, 4, 7], tf.bfloat16), table, 3).dtype == tf.bfloat16
