@@ -36,6 +36,7 @@ setup(
     extras_require={
         "test": [
             "pytest>=8,<10",
+            "pytest-xdist>=3.6,<4",
             "hypothesis>=6.100,<7",
             "ruff>=0.17,<0.18",
             "nbclient>=0.10,<1",
