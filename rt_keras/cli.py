@@ -28,7 +28,7 @@ def main(argv=None):
         The exit status: 0, or 1 after an error, or 130 when interrupted.
 
     >>> main(["configs"])
-    books ...
+    arxiv_local24k ...
     0
     """
     # TensorFlow's own log would drown the one line that says what is wrong.

@@ -34,7 +34,7 @@ def window_bias(query, embeddings, keys, offset, causal=False):
     # One column more than those that count.
     columns = keys + (1 if causal else queries)
     table = _table(embeddings, columns, offset + queries - 1, query.dtype)
-    products = table_products(query, table, "bhmqd,hrd->bhmqr")
+    products = table_products(query, table, transpose=True)
     # Key j of query a is in column queries - 1 - a + j: a row one element shorter than the stride
     # moves each next row one column back.
     flat = tf.reshape(products, [batch, heads, blocks, queries * columns])
@@ -86,17 +86,32 @@ def _window_values(weights, embeddings, offset, distances):
     flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns - 1)])
     flat = tf.pad(flat, [[0, 0], [0, 0], [0, 0], [queries - 1, 1]])
     by_distance = tf.reshape(flat, [batch, heads, blocks, queries, columns])
-    return table_products(by_distance, table, "bhmqr,hrd->bhmqd")
+    return table_products(by_distance, table)
 
 
-def table_products(x, table, equation):
-    """An einsum over a table of embeddings; a table for all heads loses its axis h of size 1.
+def table_products(x, table, transpose=False):
+    """The last axis of x times a table for each head, or the table transposed.
 
-    Broadcast along the heads it would be copied for each block.
+    A table for all heads makes one product of matrices: broadcast along the heads it would be
+    copied for each block, and as an einsum its gradient would transpose x.
+
+    Args:
+        x: `[batch, heads, ..., rows]`, or `[batch, heads, ..., depth]` with `transpose`; of rank 4
+            or 5.
+        table: `[heads, rows, depth]`, or `[1, rows, depth]`, the same for all heads.
+        transpose: whether to sum over the depth.
+
+    Returns:
+        `[batch, heads, ..., depth]`, or `[batch, heads, ..., rows]` with `transpose`.
     """
-    if table.shape[0] == 1:
-        return tf.einsum(equation.replace("hrd", "rd"), x, table[0])
-    return tf.einsum(equation, x, table)
+    if table.shape[0] > 1:
+        # Spelt out: of an ellipsis TensorFlow makes larger tensors.
+        inner = "mq"[5 - x.shape.rank :]
+        equation = f"bh{inner}d,hrd->bh{inner}r" if transpose else f"bh{inner}r,hrd->bh{inner}d"
+        return tf.einsum(equation, x, table)
+    shape = [size(x, axis) for axis in range(x.shape.rank)]
+    product = tf.matmul(tf.reshape(x, [-1, shape[-1]]), table[0], transpose_b=transpose)
+    return tf.reshape(product, [*shape[:-1], size(product, 1)])
 
 
 def _table(embeddings, columns, furthest, dtype):
@@ -125,5 +140,5 @@ def pair_bias(query, embeddings, query_positions, key_positions):
     far = embeddings.shape[1] // 2
     distance = query_positions[..., :, None] - key_positions[..., None, :]
     index = tf.clip_by_value(distance, -far, far) + far
-    products = table_products(query, tf.cast(embeddings, query.dtype), "bhmqd,hrd->bhmqr")
+    products = table_products(query, tf.cast(embeddings, query.dtype), transpose=True)
     return tf.linalg.matrix_transpose(tf.gather(products, index, batch_dims=4))

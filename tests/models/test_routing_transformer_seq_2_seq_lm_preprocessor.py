@@ -71,7 +71,7 @@ def test_prompt_starts_with_the_start_token_and_ends_with_none(tokenizer):
 
 
 def test_sources_alone_have_empty_prompts():
-    preprocessor = Preprocessor(ByteTokenizer(), 9, 8)
+    preprocessor = Preprocessor(ByteTokenizer(), 32, 8)
     sources = TEXTS["encoder_text"]
     expected = preprocessor.generate_preprocess({"encoder_text": sources, "decoder_text": [""] * 3})
     same(preprocessor.generate_preprocess(sources), expected)
