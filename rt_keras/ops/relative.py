@@ -65,21 +65,19 @@ def window_values(weights, embeddings, offset, causal=False):
         return _window_values(weights, embeddings, offset, size(weights, 3))
     queries, keys = size(weights, 3), size(weights, 4)
     later = tf.range(keys) > offset + tf.range(queries)[:, None]
-    sums = _window_values(
-        tf.where(later, tf.zeros_like(weights), weights), embeddings, offset, distances=1
-    )
-    # The weight of the last key, where it is later, is that of all that are.
+    of_seen = tf.where(later, tf.zeros_like(weights), weights)
+    sums = _window_values(of_seen, embeddings, offset, 1)
+    # The weight of the last key, where it is later, is that of all that are, and a constant.
     later = tf.cast(later, weights.dtype)
     of_tables = tf.broadcast_to(later, [1, embeddings.shape[0], 1, queries, keys])
     of_later = _window_values(of_tables, embeddings, offset, queries)
-    return sums + weights[..., -1:] * later[:, -1:] * of_later
+    return sums + tf.stop_gradient(weights[..., -1:]) * later[:, -1:] * of_later
 
 
-def _window_values(weights, embeddings, offset, distances):
-    """The sums, where distances down to `distances` less than the last query's to the first key
-    and all keys occur; see `_table`."""
+def _window_values(weights, embeddings, offset, more):
+    """The sums over so many distances as there are keys and `more`, from the furthest down."""
     batch, heads, blocks, queries, keys = (size(weights, axis) for axis in range(5))
-    columns = keys + distances
+    columns = keys + more
     table = _table(embeddings, columns, offset + queries - 1, weights.dtype)
     # The way back of `window_bias`: each row one column on from the row below it.
     rows = tf.pad(weights, [[0, 0], [0, 0], [0, 0], [0, 0], [0, columns - 1 - keys]])
