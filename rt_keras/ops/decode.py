@@ -53,14 +53,15 @@ def attend_step(
     bias = values = None
     if relative_embeddings is not None:
         table, row = _rows(relative_embeddings, distance, causal, query.dtype)
-        products = tf.linalg.matrix_transpose(table_products(query, table, transpose=True))
+        products = table_products(query[:, :, None], table, transpose=True)[:, :, 0]
+        products = tf.linalg.matrix_transpose(products)
         bias = tf.gather(products, row, axis=2, batch_dims=row.shape.rank - 1)
     if relative_values is not None:
         table, row = _rows(relative_values, distance, causal, value.dtype)
         table = tf.gather(table, row, axis=1)
 
         def values(weights):
-            return table_products(weights, table)
+            return table_products(weights[:, :, None], table)[:, :, 0]
 
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)

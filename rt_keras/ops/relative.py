@@ -94,20 +94,17 @@ def table_products(x, table, transpose=False):
     copied for each block, and as an einsum its gradient would transpose x.
 
     Args:
-        x: `[batch, heads, ..., rows]`, or `[batch, heads, ..., depth]` with `transpose`; of rank 4
-            or 5.
+        x: `[batch, heads, blocks, n, rows]`, or `[batch, heads, blocks, n, depth]` with
+            `transpose`.
         table: `[heads, rows, depth]`, or `[1, rows, depth]`, the same for all heads.
         transpose: whether to sum over the depth.
 
     Returns:
-        `[batch, heads, ..., depth]`, or `[batch, heads, ..., rows]` with `transpose`.
+        `[batch, heads, blocks, n, depth]`, or `[batch, heads, blocks, n, rows]` with `transpose`.
     """
     if table.shape[0] > 1:
-        # Spelt out: of an ellipsis TensorFlow makes larger tensors.
-        inner = "mq"[5 - x.shape.rank :]
-        equation = f"bh{inner}d,hrd->bh{inner}r" if transpose else f"bh{inner}r,hrd->bh{inner}d"
-        return tf.einsum(equation, x, table)
-    shape = [size(x, axis) for axis in range(x.shape.rank)]
+        return tf.einsum("bhmqd,hrd->bhmqr" if transpose else "bhmqr,hrd->bhmqd", x, table)
+    shape = [size(x, axis) for axis in range(5)]
     product = tf.matmul(tf.reshape(x, [-1, shape[-1]]), table[0], transpose_b=transpose)
     return tf.reshape(product, [*shape[:-1], size(product, 1)])
 
