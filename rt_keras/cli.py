@@ -380,15 +380,6 @@ def _make_sampler(arguments):
     return kinds[arguments.sampler](**options, temperature=arguments.temperature)
 
 
-def _generate(model, prompt, max_length, temperature=0.8, seed=0):
-    import keras_hub
-
-    model.compile(sampler=keras_hub.samplers.RandomSampler(temperature=temperature, seed=seed))
-    text = model.generate(prompt, max_length=max_length)
-    print(text)
-    return text
-
-
 def _generate_image(model, arguments):
     import keras
     import numpy as np
@@ -611,6 +602,7 @@ def _add_quickstart(commands):
 
 def quickstart(arguments):
     """Trains, evaluates, samples and exports a small model of Python's standard library."""
+    import keras_hub
     import numpy as np
 
     from rt_keras.serving import export_saved_model, scoring_function
@@ -635,7 +627,9 @@ def quickstart(arguments):
     bigram = baselines.bigram_bits_per_byte(training.as_numpy_iterator(), held_out)
     print(f"gzip -9 needs {gzip:.4f} bits per byte for them, and a byte bigram {bigram:.4f}")
     print("a sample of it:", flush=True)
-    sample = _generate(model, "def ", max_length=200)
+    model.compile(sampler=keras_hub.samplers.RandomSampler(temperature=0.8, seed=0))
+    sample = model.generate("def ", max_length=200)
+    print(sample)
 
     saved_model = export_saved_model(model, output / "saved_model")
     ids = [model.preprocessor.tokenizer(held_out[0])[:200].numpy().tolist()]

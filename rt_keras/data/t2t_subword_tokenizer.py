@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens
 
 FILE_NAME = "vocabulary.subwords"
 PAD, END = 0, 1
@@ -20,7 +20,7 @@ CODE_POINTS = sys.maxunicode + 1
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2TSubwordTokenizer(TextTokenizer):
+class T2TSubwordTokenizer(ListTokenizer):
     """Tokenizer that gives any text the ids that Tensor2Tensor's `SubwordTextEncoder` gives it.
 
     A text is cut wherever letters and numbers (Unicode categories L and N) meet anything else; a
@@ -80,7 +80,6 @@ class T2TSubwordTokenizer(TextTokenizer):
         super().__init__(dtype=dtype, **kwargs)
         self.sequence_length = sequence_length
         self._required_size = vocabulary_size
-        self._vocabulary = None
         self.file_assets = [FILE_NAME]
         self._add_pad_and_end("<pad>", "<EOS>")
         if vocabulary is not None:
@@ -93,8 +92,7 @@ class T2TSubwordTokenizer(TextTokenizer):
         else:
             name, subtokens = "vocabulary", list(vocabulary)
         _check(name, subtokens, self._required_size)
-        # Not a list, as Keras looks after each entry of those.
-        self._vocabulary = np.array(subtokens, dtype=object)
+        self._keep(subtokens)
         with tf.init_scope(), tf.device("cpu"):
             self._alphanumeric = tf.constant(_alphanumeric())
             self._edges = tuple(map(tf.constant, _edges(subtokens)))
@@ -104,29 +102,6 @@ class T2TSubwordTokenizer(TextTokenizer):
         # Tensor2Tensor's models take a 0 for what comes before the first token.
         self.start_token = self.pad_token
         self._update_special_token_ids()
-
-    def vocabulary_size(self):
-        """The number of subtokens, padding and end of text included."""
-        return len(self.get_vocabulary())
-
-    def get_vocabulary(self):
-        """The subtokens, in the order of their ids."""
-        if self._vocabulary is None:
-            raise ValueError("there is no vocabulary yet: give one, or load assets")
-        return self._vocabulary.tolist()
-
-    def id_to_token(self, id):
-        """The subtoken of an id."""
-        if not 0 <= id < self.vocabulary_size():
-            raise ValueError(f"id={id}: it must be from 0 to {self.vocabulary_size() - 1}")
-        return self._vocabulary[id]
-
-    def token_to_id(self, token):
-        """The id of a subtoken."""
-        vocabulary = self.get_vocabulary()
-        if token not in vocabulary:
-            raise ValueError(f"token={token!r}: it is not in the vocabulary")
-        return vocabulary.index(token)
 
     def tokenize(self, inputs):
         """Strings to tokens; see the class for shapes."""
@@ -164,27 +139,18 @@ class T2TSubwordTokenizer(TextTokenizer):
             A string tensor, of shape `[]` or `[batch]`.
         """
         with tf.device("cpu"):
-            if isinstance(inputs, list) and inputs and isinstance(inputs[0], list):
-                inputs = tf.ragged.constant(inputs)
-            tokens = tf.cast(inputs, tf.int32)
-            batch = tokens if tokens.shape.rank == 2 else tokens[None]
-            if not isinstance(batch, tf.RaggedTensor):
-                batch = tf.RaggedTensor.from_tensor(batch)
+            batch, one = batch_of_tokens(inputs)
             ids, size = batch.flat_values, self.vocabulary_size()
             ids = tf.where((ids >= 0) & (ids < size), ids, size)
             escaped = _join(batch.with_flat_values(tf.gather(self._strings, ids)))
             texts = _join_words(_unescape(escaped), self._alphanumeric)
-            return texts if tokens.shape.rank == 2 else texts[0]
+            return texts[0] if one else texts
 
     def save_assets(self, dir_path):
         """Writes the vocabulary into a folder, as Tensor2Tensor would."""
         lines = [f"'{subtoken}'\n" for subtoken in self.get_vocabulary()]
         with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
-
-    def load_assets(self, dir_path):
-        """Reads the vocabulary that `save_assets` wrote."""
-        self.set_vocabulary(os.path.join(dir_path, FILE_NAME))
 
     def get_config(self):
         return {

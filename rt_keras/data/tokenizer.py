@@ -5,6 +5,8 @@ import os
 
 import keras
 import keras_hub
+import numpy as np
+import tensorflow as tf
 
 
 class TextTokenizer(keras_hub.tokenizers.Tokenizer):
@@ -64,3 +66,56 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
             )
         tokenizer.load_preset_assets(preset)
         return tokenizer
+
+
+class ListTokenizer(TextTokenizer):
+    """Base of the tokenizers that hold their tokens as a list: ids are places in it.
+
+    A subclass writes `set_vocabulary`, which takes a list or the path of a file and keeps the list
+    with `_keep`, and names that file in `file_assets`.
+    """
+
+    _vocabulary = None
+
+    def _keep(self, vocabulary):
+        # Not a list, as Keras looks after each entry of those.
+        self._vocabulary = np.array(vocabulary, dtype=object)
+
+    def vocabulary_size(self):
+        """The number of tokens, padding and end of text included."""
+        return len(self.get_vocabulary())
+
+    def get_vocabulary(self):
+        """The tokens, in the order of their ids."""
+        if self._vocabulary is None:
+            raise ValueError("there is no vocabulary yet: give one, or load assets")
+        return self._vocabulary.tolist()
+
+    def id_to_token(self, id):
+        """The token of an id."""
+        if not 0 <= id < self.vocabulary_size():
+            raise ValueError(f"id={id}: it must be from 0 to {self.vocabulary_size() - 1}")
+        return self._vocabulary[id]
+
+    def token_to_id(self, token):
+        """The id of a token."""
+        vocabulary = self.get_vocabulary()
+        if token not in vocabulary:
+            raise ValueError(f"token={token!r}: it is not in the vocabulary")
+        return vocabulary.index(token)
+
+    def load_assets(self, dir_path):
+        """Reads the vocabulary that `save_assets` wrote."""
+        self.set_vocabulary(os.path.join(dir_path, self.file_assets[0]))
+
+
+def batch_of_tokens(tokens):
+    """Tokens as int32 ragged `[batch, (length)]`, and whether they were those of one text."""
+    if isinstance(tokens, list) and tokens and isinstance(tokens[0], list):
+        tokens = tf.ragged.constant(tokens)
+    tokens = tf.cast(tokens, tf.int32)
+    one = tokens.shape.rank != 2
+    batch = tokens[None] if one else tokens
+    if not isinstance(batch, tf.RaggedTensor):
+        batch = tf.RaggedTensor.from_tensor(batch)
+    return batch, one

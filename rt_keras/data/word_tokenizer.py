@@ -4,17 +4,16 @@ import collections
 import os
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from rt_keras import files
-from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens
 
 FILE_NAME = "vocabulary.txt"
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class WordTokenizer(TextTokenizer):
+class WordTokenizer(ListTokenizer):
     """The words of a text as WikiText-103 has them: whatever white space separates.
 
     Words that are not in the vocabulary become `oov_token`, and so do the names of padding and of
@@ -58,7 +57,6 @@ class WordTokenizer(TextTokenizer):
         super().__init__(dtype=dtype, **kwargs)
         self.sequence_length = sequence_length
         self.oov_token = oov_token
-        self._vocabulary = None
         self.file_assets = [FILE_NAME]
         self._add_pad_and_end(pad_token, end_token)
         if vocabulary is not None:
@@ -69,8 +67,7 @@ class WordTokenizer(TextTokenizer):
         if isinstance(vocabulary, (str, os.PathLike)):
             with open(vocabulary, encoding="utf-8", newline="\n") as file:
                 vocabulary = file.read().removesuffix("\n").split("\n")
-        # Not a list, as Keras looks after each entry of those.
-        self._vocabulary = np.array(vocabulary, dtype=object)
+        self._keep(vocabulary)
         places = {word: place for place, word in enumerate(vocabulary)}
         if len(places) < len(vocabulary):
             word, _ = collections.Counter(vocabulary).most_common(1)[0]
@@ -91,29 +88,6 @@ class WordTokenizer(TextTokenizer):
                 ),
                 self._oov,
             )
-
-    def vocabulary_size(self):
-        """The number of words, padding and end of text included."""
-        return len(self.get_vocabulary())
-
-    def get_vocabulary(self):
-        """The words, in the order of their ids."""
-        if self._vocabulary is None:
-            raise ValueError("there is no vocabulary yet: give one, or load assets")
-        return self._vocabulary.tolist()
-
-    def id_to_token(self, id):
-        """The word of an id."""
-        if not 0 <= id < self.vocabulary_size():
-            raise ValueError(f"id={id}: it must be from 0 to {self.vocabulary_size() - 1}")
-        return self._vocabulary[id]
-
-    def token_to_id(self, token):
-        """The id of a word."""
-        places = np.flatnonzero(self._vocabulary == token)
-        if not len(places):
-            raise ValueError(f"token={token!r}: it is not in the vocabulary")
-        return int(places[0])
 
     def tokenize(self, inputs):
         """A string, or strings `[batch]`, to tokens `[length]`, or ragged `[batch, (length)]`."""
@@ -139,27 +113,18 @@ class WordTokenizer(TextTokenizer):
         Padding and end of text leave no trace.
         """
         with tf.device("cpu"):
-            if isinstance(inputs, list) and inputs and isinstance(inputs[0], list):
-                inputs = tf.ragged.constant(inputs)
-            tokens = tf.cast(inputs, tf.int32)
-            batch = tokens if tokens.shape.rank == 2 else tokens[None]
-            if not isinstance(batch, tf.RaggedTensor):
-                batch = tf.RaggedTensor.from_tensor(batch)
+            batch, one = batch_of_tokens(inputs)
             ids = batch.flat_values
             said = (ids != self.pad_token_id) & (ids != self.end_token_id)
             batch = tf.ragged.boolean_mask(batch, batch.with_flat_values(said))
             words = batch.with_flat_values(tf.gather(self._words, batch.flat_values))
             texts = tf.strings.reduce_join(words, axis=-1, separator=" ")
-            return texts if tokens.shape.rank == 2 else texts[0]
+            return texts[0] if one else texts
 
     def save_assets(self, dir_path):
         """Writes the vocabulary into a folder, one word a line."""
         with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{word}\n" for word in self.get_vocabulary())
-
-    def load_assets(self, dir_path):
-        """Reads the vocabulary that `save_assets` wrote."""
-        self.set_vocabulary(os.path.join(dir_path, FILE_NAME))
 
     def get_config(self):
         return {

@@ -7,6 +7,7 @@ lacks has the default of the class that takes it, and a kind of heads that it la
 import keras
 
 from rt_keras import layers
+from rt_keras.models.presets import kind_of
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
@@ -64,7 +65,7 @@ def task_of(backbone):
 
 def make_backbone(section, vocabulary_size, dtype=None):
     """The backbone of `make_task`."""
-    kind = section.get("kind", "causal_lm")
+    kind = kind_of(section)
     options = {"vocabulary_size": vocabulary_size, "dtype": dtype}
     options |= _given(section, SIZES + OF_BLOCKS)
     options["head_groups"] = _all_groups(section, "num_layers", "decoder")
@@ -156,7 +157,7 @@ def _strided_heads(options, section, layer):
 
 
 def _local_heads(options, section, layer):
-    if section.get("kind") == "image_lm" and len(_block_shape(section)) == 2:
+    if kind_of(section) == "image_lm" and len(_block_shape(section)) == 2:
         shape = sides(_image_shape(section), _block_shape(section))
         options["grid"] = [side // block for side, block in zip(shape, _block_shape(section))]
     return layers.LocalHeads(**options, reference=section.get("reference", False))

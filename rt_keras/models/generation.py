@@ -7,6 +7,21 @@ import tensorflow as tf
 SHORTEST_BUCKET = 64
 
 
+class CompiledGeneration:
+    """What models have before KerasHub's bases: how `compile` has generation compiled."""
+
+    # Whether XLA compiles generation; see `compile`.
+    jit_generate = True
+    # The compiled functions of `rt_keras.models.streaming`, for the sampler of the last `compile`.
+    stream_functions = None
+
+    def compile(self, *args, jit_compile="auto", **kwargs):
+        """As that of KerasHub's base class; "auto" lets XLA compile generation anywhere."""
+        super().compile(*args, jit_compile=jit_compile, **kwargs)
+        self.jit_generate = bool(jit_compile)
+        self.generate_function = self.stream_functions = None
+
+
 def make_generate_function(model, mask_name="padding_mask"):
     """The function that KerasHub's `generate` calls on a batch of prompts.
 

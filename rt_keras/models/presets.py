@@ -12,19 +12,13 @@ class _Presets:
     """What `presets` of a class is: names and what they are, of those that the class can load."""
 
     def __get__(self, instance, cls):
-        backbone_cls = getattr(cls, "backbone_cls", cls)
+        from rt_keras.models.configured import TASKS
+
         return {
             name: {"metadata": {"description": description, "path": "rt_keras"}}
             for name, (section, description) in published().items()
-            if _kind(section) == _KINDS.get(backbone_cls.__name__)
+            if cls in (TASKS[kind_of(section)], TASKS[kind_of(section)].backbone_cls)
         }
-
-
-_KINDS = {
-    "RoutingTransformerBackbone": "causal_lm",
-    "RoutingTransformerSeq2SeqBackbone": "seq_2_seq_lm",
-    "RoutingTransformerImageBackbone": "image_lm",
-}
 
 
 class PublishedPresets:
@@ -64,7 +58,7 @@ class PublishedPresets:
         if preset not in published():
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
         if preset not in cls.presets:
-            kind = _kind(published()[preset][0])
+            kind = kind_of(published()[preset][0])
             raise ValueError(f"preset={preset!r} is of kind {kind}, not of {cls.__name__}")
         if load_weights:
             raise ValueError(
@@ -92,5 +86,6 @@ def published():
     return found
 
 
-def _kind(section):
+def kind_of(section):
+    """Which kind of model a `model` section describes."""
     return section.get("kind", "causal_lm")

@@ -1,10 +1,13 @@
 """The Routing Transformer as a language model."""
 
+import functools
+
 import keras
 import keras_hub
 import tensorflow as tf
 
 from rt_keras.models.generation import (
+    CompiledGeneration,
     make_generate_function,
     pad_length,
     shortest_prompt,
@@ -19,7 +22,7 @@ from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
+class RoutingTransformerCausalLM(PublishedPresets, CompiledGeneration, keras_hub.models.CausalLM):
     """A language model: logits of each next token.
 
     ```
@@ -59,8 +62,6 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
 
     backbone_cls = RoutingTransformerBackbone
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
-    # Whether XLA compiles generation; see `compile`.
-    jit_generate = True
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         # === Layers ===
@@ -72,11 +73,6 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
         inputs = backbone.input
         outputs = self.token_logits(backbone(inputs))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-    def compile(self, *args, jit_compile="auto", **kwargs):
-        """As that of `keras_hub.models.CausalLM`; "auto" lets XLA compile generation anywhere."""
-        super().compile(*args, jit_compile=jit_compile, **kwargs)
-        self.jit_generate = bool(jit_compile)
 
     def token_logits(self, hidden):
         """The logits that hidden states `[..., hidden_dim]` stand for."""
@@ -197,10 +193,11 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
         mask = tf.cast(inputs["padding_mask"], tf.bool)
         self.backbone.check_length(prompt.shape[1])
         first = shortest_prompt(mask)
+        token_bias = inputs.get("token_bias")
         start = self._start_with_cache if self.cached_decoding else self._start_without_cache
-        next_logits, hidden, cache = start(prompt, first, prefill_length, inputs.get("token_bias"))
+        hidden, cache = start(prompt, first, prefill_length, token_bias)
         tokens = (sampler or self.sampler)(
-            next=next_logits,
+            next=functools.partial(self.next_logits, token_bias=token_bias),
             prompt=prompt,
             cache=cache,
             index=first,
@@ -212,8 +209,29 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
         written = written_tokens(tokens, mask, stop_token_ids)
         return {"token_ids": tokens, "padding_mask": written}
 
+    def next_logits(self, tokens, cache, index, token_bias=None):
+        """What a sampler asks for at each step.
+
+        Args:
+            tokens: int `[batch, max_length]`, of which the first `index` count.
+            cache: the cache of the first `index - 1`; or anything, where there is none.
+            index: int scalar.
+            token_bias: `[prompts, max_length]`, where there is no cache, which else holds it.
+
+        Returns:
+            Logits `[batch, vocabulary_size]` of the token at `index`, the hidden states that they
+            come from, and the cache with one position more.
+        """
+        if self.cached_decoding:
+            logits, hidden, cache = self.call_with_cache(
+                tokens[:, index - 1, None], cache, index - 1
+            )
+            return logits[:, 0], hidden[:, 0], cache
+        last = tf.gather(self._states(tokens, index, token_bias), index - 1, axis=1)
+        return self.token_logits(last), last, cache
+
     def _start_with_cache(self, prompt, first, prefill_length, token_bias):
-        """What a sampler needs: its function, the prompt's hidden states, and the cache."""
+        """The prompt's hidden states, and the cache that a sampler goes on from."""
         max_length = size(prompt, 1)
         # The sampler begins with the last token of the shortest prompt.
         hidden, cache = self.prefill(
@@ -222,32 +240,22 @@ class RoutingTransformerCausalLM(PublishedPresets, keras_hub.models.CausalLM):
             max_length,
             token_bias,
         )
-
-        def next_logits(tokens, cache, index):
-            logits, hidden, cache = self.call_with_cache(
-                tokens[:, index - 1, None], cache, index - 1
-            )
-            return logits[:, 0], hidden[:, 0], cache
-
-        return next_logits, pad_length(hidden, max_length), cache
+        return pad_length(hidden, max_length), cache
 
     def _start_without_cache(self, prompt, first, prefill_length, token_bias):
         """The same where each token needs all the sequence, at its full length."""
+        return self._states(prompt, first, token_bias), ()
 
-        def states(tokens, count):
-            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
-            inputs = {"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)}
-            if "token_bias" in self.backbone.input:
-                bias = tf.zeros_like(prompt, tf.float32) if token_bias is None else token_bias
-                beams = tf.shape(tokens)[0] // tf.shape(prompt)[0]
-                inputs["token_bias"] = tf.repeat(bias, beams, axis=0)
-            return self.backbone(inputs, training=False)
-
-        def next_logits(tokens, cache, index):
-            last = tf.gather(states(tokens, index), index - 1, axis=1)
-            return self.token_logits(last), last, cache
-
-        return next_logits, states(prompt, first), ()
+    def _states(self, tokens, count, token_bias):
+        """Hidden states of sequences of which `count` tokens count."""
+        known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
+        inputs = {"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)}
+        if "token_bias" in self.backbone.input:
+            bias = tf.zeros_like(tokens, tf.float32) if token_bias is None else token_bias
+            # A beam search has several sequences for each prompt.
+            beams = tf.shape(tokens)[0] // tf.shape(bias)[0]
+            inputs["token_bias"] = tf.repeat(bias, beams, axis=0)
+        return self.backbone(inputs, training=False)
 
 
 def output_layers(backbone):

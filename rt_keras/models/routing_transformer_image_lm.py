@@ -5,14 +5,14 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.generation import bucket
+from rt_keras.models.generation import CompiledGeneration, bucket
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
+class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.models.Task):
     """An autoregressive model of images, value by value.
 
     ```
@@ -54,8 +54,6 @@ class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
 
     backbone_cls = RoutingTransformerImageBackbone
     preprocessor_cls = None
-    # Whether XLA compiles generation; see `compile`.
-    jit_generate = True
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         # === Layers ===
@@ -120,12 +118,6 @@ class RoutingTransformerImageLM(PublishedPresets, keras_hub.models.Task):
         arguments = features, tf.constant(known), tf.constant(first)
         temperature = tf.constant(temperature, tf.float32)
         return self.generate_function(*arguments, temperature, seed, length).numpy()
-
-    def compile(self, *args, jit_compile="auto", **kwargs):
-        """As that of `keras_hub.models.Task`; "auto" lets XLA compile generation anywhere."""
-        super().compile(*args, jit_compile=jit_compile, **kwargs)
-        self.jit_generate = bool(jit_compile)
-        self.generate_function = None
 
     def _generate(self, features, known, first, temperature, seed, prefill_length):
         embedding = self.backbone.embedding

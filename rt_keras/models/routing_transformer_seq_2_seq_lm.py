@@ -5,6 +5,7 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.models.generation import (
+    CompiledGeneration,
     make_generate_function,
     pad_length,
     shortest_prompt,
@@ -20,7 +21,7 @@ from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSeq2SeqLM(PublishedPresets, keras_hub.models.Seq2SeqLM):
+class RoutingTransformerSeq2SeqLM(PublishedPresets, CompiledGeneration, keras_hub.models.Seq2SeqLM):
     """A language model of one sequence given another: logits of each next token.
 
     ```
@@ -63,8 +64,6 @@ class RoutingTransformerSeq2SeqLM(PublishedPresets, keras_hub.models.Seq2SeqLM):
 
     backbone_cls = RoutingTransformerSeq2SeqBackbone
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
-    # Whether XLA compiles generation; see `compile`.
-    jit_generate = True
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
         # === Layers ===
@@ -76,11 +75,6 @@ class RoutingTransformerSeq2SeqLM(PublishedPresets, keras_hub.models.Seq2SeqLM):
         inputs = backbone.input
         outputs = self.token_logits(backbone(inputs)["decoder_sequence_output"])
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
-    def compile(self, *args, jit_compile="auto", **kwargs):
-        """As that of `keras_hub.models.Seq2SeqLM`; "auto" lets XLA compile generation anywhere."""
-        super().compile(*args, jit_compile=jit_compile, **kwargs)
-        self.jit_generate = bool(jit_compile)
 
     token_logits = RoutingTransformerCausalLM.token_logits
 

@@ -58,13 +58,15 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     tokens = tf.cast(inputs["token_ids"], tf.int32)
     width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))
     start, advance = _functions(model)
-    cache = start(tokens, known, bucket(known, width)) if model.cached_decoding else ()
+    cache = ()
+    if model.cached_decoding:
+        cache = start(tokens, tf.constant(known), bucket(known, width))
     text = TextPieces(tokenizer)
     index, done = known, False
     yield from text.new(tokens[0, :known])
     while index < width and not done:
         count = min(TOKENS_AT_ONCE, width - index)
-        tokens, cache = advance(tokens, cache, index, count)
+        tokens, cache = advance(tokens, cache, tf.constant(index), tf.constant(count))
         new = tokens[0, index : index + count].numpy().tolist()
         stops = [place for place, token in enumerate(new) if token in stop_token_ids]
         index, done = index + count, bool(stops)
@@ -74,45 +76,28 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
 
 def _functions(model):
     """The two compiled functions: a prompt to its cache, and some more tokens."""
-    if (
-        getattr(model, "stream_functions", None) is None
-        or model.stream_sampler is not model.sampler
-    ):
+    if model.stream_functions is None:
 
         def start(tokens, known, length):
             return model.prefill(tokens[:, :length], known - 1, tokens.shape[1])[1]
 
         def advance(tokens, cache, index, count):
             def step(tokens, cache, index, left):
-                logits, cache = _next_logits(model, tokens, cache, index)
+                logits, _, cache = model.next_logits(tokens, cache, index)
                 token = model.sampler.get_next_token(model.sampler.compute_probabilities(logits))
                 here = tf.range(tokens.shape[1]) == index
                 tokens = tf.where(here, tf.cast(token, tokens.dtype)[:, None], tokens)
                 return tokens, cache, index + 1, left - 1
 
-            state = (tokens, cache, tf.convert_to_tensor(index), tf.convert_to_tensor(count))
+            state = (tokens, cache, index, count)
             return tf.while_loop(lambda *state: state[3] > 0, step, state)[:2]
 
         options = {"jit_compile": model.jit_generate, "reduce_retracing": True}
-        start, advance = tf.function(start, **options), tf.function(advance, **options)
-
-        def in_tensors(tokens, cache, index, count):
-            return advance(tokens, cache, tf.constant(index), tf.constant(count))
-
-        def with_cache(tokens, known, length):
-            return start(tokens, tf.constant(known), length)
-
-        model.stream_sampler, model.stream_functions = model.sampler, (with_cache, in_tensors)
+        model.stream_functions = (
+            tf.function(start, **options),
+            tf.function(advance, **options),
+        )
     return model.stream_functions
-
-
-def _next_logits(model, tokens, cache, index):
-    if model.cached_decoding:
-        logits, _, cache = model.call_with_cache(tokens[:, index - 1, None], cache, index - 1)
-        return logits[:, 0], cache
-    known = tf.cast(tf.range(tokens.shape[1])[None] < index, tf.int32)
-    hidden = model.backbone({"token_ids": tokens, "padding_mask": known}, training=False)
-    return model.token_logits(tf.gather(hidden, index - 1, axis=1)), cache
 
 
 class TextPieces:

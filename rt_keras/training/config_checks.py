@@ -13,14 +13,10 @@ _OF_TEXT = (
     "max_sequence_length",
     "sinusoidal_positions",
 )
-_OF_IMAGES = tuple(
-    f"image.{name}"
-    for name in ("height", "width", "channels", "block_height", "num_classes", "position_embedding")
-)
 _FOREIGN = {
-    "causal_lm": _OF_SEQ_2_SEQ + _OF_IMAGES,
-    "seq_2_seq_lm": _OF_IMAGES,
-    "image_lm": _OF_SEQ_2_SEQ + _OF_TEXT + ("shift_tokens",),
+    "causal_lm": _OF_SEQ_2_SEQ,
+    "seq_2_seq_lm": (),
+    "image_lm": (*_OF_SEQ_2_SEQ, *_OF_TEXT, "shift_tokens"),
 }
 
 
@@ -82,7 +78,10 @@ def _check_kind(config):
     """Raises where a key is set that the model's kind has no use for, or one is missing."""
     model = config.model
     defaults = type(model)()
-    for key in _FOREIGN[model.kind]:
+    of_images = (
+        [] if model.kind == "image_lm" else [f"image.{key}" for key in model.image.as_dict()]
+    )
+    for key in (*_FOREIGN[model.kind], *of_images):
         value = _value(model, key)
         if value != _value(defaults, key):
             raise ValueError(
