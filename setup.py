@@ -34,6 +34,8 @@ setup(
         "matplotlib>=3.8,<4",
     ],
     extras_require={
+        # The TPU compiler; other versions are not known to take what TensorFlow 2.20 gives them.
+        "tpu-check": ["jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"],
         "test": [
             "pytest>=8,<10",
             "pytest-xdist>=3.6,<4",

@@ -70,6 +70,7 @@ def _parse(argv):
     _add_convert(commands)
     _add_analyze(commands)
     _add_benchmarks(commands)
+    _add_tpu_check(commands)
     _add_quickstart(commands)
     return parser.parse_args(argv)
 
@@ -586,6 +587,13 @@ def _add_benchmarks(commands):
         command = kinds.add_parser(name, help=summary)
         module.add_arguments(command)
         command.set_defaults(run=module.main)
+
+
+def _add_tpu_check(commands):
+    tpu_check = importlib.import_module("rt_keras.benchmarks.tpu_check")
+    command = commands.add_parser("tpu-check", help="what a training step costs on Cloud TPU")
+    tpu_check.add_arguments(command)
+    command.set_defaults(run=tpu_check.main)
 
 
 def _add_quickstart(commands):

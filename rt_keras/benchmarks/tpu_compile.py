@@ -1,0 +1,75 @@
+"""Compiles a program for a TPU that is not there, in a process of its own.
+
+`python -P tpu_compile.py PROGRAM TOPOLOGY RESULT` reads an `HloModuleProto`, compiles it for one
+core of the topology, and writes what the compiler says as JSON. It imports JAX and libtpu alone,
+of which TensorFlow would want other versions, and which may crash when the process ends: only what
+is in the file RESULT counts.
+"""
+
+import json
+import os
+import sys
+
+
+def main(program, topology, result):
+    """Compiles the file `program` and writes the file `result`.
+
+    It holds a dict: of a program that compiles `argument_bytes`, `output_bytes`, `aliased_bytes`
+    (of outputs that take the place of arguments), `temporary_bytes`, `code_bytes`, `operations` and
+    `accessed_bytes`; of another `error`, the compiler's words.
+    """
+    # No machine of Google's cloud is asked what it is.
+    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    # Nor is there a device that a second process could take away from the first.
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
+    import jax
+
+    try:
+        with open(program, "rb") as file:
+            figures = compile_for(file.read(), topology)
+    except jax.errors.JaxRuntimeError as error:
+        figures = {"error": str(error)}
+    with open(result, "w", encoding="utf-8") as file:
+        json.dump(figures, file)
+
+
+def compile_for(program, topology):
+    """What the compiler says of a serialized `HloModuleProto` on one core of a topology."""
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax.experimental import topologies
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+
+    device = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
+    options = compiler.get_compile_options(1, 1, device_assignment=[[device]])
+    with mlir.make_ir_context():
+        module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
+        module.operation.walk(without_copies)
+        compiled = device.client.compile(
+            module, executable_devices=_jax.DeviceList((device,)), compile_options=options
+        )
+    memory, cost = compiled.get_compiled_memory_stats(), compiled.cost_analysis()
+    return {
+        "argument_bytes": memory.argument_size_in_bytes,
+        "output_bytes": memory.output_size_in_bytes,
+        "aliased_bytes": memory.alias_size_in_bytes,
+        "temporary_bytes": memory.temp_size_in_bytes,
+        "code_bytes": memory.generated_code_size_in_bytes,
+        "operations": cost["flops"],
+        "accessed_bytes": cost["bytes accessed"],
+    }
+
+
+def without_copies(operation):
+    """Removes a copy, which means nothing to the compiler, but has no name in StableHLO."""
+    from jaxlib.mlir import ir
+
+    if operation.name == "mhlo.copy":
+        operation.results[0].replace_all_uses_with(operation.operands[0])
+        operation.erase()
+    return ir.WalkResult.ADVANCE
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
