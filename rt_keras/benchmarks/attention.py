@@ -1,16 +1,14 @@
 """`rt-keras benchmark attention`: time and peak memory of every kind of attention, side by side.
 
-Times are medians of several runs in one process, where the kinds take turns. Peak memory is
-measured in a new process for each figure, above that of the imports.
+Each contender has a process of its own that stays alive; they take turns, and times are medians.
+A large product of matrices takes turns with them: the rate that it shows, and the operations that a
+kind needs, make the kind's floor.
 """
 
 import os
-import statistics
-import sys
 from pathlib import Path
 
-import rt_keras
-from rt_keras.benchmarks import machine, memory, plot, timing
+from rt_keras.benchmarks import machine, operations, options, plot, rivals, workers
 from rt_keras.files import write_json
 
 KINDS = (
@@ -22,14 +20,15 @@ KINDS = (
     "nearest_separate",
 )
 LENGTHS = tuple(1024 * 2**i for i in range(6))
-DRAWINGS = (".png", ".svg", ".pdf")
+PRODUCT = "matrix_product"
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
         "Time and peak memory of full, local and routing attention, forward and with the gradients "
-        "of query, key and value: causal, batch 1, float32, compiled by XLA."
+        "of query, key and value: causal, batch 1, float32, compiled by XLA; beside that of other "
+        "packages, where they are installed."
     )
     parser.epilog = (
         "example: rt-keras benchmark attention --lengths 1024 4096 --json attention.json "
@@ -54,18 +53,21 @@ def add_arguments(parser):
     parser.add_argument("--depth", type=int, default=64, help="depth of a head (64)")
     parser.add_argument(
         "--window",
-        type=int,
+        type=_window,
         default=256,
-        help="members of a cluster, and block of local attention; there are N / WINDOW clusters "
-        "(256)",
+        help="members of a cluster, and block of local attention; there are N / WINDOW clusters. "
+        '"sqrt" takes the divisor of N that is nearest to its root (256)',
     )
+    options.add_shared(parser, rivals.ATTENTION)
     parser.add_argument(
-        "--repeats", type=int, default=9, help="most runs for a median; long ones get fewer (9)"
+        "--plot",
+        metavar="FILE",
+        help=f"draw them here ({', '.join(plot.ENDINGS)}), against the length",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
-    parser.add_argument(
-        "--plot", metavar="FILE", help=f"draw them here ({', '.join(DRAWINGS)}), against the length"
-    )
+
+
+def _window(text):
+    return text if text == "sqrt" else int(text)
 
 
 def main(args):
@@ -79,84 +81,93 @@ def main(args):
         RuntimeError: if there is nothing that could be measured.
     """
     check(args)
-    result = measure(args.lengths, args.kinds, args.heads, args.depth, args.window, args.repeats)
+    chosen = rivals.choose(args.rivals, rivals.ATTENTION, options.say)
+    result = measure(
+        args.lengths,
+        args.kinds,
+        args.heads,
+        args.depth,
+        args.window,
+        args.repeats,
+        rivals=chosen,
+        threads=args.threads,
+    )
     print(report(result))
     if args.json:
         write_json(args.json, result)
     if args.plot:
-        plot.draw(result["figures"], title(result), Path(args.plot))
+        plot.draw(result["figures"], plot.title(result), Path(args.plot))
 
 
 def check(args):
     """Raises ValueError, with one readable line, where an option cannot be."""
-    for name in ("heads", "depth", "window", "repeats"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name} must be at least 1. Received: {getattr(args, name)}")
+    options.check_at_least_one(args, "heads", "depth", "repeats", "threads")
+    if args.window != "sqrt":
+        options.check_at_least_one(args, "window")
     for length in args.lengths:
-        if length < 1 or length % args.window:
+        if length < 1 or length % window_of(length, args.window):
             raise ValueError(
                 f"--lengths must be positive multiples of --window {args.window}: there are "
                 f"length / window clusters. Received: {length}"
             )
-    for kind in args.kinds:
-        if kind not in KINDS:
-            raise ValueError(f"--kinds must be among {', '.join(KINDS)}. Received: {kind}")
-    if args.plot and Path(args.plot).suffix not in DRAWINGS:
-        raise ValueError(f"--plot must end in {' or '.join(DRAWINGS)}. Received: {args.plot}")
-    for name in ("json", "plot"):
-        path = getattr(args, name)
-        if path and not _can_be_written(Path(path)):
-            raise ValueError(f"--{name} must name a file that can be written. Received: {path}")
+    options.check_among("kinds", args.kinds, KINDS)
+    options.check_files(args, "json", "plot")
+    if args.plot:
+        plot.check_ending("--plot", args.plot)
 
 
-def _can_be_written(path):
-    """Whether a file can be made at `path`, with the folders that are missing above it."""
-    if path.is_dir():
-        return False
-    there = next(folder for folder in path.absolute().parents if folder.exists())
-    return there.is_dir() and os.access(there, os.W_OK)
+def window_of(length, window):
+    """The window at a length: an int, or for "sqrt" the divisor of it nearest to its root.
+
+    Nearest in ratio, the larger of two as near: so there are about as many clusters.
+
+    >>> [window_of(n, "sqrt") for n in (4096, 8192, 16384)]
+    [64, 128, 128]
+    """
+    if window != "sqrt" or length < 1:
+        return 1 if window == "sqrt" else window
+    divisors = [i for i in range(1, length + 1) if length % i == 0]
+    return min(divisors, key=lambda i: (max(i * i / length, length / (i * i)), -i))
 
 
-def measure(lengths, kinds, heads, depth, window, repeats):
-    """Time and peak memory of each kind at each length, forward and forward + backward.
+def measure(lengths, kinds, heads, depth, window, repeats, rivals=None, threads=None):
+    """Time and peak memory of each kind and rival, forward and forward + backward.
 
-    A point whose process runs out of memory is left out, with a line on the error stream.
+    What runs out of memory is left out, with a line on the error stream.
 
     Args:
         lengths: positions in the sequence.
         kinds: among `KINDS`.
         heads: number of heads.
         depth: of a head.
-        window: members of a cluster; there are length / window clusters.
+        window: members of a cluster; there are length / window clusters. Or "sqrt".
         repeats: most runs that a median is of.
+        rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
+        threads: for each process; by default as many as there are cores.
 
     Returns:
-        A dictionary of JSON values: the machine in words, the settings, for each point one
+        A dictionary of JSON values: the machine in words, the settings, for each contender one
         entry of `figures`, and the `slopes` of time and memory against the length.
     """
+    rivals = rivals or {}
+    threads = threads or machine.cores()
     load_average = [os.getloadavg()[0]]
     figures = []
     for length in dict.fromkeys(lengths):
         for direction in plot.DIRECTIONS:
-            points = {
-                kind: {
-                    "kind": kind,
-                    "direction": direction,
-                    "length": length,
-                    "heads": heads,
-                    "depth": depth,
-                    "window": window,
-                }
-                for kind in dict.fromkeys(kinds)
+            point = {
+                "direction": direction,
+                "length": length,
+                "heads": heads,
+                "depth": depth,
+                "window": window_of(length, window),
             }
-            figures += _measure_points(points, repeats)
+            figures += _measure_point(point, dict.fromkeys(kinds), rivals, repeats, threads)
     if not figures:
         raise RuntimeError("Nothing could be measured: every point failed.")
     return {
         "benchmark": "attention",
-        "machine": machine.describe(),
-        "version": rt_keras.__version__,
-        "load_average": [*load_average, os.getloadavg()[0]],
+        **options.origin(rivals, load_average),
         "settings": {
             "heads": heads,
             "depth": depth,
@@ -165,6 +176,8 @@ def measure(lengths, kinds, heads, depth, window, repeats):
             "causal": True,
             "dtype": "float32",
             "compiler": "XLA",
+            "threads": threads,
+            "repeats": repeats,
         },
         "figures": figures,
         "slopes": [
@@ -174,52 +187,65 @@ def measure(lengths, kinds, heads, depth, window, repeats):
     }
 
 
-def _measure_points(points, repeats):
-    """Figures of kinds that are compared with one another; `points` are arguments of `prepare`."""
-    from rt_keras.benchmarks import kinds
+def _measure_point(point, kinds, rivals_, repeats, threads):
+    """Figures of contenders that are compared with one another."""
+    contenders = {
+        PRODUCT: {
+            "target": f"{operations.__name__}:prepare_product",
+            "arguments": {},
+            "imports": ["tensorflow"],
+        }
+    }
+    for kind in kinds:
+        arguments = {"kind": kind, **point}
+        contenders[kind] = {"target": "rt_keras.benchmarks.kinds:prepare", "arguments": arguments}
+    for kind, imports in rivals_.items():
+        contenders[kind] = {
+            "target": f"{rivals.__name__}:prepare",
+            "arguments": {"kind": kind, **point},
+            "imports": imports,
+        }
 
-    peaks = {}
-    for kind, point in points.items():
-        try:
-            peaks[kind] = memory.peak_above_imports(kinds.__name__, point)
-        except RuntimeError as error:
-            _progress(point, f"left out: {error}")
-        else:
-            _progress(point, f"peak {peaks[kind] / 1e6:,.0f} MB")
-    runs = {kind: kinds.prepare(**points[kind]) for kind in peaks}
-    times = timing.alternate(runs, repeats)
-    medians = {kind: statistics.median(times[kind]) for kind in times}
-    figures = []
-    for kind, median in medians.items():
-        point = points[kind]
-        _progress(point, f"{median:.4f} s, median of {len(times[kind])}")
-        figures.append(
-            {
-                "kind": kind,
-                "direction": point["direction"],
-                "length": point["length"],
-                "clusters": point["length"] // point["window"],
-                "seconds": median,
-                "runs": times[kind],
-                "times_as_fast_as_full": medians["full"] / median if "full" in medians else None,
-                "peak_bytes": peaks[kind],
-            }
-        )
-    return figures
+    def say(name, what):
+        what_of_it = f"{name}, {plot.DIRECTIONS[point['direction']]}"
+        options.say(f"n = {point['length']:,} {what_of_it}: {what}")
+
+    found = workers.contest(contenders, repeats, threads, say)
+    product = found.pop(PRODUCT, None)
+    references = [name for name in ("full", "local", *rivals_) if name in found]
+    return [
+        {
+            "kind": kind,
+            "package": rivals.package(rivals_[kind]) if kind in rivals_ else "rt_keras",
+            "direction": point["direction"],
+            "length": point["length"],
+            "window": point["window"],
+            "clusters": point["length"] // point["window"],
+            **figure,
+            "times_as_fast_as": {
+                name: found[name]["seconds"] / figure["seconds"] for name in references
+            },
+            **({} if kind in rivals_ else _floor(kind, point, figure["seconds"], product)),
+        }
+        for kind, figure in found.items()
+    ]
 
 
-def _progress(point, what):
-    name = f"{point['kind']}, {plot.DIRECTIONS[point['direction']]}"
-    print(f"n = {point['length']:,} {name}: {what}", file=sys.stderr, flush=True)
+def _floor(kind, point, seconds, product):
+    """The least that the operations of a kind take at the rate of the product of matrices."""
+    from rt_keras.ops.nearest import _block_size
 
-
-def title(result):
-    """What was measured and where, in one line."""
-    settings = result["settings"]
-    return (
-        f"{settings['heads']} heads of depth {settings['depth']}, window {settings['window']}, "
-        f"n / {settings['window']} clusters, causal, float32, XLA\n{result['machine']}"
-    )
+    block_size = _block_size(point["window"])
+    needed = operations.count(kind, **point, block_size=block_size)
+    if product is None:
+        return {"operations": needed}
+    rate = 2 * operations.SIZE**3 / product["seconds"]
+    return {
+        "operations": needed,
+        "product_rate": rate,
+        "floor_seconds": needed / rate,
+        "times_floor": seconds * rate / needed,
+    }
 
 
 def report(result):
@@ -229,20 +255,25 @@ def report(result):
         result: what `measure` returned.
 
     Returns:
-        Lines of text. `x full` is how many times as fast as full attention at the same length.
+        Lines of text. The last columns are how many times as fast as others it is, forward +
+        backward; "x floor" is how many times as long as its floor it takes.
     """
     found = {(f["length"], f["kind"], f["direction"]): f for f in result["figures"]}
-    columns = "{:>9}  {:18}{:>11}{:>8}{:>9}{:>13}{:>8}{:>9}"
+    others = dict.fromkeys(name for f in result["figures"] for name in f["times_as_fast_as"])
+    columns = "{:>9}  {:24}{:>11}{:>9}{:>9}{:>12}{:>9}{:>9} "
+    columns += "".join(f"  {{:>{max(len(name), 6)}}}" for name in others)
+    names = [name.replace("_", " ") for name in others]
     lines = [
-        title(result),
+        plot.title(result),
         "",
-        f"{'':29}{'forward':^28}{'forward + backward':^30}",
-        columns.format("n", "kind", "s", "x full", "MB", "s", "x full", "MB"),
+        f"{'':35}{'forward':^29}{'forward + backward':^30}   {'times as fast as' if names else ''}",
+        columns.format("n", "kind", *2 * ("s", "x floor", "MB"), *names),
     ]
     for length, kind in dict.fromkeys((length, kind) for length, kind, _ in found):
-        cells = []
-        for direction in plot.DIRECTIONS:
-            cells += _cells(found.get((length, kind, direction)))
+        both = [found.get((length, kind, direction)) for direction in plot.DIRECTIONS]
+        ratios = both[1]["times_as_fast_as"] if both[1] else {}
+        cells = [cell for figure in both for cell in _cells(figure)]
+        cells += [f"{ratios[name]:.1f}" if name in ratios else "-" for name in others]
         lines.append(columns.format(f"{length:,}", kind.replace("_", " "), *cells))
     return "\n".join(line.rstrip() for line in lines)
 
@@ -250,9 +281,9 @@ def report(result):
 def _cells(figure):
     if figure is None:
         return ["-", "-", "-"]
-    ratio = figure["times_as_fast_as_full"]
+    floor = figure.get("times_floor")
     return [
         f"{figure['seconds']:.4f}",
-        "-" if ratio is None else f"{ratio:.1f}",
+        "-" if floor is None else f"{floor:.1f}",
         f"{figure['peak_bytes'] / 1e6:,.0f}",
     ]

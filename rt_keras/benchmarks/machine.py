@@ -21,14 +21,18 @@ def describe():
         for device in others
     ]
     return (
-        f"{_cores()} cores of {_processor()}, {memory:.0f} GB of memory, "
+        f"{cores()} cores of {_processor()}, {memory:.0f} GB of memory, "
         f"{' and '.join(names) or 'no accelerator'}, {platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}, TensorFlow {version('tensorflow')}"
     )
 
 
-def _cores():
-    """Cores that this process may use."""
+def cores():
+    """How many cores this process may use.
+
+    >>> cores() > 0
+    True
+    """
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count()
 

@@ -1,7 +1,12 @@
-"""Time and memory against the length of the sequence, drawn and as slopes."""
+"""Time and memory against the length of the sequence, as slopes and drawn.
 
+`rt-keras benchmark plot` draws what `rt-keras benchmark attention` has written.
+"""
+
+import json
 import math
 import statistics
+from pathlib import Path
 
 from rt_keras.files import whole_file
 
@@ -11,20 +16,72 @@ QUANTITIES = {
     "peak_bytes": ("peak memory above the imports, MB", 1e6),
 }
 DIRECTIONS = {"forward": "forward", "forward_backward": "forward + backward"}
+ENDINGS = (".png", ".svg", ".pdf")
+
+
+def add_arguments(parser):
+    """Adds the command's options to an `argparse` parser."""
+    parser.description = "Draws the figures that rt-keras benchmark attention --json has written."
+    parser.epilog = "example: rt-keras benchmark plot attention.json --output attention.svg"
+    parser.add_argument("figures", metavar="FILE", help="the JSON file")
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help=f"what to write ({', '.join(ENDINGS)})"
+    )
+    parser.set_defaults(json=None)
+
+
+def main(args):
+    """Draws a file.
+
+    Args:
+        args: what a parser with `add_arguments` found.
+
+    Raises:
+        ValueError: if the file is not one of attention, or the ending of the other is unknown.
+    """
+    check_ending("--output", args.output)
+    result = json.loads(Path(args.figures).read_text(encoding="utf-8"))
+    if not isinstance(result, dict) or result.get("benchmark") != "attention":
+        raise ValueError(f"{args.figures} is not of rt-keras benchmark attention")
+    draw(result["figures"], title(result), Path(args.output))
+
+
+def check_ending(option, path):
+    """Raises a ValueError where it is not known how to draw a file of this name."""
+    if Path(path).suffix not in ENDINGS:
+        raise ValueError(f"{option} must end in {' or '.join(ENDINGS)}. Received: {path}")
+
+
+def title(result):
+    """What was measured and where, in two lines."""
+    settings = result["settings"]
+    window = "sqrt(n)" if settings["window"] == "sqrt" else settings["window"]
+    return (
+        f"{settings['heads']} heads of depth {settings['depth']}, window {window}, "
+        f"n / {window} clusters, causal, float32, XLA\n{result['machine']}"
+    )
 
 
 def curves(figures):
     """The figures of one kind and direction against the length, and how fast they grow.
 
     Args:
-        figures: list of dictionaries with `kind`, `direction`, `length` and the `QUANTITIES`.
+        figures: list of dictionaries with `kind`, `package`, `direction`, `length` and the
+            `QUANTITIES`.
 
     Returns:
-        A list of dictionaries with `quantity`, `direction`, `kind`, `lengths`, `values` and
-        `slope`: of a straight line through the logarithms, None where there is one length.
+        A list of dictionaries with `quantity`, `direction`, `kind`, `package`, `lengths`, `values`
+        and `slope`: of a straight line through the logarithms, None where there is one length.
 
     >>> figures = [
-    ...     {"kind": "full", "direction": "forward", "length": n, "seconds": n**2, "peak_bytes": n}
+    ...     {
+    ...         "kind": "full",
+    ...         "package": "rt_keras",
+    ...         "direction": "forward",
+    ...         "length": n,
+    ...         "seconds": n**2,
+    ...         "peak_bytes": n,
+    ...     }
     ...     for n in (10, 20, 40)
     ... ]
     >>> [(curve["quantity"], round(curve["slope"], 3)) for curve in curves(figures)]
@@ -32,12 +89,12 @@ def curves(figures):
     """
     found = []
     for quantity in QUANTITIES:
-        lines = dict.fromkeys((figure["direction"], figure["kind"]) for figure in figures)
-        for direction, kind in lines:
+        names = ("direction", "kind", "package")
+        for line in dict.fromkeys(tuple(figure[name] for name in names) for figure in figures):
             points = sorted(
                 (figure["length"], figure[quantity])
                 for figure in figures
-                if (figure["direction"], figure["kind"]) == (direction, kind)
+                if tuple(figure[name] for name in names) == line
             )
             lengths, values = zip(*points)
             slope = None
@@ -47,8 +104,7 @@ def curves(figures):
             found.append(
                 {
                     "quantity": quantity,
-                    "direction": direction,
-                    "kind": kind,
+                    **dict(zip(names, line)),
                     "lengths": lengths,
                     "values": values,
                     "slope": slope,
@@ -60,9 +116,11 @@ def curves(figures):
 def draw(figures, title, path):
     """Draws time and memory, forward and with the gradient, on logarithmic axes.
 
+    Other packages' lines are dashed.
+
     Args:
         figures: as in `curves`.
-        title: one line above the whole.
+        title: lines above the whole.
         path: file to write; its ending (`.png`, `.svg`, `.pdf`) says in which format.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -81,7 +139,7 @@ def draw(figures, title, path):
         places[curve["quantity"], curve["direction"]].plot(
             curve["lengths"],
             [value / QUANTITIES[curve["quantity"]][1] for value in curve["values"]],
-            marker="o",
+            "o-" if curve["package"] == "rt_keras" else "s--",
             markersize=4,
             label=curve["kind"].replace("_", " ") + slope,
         )

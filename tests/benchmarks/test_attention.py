@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from rt_keras.benchmarks import attention, kinds
+from rt_keras.benchmarks import attention, kinds, operations, rivals
 
 
 def parse(*options):
@@ -20,6 +20,9 @@ def parse(*options):
         (["--lengths", -256], "Received: -256"),
         (["--window", 0], "--window must be at least 1. Received: 0"),
         (["--repeats", 0], "--repeats must be at least 1"),
+        (["--threads", 0], "--threads must be at least 1"),
+        (["--window", "sqrt", "--lengths", 0], "--window sqrt.*Received: 0"),
+        (["--rivals", "jax"], "--rivals must be among torch_full,.* Received: jax"),
         (["--heads", -1], "--heads must be at least 1"),
         (["--kinds", "full", "nearst"], "--kinds must be among full, local,.* Received: nearst"),
         (["--plot", "figure.txt"], "--plot must end in .png or .svg or .pdf"),
@@ -41,64 +44,118 @@ def test_the_defaults_are_the_published_comparison():
     assert tuple(args.kinds) == attention.KINDS == tuple(kinds.ATTENTION)
 
 
+def test_a_window_of_the_root_makes_about_as_many_clusters_as_members():
+    args = parse("--window", "sqrt", "--lengths", 4096, 1000)
+    attention.check(args)
+    found = {n: attention.window_of(n, "sqrt") for n in (4096, 8192, 16384, 1000, 17)}
+    assert found == {4096: 64, 8192: 128, 16384: 128, 1000: 40, 17: 17}
+    assert attention.window_of(4096, 256) == 256
+
+
 @pytest.mark.slow
 def test_table_json_and_plot_of_a_small_run(tmp_path, capsys):
-    options = ["--kinds", "nearest_shared", "--lengths", 32, "--window", 16]
-    options += ["--heads", 2, "--depth", 4, "--repeats", 3]
+    options = ["--kinds", "nearest_shared", "--lengths", 32, "--window", 16, "--rivals"]
+    options += ["--heads", 2, "--depth", 4, "--repeats", 3, "--threads", 1]
     options += ["--json", tmp_path / "new" / "a.json", "--plot", tmp_path / "a.png"]
     attention.main(parse(*options))
 
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1].split()[:3] == ["32", "nearest", "shared"]
-    assert "n = 32 nearest_shared, forward + backward: peak" in printed.err
+    assert "n = 32 nearest_shared, forward + backward: ready, peak" in printed.err
     result = json.loads((tmp_path / "new" / "a.json").read_text())
-    assert "cores of" in result["machine"]
+    assert "cores of" in result["machine"] and result["settings"]["threads"] == 1
     assert [figure["direction"] for figure in result["figures"]] == ["forward", "forward_backward"]
     for figure in result["figures"]:
         assert (figure["kind"], figure["length"], figure["clusters"]) == ("nearest_shared", 32, 2)
         assert figure["seconds"] == sorted(figure["runs"])[1] > 0
-        assert figure["times_as_fast_as_full"] is None
+        assert figure["times_as_fast_as"] == {} and figure["package"] == "rt_keras"
+        assert figure["times_floor"] == pytest.approx(figure["seconds"] / figure["floor_seconds"])
         assert figure["peak_bytes"] > 10**6
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 SMALL = {"heads": 1, "depth": 4, "window": 4, "repeats": 1}
+SECONDS = {"full": 8.0, "local": 2.0, "kmeans_attention": 4.0, attention.PRODUCT: 0.5}
 
 
-def test_times_are_compared_with_full_attention_at_the_same_length(monkeypatch):
-    monkeypatch.setattr(attention.memory, "peak_above_imports", lambda module, point: 5 * 10**6)
-    result = attention.measure([8, 4], ["local", "full"], **SMALL)
-    found = {(f["length"], f["direction"], f["kind"]): f for f in result["figures"]}
-    assert len(found) == 8
-    for (length, direction, _), figure in found.items():
-        full = found[length, direction, "full"]["seconds"]
-        assert figure["times_as_fast_as_full"] == full / figure["seconds"]
+@pytest.fixture
+def contests(monkeypatch):
+    """What the contests were between; each contender takes the seconds above, if any."""
+    held = []
+
+    def contest(contenders, repeats, threads, say):
+        held.append(contenders)
+        for name in set(contenders) - set(SECONDS):
+            say(name, "left out: killed by signal 9")
+        return {
+            name: {"seconds": SECONDS[name], "runs": [SECONDS[name]], "peak_bytes": 5 * 10**6}
+            for name in contenders
+            if name in SECONDS
+        }
+
+    monkeypatch.setattr(attention.workers, "contest", contest)
+    return held
+
+
+KMEANS = {"kmeans_attention": ("json", "routing_transformer")}
+
+
+def test_times_are_compared_with_full_attention_and_rivals_at_the_same_length(
+    contests, monkeypatch
+):
+    monkeypatch.setattr(rivals, "versions", lambda chosen: {"routing-transformer": "1"})
+    result = attention.measure([8, 4], ["local", "full"], **SMALL, rivals=KMEANS, threads=2)
+    assert len(result["figures"]) == 2 * 2 * 3
+    assert {contest["kmeans_attention"]["imports"] for contest in contests} == {
+        ("json", "routing_transformer")
+    }
+    for figure in result["figures"]:
+        seconds = SECONDS[figure["kind"]]
+        assert figure["times_as_fast_as"] == {
+            "full": 8.0 / seconds,
+            "local": 2.0 / seconds,
+            "kmeans_attention": 4.0 / seconds,
+        }
+        assert ("times_floor" in figure) == (figure["package"] == "rt_keras")
     slopes = {(slope["quantity"], slope["slope"]) for slope in result["slopes"]}
-    assert len(result["slopes"]) == 8 and ("peak_bytes", 0.0) in slopes
+    assert len(result["slopes"]) == 12 and ("peak_bytes", 0.0) in slopes
+    assert attention.report(result).splitlines()[-1].split()[-3:] == ["2.0", "0.5", "1.0"]
 
 
-def test_a_point_that_fails_is_left_out(monkeypatch, capsys):
-    def killed(module, point):
-        if point["kind"] == "full":
-            raise RuntimeError("killed by signal 9, perhaps for want of memory")
-        return 5 * 10**6
+def test_the_floor_is_operations_over_the_rate_of_the_product_of_matrices(contests):
+    result = attention.measure([8], ["full"], **SMALL)
+    for figure in result["figures"]:
+        needed = operations.count("full", figure["direction"], 8, 1, 4, 4)
+        rate = 2 * operations.SIZE**3 / SECONDS[attention.PRODUCT]
+        assert figure["operations"] == needed
+        assert figure["floor_seconds"] == pytest.approx(needed / rate)
+        assert figure["times_floor"] == pytest.approx(8.0 * rate / needed)
 
-    monkeypatch.setattr(attention.memory, "peak_above_imports", killed)
-    result = attention.measure([8], ["full", "local"], **SMALL)
+
+def test_the_window_of_a_length_is_that_of_its_contenders(contests):
+    result = attention.measure([16, 64], ["full"], **{**SMALL, "window": "sqrt"})
+    assert {(f["length"], f["window"], f["clusters"]) for f in result["figures"]} == {
+        (16, 4, 4),
+        (64, 8, 8),
+    }
+    assert [contest["full"]["arguments"]["window"] for contest in contests] == [4, 4, 8, 8]
+
+
+def test_a_point_that_fails_is_left_out(contests, capsys):
+    result = attention.measure([8], ["nearest_shared", "local"], **SMALL)
     assert {figure["kind"] for figure in result["figures"]} == {"local"}
-    assert result["figures"][0]["times_as_fast_as_full"] is None
-    assert "n = 8 full, forward: left out: killed by signal 9" in capsys.readouterr().err
-    assert attention.report(result).splitlines()[-1].split()[3:5] == ["-", "5"]
+    assert result["figures"][0]["times_as_fast_as"] == {"local": 1.0}
+    assert "n = 8 nearest_shared, forward: left out: killed by signal 9" in capsys.readouterr().err
     with pytest.raises(RuntimeError, match="every point failed"):
-        attention.measure([8], ["full"], **SMALL)
+        attention.measure([8], ["nearest_shared"], **SMALL)
 
 
 def test_a_row_whose_gradient_failed_shows_the_forward_pass():
     figure = {"kind": "full", "direction": "forward", "length": 1024, "clusters": 4}
-    figure |= {"seconds": 0.5, "times_as_fast_as_full": 1.0, "peak_bytes": 10**9}
+    figure |= {"seconds": 0.5, "times_as_fast_as": {"full": 1.0}, "peak_bytes": 10**9}
     settings = {"heads": 8, "window": 256, "depth": 64}
     result = {"machine": "a machine", "settings": settings, "figures": [figure]}
     assert attention.report(result).splitlines()[-1].split() == [
-        *["1,024", "full", "0.5000", "1.0", "1,000"],
-        *["-", "-", "-"],
+        *["1,024", "full", "0.5000", "-", "1,000"],
+        *["-", "-", "-", "-"],
     ]

@@ -1,3 +1,7 @@
+import argparse
+import json
+import re
+
 import pytest
 
 from rt_keras.benchmarks import plot
@@ -7,6 +11,7 @@ def figures(lengths):
     return [
         {
             "kind": kind,
+            "package": "rt_keras" if kind == "full" else "torch",
             "direction": direction,
             "length": length,
             "seconds": 1e-6 * length**power,
@@ -54,3 +59,35 @@ def test_the_drawing_names_kinds_slopes_and_units(tmp_path):
     text = path.read_text()
     for words in ("a machine in words", "nearest shared", "MB", "seconds", "positions n"):
         assert f"<!-- {words}" in text or words in text
+
+
+def test_lines_of_other_packages_are_dashed(tmp_path):
+    path = tmp_path / "a.svg"
+    plot.draw(figures([1024, 2048]), "a machine", path)
+    dashed = re.findall(r"stroke-dasharray: 5.55", path.read_text())
+    # One of the two kinds in each of four drawings, and in their legends.
+    assert len(dashed) == 8
+
+
+def draw_file(path, output):
+    parser = argparse.ArgumentParser()
+    plot.add_arguments(parser)
+    plot.main(parser.parse_args([str(path), "--output", str(output)]))
+
+
+def test_a_file_of_figures_can_be_drawn_later(tmp_path):
+    settings = {"heads": 8, "depth": 64, "window": "sqrt"}
+    result = {"benchmark": "attention", "machine": "a machine in words", "settings": settings}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**result, "figures": figures([1024, 2048])}))
+    draw_file(path, tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert "a machine in words" in text and "window sqrt(n)" in text
+
+
+def test_files_that_cannot_be_drawn_are_refused(tmp_path):
+    (tmp_path / "a.json").write_text('{"benchmark": "recall"}')
+    with pytest.raises(ValueError, match="a.json is not of rt-keras benchmark attention"):
+        draw_file(tmp_path / "a.json", tmp_path / "a.svg")
+    with pytest.raises(ValueError, match="--output must end in .png or .svg or .pdf. Received"):
+        draw_file(tmp_path / "a.json", tmp_path / "a.txt")

@@ -1,0 +1,84 @@
+"""What the benchmarks of speed have in common: options, progress, and where figures are from."""
+
+import os
+import sys
+from pathlib import Path
+
+import rt_keras
+from rt_keras.benchmarks import machine, rivals
+
+
+def add_shared(parser, names):
+    """Adds the options that all of them have.
+
+    Args:
+        parser: an `argparse` parser.
+        names: the rivals that there are.
+    """
+    parser.add_argument(
+        "--rivals",
+        nargs="*",
+        metavar="NAME",
+        help=f"other packages to measure: {', '.join(names)} (those that are installed)",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=9, help="most runs for a median; long ones get fewer (9)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=machine.cores(),
+        help="threads that each process may compute with (all cores)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the figures here")
+
+
+def check_at_least_one(args, *names):
+    """Raises a ValueError where one of the named options is less than 1."""
+    for name in names:
+        value = getattr(args, name)
+        if value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1. Received: {value}")
+
+
+def check_among(name, values, allowed):
+    """Raises a ValueError where one of an option's values is not allowed."""
+    for value in values:
+        if value not in allowed:
+            raise ValueError(f"--{name} must be among {', '.join(allowed)}. Received: {value}")
+
+
+def check_files(args, *names):
+    """Raises a ValueError where a file that an option names could not be written in the end."""
+    for name in names:
+        path = getattr(args, name)
+        if path and not _can_be_written(Path(path)):
+            raise ValueError(f"--{name} must name a file that can be written. Received: {path}")
+
+
+def _can_be_written(path):
+    """Whether a file can be made at `path`, with the folders that are missing above it."""
+    if path.is_dir():
+        return False
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    return there.is_dir() and os.access(there, os.W_OK)
+
+
+def say(line):
+    """Tells how far a benchmark is, on the error stream."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def origin(chosen_rivals, load_average):
+    """Where figures are from, as JSON values.
+
+    Args:
+        chosen_rivals: those of `rt_keras.benchmarks.rivals.choose`.
+        load_average: list of the machine's load before the benchmark.
+    """
+    return {
+        "machine": machine.describe(),
+        "version": rt_keras.__version__,
+        "rivals": rivals.versions(chosen_rivals),
+        "load_average": [*load_average, os.getloadavg()[0]],
+    }

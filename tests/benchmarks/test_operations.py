@@ -1,0 +1,39 @@
+import pytest
+
+from rt_keras.benchmarks import attention, operations
+
+SIZES = {"length": 32, "heads": 3, "depth": 5, "window": 8}
+# Keys that each of the 32 queries is multiplied with, and vectors that are routed for each.
+EXPECTED = {
+    "full": (32, 0),
+    "local": (16, 0),
+    "balanced_shared": (8, 1),
+    "balanced_separate": (8, 2),
+    "nearest_shared": (16, 1),
+    "nearest_separate": (32, 2),
+}
+
+
+@pytest.mark.parametrize("kind", attention.KINDS)
+def test_operations_are_those_of_the_products_of_matrices(kind):
+    keys, routed = EXPECTED[kind]
+    # A row of logits, a row of the output; and a score for each of four clusters.
+    products = 3 * 32 * keys * (2 * 5 + 2 * 5)
+    selection = 3 * 32 * routed * 4 * 2 * 5
+    assert operations.count(kind, "forward", **SIZES) == products + selection
+    assert operations.count(kind, "forward_backward", **SIZES) == 3 * products + selection
+
+
+def test_smaller_blocks_of_queries_meet_fewer_keys():
+    for kind, times in (("nearest_shared", 1), ("nearest_separate", 2)):
+        whole = operations.count(kind, "forward", **SIZES)
+        halved = operations.count(kind, "forward", **SIZES, block_size=4)
+        assert whole - halved == times * 3 * 32 * 4 * (2 * 5 + 2 * 5)
+
+
+def test_the_product_of_matrices_is_one():
+    import tensorflow as tf
+
+    noise = tf.random.Generator.from_seed(0)
+    x, y = noise.normal([4, 4]), noise.normal([4, 4])
+    assert operations.prepare_product(4)() == pytest.approx(float((x @ y)[0, 0]), abs=1e-5)

@@ -1,0 +1,47 @@
+import argparse
+
+import pytest
+
+from rt_keras.benchmarks import machine, options
+
+
+def parse(*given):
+    parser = argparse.ArgumentParser()
+    options.add_shared(parser, ["one", "two"])
+    return parser.parse_args([str(option) for option in given])
+
+
+def test_all_rivals_and_all_cores_are_the_default():
+    args = parse()
+    assert (args.rivals, args.repeats, args.json) == (None, 9, None)
+    assert args.threads == machine.cores()
+    assert parse("--rivals").rivals == []
+    assert parse("--rivals", "two").rivals == ["two"]
+
+
+def test_numbers_below_one_are_refused_by_the_name_of_their_option():
+    args = argparse.Namespace(look_back=0, heads=1)
+    options.check_at_least_one(args, "heads")
+    with pytest.raises(ValueError, match="--look-back must be at least 1. Received: 0"):
+        options.check_at_least_one(args, "heads", "look_back")
+
+
+def test_values_must_be_among_those_allowed():
+    with pytest.raises(ValueError, match="--kinds must be among full, local. Received: nearst"):
+        options.check_among("kinds", ["full", "nearst"], ("full", "local"))
+
+
+@pytest.mark.parametrize("path", ["/", __file__ + "/figures.json"])
+def test_files_must_be_writable(path):
+    with pytest.raises(ValueError, match="--json must name a file that can be written"):
+        options.check_files(parse("--json", path), "json")
+
+
+def test_folders_that_are_missing_are_made_later(tmp_path):
+    options.check_files(parse("--json", tmp_path / "new" / "a.json"), "json")
+
+
+def test_the_origin_says_machine_versions_and_load():
+    found = options.origin({}, [0.5])
+    assert "cores of" in found["machine"] and found["rivals"] == {}
+    assert found["load_average"][0] == 0.5 and len(found["load_average"]) == 2
