@@ -127,24 +127,27 @@ def check_packages(wanted):
 
 def kernels(config, batch_size):
     """Lowers the step with the kernels of TPUs; what it has no kernel for is a ValueError."""
-    from rt_keras.benchmarks import tpu_step
+    from rt_keras.benchmarks import tpu_kernels, tpu_step
 
-    hlo, figures = tpu_step.lower(config, batch_size, platform="TPU")
-    return {**figures, "program_bytes": len(hlo)}
+    step, specs, model = tpu_step.training_step(config, batch_size)
+    program = tpu_kernels.lower_for_tpu(step.get_concrete_function(*specs))
+    return {**tpu_step.sizes(model, specs), "program_bytes": len(program)}
 
 
 def compiled(config, batch_size, topology):
     """Compiles the step, and divides what it needs by what the chip has.
 
     Returns:
-        A dict with what `tpu_step.lower` and `tpu_compile.main` tell, and `held_bytes`, the memory
+        A dict with what `tpu_step.sizes` and `tpu_compile.main` tell, and `held_bytes`, the memory
         at the peak: arguments, outputs that take no argument's place, temporaries and code, and
         `idle_bytes` of variables that the step leaves alone; `chip_bytes`; `operation_seconds` and
         `access_seconds` at the peak rates; and `tokens_per_second` at the slower of these.
     """
     from rt_keras.benchmarks import tpu_step
 
-    hlo, figures = tpu_step.lower(config, batch_size)
+    step, specs, model = tpu_step.training_step(config, batch_size)
+    figures = tpu_step.sizes(model, specs)
+    hlo = step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
     _progress(f"compiling {len(hlo) / 1e6:.0f} MB of program for {topology}")
     started = time.monotonic()
     found = compile_program(hlo, topology)

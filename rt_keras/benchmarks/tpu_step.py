@@ -5,45 +5,20 @@ import math
 import tensorflow as tf
 
 
-def lower(config, batch_size, platform=None):
-    """The training step of one core, as XLA takes it.
+def training_step(config, batch_size):
+    """What `fit` runs for a batch, and `CentroidEMA` after it, as one function.
 
-    It is what `fit` runs for a batch: forward pass, loss with what layers add to it, gradients,
-    the optimizer's update and the metrics; and after it the update of the centroids, with every
-    variable of it an argument that the result takes the place of. The model is built as for
-    training, so that its weights stand in memory once, but nothing is computed with them.
+    That is the forward pass, the loss with what layers add to it, gradients, the optimizer's update
+    and the metrics; then the update of the centroids. The model is built as for training, so that
+    its weights stand in memory once, but nothing is computed with them.
 
     Args:
-        config: an `ExperimentConfig`. Files that it names, but a vocabulary without
-            `model.vocabulary_size`, need not be there.
+        config: an `ExperimentConfig`. Files that it names, but the vocabulary of a tokenizer where
+            there is no `model.vocabulary_size`, need not be there.
         batch_size: number of sequences, or images.
-        platform: None for the kernels of this machine; "TPU" for those of TPUs, which only
-            TensorFlow for TPUs has.
 
     Returns:
-        A tuple of the `HloModuleProto`, serialized, and a dict: `parameters`, how many numbers are
-        trained; `gradient_bytes`, what their gradients weigh; `state_bytes`, what all variables
-        weigh; `tokens`, how many the step predicts.
-
-    Raises:
-        ValueError: if an operation has no kernel on the platform.
-    """
-    step, specs, model = training_step(config, batch_size)
-    compiler_ir = step.experimental_get_compiler_ir(*specs)
-    hlo = compiler_ir(stage="hlo_serialized", platform_name=platform)
-    trained = model.trainable_variables
-    variables = model.variables + model.optimizer.variables
-    figures = {
-        "parameters": sum(math.prod(variable.shape) for variable in trained),
-        "gradient_bytes": _weight(trained),
-        "state_bytes": _weight({id(variable): variable for variable in variables}.values()),
-        "tokens": math.prod(specs[-1].shape),
-    }
-    return hlo, figures
-
-
-def training_step(config, batch_size):
-    """The step as a `tf.function`, the specifications of its arguments, and the model.
+        The step as a `tf.function` for XLA, the `tf.TensorSpec`s of its arguments, and the model.
 
     >>> from rt_keras.training.config import make_config
     >>> config = make_config({"model.num_layers": 1, "model.hidden_dim": 8})
@@ -114,6 +89,26 @@ def example_spec(config, batch_size):
         shape = (length,)
         inputs = tokens("", length)
     return inputs, spec(tf.int32, *shape), spec(tf.float32, *shape)
+
+
+def sizes(model, specs):
+    """How large a model and its batch are.
+
+    Args:
+        model: a compiled model with its optimizer's variables.
+        specs: those of `training_step`.
+
+    Returns:
+        A dict: `parameters`, how many numbers are trained; `gradient_bytes`, what their gradients
+        weigh; `state_bytes`, what all variables weigh; `tokens`, how many are predicted.
+    """
+    trained = model.trainable_variables
+    return {
+        "parameters": sum(math.prod(variable.shape) for variable in trained),
+        "gradient_bytes": _weight(trained),
+        "state_bytes": _weight(model.variables + model.optimizer.variables),
+        "tokens": math.prod(specs[-1].shape),
+    }
 
 
 def _weight(variables):
