@@ -581,7 +581,11 @@ def _add_benchmarks(commands):
     kinds = benchmark.add_subparsers(required=True, metavar="KIND")
     for name, summary in (
         ("attention", "time and memory of every kind of attention"),
+        ("model", "tokens a second in training"),
+        ("decode", "what a token costs in generation"),
         ("recall", "which kinds of heads learn to repeat what lies far back"),
+        ("compare", "what has become slower from one file of figures to another"),
+        ("plot", "draw the figures of the attention"),
     ):
         module = importlib.import_module(f"rt_keras.benchmarks.{name}")
         command = kinds.add_parser(name, help=summary)

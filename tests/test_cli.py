@@ -43,7 +43,11 @@ COMMANDS = [
     ["quickstart"],
     ["benchmark"],
     ["benchmark", "attention"],
+    ["benchmark", "model"],
+    ["benchmark", "decode"],
     ["benchmark", "recall"],
+    ["benchmark", "compare"],
+    ["benchmark", "plot"],
 ]
 
 

@@ -7,6 +7,34 @@ from pathlib import Path
 import rt_keras
 from rt_keras.benchmarks import machine, rivals
 
+# The shape of a model, with how many positions its benchmark says.
+MODEL = {
+    "window": (128, "members of a cluster, block of local attention"),
+    "layers": (2, "number of blocks"),
+    "width": (256, "of the blocks; a head has a quarter of it"),
+}
+
+
+def add_model(parser):
+    """Adds the options of `MODEL`."""
+    for name, (default, what) in MODEL.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{what} ({default})")
+
+
+def check_model(args, lengths):
+    """Raises a ValueError where the options of `MODEL` make no model for these lengths."""
+    check_at_least_one(args, *MODEL)
+    if args.window % 2:
+        raise ValueError(f"--window must be even. Received: {args.window}")
+    if args.width % 8:
+        raise ValueError(f"--width must be a multiple of 8. Received: {args.width}")
+    for length in lengths:
+        if length < 1 or length % args.window:
+            raise ValueError(
+                f"positions must be multiples of --window {args.window}: there are length / window "
+                f"clusters. Received: {length}"
+            )
+
 
 def add_shared(parser, names):
     """Adds the options that all of them have.

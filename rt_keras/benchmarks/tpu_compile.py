@@ -45,7 +45,7 @@ def compile_for(program, topology):
     options = compiler.get_compile_options(1, 1, device_assignment=[[device]])
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
-        module.operation.walk(without_copies)
+        module.operation.walk(as_on_tpu)
         compiled = device.client.compile(
             module, executable_devices=_jax.DeviceList((device,)), compile_options=options
         )
@@ -61,12 +61,32 @@ def compile_for(program, topology):
     }
 
 
-def without_copies(operation):
-    """Removes a copy, which means nothing to the compiler, but has no name in StableHLO."""
+def as_on_tpu(operation):
+    """Puts what TensorFlow has on TPUs in the place of what it has on this machine.
+
+    A copy means nothing to the compiler and has no name in StableHLO. Random bits are those of the
+    TPU's own generator, whose state is the last two of the three numbers of Philox's; Philox would
+    take five times the bytes for each dropout.
+    """
     from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
 
     if operation.name == "mhlo.copy":
         operation.results[0].replace_all_uses_with(operation.operands[0])
+        operation.erase()
+    elif operation.name == "stablehlo.rng_bit_generator":
+        with ir.InsertionPoint(operation), ir.Location.unknown():
+            first = stablehlo.slice(operation.operands[0], [0], [1], [1])
+            state = stablehlo.slice(operation.operands[0], [1], [3], [1])
+            bits = stablehlo.RngBitGeneratorOp(
+                state.type,
+                operation.results[1].type,
+                stablehlo.RngAlgorithmAttr.get("DEFAULT"),
+                state,
+            )
+            whole_state = stablehlo.concatenate([first, bits.output_state], 0)
+        operation.results[0].replace_all_uses_with(whole_state)
+        operation.results[1].replace_all_uses_with(bits.output)
         operation.erase()
     return ir.WalkResult.ADVANCE
 

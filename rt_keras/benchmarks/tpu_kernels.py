@@ -5,19 +5,58 @@ TensorFlow lowers a function for a platform without its device only if it takes 
 
 import tensorflow as tf
 
+# What changes a variable, as functions from its value to the new one.
+CHANGES = {
+    "AssignVariableOp": lambda old, new: new,
+    "AssignAddVariableOp": tf.add,
+    "AssignSubVariableOp": tf.subtract,
+    "ResourceScatterAdd": lambda old, rows, values: tf.tensor_scatter_nd_add(
+        old, rows[..., None], values
+    ),
+    "ResourceScatterSub": lambda old, rows, values: tf.tensor_scatter_nd_sub(
+        old, rows[..., None], values
+    ),
+}
+
 
 def lower_for_tpu(function):
-    """Lowers a function with the kernels of TPUs.
-
-    Args:
-        function: a concrete function. Its variables become arguments, and what it leaves in them
-            results.
+    """Lowers a concrete function with the kernels of TPUs.
 
     Returns:
         The serialized `HloModuleProto`.
 
     Raises:
         ValueError: if an operation has no kernel; the message names it.
+    """
+    function, specs = of_values(function)
+    try:
+        compiler_ir = function.experimental_get_compiler_ir(*specs)
+        return compiler_ir(stage="hlo_serialized", platform_name="TPU")
+    except ValueError as error:
+        # After its first line come advice and traces.
+        raise ValueError(str(error).splitlines()[0]) from None
+
+
+def of_values(function):
+    """The function without variables.
+
+    Args:
+        function: a concrete function.
+
+    Returns:
+        A `tf.function` for XLA, of the function's arguments and the values of its variables, that
+        returns its outputs and the values which it leaves in the variables; and the
+        `tf.TensorSpec`s of its arguments.
+
+    Raises:
+        ValueError: when it is called, if a branch or a loop uses a variable.
+
+    >>> total = tf.Variable([1.0, 2.0])
+    >>> add = tf.function(total.assign_add).get_concrete_function(tf.TensorSpec([2]))
+    >>> function, specs = of_values(add)
+    >>> _, (left,) = function(tf.constant([1.0, 1.0]), tf.constant([3.0, 3.0]))
+    >>> left.numpy(), total.numpy()
+    (array([4., 4.], dtype=float32), array([1., 2.], dtype=float32))
     """
     captures = function.captured_inputs
     held = {id(variable.handle): variable for variable in function.graph.variables}
@@ -28,7 +67,7 @@ def lower_for_tpu(function):
     ]
 
     @tf.function(jit_compile=True, autograph=False)
-    def of_values(*tensors):
+    def without_variables(*tensors):
         arguments, values = list(tensors), {}
         for i, tensor in enumerate(function.inputs):
             if tensor.dtype == tf.resource:
@@ -36,9 +75,7 @@ def lower_for_tpu(function):
         outputs = replay(function.graph, arguments, values)
         return outputs, list(values.values())
 
-    return of_values.experimental_get_compiler_ir(*specs)(
-        stage="hlo_serialized", platform_name="TPU"
-    )
+    return without_variables, specs
 
 
 def replay(graph, arguments, values):
@@ -59,12 +96,12 @@ def replay(graph, arguments, values):
             continue
         if operation.type == "ReadVariableOp":
             outputs = [values[inputs[0]]]
-        elif operation.type.startswith("Assign"):
-            change = {"Assign": _second, "AssignAdd": tf.add, "AssignSub": tf.subtract}
-            change = change[operation.type.removesuffix("VariableOp")]
-            values[inputs[0]] = change(values[inputs[0]], inputs[1])
+        elif operation.type in CHANGES:
+            values[inputs[0]] = CHANGES[operation.type](values[inputs[0]], *inputs[1:])
             outputs = []
         elif any(isinstance(value, str) for value in inputs):
+            if not operation.type.endswith("PartitionedCall"):
+                raise ValueError(f"{operation.type} {operation.name} uses a variable inside")
             called = operation.get_attr("f").name
             outputs = replay(graph._get_function(called).graph, inputs, values)
         else:
@@ -82,7 +119,3 @@ def _same(operation, inputs):
         name=operation.name,
         attrs=dict(operation.node_def.attr),
     )
-
-
-def _second(first, second):
-    return second

@@ -1,0 +1,223 @@
+"""`rt-keras benchmark model`: whole training steps, side by side.
+
+Small language models of the same shape are trained, each in a process of its own; they take turns,
+and times are medians. The pipeline that reads their input takes turns with them.
+"""
+
+import os
+
+from rt_keras.benchmarks import machine, options, rivals, workers
+from rt_keras.files import write_json
+
+KINDS = (
+    "balanced_shared",
+    "balanced_separate",
+    "nearest_shared",
+    "nearest_separate",
+    "local",
+    "local_same_keys",
+    "full",
+)
+# What others are compared with.
+REFERENCES = ("local", "local_same_keys", "full")
+INPUT = "input"
+
+
+def add_arguments(parser):
+    """Adds the command's options to an `argparse` parser."""
+    parser.description = (
+        "Tokens a second in training, of language models with two local and two routing heads, "
+        "with local heads alone, with full heads, and of other packages where they are installed: "
+        "GEGLU of four times the width, vocabulary 256, Adam, float32, compiled by XLA. Beside it "
+        "the rate at which text files become such batches."
+    )
+    parser.epilog = "example: rt-keras benchmark model --length 2048 --json model.json"
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        default=KINDS,
+        metavar="KIND",
+        help=f"which to measure: {', '.join(KINDS)} (all); local_same_keys has blocks of half the "
+        "window in the place of routing heads, for as many keys a query",
+    )
+    parser.add_argument(
+        "--length", type=int, default=8192, help="positions, a multiple of the window (8192)"
+    )
+    parser.add_argument("--batch", type=int, default=1, help="sequences in a batch (1)")
+    parser.add_argument(
+        "--relative-positions",
+        action="store_true",
+        help="give our heads relative positions, as far as the window",
+    )
+    options.add_model(parser)
+    options.add_shared(parser, rivals.MODELS)
+
+
+def main(args):
+    """Measures, prints the table, and writes what was asked for.
+
+    Args:
+        args: what a parser with `add_arguments` found.
+
+    Raises:
+        ValueError: if an option is out of range.
+        RuntimeError: if there is nothing that could be measured.
+    """
+    check(args)
+    chosen = rivals.choose(args.rivals, rivals.MODELS, options.say)
+    shape = {name: getattr(args, name) for name in ("length", "batch", *options.MODEL)}
+    result = measure(shape, args.kinds, args.repeats, chosen, args.threads, args.relative_positions)
+    print(report(result))
+    if args.json:
+        write_json(args.json, result)
+
+
+def check(args):
+    """Raises ValueError, with one readable line, where an option cannot be."""
+    options.check_at_least_one(args, "length", "batch", "repeats", "threads")
+    options.check_model(args, [args.length])
+    options.check_among("kinds", args.kinds, KINDS)
+    options.check_files(args, "json")
+
+
+def measure(shape, kinds, repeats, rivals=None, threads=None, relative_positions=False):
+    """Seconds and tokens a second of a training step of each kind and rival.
+
+    Args:
+        shape: dictionary of `length`, `batch`, `window`, `layers` and `width`.
+        kinds: among `KINDS`.
+        repeats: most steps that a median is of.
+        rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
+        threads: for each process; by default as many as there are cores.
+        relative_positions: whether our heads have them.
+
+    Returns:
+        A dictionary of JSON values: the machine in words, the settings, for each contender one
+        entry of `figures`, and the `input` pipeline, with how many times as many tokens a second it
+        gives as the fastest of our kinds takes.
+    """
+    rivals = rivals or {}
+    threads = threads or machine.cores()
+    load_average = [os.getloadavg()[0]]
+    contenders = _contenders(shape, dict.fromkeys(kinds), rivals, relative_positions)
+    found = workers.contest(
+        contenders, repeats, threads, lambda name, what: options.say(f"{name}: {what}")
+    )
+    pipeline = found.pop(INPUT, None)
+    if not found:
+        raise RuntimeError("Nothing could be measured: every model failed.")
+    figures = _figures(found, shape, rivals)
+    return {
+        "benchmark": "model",
+        **options.origin(rivals, load_average),
+        "settings": {
+            **shape,
+            "heads": 4,
+            "vocabulary": 256,
+            "relative_positions": relative_positions,
+            "optimizer": "Adam",
+            "dtype": "float32",
+            "compiler": "XLA",
+            "threads": threads,
+            "repeats": repeats,
+        },
+        "figures": figures,
+        "input": pipeline and _input(pipeline, shape, figures),
+    }
+
+
+def _contenders(shape, kinds, rivals_, relative_positions):
+    ours = {**shape, "relative_positions": relative_positions}
+    contenders = {
+        kind: {
+            "target": "rt_keras.benchmarks.models:prepare_step",
+            "arguments": {"kind": kind, **ours},
+        }
+        for kind in kinds
+    }
+    for kind, imports in rivals_.items():
+        contenders[kind] = {
+            "target": "rt_keras.benchmarks.rival_models:prepare_step",
+            "arguments": {"kind": kind, **shape},
+            "imports": imports,
+        }
+    contenders[INPUT] = {
+        "target": "rt_keras.benchmarks.input_pipeline:prepare",
+        "arguments": {name: shape[name] for name in ("length", "batch")},
+    }
+    return contenders
+
+
+def _figures(found, shape, rivals_):
+    references = [name for name in (*REFERENCES, *rivals_) if name in found]
+    return [
+        {
+            "kind": kind,
+            "package": rivals.package(rivals_[kind]) if kind in rivals_ else "rt_keras",
+            "length": shape["length"],
+            "batch": shape["batch"],
+            **figure,
+            "tokens_per_second": shape["length"] * shape["batch"] / figure["seconds"],
+            "times_as_fast_as": {
+                name: found[name]["seconds"] / figure["seconds"] for name in references
+            },
+        }
+        for kind, figure in found.items()
+    ]
+
+
+def _input(pipeline, shape, figures):
+    from rt_keras.benchmarks.input_pipeline import tokens_of_a_run
+
+    rate = tokens_of_a_run(shape["length"], shape["batch"]) / pipeline["seconds"]
+    ours = [f["tokens_per_second"] for f in figures if f["package"] == "rt_keras"]
+    return {
+        **pipeline,
+        "tokens_per_second": rate,
+        "times_the_fastest_step": rate / max(ours) if ours else None,
+    }
+
+
+def title(result):
+    """What was measured and where, in two lines."""
+    settings = result["settings"]
+    return (
+        f"training step: {settings['layers']} layers of width {settings['width']}, 4 heads, window "
+        f"{settings['window']}, n = {settings['length']:,}, batch {settings['batch']}, Adam, "
+        f"float32\n{result['machine']}"
+    )
+
+
+def report(result):
+    """The figures as a table: one row for each model.
+
+    Args:
+        result: what `measure` returned.
+
+    Returns:
+        Lines of text.
+    """
+    others = list(result["figures"][0]["times_as_fast_as"])
+    columns = "{:22}{:>10}{:>12}{:>9} " + "".join(f"  {{:>{max(len(name), 6)}}}" for name in others)
+    names = [name.replace("_", " ") for name in others]
+    lines = [
+        title(result),
+        "",
+        f"{'':54}  {'times as fast as' if names else ''}",
+        columns.format("kind", "s a step", "tokens a s", "MB", *names),
+    ]
+    for figure in result["figures"]:
+        lines.append(
+            columns.format(
+                figure["kind"].replace("_", " "),
+                f"{figure['seconds']:.4f}",
+                f"{figure['tokens_per_second']:,.0f}",
+                f"{figure['peak_bytes'] / 1e6:,.0f}",
+                *(f"{figure['times_as_fast_as'][name]:.2f}" for name in others),
+            )
+        )
+    if result["input"]:
+        rate, times = (result["input"][x] for x in ("tokens_per_second", "times_the_fastest_step"))
+        more = "" if times is None else f", {times:,.0f} times what the fastest step takes"
+        lines += ["", f"input from text files: {rate:,.0f} tokens a second{more}"]
+    return "\n".join(line.rstrip() for line in lines)

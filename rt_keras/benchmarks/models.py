@@ -1,0 +1,148 @@
+"""The models that `rt-keras benchmark model` and `decode` measure, as a user makes and trains them.
+
+All have the same shape: `HEADS` heads, GEGLU of four times the width, a vocabulary of `VOCABULARY`.
+"""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+from rt_keras.callbacks import CentroidEMA
+from rt_keras.callbacks.centroid_ema import routing_heads
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+
+VOCABULARY = 256
+HEADS = 4
+
+# What stands beside two local heads.
+ROUTING = {
+    "balanced_shared": {"assignment": "balanced", "share_qk": True},
+    "balanced_separate": {"assignment": "balanced"},
+    "nearest_shared": {"share_qk": True},
+    "nearest_separate": {},
+}
+
+
+def head_groups(kind, length, window, relative_positions=False):
+    """The heads of one block.
+
+    Args:
+        kind: a key of `ROUTING`; "full"; "local", where all heads are local with blocks of the
+            window, so that a query sees up to two windows; or "local_same_keys", where two heads
+            are so, and the two in the place of routing heads have blocks of half the window, so
+            that a query sees no more keys than it would in a cluster.
+        length: of the sequence; there are length / window clusters.
+        window: members of a cluster, block of local attention.
+        relative_positions: whether all heads have them, as far as the window.
+
+    >>> [(group.num_heads, group.block_size) for group in head_groups("local_same_keys", 64, 16)]
+    [(2, 16), (2, 8)]
+    """
+    options = {"max_relative_distance": window if relative_positions else None}
+    if kind == "full":
+        return [FullHeads(HEADS, **options)]
+    if kind == "local":
+        return [LocalHeads(HEADS, window, **options)]
+    half = HEADS // 2
+    local = LocalHeads(half, window, **options)
+    if kind == "local_same_keys":
+        return [local, LocalHeads(half, window // 2, **options)]
+    return [local, RoutingHeads(half, length // window, window, **ROUTING[kind], **options)]
+
+
+def build(kind, length, window, layers, width, relative_positions=False):
+    """A language model, with new weights.
+
+    Args:
+        kind, length, window, relative_positions: see `head_groups`.
+        layers: number of blocks.
+        width: of the blocks.
+    """
+    keras.utils.set_random_seed(0)
+    backbone = RoutingTransformerBackbone(
+        vocabulary_size=VOCABULARY,
+        num_layers=layers,
+        hidden_dim=width,
+        intermediate_dim=4 * width,
+        head_groups=head_groups(kind, length, window, relative_positions),
+        activation="geglu",
+        tie_embeddings=False,
+    )
+    return RoutingTransformerCausalLM(backbone)
+
+
+def prepare_step(kind, length, batch, window, layers, width, relative_positions=False):
+    """Makes a model and the function that trains it for one step, the way `fit` does.
+
+    It is Keras's own training function, compiled by XLA, with Adam, and after it `CentroidEMA`.
+
+    Args:
+        kind, length, window, layers, width, relative_positions: see `build`.
+        batch: sequences in a batch.
+
+    Returns:
+        A function without arguments. It returns the loss, once the step is done.
+
+    >>> sizes = {"length": 8, "batch": 1, "window": 4, "layers": 1, "width": 8}
+    >>> step = prepare_step("local", **sizes)
+    >>> step() > step()
+    True
+    """
+    model = build(kind, length, window, layers, width, relative_positions)
+    model.compile(
+        optimizer=keras.optimizers.Adam(),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=True,
+    )
+    tokens = tf.random.stateless_uniform([batch, length + 1], [0, 0], 0, VOCABULARY, tf.int32)
+    inputs = {"token_ids": tokens[:, :-1], "padding_mask": tf.ones([batch, length], tf.bool)}
+    batches = tf.data.Dataset.from_tensors((inputs, tokens[:, 1:])).repeat()
+    callbacks = [CentroidEMA()] if routing_heads(model) else []
+    model.fit(batches, steps_per_epoch=1, callbacks=callbacks, shuffle=False, verbose=0)
+    iterator = iter(batches)
+
+    def step():
+        logs = model.train_function(iterator)
+        for callback in callbacks:
+            callback.on_train_batch_end(0)
+        return float(logs["loss"])
+
+    return step
+
+
+def prepare_generation(kind, length, tokens, window, layers, width):
+    """Makes a model and the function that generates the last tokens of a sequence, greedily.
+
+    It is what `generate` does after the prompt, compiled by XLA: with a cache where the model keeps
+    one, whose positions before are empty, as they cost no less; else by calling the model on all
+    positions for each token.
+
+    Args:
+        kind, length, window, layers, width: see `build`.
+        tokens: how many to generate, at the end of `length` positions.
+
+    Returns:
+        A function without arguments. It returns all tokens, `[1, length]`, once they are there.
+
+    >>> sizes = {"length": 16, "tokens": 2, "window": 4, "layers": 1, "width": 8}
+    >>> prepare_generation("full", **sizes)().shape
+    (1, 16)
+    """
+    model = build(kind, length, window, layers, width)
+    sampler = keras_hub.samplers.GreedySampler()
+
+    @tf.function(jit_compile=True)
+    def generate(prompt):
+        return sampler(
+            next=model.next_logits,
+            prompt=prompt,
+            cache=model.new_cache(1, length) if model.cached_decoding else (),
+            index=tf.constant(length - tokens),
+            mask=tf.zeros_like(prompt, tf.bool),
+            stop_token_ids=None,
+            model=model,
+        )
+
+    prompt = tf.zeros([1, length], tf.int32)
+    return lambda: generate(prompt).numpy()
