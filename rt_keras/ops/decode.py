@@ -38,7 +38,7 @@ def attend_step(
         query: `[batch, heads, queries, depth]`.
         key: `[batch, heads, keys, depth]`; or one deeper, with t at the end, see `with_bias`.
         value: `[batch, heads, keys, value_depth]`.
-        allowed: bool, broadcastable to `[batch, heads, keys, queries]`.
+        allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
         distance: int `[keys]` or `[batch, heads, keys]`, from the query back to each key.
         causal: whether no distance below 0 is allowed.
         relative_embeddings: `[heads, 2 m + 1, depth]` or `[1, 2 m + 1, depth]`, of the distances
@@ -54,8 +54,7 @@ def attend_step(
     if relative_embeddings is not None:
         table, row = _rows(relative_embeddings, distance, causal, query.dtype)
         products = table_products(query[:, :, None], table, transpose=True)[:, :, 0]
-        products = tf.linalg.matrix_transpose(products)
-        bias = tf.gather(products, row, axis=2, batch_dims=row.shape.rank - 1)
+        bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
     if relative_values is not None:
         table, row = _rows(relative_values, distance, causal, value.dtype)
         table = tf.gather(table, row, axis=1)

@@ -107,26 +107,26 @@ def _attend_block(block, causal, dropout):
     allowed = tf.ones([1, 1, 1, 1], tf.bool)
     if causal:
         positions = block["start"] + tf.range(queries)
-        allowed = (tf.range(keys)[:, None] <= positions)[None, None]
+        allowed = (tf.range(keys) <= positions[:, None])[None, None]
     if "key_mask" in block:
-        allowed &= block["key_mask"][:, None, :, None]
+        allowed &= block["key_mask"][:, None, None]
     if "query_mask" in block:
-        allowed &= block["query_mask"][:, :, None, :]
+        allowed &= block["query_mask"][..., None]
     if "attention_mask" in block:
-        allowed &= tf.linalg.matrix_transpose(block["attention_mask"])
-    bias = relative_bias = None
+        allowed &= block["attention_mask"]
+    bias = None
     if "relative_embeddings" in block:
         table = block["relative_embeddings"]
-        relative_bias = window_bias(query[:, :, None], table, keys, block["start"])[:, :, 0]
+        bias = window_bias(query[:, :, None], table, keys, block["start"])[:, :, 0]
     if "token_bias" in block:
-        bias = block["token_bias"][:, None, :, None]
+        of_keys = block["token_bias"][:, None, None]
+        bias = of_keys if bias is None else bias + of_keys
     return attend(
         query,
         key,
         value,
         allowed,
         bias=bias,
-        relative_bias=relative_bias,
         dropout=dropout,
         seed=block.get("seed"),
     )[0]

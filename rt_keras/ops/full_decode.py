@@ -58,7 +58,7 @@ def full_step(query, key, value, cache, position, *, token_bias=None, relative_e
         query,
         cache["key"],
         cache["value"],
-        (places <= position)[:, None],
+        places <= position,
         position - places,
         relative_embeddings=relative_embeddings,
     )
@@ -88,7 +88,7 @@ def full_recall(
     """
     allowed = tf.ones([1, 1, 1, 1], tf.bool)
     if key_mask is not None:
-        allowed = tf.cast(key_mask, tf.bool)[:, None, :, None]
+        allowed = tf.cast(key_mask, tf.bool)[:, None, None]
     return attend_step(
         query,
         with_bias(key, token_bias),

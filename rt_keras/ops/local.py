@@ -162,25 +162,26 @@ def _local_attention(
 
     query = split_blocks(arguments["query"], math.prod(grid), block_size)
     key, value = windows(arguments["key"]), windows(arguments["value"])
-    allowed = windows(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))[..., None]
+    allowed = windows(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))[..., None, :]
     if causal:
-        places = tf.range(key.shape[3])[:, None] - own * block_size
-        allowed &= places <= tf.range(block_size)
+        places = tf.range(key.shape[3]) - own * block_size
+        allowed &= places <= tf.range(block_size)[:, None]
     if "key_mask" in arguments:
-        allowed &= windows(tf.cast(arguments["key_mask"], tf.bool)[:, None])[..., None]
+        allowed &= windows(tf.cast(arguments["key_mask"], tf.bool)[:, None])[..., None, :]
     if "query_mask" in arguments and not reference:
         query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
-        allowed &= split_blocks(query_mask, math.prod(grid), block_size)[..., None, :]
+        allowed &= split_blocks(query_mask, math.prod(grid), block_size)[..., None]
     offset = key.shape[3] - block_size if reference else own * key_block_size
     # In more dimensions, keys that stand behind the own block in the window may come before it.
     one_way = causal and len(grid) == 1
-    bias = relative_bias = relative_values = None
+    bias = relative_values = None
     if "relative_embeddings" in arguments:
         table = arguments["relative_embeddings"]
-        relative_bias = window_bias(query, table, key.shape[3], offset, one_way)
+        bias = window_bias(query, table, key.shape[3], offset, one_way)
     if "token_bias" in arguments:
         token_bias = tf.cast(arguments["token_bias"], query.dtype)
-        bias = windows(token_bias[:, None])[..., None]
+        of_keys = windows(token_bias[:, None])[..., None, :]
+        bias = of_keys if bias is None else bias + of_keys
     if "relative_values" in arguments:
         relative_values = functools.partial(
             window_values,
@@ -194,7 +195,6 @@ def _local_attention(
         value,
         allowed,
         bias=bias,
-        relative_bias=relative_bias,
         relative_values=relative_values,
         mean_of_none=reference,
         dropout=dropout,

@@ -105,7 +105,7 @@ def local_step(
     cache = write(cache, position % length, key=key, value=value)
     age = (position - tf.range(length)) % length
     first = tf.maximum((position // block_size - _first(look_back)) * block_size, 0)
-    allowed = (age <= position - first)[:, None]
+    allowed = age <= position - first
     return attend_step(query, cache["key"], cache["value"], allowed, age, **tables), cache
 
 
@@ -189,16 +189,16 @@ def _attend_window(
         return tf.reshape(x, [batch, heads, count * places, depth])
 
     real = tf.ones([1, size(kept["key"], 2)], tf.bool) if key_mask is None else key_mask
-    allowed = window(tf.cast(real, tf.bool)[:, None, :, None])
-    inside = tf.repeat(inside, key_block_size)[:, None]
-    allowed &= inside
+    real = window(tf.cast(real, tf.bool)[:, None, :, None])
+    inside = tf.repeat(inside, key_block_size)
+    allowed = tf.linalg.matrix_transpose(real) & inside
     key, value = window(kept["key"]), window(kept["value"])
     if reference:
         # What a query without keys gets the mean of.
-        value = tf.where(inside, value, tf.zeros_like(value))
+        value = tf.where(inside[:, None], value, tf.zeros_like(value))
     places, place = tf.range(size(key, 2)), position % block_size
     if causal:
-        allowed &= (places - own * block_size <= place)[:, None]
+        allowed &= places - own * block_size <= place
     offset = size(key, 2) - block_size if reference else own * key_block_size
     return attend_step(
         query,

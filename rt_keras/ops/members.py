@@ -97,9 +97,9 @@ def _attend(arguments, pick_members, window_size, causal, dropout, _):
     queries = tf.gather(query * query.shape[-1] ** -0.5, of_queries, batch_dims=2)
     allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
     if causal:
-        allowed = of_keys[..., :, None] <= of_queries[..., None, :]
+        allowed = of_keys[..., None, :] <= of_queries[..., :, None]
     if key_mask is not None:
-        allowed &= _at(tf.cast(key_mask, tf.bool), of_keys)[..., :, None]
+        allowed &= _at(tf.cast(key_mask, tf.bool), of_keys)[..., None, :]
     bias = _token_bias(arguments, of_keys)
     if "relative_embeddings" in arguments:
         relative = pair_bias(queries, arguments["relative_embeddings"], of_queries, of_keys)
@@ -130,14 +130,14 @@ def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, 
     if key is not query:
         of_keys = pick_members(key, None, _count(key, window_size), arguments)
     queries = tf.gather(query, of_queries, batch_dims=2)
-    ranks = tf.range(size(of_keys, 3))[:, None] - tf.range(size(of_queries, 3))
-    allowed = _at(real, of_keys)[..., :, None]
+    allowed = _at(real, of_keys)[..., None, :]
     if causal:
-        allowed &= ranks <= 0
-    relative_bias = relative_values = None
+        allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
+    bias, relative_values = _token_bias(arguments, of_keys), None
     if "relative_embeddings" in arguments:
         table, count = arguments["relative_embeddings"], size(of_keys, 3)
-        relative_bias = window_bias(queries, table, count, 0, causal)
+        relative = window_bias(queries, table, count, 0, causal)
+        bias = relative if bias is None else bias + relative
     if "relative_values" in arguments:
         relative_values = functools.partial(
             window_values, embeddings=arguments["relative_values"], offset=0, causal=causal
@@ -147,8 +147,7 @@ def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, 
         tf.gather(key, of_keys, batch_dims=2),
         tf.gather(arguments["value"], of_keys, batch_dims=2),
         allowed,
-        bias=_token_bias(arguments, of_keys),
-        relative_bias=relative_bias,
+        bias=bias,
         relative_values=relative_values,
         mean_of_none=True,
         dropout=dropout,
@@ -179,10 +178,10 @@ def _count(x, window_size):
 
 
 def _token_bias(arguments, members):
-    """The bias of each member key, `[batch, heads, clusters, keys, 1]`, or None."""
+    """The bias of each member key, `[batch, heads, clusters, 1, keys]`, or None."""
     if "token_bias" not in arguments:
         return None
-    return _at(tf.cast(arguments["token_bias"], arguments["query"].dtype), members)[..., None]
+    return _at(tf.cast(arguments["token_bias"], arguments["query"].dtype), members)[..., None, :]
 
 
 def _at(x, members):

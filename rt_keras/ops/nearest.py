@@ -49,8 +49,9 @@ def nearest_attention(
     over the sequence, so decoding needs the last `window_size` keys and values of each cluster.
 
     Positions are ordered by (cluster, position). Queries that are their own keys attend in that
-    order as in local attention, at n · 2 window_size products. Separate keys need twice that:
-    see `_attend_tiles`. With p probes there are p times as many queries.
+    order as in local attention, in blocks of B = `window_size`, or of a part of it that is at
+    most 128, at n · (window_size + B) products. Separate keys need twice that: see
+    `_attend_tiles`. With p probes there are p times as many queries.
 
     Args:
         query: `[batch, heads, length, depth]`, not normalised.
@@ -90,7 +91,8 @@ def nearest_attention(
             f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
         )
     tiles = 2 if key is not None or num_probes > 1 else 1
-    logits = size(query, 0) * size(query, 1) * length * num_probes * 2 * window_size * tiles
+    keys = window_size + _block_size(window_size)
+    logits = size(query, 0) * size(query, 1) * length * num_probes * keys * tiles
     return over_heads(
         lambda arguments: _nearest_attention(arguments, window_size, causal, num_probes, dropout),
         {
@@ -127,9 +129,16 @@ def _nearest_attention(arguments, window_size, causal, num_probes, dropout):
             scaled, key, arguments["value"], of_queries, num_clusters, window_size, causal, options
         )
     of_keys = clusters_of(key, centroids, load_bias, key_mask, 1)
-    intervals = _key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
     return _attend_tiles(
-        scaled, key, arguments["value"], of_queries, of_keys, intervals, window_size, options
+        scaled,
+        key,
+        arguments["value"],
+        of_queries,
+        of_keys,
+        num_clusters,
+        window_size,
+        causal,
+        options,
     )
 
 
@@ -148,20 +157,33 @@ def clusters_of(x, centroids, load_bias, mask, count):
     return clusters
 
 
-def sort_by_cluster(clusters, length):
-    """Order of entries by (cluster, position), and the place of each entry in that order.
+def sort_by_cluster(clusters, num_clusters):
+    """Entries in the order of (cluster, position).
 
     Args:
-        clusters: int `[batch, heads, probes, length]`.
-        length: number of positions.
+        clusters: int `[batch, heads, probes, length]`, at most `num_clusters`.
+        num_clusters: how many clusters there are.
 
     Returns:
-        Two int32 `[batch, heads, probes * length]`. Entry e is position e % length.
+        Three integers of each entry, `[batch, heads, probes * length]`: in that order its code,
+        cluster * length + position, and its number, probe * length + position; and for each
+        number its place in that order.
     """
-    clusters = tf.cast(clusters, tf.int64)
-    codes = clusters * tf.cast(length, tf.int64) + tf.range(length, dtype=tf.int64)
-    order = tf.argsort(_flat(codes))
-    return order, tf.argsort(order)
+    probes, length = size(clusters, 2), size(clusters, 3)
+    dtype = _code_dtype(probes, length, num_clusters)
+    probes, length = tf.cast(probes, dtype), tf.cast(length, dtype)
+    codes = tf.cast(clusters, dtype) * length + tf.range(length)
+    # The probe makes entries distinct, and known by their codes: there is nothing else to sort.
+    codes = tf.sort(_flat(codes * probes + tf.range(probes)[:, None]))
+    order = tf.cast(codes % probes * length + codes // probes % length, tf.int32)
+    return codes // probes, order, tf.argsort(order)
+
+
+def _code_dtype(probes, length, num_clusters):
+    """int32 where all codes, and twice as many, are known to fit."""
+    sizes = (probes, length, num_clusters)
+    known = all(isinstance(x, int) for x in sizes)
+    return tf.int32 if known and 2 * probes * length * (num_clusters + 1) < 2**31 else tf.int64
 
 
 def _flat(x):
@@ -188,6 +210,7 @@ def _bias(options, query, query_positions, key_positions, key_place, key_windows
         of_keys = tf.cast(token_bias, query.dtype)[:, None, :, None]
         of_keys = tf.tile(of_keys, [1, size(query, 1), 1, 1])
         of_keys = key_windows(gather_rows(of_keys, key_positions, key_place))
+        of_keys = tf.linalg.matrix_transpose(of_keys)
         bias = of_keys if bias is None else bias + of_keys
     return bias
 
@@ -199,7 +222,7 @@ def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causa
     num_blocks = ceil_div(length, block_size)
     count = ceil_div(window_size, block_size) + 1
     before = window_size - 1 if causal else window_size // 2
-    order, place = sort_by_cluster(clusters, length)
+    codes, order, place = sort_by_cluster(clusters, num_clusters)
 
     def blocks(x):
         return split_blocks(x, num_blocks, block_size)
@@ -207,10 +230,10 @@ def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causa
     def windows(x, fill=0):
         return overlapping_blocks(x, num_blocks, block_size, count, before, fill)
 
-    clusters = tf.gather(clusters[:, :, 0], order, batch_dims=2)
-    of_window = windows(clusters, fill=num_clusters)[..., :, None]
-    steps = tf.range(count * block_size)[:, None] - tf.range(block_size)
-    allowed = (of_window == blocks(clusters)[..., None, :]) & (of_window < num_clusters)
+    clusters = tf.cast(codes // tf.cast(length, codes.dtype), tf.int32)
+    of_window = windows(clusters, fill=num_clusters)[..., None, :]
+    steps = tf.range(count * block_size) - tf.range(block_size)[:, None]
+    allowed = (of_window == blocks(clusters)[..., None]) & (of_window < num_clusters)
     allowed &= (steps >= 0) & (steps < window_size)
     query = blocks(gather_rows(query, order, place))
     output, _ = attend(
@@ -225,31 +248,42 @@ def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causa
     return gather_rows(join_blocks(output, length), place, order)
 
 
-def _key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
-    """Ranks among the sorted keys that each query attends to, `[first, last)`.
+def _key_intervals(query_codes, key_codes, length, num_clusters, window_size, causal):
+    """Ranks among the sorted keys that each sorted query attends to, `[first, last)`.
 
     Args:
-        of_queries: int `[batch, heads, probes, length]`, clusters of the queries.
-        of_keys: int `[batch, heads, 1, length]`, clusters of the keys.
+        query_codes: int `[batch, heads, probes * length]`, sorted codes of `sort_by_cluster`.
+        key_codes: int `[batch, heads, length]`, likewise.
 
     Returns:
-        Two int32 `[batch, heads, probes, length]`. Neither falls along the sorted queries.
+        Two int32 `[batch, heads, probes * length]`. Neither falls.
     """
-    members = tf.one_hot(of_keys[:, :, 0], num_clusters + 1, dtype=tf.int32)
-    before = tf.cumsum(members, axis=2, exclusive=not causal)
-    ends = tf.cumsum(tf.reduce_sum(members, axis=2), axis=-1)
-    starts = tf.pad(ends[..., :-1], [[0, 0], [0, 0], [1, 0]])
-    start, end = (tf.gather(x, of_queries, batch_dims=2) for x in (starts, ends))
-    by_position = tf.linalg.matrix_transpose(of_queries)
-    middle = tf.linalg.matrix_transpose(tf.gather(before, by_position, batch_dims=3)) + start
+    length = tf.cast(length, key_codes.dtype)
+    firsts = tf.range(num_clusters + 1, dtype=key_codes.dtype) * length
+    firsts = tf.broadcast_to(firsts, [*tf.unstack(tf.shape(key_codes)[:2]), num_clusters + 1])
+    bounds = _count_below(key_codes, firsts)
+    clusters = tf.cast(query_codes // length, tf.int32)
+    start, end = (
+        tf.gather(bounds, tf.minimum(clusters + i, num_clusters), batch_dims=2) for i in (0, 1)
+    )
+    middle = _count_below(key_codes, query_codes + 1 if causal else query_codes)
     last = middle if causal else tf.minimum(middle - window_size // 2 + window_size, end)
     first = middle - (window_size if causal else window_size // 2)
     # Padding has the cluster behind the last; its queries get no keys.
-    first = tf.where(of_queries < num_clusters, tf.maximum(first, start), last)
-    return first, last
+    return tf.where(clusters < num_clusters, tf.maximum(first, start), last), last
 
 
-def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size, options):
+def _count_below(codes, limits):
+    """How many codes lie below each limit; both `[batch, heads, ...]` in ascending order."""
+    merged = tf.sort(tf.concat([2 * codes + 1, 2 * limits], axis=-1), axis=-1)
+    total = size(merged, 2)
+    places = tf.sort(tf.where(merged % 2 == 0, tf.range(total), total), axis=-1)
+    return places[..., : size(limits, 2)] - tf.range(size(limits, 2))
+
+
+def _attend_tiles(
+    query, key, value, of_queries, of_keys, num_clusters, window_size, causal, options
+):
     """Separate queries and keys: blocks of both sorted lists, met along a staircase.
 
     Keys and queries are sorted by (cluster, position) and cut into blocks. A query's keys are an
@@ -264,11 +298,13 @@ def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size
     look_back = ceil_div(window_size, block_size)
     query_blocks, key_blocks = ceil_div(entries, block_size), ceil_div(length, block_size)
     num_tiles = query_blocks + key_blocks - 1
-    key_order, key_place = sort_by_cluster(of_keys, length)
-    query_order, query_place = sort_by_cluster(of_queries, length)
+    key_codes, key_order, key_place = sort_by_cluster(of_keys, num_clusters)
+    query_codes, query_order, query_place = sort_by_cluster(of_queries, num_clusters)
+    # One length may be known where the other is not.
+    key_codes = tf.cast(key_codes, query_codes.dtype)
 
     # The interval and the tile of each sorted query.
-    first, last = (tf.gather(_flat(x), query_order, batch_dims=2) for x in intervals)
+    first, last = _key_intervals(query_codes, key_codes, length, num_clusters, window_size, causal)
     key_block = tf.maximum(last - 1, 0) // block_size
     first, last = (split_blocks(x, query_blocks, block_size) for x in (first, last))
     key_block = split_blocks(key_block, query_blocks, block_size, fill=key_blocks - 1)
@@ -282,7 +318,7 @@ def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size
     key_of_tile = tf.clip_by_value(tiles - of_tile, 0, key_blocks - 1)
 
     def query_blocks_of_tiles(x):
-        return tf.gather(x, of_tile, batch_dims=2)[..., None, :]
+        return tf.gather(x, of_tile, batch_dims=2)[..., None]
 
     def key_windows(x):
         windows = overlapping_blocks(
@@ -291,7 +327,7 @@ def _attend_tiles(query, key, value, of_queries, of_keys, intervals, window_size
         return tf.gather(windows, key_of_tile, batch_dims=2)
 
     window = tf.range((look_back + 1) * block_size) - look_back * block_size
-    ranks = (key_of_tile[..., None] * block_size + window)[..., None]
+    ranks = (key_of_tile[..., None] * block_size + window)[..., None, :]
     allowed = (ranks >= query_blocks_of_tiles(first)) & (ranks < query_blocks_of_tiles(last))
     allowed &= query_blocks_of_tiles(tile) == tiles[:, None, None]
 
@@ -328,5 +364,10 @@ def _merge_probes(output, log_total, probes, length):
     return tf.reduce_sum(share * output, axis=2)
 
 
+# Rows of a block: fewer keys are computed in vain, and a matrix unit is still filled.
+MAX_BLOCK_SIZE = 128
+
+
 def _block_size(window_size):
-    return window_size
+    """The largest part of the window that is at most `MAX_BLOCK_SIZE`."""
+    return ceil_div(window_size, ceil_div(window_size, MAX_BLOCK_SIZE))

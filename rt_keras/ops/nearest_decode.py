@@ -54,7 +54,7 @@ def nearest_cache(
     key = normalize(key)
     real = (tf.range(length) < count)[None]
     of_keys = clusters_of(key, centroids, load_bias, real, 1)
-    order, _ = sort_by_cluster(of_keys, length)
+    _, order, _ = sort_by_cluster(of_keys, clusters)
     counts = tf.reduce_sum(tf.one_hot(of_keys[:, :, 0], clusters, dtype=tf.int32), axis=2)
     starts = tf.cumsum(counts, axis=-1, exclusive=True)
     # The last member at each place of a ring; one before the first is masked by the step.
@@ -130,7 +130,7 @@ def nearest_step(
         query,
         members(cache["key"]),
         members(cache["value"]),
-        _flat(allowed)[..., None],
+        _flat(allowed)[:, :, None],
         distance,
         relative_embeddings=relative_embeddings,
     )

@@ -120,7 +120,7 @@ def pair_bias(query, embeddings, query_positions, key_positions):
     """Relative logits of pairs at any positions.
 
     ```
-    bias_ja = query_a · embeddings[clip(query_positions_a - key_positions_j, -m, m) + m]
+    bias_aj = query_a · embeddings[clip(query_positions_a - key_positions_j, -m, m) + m]
     ```
 
     Args:
@@ -130,10 +130,10 @@ def pair_bias(query, embeddings, query_positions, key_positions):
         key_positions: int `[batch, heads, blocks, keys]`.
 
     Returns:
-        `[batch, heads, blocks, keys, queries]`.
+        `[batch, heads, blocks, queries, keys]`.
     """
     far = embeddings.shape[1] // 2
     distance = query_positions[..., :, None] - key_positions[..., None, :]
     index = tf.clip_by_value(distance, -far, far) + far
     products = table_products(query, tf.cast(embeddings, query.dtype), transpose=True)
-    return tf.linalg.matrix_transpose(tf.gather(products, index, batch_dims=4))
+    return tf.gather(products, index, batch_dims=4)

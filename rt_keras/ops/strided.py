@@ -103,20 +103,21 @@ def _strided_attention(arguments, length, stride, causal, reference, dropout):
     query = columns(arguments["query"])
     allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
     if causal:
-        allowed = (tf.range(steps)[:, None] <= tf.range(steps))[None, None, None]
+        allowed = (tf.range(steps) <= tf.range(steps)[:, None])[None, None, None]
     if not reference:
-        allowed &= columns(tf.ones([1, 1, length], tf.bool))[..., None]
+        allowed &= columns(tf.ones([1, 1, length], tf.bool))[..., None, :]
         if "key_mask" in arguments:
-            allowed &= columns(tf.cast(arguments["key_mask"], tf.bool)[:, None])[..., None]
+            allowed &= columns(tf.cast(arguments["key_mask"], tf.bool)[:, None])[..., None, :]
         if "query_mask" in arguments:
             query_mask = columns(tf.cast(arguments["query_mask"], tf.bool)[:, None])
-            allowed &= query_mask[..., None, :]
-    bias = relative_bias = relative_values = None
+            allowed &= query_mask[..., None]
+    bias = relative_values = None
     if "relative_embeddings" in arguments:
-        relative_bias = window_bias(query, arguments["relative_embeddings"], steps, 0, causal)
+        bias = window_bias(query, arguments["relative_embeddings"], steps, 0, causal)
     if "token_bias" in arguments and not reference:
         token_bias = tf.cast(arguments["token_bias"], query.dtype)
-        bias = columns(token_bias[:, None])[..., None]
+        of_keys = columns(token_bias[:, None])[..., None, :]
+        bias = of_keys if bias is None else bias + of_keys
     if "relative_values" in arguments:
         relative_values = functools.partial(
             window_values, embeddings=arguments["relative_values"], offset=0, causal=causal
@@ -127,7 +128,6 @@ def _strided_attention(arguments, length, stride, causal, reference, dropout):
         columns(arguments["value"]),
         allowed,
         bias=bias,
-        relative_bias=relative_bias,
         relative_values=relative_values,
         dropout=dropout,
         seed=arguments.get("seed"),

@@ -62,7 +62,7 @@ def strided_step(
         query,
         column(cache["key"]),
         column(cache["value"]),
-        (steps <= position // stride)[:, None],
+        steps <= position // stride,
         position // stride - steps,
         relative_embeddings=relative_embeddings,
         relative_values=relative_values,

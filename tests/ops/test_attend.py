@@ -14,21 +14,21 @@ def blocks(seed=0):
 
 
 def equation(query, key, value, allowed, bias):
-    """Allowed and bias are `[..., keys, queries]`."""
-    allowed, bias = (np.broadcast_to(x, (2, 3, KEYS, QUERIES)) for x in (allowed, bias))
+    """Allowed and bias are `[..., queries, keys]`."""
+    allowed, bias = (np.broadcast_to(x, (2, 3, QUERIES, KEYS)) for x in (allowed, bias))
     output, log_total = np.zeros((2, 3, QUERIES, 7)), np.full((2, 3, QUERIES), MASKED)
     for a, b, i in np.ndindex(2, 3, QUERIES):
-        seen = [j for j in range(KEYS) if allowed[a, b, j, i]]
+        seen = [j for j in range(KEYS) if allowed[a, b, i, j]]
         if seen:
-            logits = np.array([query[a, b, i] @ key[a, b, j] + bias[a, b, j, i] for j in seen])
+            logits = np.array([query[a, b, i] @ key[a, b, j] + bias[a, b, i, j] for j in seen])
             log_total[a, b, i] = np.log(np.sum(np.exp(logits)))
             output[a, b, i] = np.exp(logits - log_total[a, b, i]) @ value[a, b, seen]
     return output, log_total
 
 
 def some_allowed():
-    allowed = np.random.default_rng(5).random((2, 3, KEYS, QUERIES)) < 0.5
-    allowed[0, 1, :, 2] = False
+    allowed = np.random.default_rng(5).random((2, 3, QUERIES, KEYS)) < 0.5
+    allowed[0, 1, 2] = False
     return allowed
 
 
@@ -36,12 +36,14 @@ def some_allowed():
     "allowed",
     [
         pytest.param(some_allowed(), id="by pair"),
-        pytest.param(np.tri(KEYS, QUERIES, dtype=bool)[None, None], id="the same in every block"),
-        pytest.param(np.arange(KEYS)[:, None] < 3, id="by key"),
+        pytest.param(
+            np.tri(QUERIES, KEYS, k=2, dtype=bool)[None, None], id="the same in every block"
+        ),
+        pytest.param(np.arange(KEYS) < 3, id="by key"),
         pytest.param(np.ones((1, 1), bool), id="all"),
     ],
 )
-@pytest.mark.parametrize("bias", [0.0, np.random.default_rng(6).normal(size=(3, KEYS, QUERIES))])
+@pytest.mark.parametrize("bias", [0.0, np.random.default_rng(6).normal(size=(3, QUERIES, KEYS))])
 def test_equation(allowed, bias):
     query, key, value = blocks()
     output, log_total = attend(
@@ -53,7 +55,7 @@ def test_equation(allowed, bias):
 
 
 def test_gradients_of_the_output_and_of_the_logarithm():
-    given = [*blocks(), np.random.default_rng(6).normal(size=(3, KEYS, QUERIES))]
+    given = [*blocks(), np.random.default_rng(6).normal(size=(3, QUERIES, KEYS))]
     allowed = some_allowed()
     weights = np.random.default_rng(7).normal(size=(2, 3, QUERIES))
 
@@ -134,15 +136,22 @@ def test_compiled():
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_relative_bias_is_a_bias_that_lies_by_queries():
+@pytest.mark.parametrize("keys", [40, 64, 96])
+def test_many_keys(keys):
     rng = np.random.default_rng(0)
-    query, key, value = (tf.constant(rng.normal(size=(2, 3, n, 5))) for n in (4, 7, 7))
-    bias = tf.constant(rng.normal(size=(2, 3, 7, 4)))
-    allowed = tf.constant(rng.random((2, 1, 7, 4)) > 0.3)
-    expected = attend(query, key, value, allowed, bias=bias)
-    half = bias / 2
-    found = attend(
-        query, key, value, allowed, bias=half, relative_bias=tf.linalg.matrix_transpose(half)
-    )
-    for one, other in zip(found, expected):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    query, key, value = (rng.normal(size=(2, 3, n, 5)) for n in (4, keys, keys))
+    allowed = rng.random((2, 3, 4, keys)) < 0.1
+    logits = np.where(allowed, np.einsum("abid,abjd->abij", query, key), -np.inf)
+    weights = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    output, _ = attend(*map(tf.constant, (query, key, value)), allowed)
+    np.testing.assert_allclose(output, weights @ value, rtol=0, atol=1e-12)
+
+
+def test_the_mean_of_none():
+    query, key, value = (tf.constant(x) for x in blocks())
+    output, log_total = attend(query, key, value, some_allowed(), mean_of_none=True)
+    np.testing.assert_allclose(output[0, 1, 2], np.mean(value[0, 1], axis=0), rtol=1e-12)
+    kept = attend(query, key, value, some_allowed())
+    others = np.any(some_allowed(), axis=-1)
+    np.testing.assert_array_equal(output[others], kept[0][others])
+    np.testing.assert_array_equal(log_total[others], kept[1][others])

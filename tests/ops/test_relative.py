@@ -12,13 +12,13 @@ def embeddings(far, tables=2):
 
 
 def equation(table, distance):
-    """bias_ja = query_a · table[clip(distance(b, h, m, a, j))], of keys and queries."""
+    """bias_aj = query_a · table[clip(distance(b, h, m, a, j))], of queries and keys."""
     far = table.shape[1] // 2
     keys = 7
-    bias = np.zeros((2, 2, 3, keys, 4))
-    for b, h, m, j, a in np.ndindex(bias.shape):
+    bias = np.zeros((2, 2, 3, 4, keys))
+    for b, h, m, a, j in np.ndindex(bias.shape):
         index = min(max(distance(b, h, m, a, j), -far), far) + far
-        bias[b, h, m, j, a] = QUERY[b, h, m, a] @ table[h % len(table), index]
+        bias[b, h, m, a, j] = QUERY[b, h, m, a] @ table[h % len(table), index]
     return bias
 
 
@@ -28,7 +28,7 @@ def test_window_bias(far, offset):
     table = embeddings(far)
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset)
     expected = equation(table, lambda b, h, m, a, j: a + offset - j)
-    np.testing.assert_allclose(found, np.swapaxes(expected, 3, 4), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("far", [0, 1, 3, 20])
@@ -61,7 +61,7 @@ def test_a_table_for_all_heads():
     table = embeddings(3, tables=1)
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, 2)
     expected = equation(table, lambda b, h, m, a, j: a + 2 - j)
-    np.testing.assert_allclose(found, np.swapaxes(expected, 3, 4), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     positions = np.random.default_rng(2).integers(0, 12, size=(2, 2, 3, 7))
     found = pair_bias(tf.constant(QUERY), tf.constant(table), positions[..., :4], positions)
     expected = equation(table, lambda b, h, m, a, j: positions[b, h, m, a] - positions[b, h, m, j])
@@ -93,8 +93,8 @@ def test_gradients(far, tables):
     def by_pair(query, table):
         return pair_bias(query, table, tf.constant(positions[..., :4]), tf.constant(positions))
 
-    for bias, shape in ((by_window, (4, 7)), (by_pair, (7, 4))):
-        upstream = np.random.default_rng(3).normal(size=(2, 2, 3, *shape))
+    for bias in (by_window, by_pair):
+        upstream = np.random.default_rng(3).normal(size=(2, 2, 3, 4, 7))
         query, table = tf.Variable(QUERY), tf.Variable(embeddings(far, tables))
         with tf.GradientTape() as tape:
             found = bias(query, table)
