@@ -280,10 +280,9 @@ class RoutingHeads(HeadGroup):
             sums.append(found[0])
             counts.append(_mixed_counts(clusters, self.num_clusters, mask) if mixed else found[1])
             losses.append(commitment(vectors, clusters, centroids, mask))
-        # assign_add of the tf.Variable sums over replicas, where Keras's own would not.
-        self.member_sums.value.assign_add(tf.stack(sums))
-        self.member_counts.value.assign_add(tf.stack(counts))
-        self.member_batches.value.assign_add(1.0)
+        _add(self.member_sums, tf.stack(sums))
+        _add(self.member_counts, tf.stack(counts))
+        _add(self.member_batches, 1.0)
         self.member_samples.assign(self._sample(normalize(query), query_mask))
         weight = self.commitment_weight
         if mixed:
@@ -318,6 +317,16 @@ class RoutingHeads(HeadGroup):
             "reference_block_size": self.reference_block_size,
             "seed": self.seed,
         }
+
+
+def _add(variable, amount):
+    """Adds to a variable, over replicas as it says itself."""
+    if isinstance(variable.value, tf.Variable):
+        # assign_add of the tf.Variable sums over replicas, where Keras's own would not.
+        variable.value.assign_add(amount)
+    else:
+        # In a keras.StatelessScope.
+        variable.assign(variable.value + amount)
 
 
 def _mixed_counts(clusters, num_clusters, mask):

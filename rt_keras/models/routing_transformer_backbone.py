@@ -63,6 +63,8 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         attention_bias, feed_forward_bias, use_head_dense: see `rt_keras.layers.TransformerBlock`.
         layer_norm_epsilon: ε of the layer normalisations.
         kernel_initializer: of dense layers and, where it is not the default, of the embedding.
+        remat: whether the gradient computes each block anew from its inputs, which alone stay in
+            memory; see `rt_keras.layers.TransformerBlock`.
         dtype: dtype policy.
         **kwargs: those of `keras_hub.models.Backbone`.
 
@@ -120,6 +122,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         use_head_dense=False,
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
+        remat=False,
         dtype=None,
         **kwargs,
     ):
@@ -144,6 +147,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
             "use_head_dense": use_head_dense,
             "layer_norm_epsilon": layer_norm_epsilon,
             "kernel_initializer": kernel_initializer,
+            "remat": remat,
         }
 
         # === Layers ===

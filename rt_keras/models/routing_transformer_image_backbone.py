@@ -52,7 +52,7 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
         dtype: dtype policy.
         **kwargs: `key_dim`, `value_dim`, `activation`, `normalize_first`, `dropout`,
             `attention_dropout`, `activation_dropout`, `attention_bias`, `feed_forward_bias`,
-            `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`, as those of
+            `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`, `remat`, as those of
             `TransformerBlock`; and those of `keras_hub.models.Backbone`.
 
     Call arguments:

@@ -121,7 +121,8 @@ class ModelConfig(hyperparams.Config):
     Without a `vocabulary_size` it is that of the tokenizer, or 256 for images. Without a
     `max_sequence_length` there are no absolute positions but `sinusoidal_positions`, and sequences
     may be of any length. Dense layers start uniform, with `initializer_scale` times the variance of
-    Glorot's initializer. With `reference` the heads compute what the code of the paper's authors
+    Glorot's initializer. With `remat` the gradient computes each block a second time, in the place
+    of keeping it in memory. With `reference` the heads compute what the code of the paper's authors
     does, for their checkpoints; see `rt_keras.layers.RoutingHeads`.
     """
 
@@ -150,6 +151,7 @@ class ModelConfig(hyperparams.Config):
     feed_forward_bias: bool = True
     use_head_dense: bool = False
     layer_norm_epsilon: _Positive = 1e-6
+    remat: bool = False
     initializer_scale: _Positive = 1.0
     reference: bool = False
     local: LocalConfig = dataclasses.field(default_factory=LocalConfig)

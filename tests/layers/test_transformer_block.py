@@ -253,6 +253,7 @@ def test_config_of_all_the_rest():
         attention_bias=False,
         feed_forward_bias=False,
         use_head_dense=True,
+        remat=True,
     )
     checks.config_makes_an_equal_layer(
         layer, checks.random(2, 9, WIDTH), use_causal_mask=True, encoder_outputs=encoded

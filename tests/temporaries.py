@@ -1,0 +1,36 @@
+"""The memory that compiled functions need."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def temporaries(script):
+    """Bytes that XLA sets aside, between arguments and results, for the functions that it compiles.
+
+    The figure is XLA's own, and the same in every run.
+
+    Args:
+        script: Python that calls functions of `tf.function(jit_compile=True)`, each with another
+            name; it runs in a process of its own.
+
+    Returns:
+        A dictionary of bytes by the functions' names.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
+        command = [sys.executable, "-c", script]
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "XLA_FLAGS": flags}
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+        assert run.returncode == 0, run.stderr[-3000:]
+        return dict(map(_read, Path(folder).glob("*_inference_*buffer-assignment.txt")))
+
+
+def _read(path):
+    sizes = re.findall(r"^allocation \d+: size (\d+), preallocated-temp", path.read_text(), re.M)
+    return re.search("_inference_(.*?)_[0-9]+__Xla", path.name)[1], sum(map(int, sizes))
