@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend
+from rt_keras.ops.attend import attend, in_parts
 from rt_keras.ops.blocks import ceil_div, join_blocks, neighbour_blocks, size, split_blocks
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import window_bias, window_values
@@ -162,44 +162,56 @@ def _local_attention(
 
     query = split_blocks(arguments["query"], math.prod(grid), block_size)
     key, value = windows(arguments["key"]), windows(arguments["value"])
-    allowed = windows(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))[..., None, :]
-    if causal:
-        places = tf.range(key.shape[3]) - own * block_size
-        allowed &= places <= tf.range(block_size)[:, None]
+    real = windows(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))
     if "key_mask" in arguments:
-        allowed &= windows(tf.cast(arguments["key_mask"], tf.bool)[:, None])[..., None, :]
+        real &= windows(tf.cast(arguments["key_mask"], tf.bool)[:, None])
+    query_mask = key_bias = None
     if "query_mask" in arguments and not reference:
         query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
-        allowed &= split_blocks(query_mask, math.prod(grid), block_size)[..., None]
+        query_mask = split_blocks(query_mask, math.prod(grid), block_size)
+    if "token_bias" in arguments:
+        key_bias = windows(tf.cast(arguments["token_bias"], query.dtype)[:, None])
     offset = key.shape[3] - block_size if reference else own * key_block_size
     # In more dimensions, keys that stand behind the own block in the window may come before it.
     one_way = causal and len(grid) == 1
-    bias = relative_values = None
-    if "relative_embeddings" in arguments:
-        table = arguments["relative_embeddings"]
-        bias = window_bias(query, table, key.shape[3], offset, one_way)
-    if "token_bias" in arguments:
-        token_bias = tf.cast(arguments["token_bias"], query.dtype)
-        of_keys = windows(token_bias[:, None])[..., None, :]
-        bias = of_keys if bias is None else bias + of_keys
-    if "relative_values" in arguments:
-        relative_values = functools.partial(
-            window_values,
-            embeddings=arguments["relative_values"],
-            offset=offset,
-            causal=one_way,
-        )
-    output, _ = attend(
-        query,
-        key,
-        value,
-        allowed,
-        bias=bias,
-        relative_values=relative_values,
-        mean_of_none=reference,
-        dropout=dropout,
-        seed=arguments.get("seed"),
-    )
+
+    def attend_rows(rows, seen, seed):
+        of_rows, start = query[..., rows, :], offset + (rows.start or 0)
+        count = len(range(key.shape[3])[seen])
+        allowed = real[..., None, seen]
+        if causal:
+            places = tf.range(block_size)[rows, None] + own * block_size
+            allowed &= tf.range(count) <= places
+        if query_mask is not None:
+            allowed &= query_mask[..., rows, None]
+        bias = None if key_bias is None else key_bias[..., None, seen]
+        relative_values = None
+        if "relative_embeddings" in arguments:
+            table = arguments["relative_embeddings"]
+            relative = window_bias(of_rows, table, count, start, one_way)
+            bias = relative if bias is None else bias + relative
+        if "relative_values" in arguments:
+            relative_values = functools.partial(
+                window_values,
+                embeddings=arguments["relative_values"],
+                offset=start,
+                causal=one_way,
+            )
+        return attend(
+            of_rows,
+            key[..., seen, :],
+            value[..., seen, :],
+            allowed,
+            bias=bias,
+            relative_values=relative_values,
+            mean_of_none=reference,
+            dropout=dropout,
+            seed=seed,
+        )[0]
+
+    # A query without keys gets the mean of the whole window in the reference.
+    in_order = one_way and not (reference and "key_mask" in arguments)
+    output = in_parts(attend_rows, block_size, in_order, own * block_size, arguments.get("seed"))
     return join_blocks(output, length)
 
 

@@ -4,7 +4,7 @@ import functools
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend
+from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import pair_bias, window_bias, window_values
@@ -91,28 +91,44 @@ def _attend(arguments, pick_members, window_size, causal, dropout, _):
     if key is query and key_mask is None:
         key_mask = query_mask
     of_queries = pick_members(query, query_mask, _count(query, window_size), arguments)
+    shared = key is query and key_mask is query_mask
     of_keys = of_queries
-    if key is not query or key_mask is not query_mask:
+    if not shared:
         of_keys = pick_members(key, key_mask, _count(key, window_size), arguments)
-    queries = tf.gather(query * query.shape[-1] ** -0.5, of_queries, batch_dims=2)
-    allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
-    if causal:
-        allowed = of_keys[..., None, :] <= of_queries[..., :, None]
-    if key_mask is not None:
-        allowed &= _at(tf.cast(key_mask, tf.bool), of_keys)[..., None, :]
-    bias = _token_bias(arguments, of_keys)
-    if "relative_embeddings" in arguments:
-        relative = pair_bias(queries, arguments["relative_embeddings"], of_queries, of_keys)
-        bias = relative if bias is None else bias + relative
-    output, _ = attend(
-        queries,
-        tf.gather(key, of_keys, batch_dims=2),
-        tf.gather(arguments["value"], of_keys, batch_dims=2),
-        allowed,
-        bias=bias,
-        dropout=dropout,
-        seed=arguments.get("seed"),
-    )
+    keys = tf.gather(key, of_keys, batch_dims=2)
+    queries = keys if shared else tf.gather(query, of_queries, batch_dims=2)
+    queries *= query.shape[-1] ** -0.5
+    values = tf.gather(arguments["value"], of_keys, batch_dims=2)
+    key_bias = _token_bias(arguments, of_keys)
+
+    def attend_rows(rows, seen, seed):
+        places, positions = of_queries[..., rows, None], of_keys[..., None, seen]
+        allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
+        if causal:
+            allowed = positions <= places
+        if key_mask is not None:
+            allowed &= _at(tf.cast(key_mask, tf.bool), of_keys)[..., None, seen]
+        bias = None if key_bias is None else key_bias[..., seen]
+        if "relative_embeddings" in arguments:
+            relative = pair_bias(
+                queries[..., rows, :],
+                arguments["relative_embeddings"],
+                of_queries[..., rows],
+                of_keys[..., seen],
+            )
+            bias = relative if bias is None else bias + relative
+        return attend(
+            queries[..., rows, :],
+            keys[..., seen, :],
+            values[..., seen, :],
+            allowed,
+            bias=bias,
+            dropout=dropout,
+            seed=seed,
+        )[0]
+
+    # Shared members in ascending order: what ranks later lies later.
+    output = in_parts(attend_rows, of_queries.shape[3], causal and shared, 0, arguments.get("seed"))
     output = _put_back(output, of_queries, size(query, 2))
     if query_mask is not None:
         output *= tf.cast(query_mask, output.dtype)[:, None, :, None]

@@ -51,6 +51,24 @@ def test_padding(causal, shared, padding, window):
     )
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("window, part_size", [(5, 2), (6, 1)])
+@pytest.mark.parametrize("padding", [None, "scattered"])
+def test_in_parts(shared, window, part_size, padding, monkeypatch):
+    monkeypatch.setattr("rt_keras.ops.attend.PART_SIZE", part_size)
+    inputs = checks.arrays(17, shared=shared, clusters=3, far=3, token_bias=True)
+    mask = checks.mask(padding, 17)
+    options = {"window_size": window, "causal": True, "query_mask": mask}
+    options["key_mask"] = None if shared else mask
+    checks.holds(balanced_attention, reference.balanced, inputs, **options)
+
+
+def test_dropout_in_parts(monkeypatch):
+    monkeypatch.setattr("rt_keras.ops.attend.PART_SIZE", 2)
+    inputs = checks.arrays(6, shared=True, clusters=1, batch=1)
+    checks.drops_out(balanced_attention, inputs, window_size=6, causal=True)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length, keys", [(9, 14), (14, 9), (3, 14), (14, 3), (1, 6), (6, 1)])
 def test_cross_attention(causal, length, keys):

@@ -52,6 +52,18 @@ def test_relative_values_and_token_bias(causal, shared_table):
     checks.holds(local_attention, reference.local, inputs, block_size=4, causal=causal)
 
 
+@pytest.mark.parametrize("block_size, part_size", [(5, 2), (6, 1), (4, 2)])
+@pytest.mark.parametrize("padding", [None, "scattered"])
+@pytest.mark.parametrize("of_reference", [False, True])
+def test_in_parts(block_size, part_size, padding, of_reference, monkeypatch):
+    monkeypatch.setattr("rt_keras.ops.attend.PART_SIZE", part_size)
+    inputs = checks.arrays(17, far=3, relative_values=True, token_bias=True)
+    mask = checks.mask(padding, 17)
+    options = {"block_size": block_size, "causal": True, "reference": of_reference}
+    options |= {"query_mask": mask, "key_mask": mask}
+    checks.holds(local_attention, reference.local, inputs, **options)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "grid, look_back",

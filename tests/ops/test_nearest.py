@@ -53,6 +53,18 @@ def test_padding(causal, shared, probes, padding):
     )
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared, probes", [(True, 1), (False, 1), (False, 2)])
+@pytest.mark.parametrize("window, largest_block", [(4, 2), (5, 2), (7, 3), (4, 1), (20, 3)])
+def test_blocks_smaller_than_the_window(causal, shared, probes, window, largest_block, monkeypatch):
+    monkeypatch.setattr("rt_keras.ops.nearest.MAX_BLOCK_SIZE", largest_block)
+    inputs = checks.arrays(23, shared=shared, clusters=3, far=3, token_bias=True, load_bias=True)
+    mask = checks.mask("scattered", 23)
+    options = {"window_size": window, "causal": causal, "num_probes": probes}
+    checks.holds(nearest_attention, reference.nearest, inputs, query_mask=mask, **options)
+    checks.holds_compiled(nearest_attention, inputs, query_mask=mask, **options)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 def test_queries_and_keys_padded_differently(shared, causal):
