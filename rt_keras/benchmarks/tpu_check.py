@@ -4,6 +4,7 @@ The real TPU compiler, which needs no TPU, compiles the whole step for one core 
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,8 @@ def main(args):
     if args.batch is not None and args.batch < 1:
         raise ValueError(f"--batch is {args.batch}; it must be at least 1")
     check_packages({"tensorflow-tpu": "2.20.0"} if args.kernels else COMPILER)
+    # TensorFlow for TPUs shall not ask the machines of Google's cloud what it runs on.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 
     from rt_keras.training.config import load_config
 
@@ -139,9 +142,9 @@ def compiled(config, batch_size, topology):
 
     Returns:
         A dict with what `tpu_step.sizes` and `tpu_compile.main` tell, and `held_bytes`, the memory
-        at the peak: arguments, outputs that take no argument's place, temporaries and code, and
-        `idle_bytes` of variables that the step leaves alone; `chip_bytes`; `operation_seconds` and
-        `access_seconds` at the peak rates; and `tokens_per_second` at the slower of these.
+        at the peak: arguments, outputs that take no argument's place, temporaries and code;
+        `chip_bytes`, what the chip has; `operation_seconds` and `access_seconds` at its peak rates;
+        `tokens_per_second` at the slower of these; and `compile_seconds`, here.
     """
     from rt_keras.benchmarks import tpu_step
 
