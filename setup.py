@@ -36,7 +36,7 @@ setup(
     extras_require={
         # What `rt-keras benchmark` compares with. It takes pytorch-fast-transformers too where that
         # is installed, which needs a C++ compiler and, where there is an nvcc, a CUDA toolkit.
-        "rivals": ["torch>=2.6,<3", "routing-transformer>=1.6.1,<2"],
+        "rivals": ["torch>=2.13,<3", "routing-transformer>=1.6.1,<2"],
         # The TPU compiler; other versions are not known to take what TensorFlow 2.20 gives them.
         "tpu-check": ["jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"],
         "test": [

@@ -89,7 +89,7 @@ def main(args):
         args.depth,
         args.window,
         args.repeats,
-        rivals=chosen,
+        chosen_rivals=chosen,
         threads=args.threads,
     )
     print(report(result))
@@ -130,7 +130,7 @@ def window_of(length, window):
     return min(divisors, key=lambda i: (max(i * i / length, length / (i * i)), -i))
 
 
-def measure(lengths, kinds, heads, depth, window, repeats, rivals=None, threads=None):
+def measure(lengths, kinds, heads, depth, window, repeats, chosen_rivals=None, threads=None):
     """Time and peak memory of each kind and rival, forward and forward + backward.
 
     What runs out of memory is left out, with a line on the error stream.
@@ -142,14 +142,14 @@ def measure(lengths, kinds, heads, depth, window, repeats, rivals=None, threads=
         depth: of a head.
         window: members of a cluster; there are length / window clusters. Or "sqrt".
         repeats: most runs that a median is of.
-        rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
+        chosen_rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
         threads: for each process; by default as many as there are cores.
 
     Returns:
         A dictionary of JSON values: the machine in words, the settings, for each contender one
         entry of `figures`, and the `slopes` of time and memory against the length.
     """
-    rivals = rivals or {}
+    chosen_rivals = chosen_rivals or {}
     threads = threads or machine.cores()
     load_average = [os.getloadavg()[0]]
     figures = []
@@ -162,12 +162,12 @@ def measure(lengths, kinds, heads, depth, window, repeats, rivals=None, threads=
                 "depth": depth,
                 "window": window_of(length, window),
             }
-            figures += _measure_point(point, dict.fromkeys(kinds), rivals, repeats, threads)
+            figures += _measure_point(point, dict.fromkeys(kinds), chosen_rivals, repeats, threads)
     if not figures:
         raise RuntimeError("Nothing could be measured: every point failed.")
     return {
         "benchmark": "attention",
-        **options.origin(rivals, load_average),
+        **options.origin(chosen_rivals, load_average),
         "settings": {
             "heads": heads,
             "depth": depth,
@@ -187,7 +187,7 @@ def measure(lengths, kinds, heads, depth, window, repeats, rivals=None, threads=
     }
 
 
-def _measure_point(point, kinds, rivals_, repeats, threads):
+def _measure_point(point, kinds, chosen_rivals, repeats, threads):
     """Figures of contenders that are compared with one another."""
     contenders = {
         PRODUCT: {
@@ -199,7 +199,7 @@ def _measure_point(point, kinds, rivals_, repeats, threads):
     for kind in kinds:
         arguments = {"kind": kind, **point}
         contenders[kind] = {"target": "rt_keras.benchmarks.kinds:prepare", "arguments": arguments}
-    for kind, imports in rivals_.items():
+    for kind, imports in chosen_rivals.items():
         contenders[kind] = {
             "target": f"{rivals.__name__}:prepare",
             "arguments": {"kind": kind, **point},
@@ -212,11 +212,11 @@ def _measure_point(point, kinds, rivals_, repeats, threads):
 
     found = workers.contest(contenders, repeats, threads, say)
     product = found.pop(PRODUCT, None)
-    references = [name for name in ("full", "local", *rivals_) if name in found]
+    references = [name for name in ("full", "local", *chosen_rivals) if name in found]
     return [
         {
             "kind": kind,
-            "package": rivals.package(rivals_[kind]) if kind in rivals_ else "rt_keras",
+            "package": rivals.package(chosen_rivals[kind]) if kind in chosen_rivals else "rt_keras",
             "direction": point["direction"],
             "length": point["length"],
             "window": point["window"],
@@ -225,7 +225,7 @@ def _measure_point(point, kinds, rivals_, repeats, threads):
             "times_as_fast_as": {
                 name: found[name]["seconds"] / figure["seconds"] for name in references
             },
-            **({} if kind in rivals_ else _floor(kind, point, figure["seconds"], product)),
+            **({} if kind in chosen_rivals else _floor(kind, point, figure["seconds"], product)),
         }
         for kind, figure in found.items()
     ]

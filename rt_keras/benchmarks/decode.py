@@ -87,7 +87,7 @@ def check(args):
     options.check_files(args, "json")
 
 
-def measure(lengths, kinds, tokens, shape, repeats, rivals=None, threads=None):
+def measure(lengths, kinds, tokens, shape, repeats, chosen_rivals=None, threads=None):
     """Seconds a token of each kind and rival, at the end of each length.
 
     Args:
@@ -96,7 +96,7 @@ def measure(lengths, kinds, tokens, shape, repeats, rivals=None, threads=None):
         tokens: how many to generate with a cache.
         shape: dictionary of `window`, `layers` and `width`.
         repeats: most runs that a median is of.
-        rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
+        chosen_rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
         threads: for each process; by default as many as there are cores.
 
     Returns:
@@ -104,19 +104,19 @@ def measure(lengths, kinds, tokens, shape, repeats, rivals=None, threads=None):
         length one entry of `figures`, whose `seconds` are those of one token. The start of a cache
         counts in, once for all `tokens`.
     """
-    rivals = rivals or {}
+    chosen_rivals = chosen_rivals or {}
     threads = threads or machine.cores()
     load_average = [os.getloadavg()[0]]
     figures = []
     for length in dict.fromkeys(lengths):
         figures += _measure_length(
-            length, dict.fromkeys(kinds), tokens, shape, rivals, repeats, threads
+            length, dict.fromkeys(kinds), tokens, shape, chosen_rivals, repeats, threads
         )
     if not figures:
         raise RuntimeError("Nothing could be measured: every model failed.")
     return {
         "benchmark": "decode",
-        **options.origin(rivals, load_average),
+        **options.origin(chosen_rivals, load_average),
         "settings": {
             **shape,
             "heads": 4,
@@ -132,15 +132,15 @@ def measure(lengths, kinds, tokens, shape, repeats, rivals=None, threads=None):
     }
 
 
-def _measure_length(length, kinds, tokens, shape, rivals_, repeats, threads):
-    counts = {name: tokens if CACHED.get(name) else RECOMPUTED for name in (*kinds, *rivals_)}
+def _measure_length(length, kinds, tokens, shape, chosen_rivals, repeats, threads):
+    counts = {name: tokens if CACHED.get(name) else RECOMPUTED for name in (*kinds, *chosen_rivals)}
     contenders = {}
     for name, count in counts.items():
-        module = "rival_models" if name in rivals_ else "models"
+        module = "rival_models" if name in chosen_rivals else "models"
         contenders[name] = {
             "target": f"rt_keras.benchmarks.{module}:prepare_generation",
             "arguments": {"kind": name, "length": length, "tokens": count, **shape},
-            "imports": rivals_.get(name, ()),
+            "imports": chosen_rivals.get(name, ()),
         }
 
     def say(name, what):
@@ -148,11 +148,11 @@ def _measure_length(length, kinds, tokens, shape, rivals_, repeats, threads):
 
     found = workers.contest(contenders, repeats, threads, say)
     seconds = {name: figure["seconds"] / counts[name] for name, figure in found.items()}
-    references = [name for name in ("full", *rivals_) if name in found]
+    references = [name for name in ("full", *chosen_rivals) if name in found]
     return [
         {
             "kind": name,
-            "package": rivals.package(rivals_[name]) if name in rivals_ else "rt_keras",
+            "package": rivals.package(chosen_rivals[name]) if name in chosen_rivals else "rt_keras",
             "cached": CACHED.get(name, False),
             "length": length,
             "tokens": counts[name],

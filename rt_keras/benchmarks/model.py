@@ -80,14 +80,14 @@ def check(args):
     options.check_files(args, "json")
 
 
-def measure(shape, kinds, repeats, rivals=None, threads=None, relative_positions=False):
+def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_positions=False):
     """Seconds and tokens a second of a training step of each kind and rival.
 
     Args:
         shape: dictionary of `length`, `batch`, `window`, `layers` and `width`.
         kinds: among `KINDS`.
         repeats: most steps that a median is of.
-        rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
+        chosen_rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
         threads: for each process; by default as many as there are cores.
         relative_positions: whether our heads have them.
 
@@ -96,20 +96,20 @@ def measure(shape, kinds, repeats, rivals=None, threads=None, relative_positions
         entry of `figures`, and the `input` pipeline, with how many times as many tokens a second it
         gives as the fastest of our kinds takes.
     """
-    rivals = rivals or {}
+    chosen_rivals = chosen_rivals or {}
     threads = threads or machine.cores()
     load_average = [os.getloadavg()[0]]
-    contenders = _contenders(shape, dict.fromkeys(kinds), rivals, relative_positions)
+    contenders = _contenders(shape, dict.fromkeys(kinds), chosen_rivals, relative_positions)
     found = workers.contest(
         contenders, repeats, threads, lambda name, what: options.say(f"{name}: {what}")
     )
     pipeline = found.pop(INPUT, None)
     if not found:
         raise RuntimeError("Nothing could be measured: every model failed.")
-    figures = _figures(found, shape, rivals)
+    figures = _figures(found, shape, chosen_rivals)
     return {
         "benchmark": "model",
-        **options.origin(rivals, load_average),
+        **options.origin(chosen_rivals, load_average),
         "settings": {
             **shape,
             "heads": 4,
@@ -126,7 +126,7 @@ def measure(shape, kinds, repeats, rivals=None, threads=None, relative_positions
     }
 
 
-def _contenders(shape, kinds, rivals_, relative_positions):
+def _contenders(shape, kinds, chosen_rivals, relative_positions):
     ours = {**shape, "relative_positions": relative_positions}
     contenders = {
         kind: {
@@ -135,7 +135,7 @@ def _contenders(shape, kinds, rivals_, relative_positions):
         }
         for kind in kinds
     }
-    for kind, imports in rivals_.items():
+    for kind, imports in chosen_rivals.items():
         contenders[kind] = {
             "target": "rt_keras.benchmarks.rival_models:prepare_step",
             "arguments": {"kind": kind, **shape},
@@ -148,12 +148,12 @@ def _contenders(shape, kinds, rivals_, relative_positions):
     return contenders
 
 
-def _figures(found, shape, rivals_):
-    references = [name for name in (*REFERENCES, *rivals_) if name in found]
+def _figures(found, shape, chosen_rivals):
+    references = [name for name in (*REFERENCES, *chosen_rivals) if name in found]
     return [
         {
             "kind": kind,
-            "package": rivals.package(rivals_[kind]) if kind in rivals_ else "rt_keras",
+            "package": rivals.package(chosen_rivals[kind]) if kind in chosen_rivals else "rt_keras",
             "length": shape["length"],
             "batch": shape["batch"],
             **figure,

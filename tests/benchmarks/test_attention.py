@@ -104,7 +104,7 @@ def test_times_are_compared_with_full_attention_and_rivals_at_the_same_length(
     contests, monkeypatch
 ):
     monkeypatch.setattr(rivals, "versions", lambda chosen: {"routing-transformer": "1"})
-    result = attention.measure([8, 4], ["local", "full"], **SMALL, rivals=KMEANS, threads=2)
+    result = attention.measure([8, 4], ["local", "full"], **SMALL, chosen_rivals=KMEANS, threads=2)
     assert len(result["figures"]) == 2 * 2 * 3
     assert {contest["kmeans_attention"]["imports"] for contest in contests} == {
         ("json", "routing_transformer")
