@@ -21,7 +21,7 @@ def attend(
     *,
     bias=None,
     relative_values=None,
-    mean_of_none=False,
+    reference=False,
     dropout=0.0,
     seed=None,
 ):
@@ -41,8 +41,10 @@ def attend(
         bias: optional, broadcastable to `[..., queries, keys]`, added to the logits.
         relative_values: optional function of p `[..., queries, keys]` that returns the sums
             sum_j p_ij s_ij `[..., queries, value_depth]`.
-        mean_of_none: whether a query without keys gets the mean over all keys in place of 0, as
-            in implementations that subtract a large number from masked logits.
+        reference: whether to do as the code of the paper's authors, for its checkpoints alone: a
+            query without keys gets the mean over all keys in place of 0, and p is normalised
+            before the values are summed. The rounding is then theirs, which decides where two
+            positions are as near to a centroid.
         dropout: share of the attention weights set to 0.
         seed: int `[2]`, needed where `dropout` is above 0.
 
@@ -57,11 +59,13 @@ def attend(
     masked = tf.constant(MASKED, dtype)
     top = tf.stop_gradient(_maximum(tf.where(allowed, logits, masked)))
     found = top > MASKED / 2
-    nothing = tf.where(found, masked, 0.0)[..., None] if mean_of_none else masked
+    nothing = tf.where(found, masked, 0.0)[..., None] if reference else masked
     # Masked once more, not read again: neither tensor of masked logits is then ever stored.
     weights = tf.exp(tf.where(allowed, logits - top[..., None], nothing))
-    found |= mean_of_none
+    found |= reference
     total = tf.where(found, tf.reduce_sum(weights, axis=-1), 1.0)
+    if reference:
+        weights /= total[..., None]
     if dropout:
         keep = tf.random.stateless_uniform(tf.shape(weights), seed) >= dropout
         weights = tf.where(keep, weights / (1.0 - dropout), tf.zeros_like(weights))
@@ -69,7 +73,8 @@ def attend(
     output = _weighted_sums(weights, value)
     if relative_values is not None:
         output += relative_values(weights)
-    output *= tf.cast(1.0 / total, value.dtype)[..., None]
+    if not reference:
+        output *= tf.cast(1.0 / total, value.dtype)[..., None]
     log_total = tf.where(found, top + tf.math.log(total), masked)
     return output, log_total
 

@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
+from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import size
 from rt_keras.ops.members import cluster_attention, top_members
-from rt_keras.ops.routing import centroid_scores
 
 
 def balanced_attention(
@@ -92,5 +92,8 @@ def balanced_attention(
 
 
 def _members(x, mask, count, arguments):
-    scores = tf.linalg.matrix_transpose(centroid_scores(x, arguments["centroids"]))
+    dtype = accumulation_dtype(x.dtype)
+    centroids = tf.cast(arguments["centroids"], dtype)[None]
+    # Not the transpose of `centroid_scores`: where there are many clusters, that is twice the work.
+    scores = tf.stop_gradient(tf.matmul(centroids, tf.cast(x, dtype), transpose_b=True))
     return top_members(scores, mask, count)

@@ -4,9 +4,11 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import move_axis, size
 
-# Attention logits alive at once, in elements: 2**26 in float32 are 256 MiB. Fewer save memory,
-# more keep a wide accelerator busy.
-MAX_LOGITS = 2**26
+# Attention logits, in elements: up to `MAX_LOGITS` (1 GiB in float32) all are made at once, and
+# kept for the gradient. Where there are more, `LOGITS_AT_ONCE` (256 MiB) are, and made anew for
+# the gradient, which costs a third more time.
+MAX_LOGITS = 2**28
+LOGITS_AT_ONCE = 2**26
 
 
 def map_slices(function, sliced, whole, dtype):
@@ -131,9 +133,9 @@ PER_HEAD_WEIGHTS = (
 
 def _num_chunks(heads, logits):
     """Smallest divisor of `heads` that brings the logits of a chunk under the limit."""
-    if not isinstance(logits, int):
+    if not isinstance(logits, int) or logits <= MAX_LOGITS:
         return 1
-    wanted = min(heads, -(-logits // MAX_LOGITS))
+    wanted = min(heads, -(-logits // LOGITS_AT_ONCE))
     return next(chunks for chunks in range(wanted, heads + 1) if heads % chunks == 0)
 
 

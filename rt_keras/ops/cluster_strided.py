@@ -73,4 +73,4 @@ def _members(x, mask, count, arguments):
     if mask is not None:
         scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, scores.dtype.min)
     order = tf.argsort(-scores)
-    return tf.sort(order[..., :: length // count][..., :count], axis=-1)
+    return order[..., :: length // count][..., :count]

@@ -24,7 +24,7 @@ def attend_step(
     causal=True,
     relative_embeddings=None,
     relative_values=None,
-    mean_of_none=False,
+    reference=False,
 ):
     """Attention of one position's query, or of several at the same position, to kept keys.
 
@@ -44,7 +44,7 @@ def attend_step(
         relative_embeddings: `[heads, 2 m + 1, depth]` or `[1, 2 m + 1, depth]`, of the distances
             -m ... m; further ones count as m.
         relative_values: likewise by value_depth; only where all heads have the same distances.
-        mean_of_none: see `attend`.
+        reference: see `attend`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -65,7 +65,7 @@ def attend_step(
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
     return attend(
-        query, key, value, allowed, bias=bias, relative_values=values, mean_of_none=mean_of_none
+        query, key, value, allowed, bias=bias, relative_values=values, reference=reference
     )[0]
 
 

@@ -28,7 +28,7 @@ def full_attention(
     output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth) + t_j) value_j
     ```
 
-    Time is O(n²); the logits of only as many queries as fit `chunks.MAX_LOGITS` exist at once.
+    Time is O(n²); the logits of only as many queries as fit `chunks.LOGITS_AT_ONCE` exist at once.
 
     Args:
         query: `[batch, heads, queries, depth]`.
@@ -93,7 +93,7 @@ def _queries_at_once(batch, heads, length, keys):
     """How many queries to take at once so that their logits stay within the limit."""
     if not all(isinstance(x, int) for x in (batch, heads, length, keys)):
         return length
-    return max(1, min(length, chunks.MAX_LOGITS // (batch * heads * keys)))
+    return max(1, min(length, chunks.LOGITS_AT_ONCE // (batch * heads * keys)))
 
 
 def _blocks_first(x, num_blocks, block_size):

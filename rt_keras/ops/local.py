@@ -204,7 +204,7 @@ def _local_attention(
             allowed,
             bias=bias,
             relative_values=relative_values,
-            mean_of_none=reference,
+            reference=reference,
             dropout=dropout,
             seed=seed,
         )[0]

@@ -207,7 +207,7 @@ def _attend_window(
         allowed,
         offset + place - places,
         causal=causal,
-        mean_of_none=reference,
+        reference=reference,
         **tables,
     )
 

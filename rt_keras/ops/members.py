@@ -37,8 +37,8 @@ def cluster_attention(
     Args:
         pick_members: function of normalised vectors `[batch, heads, length, depth]`, the mask of
             those that are not padding or None, the number of members, and the arguments of these
-            heads, a dictionary; returns the positions of each cluster's members in ascending
-            order, int `[batch, heads, clusters, members]`.
+            heads, a dictionary; returns the positions of each cluster's members, int
+            `[batch, heads, clusters, members]`.
         per_head: arguments with heads, as those of `over_heads`: query, key, value,
             relative_embeddings, relative_values, and what `pick_members` needs.
         shared: arguments for all heads: query_mask, key_mask, token_bias, seed.
@@ -70,7 +70,7 @@ def cluster_attention(
 
 
 def top_members(scores, mask, count):
-    """The `count` positions with the highest scores, in ascending order.
+    """The `count` positions with the highest scores, in any order.
 
     Args:
         scores: `[batch, heads, clusters, length]`.
@@ -82,7 +82,7 @@ def top_members(scores, mask, count):
     """
     if mask is not None:
         scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, scores.dtype.min)
-    return tf.sort(tf.math.top_k(scores, count, sorted=False).indices, axis=-1)
+    return tf.math.top_k(scores, count, sorted=False).indices
 
 
 def _attend(arguments, pick_members, window_size, causal, dropout, _):
@@ -92,6 +92,9 @@ def _attend(arguments, pick_members, window_size, causal, dropout, _):
         key_mask = query_mask
     of_queries = pick_members(query, query_mask, _count(query, window_size), arguments)
     shared = key is query and key_mask is query_mask
+    in_order = causal and shared
+    if in_order:
+        of_queries = tf.sort(of_queries, axis=-1)
     of_keys = of_queries
     if not shared:
         of_keys = pick_members(key, key_mask, _count(key, window_size), arguments)
@@ -127,8 +130,7 @@ def _attend(arguments, pick_members, window_size, causal, dropout, _):
             seed=seed,
         )[0]
 
-    # Shared members in ascending order: what ranks later lies later.
-    output = in_parts(attend_rows, of_queries.shape[3], causal and shared, 0, arguments.get("seed"))
+    output = in_parts(attend_rows, of_queries.shape[3], in_order, 0, arguments.get("seed"))
     output = _put_back(output, of_queries, size(query, 2))
     if query_mask is not None:
         output *= tf.cast(query_mask, output.dtype)[:, None, :, None]
@@ -141,10 +143,10 @@ def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, 
     # The authors scale queries before they normalise them, not after.
     query = arguments["query"] * arguments["query"].shape[-1] ** -0.5
     query, key = prepare(query, arguments.get("key"))
-    of_queries = pick_members(query, None, _count(query, window_size), arguments)
+    of_queries = tf.sort(pick_members(query, None, _count(query, window_size), arguments))
     of_keys = of_queries
     if key is not query:
-        of_keys = pick_members(key, None, _count(key, window_size), arguments)
+        of_keys = tf.sort(pick_members(key, None, _count(key, window_size), arguments))
     queries = tf.gather(query, of_queries, batch_dims=2)
     allowed = _at(real, of_keys)[..., None, :]
     if causal:
@@ -165,7 +167,7 @@ def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, 
         allowed,
         bias=bias,
         relative_values=relative_values,
-        mean_of_none=True,
+        reference=True,
         dropout=dropout,
         seed=arguments.get("seed"),
     )

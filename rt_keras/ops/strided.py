@@ -129,6 +129,7 @@ def _strided_attention(arguments, length, stride, causal, reference, dropout):
         allowed,
         bias=bias,
         relative_values=relative_values,
+        reference=reference,
         dropout=dropout,
         seed=arguments.get("seed"),
     )

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras import data
+from rt_keras.ops.chunks import LOGITS_AT_ONCE
 from rt_keras.training import datasets, experiment
 
 
@@ -75,8 +76,7 @@ def _sum_nats(model, batches, verbose):
 
     @tf.function(jit_compile=True)
     def sums(inputs, labels, weights):
-        logits = tf.cast(model(inputs, training=False), tf.float32)
-        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        nats = _nats(model, inputs, labels)
         return tf.reduce_sum(nats * weights), tf.reduce_sum(weights)
 
     progress = keras.utils.Progbar(None, verbose=verbose, unit_name="batch")
@@ -88,3 +88,13 @@ def _sum_nats(model, batches, verbose):
         progress.update(number)
     progress.update(number, finalize=True)
     return nats, tokens
+
+
+def _nats(model, inputs, labels):
+    """-ln p of each label, computed a few positions at a time where the vocabulary is large."""
+    if experiment.kind_of(model) == "image_lm":
+        logits = tf.cast(model(inputs, training=False), tf.float32)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    chunk_size = max(1, LOGITS_AT_ONCE // model.backbone.vocabulary_size)
+    chunk_size = min(chunk_size, labels.shape[0] * labels.shape[1])
+    return model.token_losses(model.hidden_states(inputs, False), labels, chunk_size)[0]

@@ -135,9 +135,15 @@ def holds_in_chunks(op, inputs, monkeypatch, **options):
     """Slices one after another give what all at once give, output and gradients."""
     whole = run(op, inputs, options)
     assert "While" not in op_types(op, inputs, options)
-    monkeypatch.setattr(chunks, "MAX_LOGITS", 1)
+    at_most_logits(1, monkeypatch)
     assert op_types(op, inputs, options) & {"While", "StatelessWhile"}
     same(run(op, inputs, options), whole, atol=1e-12)
+
+
+def at_most_logits(limit, monkeypatch):
+    """Makes ops compute no more attention logits at once than `limit`, where they can."""
+    monkeypatch.setattr(chunks, "MAX_LOGITS", limit)
+    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", limit)
 
 
 def op_types(op, inputs, options):
@@ -168,7 +174,7 @@ def takes_numpy(op, equation, inputs, monkeypatch, **options):
     """NumPy arrays will do, also in chunks, and are left as they were."""
     copies = {name: x.copy() for name, x in inputs.items()}
     for limit in (chunks.MAX_LOGITS, 1):
-        monkeypatch.setattr(chunks, "MAX_LOGITS", limit)
+        at_most_logits(limit, monkeypatch)
         value = tf.Variable(inputs["value"])
         with tf.GradientTape() as tape:
             output = op(**{**inputs, "value": value}, **options)

@@ -361,7 +361,7 @@ def test_dropout():
 
 
 def test_dropout_in_chunks(monkeypatch):
-    monkeypatch.setattr("rt_keras.ops.chunks.MAX_LOGITS", 1)
+    checks.at_most_logits(1, monkeypatch)
     inputs = checks.arrays(9, batch=1, shared=True, clusters=1)
     checks.drops_out(balanced_attention, inputs, window_size=5, causal=True)
 

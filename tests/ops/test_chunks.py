@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import chunks
+from tests.ops import checks
 
 X, W = np.random.default_rng(0).normal(size=(3, 4, 2)), np.random.default_rng(1).normal(size=(2, 5))
 INDEX, MASK = [2, 0, 1], [True, False, True, True]
@@ -63,10 +64,11 @@ def heads_of(parts):
 
 @pytest.mark.parametrize(
     "logits, heads_at_once",
-    [(100, 6), (101, 3), (201, 2), (301, 1), (10**9, 1), (None, 6)],
+    [(200, 6), (201, 2), (250, 2), (301, 1), (10**9, 1), (None, 6)],
 )
 def test_over_heads_takes_as_many_heads_as_fit(logits, heads_at_once, monkeypatch):
-    monkeypatch.setattr(chunks, "MAX_LOGITS", 100)
+    monkeypatch.setattr(chunks, "MAX_LOGITS", 200)
+    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
     query = np.random.default_rng(0).normal(size=(2, 6, 4, 3))
     centroids = np.random.default_rng(1).normal(size=(6, 5, 3))
     parts = []
@@ -82,7 +84,7 @@ def test_over_heads_takes_as_many_heads_as_fit(logits, heads_at_once, monkeypatc
 
 
 def test_every_chunk_has_a_seed_of_its_own(monkeypatch):
-    monkeypatch.setattr(chunks, "MAX_LOGITS", 1)
+    checks.at_most_logits(1, monkeypatch)
     query = np.zeros((1, 4, 50, 1))
     found = chunks.over_heads(
         lambda arguments: (

@@ -103,7 +103,7 @@ def test_in_chunks(causal, monkeypatch):
 def test_in_chunks_that_do_not_divide_the_queries(monkeypatch):
     inputs = checks.arrays(7, far=2)
     whole = checks.run(full_attention, inputs, {"causal": True})
-    monkeypatch.setattr("rt_keras.ops.chunks.MAX_LOGITS", 3 * 2 * 2 * 7)
+    monkeypatch.setattr("rt_keras.ops.chunks.LOGITS_AT_ONCE", 3 * 2 * 2 * 7)
     checks.same(checks.run(full_attention, inputs, {"causal": True}), whole, atol=1e-12)
 
 
@@ -136,7 +136,7 @@ def test_dropout():
 
 
 def test_dropout_in_chunks(monkeypatch):
-    monkeypatch.setattr("rt_keras.ops.chunks.MAX_LOGITS", 2 * 1000 * 2 * 6)
+    monkeypatch.setattr("rt_keras.ops.chunks.LOGITS_AT_ONCE", 2 * 1000 * 2 * 6)
     checks.drops_out(full_attention, checks.arrays(6, batch=1, far=2), causal=True)
 
 

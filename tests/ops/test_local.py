@@ -234,7 +234,7 @@ def test_dropout():
 
 
 def test_dropout_in_chunks(monkeypatch):
-    monkeypatch.setattr("rt_keras.ops.chunks.MAX_LOGITS", 1)
+    checks.at_most_logits(1, monkeypatch)
     checks.drops_out(local_attention, checks.arrays(7, batch=1), block_size=3, causal=True)
 
 

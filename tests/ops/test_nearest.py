@@ -311,7 +311,7 @@ def test_dropout(shared):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_dropout_in_chunks(shared, monkeypatch):
-    monkeypatch.setattr("rt_keras.ops.chunks.MAX_LOGITS", 1)
+    checks.at_most_logits(1, monkeypatch)
     inputs = checks.arrays(9, batch=1, shared=shared, clusters=2)
     checks.drops_out(nearest_attention, inputs, window_size=3, causal=True, num_probes=2)
 
