@@ -9,15 +9,17 @@ from rt_keras.data import ByteTokenizer, load_documents, training_dataset
 
 FILES = 32
 BYTES = 2**19
+# Batches that a run has at most: of small ones a pass over the files has very many.
+MOST = 2048
 
 
 def tokens_of_a_run(length, batch):
-    """Tokens that one run of what `prepare` makes takes in: about one pass over the files.
+    """Tokens that one run of what `prepare` makes takes in: a pass, or `MOST` batches.
 
     >>> tokens_of_a_run(length=8192, batch=1) == 32 * 2**19
     True
     """
-    return FILES * BYTES // (length * batch) * length * batch
+    return min(FILES * BYTES // (length * batch), MOST) * length * batch
 
 
 def prepare(length, batch):
@@ -25,7 +27,7 @@ def prepare(length, batch):
 
     Documents are read, shuffled, taken to tokens (bytes), packed into sequences, and these shuffled
     again. A run is as many batches as a pass over the files has, so that it pays for the filling of
-    the buffers too.
+    the buffers too; but no more than `MOST`.
 
     Args:
         length: tokens in a sequence.
