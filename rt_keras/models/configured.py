@@ -55,12 +55,16 @@ def make_task(section, vocabulary_size, dtype=None):
     >>> type(make_task(section, vocabulary_size=10)).__name__
     'RoutingTransformerCausalLM'
     """
-    return task_of(make_backbone(section, vocabulary_size, dtype))
+    backbone = make_backbone(section, vocabulary_size, dtype)
+    if kind_of(section) == "image_lm":
+        return task_of(backbone)
+    return task_of(backbone, loss_chunk_size=section.get("loss_chunk_size"))
 
 
-def task_of(backbone):
+def task_of(backbone, **options):
     """The language model on a backbone, without preprocessor."""
-    return next(task(backbone) for task in TASKS.values() if type(backbone) is task.backbone_cls)
+    task = next(task for task in TASKS.values() if type(backbone) is task.backbone_cls)
+    return task(backbone, **options)
 
 
 def make_backbone(section, vocabulary_size, dtype=None):

@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.models.generation import (
     CompiledGeneration,
     make_generate_function,
@@ -22,7 +23,9 @@ from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLM(PublishedPresets, CompiledGeneration, keras_hub.models.CausalLM):
+class RoutingTransformerCausalLM(
+    PublishedPresets, CompiledGeneration, ChunkedLoss, keras_hub.models.CausalLM
+):
     """A language model: logits of each next token.
 
     ```
@@ -37,11 +40,16 @@ class RoutingTransformerCausalLM(PublishedPresets, CompiledGeneration, keras_hub
     Args:
         backbone: a `RoutingTransformerBackbone`.
         preprocessor: a `RoutingTransformerCausalLMPreprocessor`, or None to work on token ids.
+        loss_chunk_size: how many positions' logits `fit` and `evaluate` hold at once, computing
+            them a second time for the gradient. None for all, of the whole batch: one float for
+            each position and entry of the vocabulary, and as many for their gradient.
         **kwargs: those of `keras_hub.models.CausalLM`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`, and "padding_mask",
-            `[batch, length]`, 0 for padding.
+            `[batch, length]`, 0 for padding. With "labels", int `[batch, length]`, among them, the
+            model returns for each the cross entropy and the likeliest token,
+            `[batch, length, 2]`.
 
     Returns:
         `[batch, length, vocabulary_size]`.
@@ -63,16 +71,24 @@ class RoutingTransformerCausalLM(PublishedPresets, CompiledGeneration, keras_hub
     backbone_cls = RoutingTransformerBackbone
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.output_projection, self.output_dense = output_layers(backbone)
 
+        # === Config ===
+        # First, as the base class compiles the model.
+        self.set_loss_chunk_size(loss_chunk_size)
+
         # === Functional Model ===
         inputs = backbone.input
         outputs = self.token_logits(backbone(inputs))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def hidden_states(self, inputs, training=None):
+        """What logits are computed from, `[batch, length, hidden_dim]`."""
+        return self.backbone(inputs, training=training)
 
     def token_logits(self, hidden):
         """The logits that hidden states `[..., hidden_dim]` stand for."""
@@ -256,6 +272,9 @@ class RoutingTransformerCausalLM(PublishedPresets, CompiledGeneration, keras_hub
             beams = tf.shape(tokens)[0] // tf.shape(bias)[0]
             inputs["token_bias"] = tf.repeat(bias, beams, axis=0)
         return self.backbone(inputs, training=False)
+
+    def get_config(self):
+        return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}
 
 
 def output_layers(backbone):

@@ -4,6 +4,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.models.generation import (
     CompiledGeneration,
     make_generate_function,
@@ -21,7 +22,9 @@ from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSeq2SeqLM(PublishedPresets, CompiledGeneration, keras_hub.models.Seq2SeqLM):
+class RoutingTransformerSeq2SeqLM(
+    PublishedPresets, CompiledGeneration, ChunkedLoss, keras_hub.models.Seq2SeqLM
+):
     """A language model of one sequence given another: logits of each next token.
 
     ```
@@ -34,10 +37,13 @@ class RoutingTransformerSeq2SeqLM(PublishedPresets, CompiledGeneration, keras_hu
     Args:
         backbone: a `RoutingTransformerSeq2SeqBackbone`.
         preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, or None to work on token ids.
+        loss_chunk_size: how many positions' logits are held at once in training; see
+            `RoutingTransformerCausalLM`.
         **kwargs: those of `keras_hub.models.Seq2SeqLM`.
 
     Call arguments:
-        inputs: dictionary as the backbone takes it.
+        inputs: dictionary as the backbone takes it; with "labels" among them as of
+            `RoutingTransformerCausalLM`.
 
     Returns:
         `[batch, decoder_length, vocabulary_size]`.
@@ -65,16 +71,24 @@ class RoutingTransformerSeq2SeqLM(PublishedPresets, CompiledGeneration, keras_hu
     backbone_cls = RoutingTransformerSeq2SeqBackbone
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.output_projection, self.output_dense = output_layers(backbone)
 
+        # === Config ===
+        # First, as the base class compiles the model.
+        self.set_loss_chunk_size(loss_chunk_size)
+
         # === Functional Model ===
         inputs = backbone.input
         outputs = self.token_logits(backbone(inputs)["decoder_sequence_output"])
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def hidden_states(self, inputs, training=None):
+        """What logits are computed from, `[batch, decoder_length, hidden_dim]`."""
+        return self.backbone(inputs, training=training)["decoder_sequence_output"]
 
     token_logits = RoutingTransformerCausalLM.token_logits
 
@@ -198,3 +212,6 @@ class RoutingTransformerSeq2SeqLM(PublishedPresets, CompiledGeneration, keras_hu
             return self.token_logits(last), last, cache
 
         return next_logits, states(prompt, first), ()
+
+    def get_config(self):
+        return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}

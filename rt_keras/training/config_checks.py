@@ -12,6 +12,7 @@ _OF_TEXT = (
     "token_dropout",
     "max_sequence_length",
     "sinusoidal_positions",
+    "loss_chunk_size",
 )
 _FOREIGN = {
     "causal_lm": _OF_SEQ_2_SEQ,

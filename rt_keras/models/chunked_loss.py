@@ -1,0 +1,149 @@
+"""Training a language model on a large vocabulary without all the logits at once."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_group import positive_int
+from rt_keras.ops.cross_entropy import chunked_cross_entropy
+
+
+class ChunkedLoss:
+    """What language models have before KerasHub's bases: `loss_chunk_size`.
+
+    Where it is given, `fit` and `evaluate` call the model with the labels among its inputs, which
+    makes it return, for each token, its cross entropy and the likeliest token in the place of
+    logits. The rest of a step is Keras's, with losses and metrics that take them from there. A
+    subclass has `hidden_states(inputs, training)`.
+    """
+
+    # Positions whose logits are computed at once in training; None for all of them.
+    loss_chunk_size = None
+
+    def set_loss_chunk_size(self, size):
+        """Checks and keeps `loss_chunk_size`, for the constructor."""
+        if size is not None:
+            positive_int("loss_chunk_size", size)
+        self.loss_chunk_size = size
+
+    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
+        """As that of KerasHub's base class.
+
+        With `loss_chunk_size` the loss must be a `SparseCategoricalCrossentropy` from logits, as by
+        default, and metrics that or accuracy: there are no logits for others.
+
+        Raises:
+            ValueError: if another loss or metric is asked for.
+        """
+        if self.loss_chunk_size is not None:
+            loss = _token_loss(loss)
+            weighted_metrics = _token_metrics(weighted_metrics)
+            if kwargs.get("metrics") is not None:
+                kwargs["metrics"] = _token_metrics(kwargs["metrics"])
+        super().compile(optimizer, loss, weighted_metrics=weighted_metrics, **kwargs)
+
+    def train_step(self, data):
+        return super().train_step(self._with_labels(data))
+
+    def test_step(self, data):
+        return super().test_step(self._with_labels(data))
+
+    def _with_labels(self, data):
+        if self.loss_chunk_size is None:
+            return data
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        return {**x, "labels": y}, y, sample_weight
+
+    def call(self, inputs, training=None, mask=None):
+        if "labels" not in inputs:
+            return super().call(inputs, training=training, mask=mask)
+        inputs = dict(inputs)
+        labels = inputs.pop("labels")
+        hidden = self.hidden_states(inputs, training)
+        size = self.loss_chunk_size or tf.size(labels)
+        losses, likeliest = self.token_losses(hidden, labels, size)
+        return tf.stack([losses, tf.cast(likeliest, losses.dtype)], axis=-1)
+
+    def token_losses(self, hidden, labels, chunk_size):
+        """The cross entropy of each token, and the likeliest tokens.
+
+        Args:
+            hidden: `[batch, length, hidden_dim]`.
+            labels: int `[batch, length]`.
+            chunk_size: positions whose logits are computed at once.
+
+        Returns:
+            Both `[batch, length]`; see `rt_keras.ops.chunked_cross_entropy`.
+        """
+        if self.output_projection is not None:
+            hidden = self.output_projection(hidden)
+        if self.output_dense is None:
+            table, bias = tf.convert_to_tensor(self.backbone.token_embedding.embeddings), None
+        else:
+            table = tf.transpose(tf.convert_to_tensor(self.output_dense.kernel))
+            bias = tf.convert_to_tensor(self.output_dense.bias)
+        return chunked_cross_entropy(hidden, table, labels, bias, chunk_size)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class TokenLoss(keras.losses.Loss):
+    """The cross entropy that a model with `loss_chunk_size` gives."""
+
+    def call(self, y_true, y_pred):
+        return y_pred[..., 0]
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class TokenCrossEntropy(keras.metrics.Mean):
+    """The mean of the same, as a metric."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(y_pred[..., 0], sample_weight)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class TokenAccuracy(keras.metrics.Mean):
+    """The share of tokens that a model with `loss_chunk_size` finds likeliest."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        found = tf.cast(y_pred[..., 1], tf.int32) == tf.cast(y_true, tf.int32)
+        return super().update_state(found, sample_weight)
+
+
+def _token_loss(loss):
+    if isinstance(loss, TokenLoss):
+        return loss
+    if loss == "auto":
+        return TokenLoss(name="sparse_categorical_crossentropy")
+    if isinstance(loss, keras.losses.SparseCategoricalCrossentropy) and _of_all_logits(loss):
+        return TokenLoss(name=loss.name, reduction=loss.reduction)
+    raise ValueError(
+        "With loss_chunk_size, loss must be 'auto' or a keras.losses.SparseCategoricalCrossentropy "
+        f"with from_logits=True and without ignore_class. Received: loss={loss!r}"
+    )
+
+
+def _token_metrics(metrics):
+    if metrics == "auto":
+        return [TokenAccuracy(name="sparse_categorical_accuracy")]
+    return metrics and [_token_metric(metric) for metric in metrics]
+
+
+def _token_metric(metric):
+    if isinstance(metric, (TokenCrossEntropy, TokenAccuracy)):
+        return metric
+    if metric in ("accuracy", "acc", "sparse_categorical_accuracy"):
+        return TokenAccuracy(name=metric)
+    if isinstance(metric, keras.metrics.SparseCategoricalAccuracy):
+        return TokenAccuracy(name=metric.name)
+    if isinstance(metric, keras.metrics.SparseCategoricalCrossentropy) and _of_all_logits(metric):
+        return TokenCrossEntropy(name=metric.name)
+    raise ValueError(
+        "With loss_chunk_size there are no logits for metrics but SparseCategoricalAccuracy and "
+        "SparseCategoricalCrossentropy with from_logits=True and without ignore_class. Received: "
+        f"{metric!r}"
+    )
+
+
+def _of_all_logits(x):
+    config = x.get_config()
+    return config["from_logits"] and config.get("ignore_class") is None

@@ -1,0 +1,113 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.models import RoutingTransformerCausalLM, RoutingTransformerSeq2SeqLM
+from tests.models import checks
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+TOKENS, LABELS = checks.random_tokens(4, 9), checks.random_tokens(4, 9, seed=1)
+WEIGHTS = np.random.default_rng(2).uniform(size=[4, 9]).astype("float32")
+
+
+def make_model(loss_chunk_size=None, **changes):
+    backbone = checks.make_backbone(**{"num_layers": 1, **changes})
+    return RoutingTransformerCausalLM(backbone, loss_chunk_size=loss_chunk_size)
+
+
+def steps(model, metrics=None, loss=None):
+    """Losses, metrics and weights of training steps, and an evaluation."""
+    metrics = metrics or [keras.metrics.SparseCategoricalCrossentropy("nats", from_logits=True)]
+    model.compile(
+        keras.optimizers.SGD(0.1, global_clipnorm=1.0),
+        loss or keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[*metrics, "accuracy"],
+        run_eagerly=True,
+    )
+    found = []
+    for _ in range(2):
+        batch = checks.inputs(TOKENS, [9, 5, 9, 0]), LABELS, WEIGHTS
+        found.append(model.train_on_batch(*batch, return_dict=True))
+    found.append(model.test_on_batch(*batch, return_dict=True))
+    return found, [np.asarray(weight) for weight in model.trainable_variables]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"tie_embeddings": False, "embedding_dim": 4}, {"dtype": "mixed_bfloat16"}],
+    ids=str,
+)
+def test_steps_are_those_of_a_model_that_holds_all_logits(changes):
+    (expected, weights), (found, found_weights) = (
+        steps(make_model(size, **changes)) for size in (None, 7)
+    )
+    tolerance = 3e-2 if "dtype" in changes else 1e-5
+    for a, b in zip(found, expected):
+        assert set(a) == set(b) == {"loss", "nats", "accuracy"}
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], rtol=tolerance, atol=tolerance)
+    for a, b in zip(found_weights, weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_a_call_with_labels():
+    model = make_model(loss_chunk_size=7)
+    inputs = checks.inputs(TOKENS)
+    logits = model(inputs)
+    found = model({**inputs, "labels": LABELS})
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits)
+    np.testing.assert_allclose(found[..., 0], losses, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found[..., 1], tf.argmax(logits, -1))
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), logits, rtol=1e-5, atol=1e-5)
+
+
+def test_saved_and_loaded(tmp_path):
+    model = make_model(loss_chunk_size=7)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.loss_chunk_size == 7
+    batch = checks.inputs(TOKENS), LABELS, WEIGHTS
+    for x in (model, loaded):
+        x.compile(run_eagerly=True)
+    expected, found = (x.test_on_batch(*batch) for x in (model, loaded))
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_encoder_decoder():
+    from tests.models.test_routing_transformer_seq_2_seq_lm import make_backbone
+
+    results = []
+    for size in (None, 5):
+        model = RoutingTransformerSeq2SeqLM(make_backbone(), loss_chunk_size=size)
+        assert type(model).from_config(model.get_config()).loss_chunk_size == size
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        shapes = {"encoder": [4, 18], "decoder": [4, 9]}
+        inputs = {name: np.ones(shapes[name[:7]], "int32") for name in model.input}
+        results.append(model.train_on_batch(inputs, LABELS))
+        results.append([np.asarray(weight) for weight in model.trainable_variables])
+    np.testing.assert_allclose(results[2], results[0], rtol=1e-5)
+    for a, b in zip(results[3], results[1], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5])
+def test_wrong_sizes_are_refused(size):
+    with pytest.raises(ValueError, match="loss_chunk_size must be a positive integer"):
+        make_model(loss_chunk_size=size)
+
+
+@pytest.mark.parametrize(
+    "options, word",
+    [
+        ({"loss": "mse"}, "loss must be 'auto'"),
+        ({"loss": keras.losses.SparseCategoricalCrossentropy()}, "from_logits=True"),
+        ({"weighted_metrics": ["mae"]}, "no logits for metrics"),
+        ({"metrics": [keras.metrics.SparseTopKCategoricalAccuracy()]}, "no logits for metrics"),
+        ({"metrics": [keras.metrics.SparseCategoricalCrossentropy()]}, "no logits for metrics"),
+    ],
+)
+def test_losses_and_metrics_that_need_logits_are_refused(options, word):
+    with pytest.raises(ValueError, match=word):
+        make_model(loss_chunk_size=7).compile("sgd", **options)
