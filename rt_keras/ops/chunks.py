@@ -4,10 +4,10 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import move_axis, size
 
-# Attention logits, in elements: up to `MAX_LOGITS` (1 GiB in float32) all are made at once, and
+# Attention logits, in elements: up to `MAX_LOGITS` (768 MiB in float32) all are made at once, and
 # kept for the gradient. Where there are more, `LOGITS_AT_ONCE` (256 MiB) are, and made anew for
 # the gradient, which costs a third more time.
-MAX_LOGITS = 2**28
+MAX_LOGITS = 3 * 2**26
 LOGITS_AT_ONCE = 2**26
 
 
