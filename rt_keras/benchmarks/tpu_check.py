@@ -5,11 +5,14 @@ The real TPU compiler, which needs no TPU, compiles the whole step for one core 
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
+from multiprocessing import get_context
 from pathlib import Path
 
 from rt_keras.files import write_json
@@ -90,23 +93,14 @@ def main(args):
     # TensorFlow for TPUs shall not ask the machines of Google's cloud what it runs on.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 
-    from rt_keras.training.config import load_config
-
-    config = load_config(args.config, args.set)
-    batch_size = args.batch or config.data.batch_size
-    result = {
-        "check": "tpu_kernels" if args.kernels else "tpu",
-        "config": args.config,
-        "set": args.set,
-        "batch_size": batch_size,
-        "optimizer": config.optimizer.name,
-        "compute": "bfloat16" if config.trainer.mixed_bfloat16 else "float32",
-    }
     _progress(f"tracing the training step of {args.config}")
-    if args.kernels:
-        result |= kernels(config, batch_size)
-    else:
-        result |= {"topology": args.topology, **compiled(config, batch_size, args.topology)}
+    # In a process of its own, whose memory the compiler then has.
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        lowered = pool.submit(lower, args.config, args.set, args.batch, args.kernels)
+        program, figures = lowered.result()
+    result = {"check": "tpu_kernels" if args.kernels else "tpu", **figures}
+    if not args.kernels:
+        result |= {"topology": args.topology, **compiled(program, figures["tokens"], args.topology)}
     print(report(result))
     if args.json:
         write_json(args.json, result)
@@ -128,39 +122,62 @@ def check_packages(wanted):
             )
 
 
-def kernels(config, batch_size):
-    """Lowers the step with the kernels of TPUs; what it has no kernel for is a ValueError."""
-    from rt_keras.benchmarks import tpu_kernels, tpu_step
+def lower(name, overrides, batch_size, kernels):
+    """The training step of a configuration as XLA takes it.
 
-    step, specs, model = tpu_step.training_step(config, batch_size)
-    program = tpu_kernels.lower_for_tpu(step.get_concrete_function(*specs))
-    return {**tpu_step.sizes(model, specs), "program_bytes": len(program)}
-
-
-def compiled(config, batch_size, topology):
-    """Compiles the step, and divides what it needs by what the chip has.
+    Args:
+        name: of the configuration.
+        overrides: list of KEY=VALUE.
+        batch_size: sequences, or images, on a core; None for those of the configuration.
+        kernels: whether to take the kernels of TPUs, of which it is an error that one is missing.
 
     Returns:
-        A dict with what `tpu_step.sizes` and `tpu_compile.main` tell, and `held_bytes`, the memory
-        at the peak: arguments, outputs that take no argument's place, temporaries and code;
-        `chip_bytes`, what the chip has; `operation_seconds` and `access_seconds` at its peak rates;
+        The serialized `HloModuleProto`, and a dict of what was lowered, with `tpu_step.sizes`.
+    """
+    from rt_keras.benchmarks import tpu_kernels, tpu_step
+    from rt_keras.training.config import load_config
+
+    config = load_config(name, overrides)
+    batch_size = batch_size or config.data.batch_size
+    step, specs, model = tpu_step.training_step(config, batch_size)
+    if kernels:
+        program = tpu_kernels.lower_for_tpu(step.get_concrete_function(*specs))
+    else:
+        program = step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+    return program, {
+        "config": name,
+        "set": overrides,
+        "batch_size": batch_size,
+        "optimizer": config.optimizer.name,
+        "compute": "bfloat16" if config.trainer.mixed_bfloat16 else "float32",
+        "program_bytes": len(program),
+        **tpu_step.sizes(model, specs),
+    }
+
+
+def compiled(program, tokens, topology):
+    """Compiles a step, and divides what it needs by what the chip has.
+
+    Args:
+        program: a serialized `HloModuleProto`.
+        tokens: how many it predicts.
+        topology: the chips that it is for.
+
+    Returns:
+        A dict with what `tpu_compile.main` tells, and `held_bytes`, the memory at the peak:
+        arguments, outputs that take no argument's place, temporaries and code; `chip_bytes`, what
+        the chip has; `operation_seconds` and `access_seconds` at its peak rates;
         `tokens_per_second` at the slower of these; and `compile_seconds`, here.
     """
-    from rt_keras.benchmarks import tpu_step
-
-    step, specs, model = tpu_step.training_step(config, batch_size)
-    figures = tpu_step.sizes(model, specs)
-    hlo = step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
-    _progress(f"compiling {len(hlo) / 1e6:.0f} MB of program for {topology}")
+    _progress(f"compiling {len(program) / 1e6:.0f} MB of program for {topology}")
     started = time.monotonic()
-    found = compile_program(hlo, topology)
+    found = compile_program(program, topology)
     chip = CHIPS[topology.partition(":")[0]]
     seconds = {
         "operation_seconds": found["operations"] / chip["operations"],
         "access_seconds": found["accessed_bytes"] / chip["bandwidth"],
     }
     return {
-        **figures,
         **found,
         "held_bytes": found["argument_bytes"]
         + found["output_bytes"]
@@ -169,7 +186,7 @@ def compiled(config, batch_size, topology):
         + found["code_bytes"],
         "chip_bytes": chip["memory"],
         **seconds,
-        "tokens_per_second": figures["tokens"] / max(seconds.values()),
+        "tokens_per_second": tokens / max(seconds.values()),
         "compile_seconds": time.monotonic() - started,
     }
 
@@ -193,6 +210,10 @@ def compile_program(hlo, topology):
             errors="replace",
         )
         if not result.exists():
+            if process.returncode == -signal.SIGKILL:
+                raise MemoryError(
+                    "the compiler was killed, as where this machine's memory runs out"
+                )
             last = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise RuntimeError(
                 f"the compiler ended with status {process.returncode} and without an answer: {last}"
