@@ -3,8 +3,11 @@
 import functools
 
 import keras
+import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
+from rt_keras.ops.blocks import size
+from rt_keras.ops.chunks import map_slices
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -25,12 +28,16 @@ class FeedForward(keras.layers.Layer):
         dropout: share of the activations set to 0 in training.
         use_bias: whether the dense layers have biases b and c.
         kernel_initializer: of the dense layers.
+        chunk_size: how many positions of a sequence go through at once; the gradient computes each
+            such chunk a second time. None for all, as there are where the length is not known
+            when a function is traced.
         **kwargs: those of `keras.layers.Layer`.
 
     Raises:
-        ValueError: if `intermediate_dim` is not a positive integer or Keras has no such activation.
+        ValueError: if a size is not a positive integer or Keras has no such activation.
 
-    Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, GLU Variants Improve Transformer.
+    Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, GLU Variants Improve Transformer;
+    chunks: Kitaev et al. 2020, Reformer, section 3.
 
     >>> FeedForward(64, activation="geglu")(keras.random.normal([2, 5, 16])).shape
     TensorShape([2, 5, 16])
@@ -43,6 +50,7 @@ class FeedForward(keras.layers.Layer):
         dropout=0.0,
         use_bias=True,
         kernel_initializer="glorot_uniform",
+        chunk_size=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -52,6 +60,9 @@ class FeedForward(keras.layers.Layer):
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        if chunk_size is not None:
+            positive_int("chunk_size", chunk_size)
+        self.chunk_size = chunk_size
         self.gated = activation in ("geglu", "geglu_approximate")
         self._activation = keras.activations.get("gelu" if self.gated else activation)
         if activation == "geglu_approximate":
@@ -76,6 +87,40 @@ class FeedForward(keras.layers.Layer):
         )
 
     def call(self, inputs, training=None):
+        length = inputs.shape[1]
+        if None in (self.chunk_size, length) or length <= self.chunk_size:
+            return self._compute(inputs, training)
+        chunks = -(-length // self.chunk_size)
+        x = tf.pad(inputs, [[0, 0], [0, chunks * self.chunk_size - length], [0, 0]])
+        x = tf.reshape(x, [size(inputs, 0), chunks, self.chunk_size, inputs.shape[2]])
+        sliced = {"inputs": tf.transpose(x, [1, 0, 2, 3])}
+        if training and self.dropout:
+            sliced["seed"] = self._seeds(chunks)
+        # Cast, as under a mixed policy a variable gives another dtype than it has; the gradients
+        # of the chunks are added up in this one.
+        weights = {x.path: tf.cast(x, x.dtype) for x in self.trainable_variables}
+
+        def compute(chunk, weights):
+            values = [(x, weights[x.path]) for x in self.trainable_variables]
+            if "seed" in chunk:
+                values.append((self.dropout_layer.seed_generator.state, chunk["seed"]))
+            with keras.StatelessScope(values):
+                return self._compute(chunk["inputs"], training)
+
+        output = tf.transpose(map_slices(compute, sliced, weights, x.dtype), [1, 0, 2, 3])
+        output = tf.reshape(output, [size(inputs, 0), -1, inputs.shape[2]])
+        return output[:, :length]
+
+    def _seeds(self, count):
+        """So many states of the dropout's generator, as many calls one after another have them."""
+        state = self.dropout_layer.seed_generator.state
+        first = tf.convert_to_tensor(state)
+        numbers = tf.range(count + 1, dtype=first.dtype)
+        states = first + tf.stack([tf.zeros_like(numbers), numbers], axis=1)
+        state.assign(states[-1])
+        return states[:-1]
+
+    def _compute(self, inputs, training):
         x = self.inner_dense(inputs)
         if self.gated:
             x, gate = keras.ops.split(x, 2, axis=-1)
@@ -95,4 +140,5 @@ class FeedForward(keras.layers.Layer):
             "dropout": self.dropout,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "chunk_size": self.chunk_size,
         }

@@ -46,6 +46,8 @@ class TransformerBlock(keras.layers.Layer):
             `MultiHeadAttention`.
         layer_norm_epsilon: ε of the layer normalisations.
         kernel_initializer: of the dense layers.
+        feed_forward_chunk_size: how many positions go through the feed-forward network at once, or
+            None for all; see `FeedForward`.
         remat: whether the gradient computes the block anew from its inputs, in the place of keeping
             in memory what it computed: less memory, and half as much time again.
         **kwargs: those of `keras.layers.Layer`.
@@ -97,6 +99,7 @@ class TransformerBlock(keras.layers.Layer):
         use_head_dense=False,
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
+        feed_forward_chunk_size=None,
         remat=False,
         **kwargs,
     ):
@@ -117,6 +120,7 @@ class TransformerBlock(keras.layers.Layer):
         self.use_head_dense = use_head_dense
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.feed_forward_chunk_size = feed_forward_chunk_size
         self.remat = remat
         self.attention = self._attention(head_groups, "attention")
         self.cross_attention = None
@@ -128,6 +132,7 @@ class TransformerBlock(keras.layers.Layer):
             dropout if activation_dropout is None else activation_dropout,
             feed_forward_bias,
             self.kernel_initializer,
+            feed_forward_chunk_size,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -399,6 +404,7 @@ class TransformerBlock(keras.layers.Layer):
             "use_head_dense": self.use_head_dense,
             "layer_norm_epsilon": self.layer_norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "feed_forward_chunk_size": self.feed_forward_chunk_size,
             "remat": self.remat,
         }
 

@@ -63,6 +63,8 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         attention_bias, feed_forward_bias, use_head_dense: see `rt_keras.layers.TransformerBlock`.
         layer_norm_epsilon: ε of the layer normalisations.
         kernel_initializer: of dense layers and, where it is not the default, of the embedding.
+        feed_forward_chunk_size: how many positions go through a feed-forward network at once, or
+            None for all; see `rt_keras.layers.FeedForward`.
         remat: whether the gradient computes each block anew from its inputs, which alone stay in
             memory; see `rt_keras.layers.TransformerBlock`.
         dtype: dtype policy.
@@ -122,6 +124,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         use_head_dense=False,
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
+        feed_forward_chunk_size=None,
         remat=False,
         dtype=None,
         **kwargs,
@@ -147,6 +150,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
             "use_head_dense": use_head_dense,
             "layer_norm_epsilon": layer_norm_epsilon,
             "kernel_initializer": kernel_initializer,
+            "feed_forward_chunk_size": feed_forward_chunk_size,
             "remat": remat,
         }
 

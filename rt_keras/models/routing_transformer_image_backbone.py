@@ -52,8 +52,9 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
         dtype: dtype policy.
         **kwargs: `key_dim`, `value_dim`, `activation`, `normalize_first`, `dropout`,
             `attention_dropout`, `activation_dropout`, `attention_bias`, `feed_forward_bias`,
-            `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`, `remat`, as those of
-            `TransformerBlock`; and those of `keras_hub.models.Backbone`.
+            `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`,
+            `feed_forward_chunk_size`, `remat`, as those of `TransformerBlock`; and those of
+            `keras_hub.models.Backbone`.
 
     Call arguments:
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and where there are

@@ -58,7 +58,8 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         **kwargs: `key_dim`, `value_dim`, `activation`, `normalize_first`, `dropout`,
             `attention_dropout`, `activation_dropout`, `shift_tokens`, `attention_bias`,
             `feed_forward_bias`, `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`,
-            `remat`, as those of `TransformerBlock`; and those of `keras_hub.models.Backbone`.
+            `feed_forward_chunk_size`, `remat`, as those of `TransformerBlock`; and those of
+            `keras_hub.models.Backbone`.
 
     Call arguments:
         inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`,

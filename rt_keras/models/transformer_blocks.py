@@ -21,6 +21,7 @@ BLOCK_OPTIONS = {
     "use_head_dense": False,
     "layer_norm_epsilon": 1e-6,
     "kernel_initializer": "glorot_uniform",
+    "feed_forward_chunk_size": None,
     "remat": False,
 }
 

@@ -122,9 +122,10 @@ class ModelConfig(hyperparams.Config):
     `max_sequence_length` there are no absolute positions but `sinusoidal_positions`, and sequences
     may be of any length. Dense layers start uniform, with `initializer_scale` times the variance of
     Glorot's initializer. With `remat` the gradient computes each block a second time, in the place
-    of keeping it in memory; with a `loss_chunk_size` there are logits of no more positions at once.
-    With `reference` the heads compute what the code of the paper's authors does, for their
-    checkpoints; see `rt_keras.layers.RoutingHeads`.
+    of keeping it in memory; with a `feed_forward_chunk_size` no more positions go through a
+    feed-forward network at once, and with a `loss_chunk_size` there are logits of no more. With
+    `reference` the heads compute what the code of the paper's authors does, for their checkpoints;
+    see `rt_keras.layers.RoutingHeads`.
     """
 
     kind: Literal["causal_lm", "seq_2_seq_lm", "image_lm"] = "causal_lm"
@@ -152,6 +153,7 @@ class ModelConfig(hyperparams.Config):
     feed_forward_bias: bool = True
     use_head_dense: bool = False
     layer_norm_epsilon: _Positive = 1e-6
+    feed_forward_chunk_size: _Count | None = None
     remat: bool = False
     loss_chunk_size: _Count | None = None
     initializer_scale: _Positive = 1.0

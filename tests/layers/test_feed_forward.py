@@ -3,9 +3,11 @@ import math
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.layers import FeedForward
 from tests.layers import checks
+from tests.temporaries import temporaries
 
 
 def gelu(x):
@@ -88,7 +90,7 @@ def test_config():
     checks.config_makes_an_equal_layer(
         FeedForward(6, "relu", 0.2, kernel_initializer="he_normal"), x
     )
-    checks.config_makes_an_equal_layer(FeedForward(6, "geglu_approximate"), x)
+    checks.config_makes_an_equal_layer(FeedForward(6, "geglu_approximate", chunk_size=2), x)
 
 
 def test_mixed_bfloat16():
@@ -103,8 +105,73 @@ def test_mixed_bfloat16():
         ({"intermediate_dim": 0}, "intermediate_dim must be a positive integer"),
         ({"activation": "geglue"}, "geglue"),
         ({"dropout": 1.5}, "1.5"),
+        ({"chunk_size": 0}, "chunk_size must be a positive integer"),
     ],
 )
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         FeedForward(**{"intermediate_dim": 4, **options})
+
+
+# In chunks.
+
+
+@pytest.mark.parametrize("length", [1, 4, 8, 11])
+@pytest.mark.parametrize("dtype", ["float64", "mixed_bfloat16"])
+def test_chunks_change_nothing(length, dtype):
+    x = tf.constant(checks.random(2, length, 8))
+    layers = [FeedForward(6, chunk_size=size, dtype=dtype) for size in (None, 4)]
+    found = []
+    for layer in layers:
+        layer.build(x.shape)
+        layer.set_weights(layers[0].get_weights())
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            output = layer(x)
+            loss = tf.reduce_sum(tf.sin(3 * tf.cast(output, "float32")))
+        found.append([output, *tape.gradient(loss, [x, *[w.value for w in layer.weights]])])
+    tolerance = 0.05 if dtype == "mixed_bfloat16" else 1e-6
+    for a, b in zip(*found, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(
+            tf.cast(a, tf.float64), tf.cast(b, tf.float64), rtol=tolerance, atol=tolerance
+        )
+
+
+def test_chunks_draw_masks_of_their_own_which_the_gradient_draws_again():
+    layer = FeedForward(64, "relu", dropout=0.5, chunk_size=4, use_bias=False)
+    layer.build([1, 8, 3])
+    x = tf.ones([1, 8, 3])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = layer(x, training=True)
+        loss = tf.reduce_sum(output)
+    assert checks.largest_difference(output[:, :4], output[:, 4:]) > 1e-2
+    assert checks.largest_difference(layer(x, training=True), output) > 1e-2
+    # The network is linear where its ReLUs are on.
+    found = tf.reduce_sum(tape.gradient(loss, x) * x)
+    assert float(found) == pytest.approx(float(loss), abs=1e-3)
+
+
+SCRIPT = """
+import tensorflow as tf
+from rt_keras.layers import FeedForward
+
+for size in (None, 64):
+    layer = FeedForward(512, "relu", chunk_size=size)
+    layer.build([1, 1024, 8])
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x) ** 2)
+        return tape.gradient(loss, [x, *[weight.value for weight in layer.weights]])
+    step.__name__ = f"step_{size}"
+    tf.function(step, jit_compile=True)(tf.ones([1, 1024, 8]))
+"""
+
+
+def test_chunks_keep_the_activations_of_one():
+    found = temporaries(SCRIPT)
+    activations = 1024 * 512 * 4
+    assert found["step_None"] > activations
+    assert found["step_64"] < activations / 4

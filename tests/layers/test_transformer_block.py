@@ -253,6 +253,7 @@ def test_config_of_all_the_rest():
         attention_bias=False,
         feed_forward_bias=False,
         use_head_dense=True,
+        feed_forward_chunk_size=4,
         remat=True,
     )
     checks.config_makes_an_equal_layer(

@@ -117,7 +117,12 @@ def fitted(jit_compile=False, loss_chunk_size=None, **changes):
     [
         {"remat": True},
         {"loss_chunk_size": 8},
-        {"remat": True, "loss_chunk_size": 30, "jit_compile": True},
+        {
+            "remat": True,
+            "feed_forward_chunk_size": 4,
+            "loss_chunk_size": 30,
+            "jit_compile": True,
+        },
     ],
     ids=str,
 )
