@@ -93,7 +93,6 @@ def main(args):
     # TensorFlow for TPUs shall not ask the machines of Google's cloud what it runs on.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 
-    _progress(f"tracing the training step of {args.config}")
     # In a process of its own, whose memory the compiler then has.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         lowered = pool.submit(lower, args.config, args.set, args.batch, args.kernels)
@@ -139,6 +138,7 @@ def lower(name, overrides, batch_size, kernels):
 
     config = load_config(name, overrides)
     batch_size = batch_size or config.data.batch_size
+    _progress(f"tracing the training step of {name}")
     step, specs, model = tpu_step.training_step(config, batch_size)
     if kernels:
         program = tpu_kernels.lower_for_tpu(step.get_concrete_function(*specs))
@@ -275,6 +275,8 @@ def report(result):
         f"not in it: the sum of the gradients over cores, {_gigabytes(result['gradient_bytes'])} "
         "a step, and the input",
     ]
+    if result["loops"]:
+        lines.append(f"nor more than one round of each of {result['loops']} loops")
     return "\n".join(lines)
 
 

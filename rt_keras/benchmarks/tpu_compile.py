@@ -16,7 +16,8 @@ def main(program, topology, result):
 
     It holds a dict: of a program that compiles `argument_bytes`, `output_bytes`, `aliased_bytes`
     (of outputs that take the place of arguments), `temporary_bytes`, `code_bytes`, `operations` and
-    `accessed_bytes`; of another `error`, the compiler's words.
+    `accessed_bytes`, and `loops`, whose bodies both count once however often they run; of another
+    `error`, the compiler's words.
     """
     # No machine of Google's cloud is asked what it is.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
@@ -46,6 +47,8 @@ def compile_for(program, topology):
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
         module.operation.walk(as_on_tpu)
+        loops = []
+        module.operation.walk(lambda operation: count_loop(operation, loops))
         compiled = device.client.compile(
             module, executable_devices=_jax.DeviceList((device,)), compile_options=options
         )
@@ -58,6 +61,7 @@ def compile_for(program, topology):
         "code_bytes": memory.generated_code_size_in_bytes,
         "operations": cost["flops"],
         "accessed_bytes": cost["bytes accessed"],
+        "loops": len(loops),
     }
 
 
@@ -88,6 +92,15 @@ def as_on_tpu(operation):
         operation.results[0].replace_all_uses_with(whole_state)
         operation.results[1].replace_all_uses_with(bits.output)
         operation.erase()
+    return ir.WalkResult.ADVANCE
+
+
+def count_loop(operation, loops):
+    """Adds the operation to the list if it is a loop."""
+    from jaxlib.mlir import ir
+
+    if operation.name == "stablehlo.while":
+        loops.append(operation.name)
     return ir.WalkResult.ADVANCE
 
 

@@ -153,6 +153,18 @@ def test_what_does_not_fit_is_told_in_one_line():
 
 
 @needs_compiler
+def test_loops_are_told_as_they_are_counted_once():
+    @tf.function(jit_compile=True)
+    def looped(x):
+        return tf.while_loop(lambda i, x: i < 7, lambda i, x: (i + 1, x @ x), [0, x])[1]
+
+    program = looped.experimental_get_compiler_ir(tf.TensorSpec([256, 256]))("hlo_serialized")
+    found = tpu_check.compile_program(program, "v5e:2x2")
+    assert found["loops"] == 1
+    assert 2 * 256**3 <= found["operations"] < 4 * 256**3
+
+
+@needs_compiler
 def test_a_shape_that_does_not_exist_is_told_in_one_line():
     with pytest.raises(ValueError, match="^for v5e:3x7: [^\n]*3x7"):
         tpu_check.compile_program(b"", "v5e:3x7")
