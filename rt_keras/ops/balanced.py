@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import ceil_div, move_axis, size
 from rt_keras.ops.members import cluster_attention, top_members
 
 
@@ -91,9 +91,36 @@ def balanced_attention(
     )
 
 
+# Scores that are computed at once: one for each centroid and position.
+MAX_SCORES = 2**25
+
+
 def _members(x, mask, count, arguments):
+    centroids = arguments["centroids"]
+    heads, clusters, depth = centroids.shape
+    scores = size(x, 0) * heads * clusters * size(x, 2)
+    parts = _num_parts(clusters, scores)
+    if parts == 1:
+        return _nearest_to(centroids, x, mask, count)
+    groups = move_axis(tf.reshape(centroids, [heads, parts, clusters // parts, depth]), 1, 0)
+    found = tf.map_fn(
+        lambda group: _nearest_to(group, x, mask, count), groups, fn_output_signature=tf.int32
+    )
+    return tf.reshape(move_axis(found, 0, 2), [size(x, 0), heads, clusters, -1])
+
+
+def _num_parts(clusters, scores):
+    """Smallest divisor of `clusters` that brings the scores of a part under the limit."""
+    if not isinstance(scores, int) or scores <= MAX_SCORES:
+        return 1
+    wanted = min(clusters, ceil_div(scores, MAX_SCORES))
+    return next(parts for parts in range(wanted, clusters + 1) if clusters % parts == 0)
+
+
+def _nearest_to(centroids, x, mask, count):
+    """The positions that score highest for each centroid, `[batch, heads, clusters, count]`."""
     dtype = accumulation_dtype(x.dtype)
-    centroids = tf.cast(arguments["centroids"], dtype)[None]
+    centroids = tf.cast(centroids, dtype)[None]
     # Not the transpose of `centroid_scores`: where there are many clusters, that is twice the work.
     scores = tf.stop_gradient(tf.matmul(centroids, tf.cast(x, dtype), transpose_b=True))
     return top_members(scores, mask, count)

@@ -5,10 +5,10 @@ import tensorflow as tf
 from rt_keras.ops.blocks import move_axis, size
 
 # Attention logits, in elements: up to `MAX_LOGITS` (768 MiB in float32) all are made at once, and
-# kept for the gradient. Where there are more, `LOGITS_AT_ONCE` (256 MiB) are, and made anew for
+# kept for the gradient. Where there are more, `LOGITS_AT_ONCE` (128 MiB) are, and made anew for
 # the gradient, which costs a third more time.
 MAX_LOGITS = 3 * 2**26
-LOGITS_AT_ONCE = 2**26
+LOGITS_AT_ONCE = 2**25
 
 
 def map_slices(function, sliced, whole, dtype):

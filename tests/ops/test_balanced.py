@@ -63,6 +63,19 @@ def test_in_parts(shared, window, part_size, padding, monkeypatch):
     checks.holds(balanced_attention, reference.balanced, inputs, **options)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("clusters", [5, 6])
+def test_members_of_some_clusters_at_a_time(shared, clusters, monkeypatch):
+    monkeypatch.setattr("rt_keras.ops.balanced.MAX_SCORES", 2 * 2 * 17 * 2)
+    inputs = checks.arrays(17, shared=shared, clusters=clusters)
+    mask = checks.mask("scattered", 17)
+    options = {"window_size": 4, "causal": True, "query_mask": mask}
+    options["key_mask"] = None if shared else mask
+    found = checks.op_types(balanced_attention, inputs, options)
+    assert found & {"While", "StatelessWhile"}
+    checks.holds(balanced_attention, reference.balanced, inputs, **options)
+
+
 def test_dropout_in_parts(monkeypatch):
     monkeypatch.setattr("rt_keras.ops.attend.PART_SIZE", 2)
     inputs = checks.arrays(6, shared=True, clusters=1, batch=1)
