@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import pad_axis, size
 
 
 def window_bias(query, embeddings, keys, offset, causal=False):
@@ -30,16 +30,12 @@ def window_bias(query, embeddings, keys, offset, causal=False):
     Source: Shaw et al. 2018, Self-Attention with Relative Position Representations, section 3.2,
     the part on keys; their table 3 finds no gain from the part on values.
     """
-    batch, heads, blocks, queries = (size(query, axis) for axis in range(4))
+    queries = size(query, 3)
     # One column more than those that count.
     columns = keys + (1 if causal else queries)
     table = _table(embeddings, columns, offset + queries - 1, query.dtype)
     products = table_products(query, table, transpose=True)
-    # Key j of query a is in column queries - 1 - a + j: a row one element shorter than the stride
-    # moves each next row one column back.
-    flat = tf.reshape(products, [batch, heads, blocks, queries * columns])
-    flat = flat[..., queries - 1 : queries - 1 + queries * (columns - 1)]
-    return tf.reshape(flat, [batch, heads, blocks, queries, columns - 1])[..., :keys]
+    return _by_key(products, keys)
 
 
 def window_values(weights, embeddings, offset, causal=False):
@@ -76,15 +72,51 @@ def window_values(weights, embeddings, offset, causal=False):
 
 def _window_values(weights, embeddings, offset, more):
     """The sums over so many distances as there are keys and `more`, from the furthest down."""
-    batch, heads, blocks, queries, keys = (size(weights, axis) for axis in range(5))
-    columns = keys + more
+    queries, columns = size(weights, 3), size(weights, 4) + more
     table = _table(embeddings, columns, offset + queries - 1, weights.dtype)
-    # The way back of `window_bias`: each row one column on from the row below it.
-    rows = tf.pad(weights, [[0, 0], [0, 0], [0, 0], [0, 0], [0, columns - 1 - keys]])
-    flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns - 1)])
-    flat = tf.pad(flat, [[0, 0], [0, 0], [0, 0], [queries - 1, 1]])
-    by_distance = tf.reshape(flat, [batch, heads, blocks, queries, columns])
-    return table_products(by_distance, table)
+    return table_products(_by_distance(weights, columns), table)
+
+
+def _by_key(x, keys):
+    """Rows of distances to rows of keys: key j of query a is in column queries - 1 - a + j.
+
+    Args:
+        x: `[batch, heads, blocks, queries, columns]`, with more columns than keys.
+        keys: how many there are.
+
+    Returns:
+        `[batch, heads, blocks, queries, keys]`.
+    """
+
+    @tf.custom_gradient
+    def shifted(x):
+        batch, heads, blocks, queries, columns = (size(x, axis) for axis in range(5))
+        # A row one element shorter than the stride moves each next row one column back.
+        flat = tf.reshape(x, [batch, heads, blocks, queries * columns])
+        flat = flat[..., queries - 1 : queries - 1 + queries * (columns - 1)]
+        rows = tf.reshape(flat, [batch, heads, blocks, queries, columns - 1])
+        return rows[..., :keys], lambda upstream: _by_distance(upstream, columns)
+
+    return shifted(x)
+
+
+def _by_distance(x, columns):
+    """The way back of `_by_key`, and its gradient; zeros where a distance has no key."""
+
+    @tf.custom_gradient
+    def shifted(x):
+        batch, heads, blocks, queries, keys = (size(x, axis) for axis in range(5))
+        rows = pad_axis(x, 4, 0, columns - 1 - keys)
+        flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns - 1)])
+        # Joined, not padded: XLA on a CPU pads with a division for each element.
+        before, after = (
+            tf.zeros([batch, heads, blocks, count], x.dtype) for count in (queries - 1, 1)
+        )
+        flat = tf.concat([before, flat, after], axis=3)
+        rows = tf.reshape(flat, [batch, heads, blocks, queries, columns])
+        return rows, lambda upstream: _by_key(upstream, keys)
+
+    return shifted(x)
 
 
 def table_products(x, table, transpose=False):
