@@ -10,6 +10,7 @@ from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.random_heads import RandomHeads
+from rt_keras.layers.reversible_blocks import ReversibleBlocks
 from rt_keras.layers.routing_heads import RoutingHeads
 from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
 from rt_keras.layers.strided_heads import StridedHeads
@@ -32,6 +33,7 @@ __all__ = [
     "LocalHeads",
     "MultiHeadAttention",
     "RandomHeads",
+    "ReversibleBlocks",
     "RoutingHeads",
     "SinusoidalPositions",
     "StridedHeads",

@@ -34,8 +34,8 @@ def rematerialize(layer, function, tensors):
     def computed(*inputs):
         # After the first time too: the masks of all layers' dropout would else be drawn at once.
         state = state_after(inputs[0], found)
-        results, scope = run(inputs, state)
-        write_state(scope, state)
+        results, changed = run(inputs, state)
+        write_state(changed)
 
         def gradient(*upstream):
             count = len(floats)
@@ -54,12 +54,15 @@ def rematerialize(layer, function, tensors):
 
 
 def read_state(layer):
-    """The variables that are not trained and their values, zeros for those that replicas sum up."""
-    return [
+    """The state of a layer: `{id: (variable, value)}` of those that are not trained.
+
+    The values of those that replicas sum up are 0.
+    """
+    return {
         # Cast, as under a mixed policy a variable gives another dtype than it has.
-        (x, tf.zeros(x.shape, x.dtype) if x.aggregation == "sum" else tf.cast(x, x.dtype))
+        id(x): (x, tf.zeros(x.shape, x.dtype) if x.aggregation == "sum" else tf.cast(x, x.dtype))
         for x in layer.non_trainable_variables
-    ]
+    }
 
 
 def call_stateless(function, weights, state):
@@ -67,27 +70,30 @@ def call_stateless(function, weights, state):
 
     Args:
         function: without arguments, returns one tensor.
-        weights, state: pairs of a Keras variable and its value.
+        weights: pairs of a Keras variable and its value.
+        state: what `read_state` gives.
 
     Returns:
-        A list of the output and the losses that layers added, and the scope that holds the new
-        values of the variables.
+        A list of the output and the losses that layers added, and what changed of the state.
     """
-    with keras.StatelessScope([*weights, *state], collect_losses=True) as scope:
+    values = [*weights, *state.values()]
+    with keras.StatelessScope(values, collect_losses=True) as scope:
         output = function()
-    return [output, *scope.losses], scope
-
-
-def write_state(scope, state):
-    """Assigns the new values that the variables of `read_state` have in a scope."""
-    for variable, before in state:
+    changed = {}
+    for key, (variable, before) in state.items():
         now = scope.get_current_value(variable)
-        if now is before:
-            continue
+        if now is not before:
+            changed[key] = variable, now
+    return [output, *scope.losses], changed
+
+
+def write_state(changed):
+    """Assigns what `call_stateless` says has changed."""
+    for variable, value in changed.values():
         if variable.aggregation == "sum":
-            variable.value.assign_add(now)
+            variable.value.assign_add(value)
         else:
-            variable.assign(now)
+            variable.assign(value)
 
 
 def after(upstream, tensors):
@@ -103,6 +109,7 @@ def after(upstream, tensors):
 
 
 def state_after(upstream, state):
-    """The same of what `read_state` gave: what is drawn with a seed is drawn anew."""
-    variables, values = zip(*state) if state else ((), ())
-    return list(zip(variables, after(upstream, values)))
+    """The same of a state: what is drawn with a seed is drawn anew."""
+    variables = [variable for variable, _ in state.values()]
+    values = after(upstream, [value for _, value in state.values()])
+    return dict(zip(state, zip(variables, values)))

@@ -221,29 +221,16 @@ class TransformerBlock(keras.layers.Layer):
     ):
         scores = None
 
-        def shift(x):
-            return x if self.token_shift is None else self.token_shift(x, mask=padding_mask)
-
         def attention(x):
             nonlocal scores
-            x = shift(x)
-            output = self.attention(
-                x,
-                x,
-                query_mask=padding_mask,
-                value_mask=padding_mask,
-                use_causal_mask=use_causal_mask,
-                return_attention_scores=return_attention_scores,
-                token_bias=token_bias,
-                training=training,
-            )
             if return_attention_scores:
-                output, scores = output
-            return output
+                output, scores = attend(x, return_attention_scores=True)
+                return output
+            return attend(x)
 
         def cross_attention(x):
             return self.cross_attention(
-                shift(x),
+                self._shift(x, padding_mask),
                 encoder_outputs,
                 query_mask=padding_mask,
                 value_mask=encoder_padding_mask,
@@ -251,11 +238,48 @@ class TransformerBlock(keras.layers.Layer):
                 training=training,
             )
 
-        def feed_forward(x):
-            return self.feed_forward(shift(x), training=training)
-
+        attend, feed_forward = self._functions_of_self(
+            padding_mask, token_bias, use_causal_mask, training
+        )
         output = self._residuals(inputs, attention, cross_attention, feed_forward, training)
         return (output, scores) if return_attention_scores else output
+
+    def _functions_of_self(self, padding_mask, token_bias, use_causal_mask, training):
+        """Attention to itself and the feed-forward network, as functions of what goes in."""
+
+        def attend(x, **options):
+            x = self._shift(x, padding_mask)
+            return self.attention(
+                x,
+                x,
+                query_mask=padding_mask,
+                value_mask=padding_mask,
+                use_causal_mask=use_causal_mask,
+                token_bias=token_bias,
+                training=training,
+                **options,
+            )
+
+        def feed_forward(x):
+            return self.feed_forward(self._shift(x, padding_mask), training=training)
+
+        return attend, feed_forward
+
+    def _shift(self, x, padding_mask):
+        return x if self.token_shift is None else self.token_shift(x, mask=padding_mask)
+
+    def branches(self, padding_mask=None, token_bias=None, use_causal_mask=False, training=None):
+        """What the residuals add: functions of `[batch, length, width]`, without adding it.
+
+        That of attention, and that of the feed-forward network.
+        """
+        functions = self._functions_of_self(padding_mask, token_bias, use_causal_mask, training)
+        return [
+            functools.partial(
+                self._residual, function=function, norms=norms, training=training, added=False
+            )
+            for function, norms in zip(functions, (self.attention_norms, self.feed_forward_norms))
+        ]
 
     # Decoding.
 
@@ -278,7 +302,8 @@ class TransformerBlock(keras.layers.Layer):
         """A causal call on a first stretch of positions, and the cache that goes on from them.
 
         Args:
-            inputs: `[batch, length, width]`.
+            inputs: `[batch, length, width]`; or the two streams of `ReversibleBlocks`, a pair of
+                such tensors, as then the output is.
             count: int scalar, how many of the positions the cache is to hold.
             max_length: how many positions there will be.
             token_bias: `[batch, length]`.
@@ -313,7 +338,7 @@ class TransformerBlock(keras.layers.Layer):
         """A causal call on one position, given those before it.
 
         Args:
-            inputs: `[batch, 1, width]`.
+            inputs: `[batch, 1, width]`, or a pair as of `prefill`.
             cache: what `prefill`, `new_cache` or the last call gave.
             position: int scalar, how many positions came before.
             token_bias: `[batch, 1]`.
@@ -351,13 +376,22 @@ class TransformerBlock(keras.layers.Layer):
         return ["attention", *cross, "feed_forward"]
 
     def _residuals(self, x, attention, cross_attention, feed_forward, training):
+        if isinstance(x, tuple):
+            # The two streams of `ReversibleBlocks`.
+            first, second = x
+            first = self._residual(second, attention, self.attention_norms, training, first)
+            second = self._residual(first, feed_forward, self.feed_forward_norms, training, second)
+            return first, second
         x = self._residual(x, attention, self.attention_norms, training)
         if self.cross_attention is not None:
             x = self._residual(x, cross_attention, self.cross_attention_norms, training)
         return self._residual(x, feed_forward, self.feed_forward_norms, training)
 
-    def _residual(self, x, function, norms, training):
+    def _residual(self, x, function, norms, training, added=True):
+        """f(x) with all around it; `added` is x if True, nothing if False, or another tensor."""
         norms = iter(norms)
+        if added is True:
+            added = x
 
         def apply(sequence, y):
             for letter in sequence:
@@ -365,8 +399,8 @@ class TransformerBlock(keras.layers.Layer):
                     y = next(norms)(y)
                 elif letter == "d":
                     y = self.dropout_layer(y, training=training)
-                else:
-                    y = x + y
+                elif added is not False:
+                    y = added + tf.cast(y, added.dtype)
             return y
 
         before, after = self.residual_sequences

@@ -87,7 +87,7 @@ def make_backbone(section, vocabulary_size, dtype=None):
         )
     options |= _given(section, OF_TEXT)
     if kind == "causal_lm":
-        return RoutingTransformerBackbone(**options)
+        return RoutingTransformerBackbone(**_given(section, ("reversible",)), **options)
     return RoutingTransformerSeq2SeqBackbone(
         encoder_head_groups=_all_groups(section, "num_encoder_layers", "encoder"),
         cross_head_groups=_all_groups(section, "num_layers", "cross"),

@@ -3,6 +3,7 @@
 import keras
 import keras_hub
 
+from rt_keras.layers import ReversibleBlocks
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
@@ -65,6 +66,10 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         kernel_initializer: of dense layers and, where it is not the default, of the embedding.
         feed_forward_chunk_size: how many positions go through a feed-forward network at once, or
             None for all; see `rt_keras.layers.FeedForward`.
+        reversible: whether the blocks are on two streams from which the gradient goes back without
+            their inputs, so that memory does not grow with `num_layers`; see
+            `rt_keras.layers.ReversibleBlocks`. This is another model than one without. It does not
+            go with `remat`.
         remat: whether the gradient computes each block anew from its inputs, which alone stay in
             memory; see `rt_keras.layers.TransformerBlock`.
         dtype: dtype policy.
@@ -125,6 +130,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
         feed_forward_chunk_size=None,
+        reversible=False,
         remat=False,
         dtype=None,
         **kwargs,
@@ -135,6 +141,8 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         for name, value in sizes.items():
             if value is not None or name not in ("embedding_dim", "max_sequence_length"):
                 positive_int(name, value)
+        if reversible and remat:
+            raise ValueError("reversible and remat are both True: give one of them.")
         all_groups = groups_of_blocks(head_groups, num_layers)
         block_options = {
             "key_dim": key_dim,
@@ -171,6 +179,11 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         self.transformer_blocks = make_blocks(
             all_groups, intermediate_dim, block_options, dtype, "transformer_block"
         )
+        self.reversible_blocks = None
+        if reversible:
+            self.reversible_blocks = ReversibleBlocks(
+                self.transformer_blocks, dtype=dtype, name="reversible_blocks"
+            )
         self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
 
         # === Functional Model ===
@@ -181,7 +194,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         if any(group.token_bias for groups in all_groups for group in groups):
             inputs["token_bias"] = keras.Input((None,), dtype="float32", name="token_bias")
         x = self.input_dropout(self.embedding(inputs["token_ids"]))
-        for block in self.transformer_blocks:
+        for block in [self.reversible_blocks] if reversible else self.transformer_blocks:
             x = block(
                 x,
                 padding_mask=inputs["padding_mask"],
@@ -201,6 +214,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         self.token_dropout = token_dropout
         self.max_sequence_length = max_sequence_length
         self.sinusoidal_positions = sinusoidal_positions
+        self.reversible = reversible
         self.block_options = block_options
 
     def call(self, inputs, training=None, mask=None):
@@ -251,7 +265,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         """
         x = self.embedding(token_ids, training=False)
         x, cache = prefill_blocks(
-            self.transformer_blocks, x, count, max_length, token_bias=token_bias
+            self.transformer_blocks, self._split(x), count, max_length, token_bias=token_bias
         )
         return self._normalized(x), cache
 
@@ -282,11 +296,17 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         """
         x = self.embedding(token_ids, training=False, start=position)
         x, cache = call_blocks_with_cache(
-            self.transformer_blocks, x, cache, position, token_bias=token_bias
+            self.transformer_blocks, self._split(x), cache, position, token_bias=token_bias
         )
         return self._normalized(x), cache
 
+    def _split(self, x):
+        """What the first block takes: two streams, where blocks are reversible."""
+        return x if self.reversible_blocks is None else self.reversible_blocks.split(x)
+
     def _normalized(self, x):
+        if isinstance(x, tuple):
+            x = self.reversible_blocks.join(x)
         return x if self.layer_norm is None else self.layer_norm(x)
 
     @property
@@ -308,6 +328,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
             "token_dropout": self.token_dropout,
             "max_sequence_length": self.max_sequence_length,
             "sinusoidal_positions": self.sinusoidal_positions,
+            "reversible": self.reversible,
             **config_of_options(self.block_options),
         }
 

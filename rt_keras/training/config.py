@@ -121,11 +121,15 @@ class ModelConfig(hyperparams.Config):
     Without a `vocabulary_size` it is that of the tokenizer, or 256 for images. Without a
     `max_sequence_length` there are no absolute positions but `sinusoidal_positions`, and sequences
     may be of any length. Dense layers start uniform, with `initializer_scale` times the variance of
-    Glorot's initializer. With `remat` the gradient computes each block a second time, in the place
-    of keeping it in memory; with a `feed_forward_chunk_size` no more positions go through a
-    feed-forward network at once, and with a `loss_chunk_size` there are logits of no more. With
-    `reference` the heads compute what the code of the paper's authors does, for their checkpoints;
-    see `rt_keras.layers.RoutingHeads`.
+    Glorot's initializer.
+
+    Less memory: with `remat` the gradient computes each block a second time, not to keep it; with
+    `reversible` blocks, which make another model, it needs not even their inputs. With a
+    `feed_forward_chunk_size` no more positions go through a feed-forward network at once, and with
+    a `loss_chunk_size` there are logits of no more.
+
+    With `reference` the heads compute what the code of the paper's authors does, for their
+    checkpoints; see `rt_keras.layers.RoutingHeads`.
     """
 
     kind: Literal["causal_lm", "seq_2_seq_lm", "image_lm"] = "causal_lm"
@@ -154,6 +158,7 @@ class ModelConfig(hyperparams.Config):
     use_head_dense: bool = False
     layer_norm_epsilon: _Positive = 1e-6
     feed_forward_chunk_size: _Count | None = None
+    reversible: bool = False
     remat: bool = False
     loss_chunk_size: _Count | None = None
     initializer_scale: _Positive = 1.0

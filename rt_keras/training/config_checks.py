@@ -16,8 +16,8 @@ _OF_TEXT = (
 )
 _FOREIGN = {
     "causal_lm": _OF_SEQ_2_SEQ,
-    "seq_2_seq_lm": (),
-    "image_lm": (*_OF_SEQ_2_SEQ, *_OF_TEXT, "shift_tokens"),
+    "seq_2_seq_lm": ("reversible",),
+    "image_lm": (*_OF_SEQ_2_SEQ, *_OF_TEXT, "shift_tokens", "reversible"),
 }
 
 
@@ -88,6 +88,11 @@ def _check_kind(config):
             raise ValueError(
                 f"model.{key} is {value!r}, which a model of kind {model.kind} has no use for"
             )
+    if model.reversible and (model.remat or not model.normalize_first):
+        raise ValueError(
+            f"model.reversible is true, model.remat {model.remat} and model.normalize_first "
+            f"{model.normalize_first}; reversible blocks need remat false, normalize_first true"
+        )
     if model.kind == "seq_2_seq_lm" and not model.num_encoder_layers:
         raise ValueError("model.num_encoder_layers is 0; kind seq_2_seq_lm needs at least 1")
     _check_data(model.kind, config.data)

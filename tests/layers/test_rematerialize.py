@@ -91,7 +91,7 @@ def test_dropout_differs_from_call_to_call():
 def test_in_a_graph():
     plain, remat = blocks(dropout=0.3)
     expected = step(plain)
-    assert_equal(tf.function(step)(remat), expected)
+    assert_equal(tf.function(step)(remat), expected, 1e-4)
     for a, b in zip(remat.variables, plain.variables, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=a.path)
 

@@ -59,6 +59,7 @@ def test_one_graph_serves_any_length(backbone):
             "layer_norm_epsilon": 1e-3,
             "dtype": "mixed_bfloat16",
         },
+        {"reversible": True, "feed_forward_chunk_size": 4},
     ],
 )
 def test_config_makes_an_equal_model(changes):
@@ -205,3 +206,23 @@ def test_padding_at_the_right_changes_no_output_before_it(changes):
     assert checks.largest_difference(found, backbone(checks.inputs(tokens))) <= 1e-5
     other = {**inputs, "token_ids": padded}
     assert checks.largest_difference(np.asarray(backbone(other))[:, :11], found) <= 1e-5
+
+
+def test_reversible_blocks_are_another_function_of_the_same_weights():
+    plain, reversible = checks.make_backbone(), checks.make_backbone(reversible=True)
+    assert [x.shape for x in plain.weights] == [x.shape for x in reversible.weights]
+    inputs = checks.inputs(checks.random_tokens(2, 9))
+    assert checks.largest_difference(plain(inputs), reversible(inputs)) > 0.1
+    with pytest.raises(ValueError, match="give one of them"):
+        checks.make_backbone(reversible=True, remat=True)
+
+
+def test_reversible_blocks_saved_and_loaded(tmp_path):
+    backbone = checks.make_backbone(reversible=True)
+    inputs = checks.inputs(checks.random_tokens(2, 9))
+    backbone.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert checks.largest_difference(loaded(inputs), backbone(inputs)) <= 1e-6
+    backbone.save_to_preset(tmp_path / "preset")
+    loaded = type(backbone).from_preset(str(tmp_path / "preset"))
+    assert checks.largest_difference(loaded(inputs), backbone(inputs)) <= 1e-6

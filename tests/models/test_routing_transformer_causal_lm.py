@@ -134,6 +134,16 @@ def test_what_saves_memory_learns_the_same(options):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_reversible_blocks_learn_the_same_where_xla_compiles_them():
+    (found, history), (expected, expected_history) = (
+        fitted(reversible=True, jit_compile=jit_compile) for jit_compile in (True, False)
+    )
+    assert history["loss"] == pytest.approx(expected_history["loss"], abs=1e-5)
+    assert history["loss"][1] < history["loss"][0]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
 def test_fit_takes_strings(text_model):
     model = text_model.from_config(text_model.get_config())
     model.compile("adam", jit_compile=False)
@@ -339,6 +349,7 @@ CACHED = {
     "full and strided": {"head_groups": [FullHeads(1), StridedHeads(1, 3)]},
     "positions": {"max_sequence_length": 24, "embedding_dim": 6},
     "token shift": {"shift_tokens": True, "normalize_first": False, "sinusoidal_positions": True},
+    "reversible": {"reversible": True, "shift_tokens": True},
 }
 
 

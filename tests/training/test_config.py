@@ -98,6 +98,9 @@ def test_a_wrong_key_or_value_is_named(override, message):
         ({"data.encoder_sequence_length": 9}, "encoder_sequence_length is 9.*no use for"),
         ({"data.reverse": True}, "data.reverse is True.*no use for"),
         ({**IMAGES, "model.embedding_dim": 8}, "embedding_dim is 8.*image_lm has no use"),
+        ({**IMAGES, "model.loss_chunk_size": 8}, "loss_chunk_size is 8.*image_lm has no use"),
+        ({**IMAGES, "model.reversible": True}, "reversible is True.*image_lm has no use"),
+        ({"model.reversible": True, "model.remat": True}, "need remat false"),
         ({**IMAGES, "model.image.height": 30, "model.image.block_height": 8}, "do not divide"),
         ({**IMAGES, "model.local.block_size": 100}, "do not divide an image of 3072 values"),
         (

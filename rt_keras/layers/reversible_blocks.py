@@ -1,0 +1,194 @@
+"""Blocks whose inputs can be had from their outputs, and so need not be kept for the gradient."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.rematerialize import (
+    after,
+    call_stateless,
+    read_state,
+    state_after,
+    write_state,
+)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class ReversibleBlocks(keras.layers.Layer):
+    """A stack of `TransformerBlock`s on two streams, whose memory does not grow with their number.
+
+    ```
+    x1 = x2 = x
+    x1 = x1 + attention(x2);  x2 = x2 + feed_forward(x1)     for each block
+    output = (x1 + x2) / 2
+    ```
+
+    The gradient goes back from block to block, with x2 - feed_forward(x1) and x1 - attention(x2)
+    for what went in, and computes each block a second time. In floating-point numbers what it finds
+    differs by rounding, so that gradients are those of plain blocks but for rounding. The streams
+    are float32 under `mixed_bfloat16` too.
+
+    Args:
+        blocks: list of pre-norm `TransformerBlock`s, without attention to an encoder.
+        **kwargs: those of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: `[batch, length, width]`.
+        padding_mask, use_causal_mask, training, token_bias: as of `TransformerBlock`.
+
+    Returns:
+        `[batch, length, width]`.
+
+    Raises:
+        ValueError: if something follows the residual of a block, or it attends to an encoder.
+
+    Source: Gomez et al. 2017, The Reversible Residual Network, section 3; Kitaev et al. 2020,
+    Reformer, section 3.
+
+    >>> from rt_keras.layers import LocalHeads, TransformerBlock
+    >>> blocks = [TransformerBlock([LocalHeads(2, 16)], intermediate_dim=64) for _ in range(3)]
+    >>> ReversibleBlocks(blocks)(keras.random.normal([1, 50, 32]), use_causal_mask=True).shape
+    TensorShape([1, 50, 32])
+    """
+
+    def __init__(self, blocks, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        for block in blocks:
+            if block.cross_attention is not None:
+                raise ValueError("Reversible blocks cannot attend to an encoder.")
+            if not block.residual_sequences[1].endswith("a"):
+                raise ValueError(
+                    "Reversible blocks must be pre-norm: nothing may follow the residual. "
+                    f"Received: normalize_first={block.normalize_first!r}"
+                )
+        self.blocks = list(blocks)
+
+    def build(self, input_shape):
+        for block in self.blocks:
+            if not block.built:
+                block.build(input_shape)
+        self.built = True
+
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        use_causal_mask=False,
+        training=None,
+        mask=None,
+        token_bias=None,
+    ):
+        options = {
+            "padding_mask": mask if padding_mask is None else padding_mask,
+            "token_bias": token_bias,
+            "use_causal_mask": use_causal_mask,
+            "training": training,
+        }
+        steps = [(block, step) for block in self.blocks for step in block.branches(**options)]
+        streams, losses = reversible(steps, *self.split(inputs))
+        for loss in losses:
+            self.add_loss(loss)
+        return self.join(streams)
+
+    def split(self, x):
+        """The streams that a tensor `[batch, length, width]` starts."""
+        x = tf.cast(x, self.variable_dtype)
+        return x, x
+
+    def join(self, streams):
+        """What the streams come to."""
+        return tf.cast((streams[0] + streams[1]) / 2, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def compute_output_spec(self, inputs, *args, **kwargs):
+        return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        blocks = [keras.saving.serialize_keras_object(block) for block in self.blocks]
+        return {**super().get_config(), "blocks": blocks}
+
+    @classmethod
+    def from_config(cls, config):
+        blocks = [keras.saving.deserialize_keras_object(block) for block in config["blocks"]]
+        return cls(**{**config, "blocks": blocks})
+
+
+def reversible(steps, first, second):
+    """Two streams after some steps, each of which makes (a, b) to (b, a + step(b)).
+
+    Args:
+        steps: pairs of a built layer, and a function of b that uses no variables but the layer's.
+        first, second: tensors of one shape; no other get gradients, but the layers' variables.
+
+    Returns:
+        The pair of streams, and the losses that layers added.
+    """
+    layers = list(dict.fromkeys(layer for layer, _ in steps))
+    weights = {layer: layer.trainable_variables for layer in layers}
+    # Read out here: tf.custom_gradient asks for gradients of all that it sees read.
+    states_before = {layer: read_state(layer) for layer in layers}
+
+    def run(layer, step, b, values, state):
+        pairs = list(zip(weights[layer], values[layer]))
+        return call_stateless(lambda: tf.cast(step(b), b.dtype), pairs, state)
+
+    @tf.custom_gradient
+    def computed(a, b, *flat):
+        values = dict(zip(layers, tf.nest.pack_sequence_as([weights[x] for x in layers], flat)))
+        now, changed = dict(states_before), {layer: {} for layer in layers}
+        states, losses = [], []
+        for layer, step in steps:
+            state = state_after(corner(b), now[layer])
+            (output, *found), changes = run(layer, step, b, values, state)
+            changed[layer] |= changes
+            now[layer] = now[layer] | changes
+            states.append(state)
+            losses.append(found)
+            a, b = b, apart(a + output)
+        for changes in changed.values():
+            write_state(changes)
+
+        def gradient(of_a, of_b, *of_flat_losses):
+            of_losses = tf.nest.pack_sequence_as(losses, of_flat_losses)
+            x, y = a, b
+            of_values = {layer: [None] * len(weights[layer]) for layer in layers}
+            for (layer, step), state, upstream in list(zip(steps, states, of_losses))[::-1]:
+                signal = corner(of_b)
+                (x,) = after(signal, [x])
+                inputs = [x, *values[layer]]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(inputs)
+                    outputs, _ = run(layer, step, x, values, state_after(signal, state))
+                of_x, *found = tape.gradient(outputs, inputs, [of_b, *upstream])
+                of_values[layer] = [_sum(*pair) for pair in zip(of_values[layer], found)]
+                x, y = apart(y - outputs[0]), x
+                of_a, of_b = of_b, _sum(of_a, of_x)
+            return of_a, of_b, *tf.nest.flatten([of_values[layer] for layer in layers])
+
+        return [a, b, *tf.nest.flatten(losses)], gradient
+
+    values = [tf.convert_to_tensor(x) for layer in layers for x in weights[layer]]
+    first, second, *losses = computed(first, second, *values)
+    return (first, second), losses
+
+
+def _sum(x, y):
+    """The sum of two gradients, of which None is one that is not there."""
+    return x if y is None else y if x is None else x + y
+
+
+def apart(x):
+    """The same tensor, in memory as it is.
+
+    A compiler would else have every use of a stream add up anew what it comes from, all of which it
+    would keep.
+    """
+    missing = tf.math.is_nan(x[(0,) * x.shape.rank])
+    return tf.cond(missing, lambda: x + 1, lambda: x)
+
+
+def corner(x):
+    """An entry of a tensor, which to wait for, and which does not keep the tensor."""
+    return apart(x[(slice(1),) * x.shape.rank])
