@@ -1,3 +1,7 @@
+import subprocess
+import sys
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -111,3 +115,34 @@ def test_wrong_sizes_are_refused(size):
 def test_losses_and_metrics_that_need_logits_are_refused(options, word):
     with pytest.raises(ValueError, match=word):
         make_model(loss_chunk_size=7).compile("sgd", **options)
+
+
+MIRRORED = """
+import numpy as np
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from tests.models.test_chunked_loss import LABELS, TOKENS, WEIGHTS, checks, keras, make_model
+
+def fitted(strategy, size, **changes):
+    with strategy.scope():
+        model = make_model(size, head_groups=checks.groups(commitment_weight=0.0), **changes)
+        model.compile(keras.optimizers.SGD(0.1), jit_compile=False)
+    batch = checks.inputs(TOKENS), LABELS, WEIGHTS
+    loss = model.fit(tf.data.Dataset.from_tensors(batch), verbose=0).history["loss"]
+    weights = [x for x in model.weights if x.name != "member_samples"]
+    return [loss, *map(np.asarray, weights)]
+
+expected = fitted(tf.distribute.get_strategy(), None)
+two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+found = fitted(two, 7, remat=True, feed_forward_chunk_size=4)
+for a, b in zip(found, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+"""
+
+
+def test_replicas_learn_what_one_device_does_that_keeps_all():
+    # In a process of its own: devices are counted when TensorFlow starts.
+    command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
