@@ -7,6 +7,9 @@ from rt_keras.ops.blocks import size
 # Stands in for minus infinity, which would turn into NaN in differences of masked logits.
 MASKED = -1e30
 
+# exp() of minus this is above the smallest number of every type but float16.
+MAX_EXPONENT = 80.0
+
 
 def accumulation_dtype(dtype):
     """float64 for float64, float32 for all else: what softmax and statistics are computed in."""
@@ -20,6 +23,7 @@ def attend(
     allowed,
     *,
     bias=None,
+    bound=None,
     relative_values=None,
     reference=False,
     dropout=0.0,
@@ -39,6 +43,9 @@ def attend(
         value: `[..., keys, value_depth]`.
         allowed: bool, broadcastable to `[..., queries, keys]`.
         bias: optional, broadcastable to `[..., queries, keys]`, added to the logits.
+        bound: optional number that no logit exceeds, in size: that of normalised vectors without
+            a bias. What is taken off all logits before exp() is then this, and a pass over them
+            for their largest is saved; unless it is so large that p could underflow.
         relative_values: optional function of p `[..., queries, keys]` that returns the sums
             sum_j p_ij s_ij `[..., queries, value_depth]`.
         reference: whether to do as the code of the paper's authors, for its checkpoints alone: a
@@ -57,13 +64,17 @@ def attend(
     if bias is not None:
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
-    top = tf.stop_gradient(_maximum(tf.where(allowed, logits, masked)))
-    found = top > MASKED / 2
-    nothing = tf.where(found, masked, 0.0)[..., None] if reference else masked
+    # p is above exp(-2 bound), and the gradient has the square of its sum.
+    if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
+        top = tf.constant([bound], dtype)
+    else:
+        top = tf.stop_gradient(_maximum(tf.where(allowed, logits, masked)))
+    nothing = tf.where(top > MASKED / 2, masked, 0.0)[..., None] if reference else masked
     # Masked once more, not read again: neither tensor of masked logits is then ever stored.
     weights = tf.exp(tf.where(allowed, logits - top[..., None], nothing))
-    found |= reference
-    total = tf.where(found, tf.reduce_sum(weights, axis=-1), 1.0)
+    total = tf.reduce_sum(weights, axis=-1)
+    found = total > 0
+    total = tf.where(found, total, 1.0)
     if reference:
         weights /= total[..., None]
     if dropout:

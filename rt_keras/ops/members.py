@@ -8,7 +8,7 @@ from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import pair_bias, window_bias, window_values
-from rt_keras.ops.routing import prepare
+from rt_keras.ops.routing import logit_bound, prepare
 
 # What the paper's authors add to the number of clusters that chose a position.
 REFERENCE_COUNT = 0.01
@@ -126,6 +126,7 @@ def _attend(arguments, pick_members, window_size, causal, dropout, _):
             values[..., seen, :],
             allowed,
             bias=bias,
+            bound=logit_bound(queries, bias),
             dropout=dropout,
             seed=seed,
         )[0]

@@ -12,8 +12,9 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.ranks import inverse_permutation, rank_in_clusters
 from rt_keras.ops.relative import pair_bias
-from rt_keras.ops.routing import centroid_scores, prepare
+from rt_keras.ops.routing import centroid_scores, logit_bound, prepare
 
 
 def nearest_attention(
@@ -165,25 +166,17 @@ def sort_by_cluster(clusters, num_clusters):
         num_clusters: how many clusters there are.
 
     Returns:
-        Three integers of each entry, `[batch, heads, probes * length]`: in that order its code,
-        cluster * length + position, and its number, probe * length + position; and for each
-        number its place in that order.
+        Three int32: the number of each entry in that order, probe * length + position,
+        `[batch, heads, probes * length]`; for each number its place in that order, likewise; and
+        the place of each cluster's first entry, `[batch, heads, num_clusters + 2]`, then the end.
     """
-    probes, length = size(clusters, 2), size(clusters, 3)
-    dtype = _code_dtype(probes, length, num_clusters)
-    probes, length = tf.cast(probes, dtype), tf.cast(length, dtype)
-    codes = tf.cast(clusters, dtype) * length + tf.range(length)
-    # The probe makes entries distinct, and known by their codes: there is nothing else to sort.
-    codes = tf.sort(_flat(codes * probes + tf.range(probes)[:, None]))
-    order = tf.cast(codes % probes * length + codes // probes % length, tf.int32)
-    return codes // probes, order, tf.argsort(order)
-
-
-def _code_dtype(probes, length, num_clusters):
-    """int32 where all codes, and twice as many, are known to fit."""
-    sizes = (probes, length, num_clusters)
-    known = all(isinstance(x, int) for x in sizes)
-    return tf.int32 if known and 2 * probes * length * (num_clusters + 1) < 2**31 else tf.int64
+    batch, heads, probes, length = (size(clusters, axis) for axis in range(4))
+    # As one list, in which the entries of a position follow one another.
+    entries = tf.reshape(tf.linalg.matrix_transpose(clusters), [batch, heads, 1, length * probes])
+    place, starts = rank_in_clusters(entries, entries, num_clusters + 1)
+    place = tf.linalg.matrix_transpose(tf.reshape(place, [batch, heads, length, probes]))
+    place = _flat(place)
+    return inverse_permutation(place), place, starts[:, :, 0]
 
 
 def _flat(x):
@@ -222,7 +215,7 @@ def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causa
     num_blocks = ceil_div(length, block_size)
     count = ceil_div(window_size, block_size) + 1
     before = window_size - 1 if causal else window_size // 2
-    codes, order, place = sort_by_cluster(clusters, num_clusters)
+    order, place, _ = sort_by_cluster(clusters, num_clusters)
 
     def blocks(x):
         return split_blocks(x, num_blocks, block_size)
@@ -230,55 +223,49 @@ def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causa
     def windows(x, fill=0):
         return overlapping_blocks(x, num_blocks, block_size, count, before, fill)
 
-    clusters = tf.cast(codes // tf.cast(length, codes.dtype), tf.int32)
+    clusters = tf.gather(clusters[:, :, 0], order, batch_dims=2)
     of_window = windows(clusters, fill=num_clusters)[..., None, :]
     steps = tf.range(count * block_size) - tf.range(block_size)[:, None]
     allowed = (of_window == blocks(clusters)[..., None]) & (of_window < num_clusters)
     allowed &= (steps >= 0) & (steps < window_size)
     query = blocks(gather_rows(query, order, place))
+    bias = _bias(options, query, blocks(order), order, place, windows)
     output, _ = attend(
         query,
         windows(gather_rows(key, order, place)),
         windows(gather_rows(value, order, place)),
         allowed,
-        bias=_bias(options, query, blocks(order), order, place, windows),
+        bias=bias,
+        bound=logit_bound(query, bias),
         dropout=options["dropout"],
         seed=options["seed"],
     )
     return gather_rows(join_blocks(output, length), place, order)
 
 
-def _key_intervals(query_codes, key_codes, length, num_clusters, window_size, causal):
-    """Ranks among the sorted keys that each sorted query attends to, `[first, last)`.
+def _key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
+    """Places among the sorted keys that each query attends to, `[first, last)`.
 
     Args:
-        query_codes: int `[batch, heads, probes * length]`, sorted codes of `sort_by_cluster`.
-        key_codes: int `[batch, heads, length]`, likewise.
+        of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
+        of_keys: int `[batch, heads, 1, length]`, that of each key.
 
     Returns:
-        Two int32 `[batch, heads, probes * length]`. Neither falls.
+        Two int32 `[batch, heads, probes * length]`. In the order of the sorted queries neither
+        falls.
     """
-    length = tf.cast(length, key_codes.dtype)
-    firsts = tf.range(num_clusters + 1, dtype=key_codes.dtype) * length
-    firsts = tf.broadcast_to(firsts, [*tf.unstack(tf.shape(key_codes)[:2]), num_clusters + 1])
-    bounds = _count_below(key_codes, firsts)
-    clusters = tf.cast(query_codes // length, tf.int32)
-    start, end = (
-        tf.gather(bounds, tf.minimum(clusters + i, num_clusters), batch_dims=2) for i in (0, 1)
-    )
-    middle = _count_below(key_codes, query_codes + 1 if causal else query_codes)
+    middle, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive=causal)
+    start, end = (_per_entry(starts[:, :, 0, i:], of_queries) for i in (0, 1))
     last = middle if causal else tf.minimum(middle - window_size // 2 + window_size, end)
     first = middle - (window_size if causal else window_size // 2)
     # Padding has the cluster behind the last; its queries get no keys.
-    return tf.where(clusters < num_clusters, tf.maximum(first, start), last), last
+    first = tf.where(of_queries < num_clusters, tf.maximum(first, start), last)
+    return _flat(first), _flat(last)
 
 
-def _count_below(codes, limits):
-    """How many codes lie below each limit; both `[batch, heads, ...]` in ascending order."""
-    merged = tf.sort(tf.concat([2 * codes + 1, 2 * limits], axis=-1), axis=-1)
-    total = size(merged, 2)
-    places = tf.sort(tf.where(merged % 2 == 0, tf.range(total), total), axis=-1)
-    return places[..., : size(limits, 2)] - tf.range(size(limits, 2))
+def _per_entry(table, clusters):
+    """What a table `[batch, heads, clusters]` has for the cluster of each entry."""
+    return tf.gather(table, clusters, batch_dims=2)
 
 
 def _attend_tiles(
@@ -298,13 +285,12 @@ def _attend_tiles(
     look_back = ceil_div(window_size, block_size)
     query_blocks, key_blocks = ceil_div(entries, block_size), ceil_div(length, block_size)
     num_tiles = query_blocks + key_blocks - 1
-    key_codes, key_order, key_place = sort_by_cluster(of_keys, num_clusters)
-    query_codes, query_order, query_place = sort_by_cluster(of_queries, num_clusters)
-    # One length may be known where the other is not.
-    key_codes = tf.cast(key_codes, query_codes.dtype)
+    key_order, key_place, _ = sort_by_cluster(of_keys, num_clusters)
+    query_order, query_place, _ = sort_by_cluster(of_queries, num_clusters)
 
     # The interval and the tile of each sorted query.
-    first, last = _key_intervals(query_codes, key_codes, length, num_clusters, window_size, causal)
+    intervals = _key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
+    first, last = (tf.gather(x, query_order, batch_dims=2) for x in intervals)
     key_block = tf.maximum(last - 1, 0) // block_size
     first, last = (split_blocks(x, query_blocks, block_size) for x in (first, last))
     key_block = split_blocks(key_block, query_blocks, block_size, fill=key_blocks - 1)
@@ -341,12 +327,14 @@ def _attend_tiles(
     query = gather_rows(tf.tile(query, [1, 1, probes, 1]), entry, row)
     query = split_blocks(query, num_tiles, block_size)
     positions = split_blocks(entry % length, num_tiles, block_size)
+    bias = _bias(options, query, positions, key_order, key_place, key_windows)
     output, log_total = attend(
         query,
         key_windows(gather_rows(key, key_order, key_place)),
         key_windows(gather_rows(value, key_order, key_place)),
         allowed,
-        bias=_bias(options, query, positions, key_order, key_place, key_windows),
+        bias=bias,
+        bound=logit_bound(query, bias),
         dropout=options["dropout"],
         seed=options["seed"],
     )

@@ -54,9 +54,9 @@ def nearest_cache(
     key = normalize(key)
     real = (tf.range(length) < count)[None]
     of_keys = clusters_of(key, centroids, load_bias, real, 1)
-    _, order, _ = sort_by_cluster(of_keys, clusters)
-    counts = tf.reduce_sum(tf.one_hot(of_keys[:, :, 0], clusters, dtype=tf.int32), axis=2)
-    starts = tf.cumsum(counts, axis=-1, exclusive=True)
+    order, _, starts = sort_by_cluster(of_keys, clusters)
+    starts, ends = starts[..., :-2], starts[..., 1:-1]
+    counts = ends - starts
     # The last member at each place of a ring; one before the first is masked by the step.
     last = counts[..., None] - 1
     rank = tf.maximum(last - (last - tf.range(window)) % window, 0) + starts[..., None]

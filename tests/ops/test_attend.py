@@ -54,6 +54,28 @@ def test_equation(allowed, bias):
     np.testing.assert_allclose(log_total, expected[1], rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
+@pytest.mark.parametrize("bound", [8.0, 19.5, 1e3])
+def test_a_bound_in_place_of_the_maximum(bound, dtype):
+    query, key, value = blocks()
+    # Logits as far apart as the bound allows: the least weight is exp(-2 bound) of the bound's.
+    query *= bound / np.max(np.abs(query @ key.swapaxes(-1, -2)))
+    given = [tf.constant(x, dtype) for x in (query, key, value)]
+    allowed = some_allowed()
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(given)
+        output, log_total = attend(*given, allowed, bound=bound)
+        expected, expected_log = attend(*given, allowed)
+    # A rounding of the type, at values of about 1 and gradients of the bound's size.
+    epsilon = {tf.float16: 1e-3, tf.bfloat16: 8e-3, tf.float32: 1e-6, tf.float64: 1e-12}[dtype]
+    tolerance = {"rtol": 20 * epsilon, "atol": 20 * epsilon}
+    np.testing.assert_allclose(output, expected, **tolerance)
+    np.testing.assert_allclose(log_total, expected_log, **tolerance)
+    assert np.all(np.asarray(output)[0, 1, 2] == 0)
+    for found, wanted in zip(tape.gradient(output, given), tape.gradient(expected, given)):
+        np.testing.assert_allclose(found, wanted, **tolerance)
+
+
 def test_gradients_of_the_output_and_of_the_logarithm():
     given = [*blocks(), np.random.default_rng(6).normal(size=(3, QUERIES, KEYS))]
     allowed = some_allowed()

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rt_keras.ops.ranks import CHUNK_SIZE, inverse_permutation, rank_in_clusters
+
+CLUSTERS = 5
+
+
+def ranks_of_loop(clusters, others, inclusive):
+    ranks = np.zeros(clusters.shape, int)
+    for b, h, p, i in np.ndindex(*clusters.shape):
+        other, own = others[b, h, p if others.shape[2] > 1 else 0], clusters[b, h, p, i]
+        lower = sum(c < own for c in other)
+        ranks[b, h, p, i] = lower + sum(c == own for c in other[: i + 1 if inclusive else i])
+    return ranks
+
+
+def starts_of_loop(others):
+    return np.array([np.sum(others < c, axis=-1) for c in range(CLUSTERS + 1)]).transpose(
+        1, 2, 3, 0
+    )
+
+
+@st.composite
+def lists(draw):
+    lengths = [1, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, CHUNK_SIZE**2 + 5]
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    probes, of_others = draw(st.sampled_from([(1, 1), (2, 1), (2, 2)]))
+    length = draw(st.sampled_from(lengths))
+    used = draw(st.integers(1, CLUSTERS))
+    return (
+        rng.integers(0, CLUSTERS, (2, 1, probes, length)),
+        rng.integers(0, used, (2, 1, of_others, length)),
+        draw(st.booleans()),
+    )
+
+
+@given(lists())
+def test_ranks_and_starts(case):
+    clusters, others, inclusive = case
+    ranks, starts = rank_in_clusters(
+        tf.constant(clusters, tf.int32), tf.constant(others, tf.int32), CLUSTERS, inclusive
+    )
+    np.testing.assert_array_equal(ranks, ranks_of_loop(clusters, others, inclusive))
+    np.testing.assert_array_equal(starts, starts_of_loop(others))
+
+
+@given(st.integers(1, 3 * CHUNK_SIZE), st.integers(0, 2**31))
+def test_places_are_those_of_a_stable_sort(length, seed):
+    clusters = np.random.default_rng(seed).integers(0, CLUSTERS, (1, 2, 1, length))
+    ranks, _ = rank_in_clusters(*2 * [tf.constant(clusters, tf.int32)], CLUSTERS)
+    order = inverse_permutation(ranks[:, :, 0])
+    np.testing.assert_array_equal(order, np.argsort(clusters[:, :, 0], axis=-1, kind="stable"))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_static_and_unknown_lengths(compiled):
+    clusters = tf.random.stateless_uniform([1, 2, 1, 1500], [0, 1], 0, CLUSTERS, tf.int32)
+    expected = rank_in_clusters(clusters, clusters, CLUSTERS)
+    spec = tf.TensorSpec(clusters.shape if compiled else [None] * 4, tf.int32)
+    function = tf.function(
+        lambda x: rank_in_clusters(x, x, CLUSTERS), input_signature=[spec], jit_compile=compiled
+    )
+    for found, of_eager in zip(function(clusters), expected):
+        np.testing.assert_array_equal(found, of_eager)
