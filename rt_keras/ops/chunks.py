@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import move_axis, size
+from rt_keras.ops.blocks import ceil_div, move_axis, size
 
 # Attention logits, in elements: up to `MAX_LOGITS` (768 MiB in float32) all are made at once, and
 # kept for the gradient. Where there are more, `LOGITS_AT_ONCE` (128 MiB) are, and made anew for
@@ -18,10 +18,11 @@ def map_slices(function, sliced, whole, dtype):
 
     Args:
         function: takes a dictionary with one slice of each entry of `sliced`, and `whole`;
-            returns one tensor.
+            returns one tensor, or a tuple of them.
         sliced: dictionary of tensors whose first axes have one static size.
-        whole: dictionary of tensors that every slice sees whole.
-        dtype: of the result.
+        whole: dictionary of tensors that every slice sees whole. One of which a slice does nothing
+            but `tf.gather` rows costs the gradient no more than these rows.
+        dtype: of the result, or a tuple of them.
 
     Returns:
         The results, stacked along a new first axis.
@@ -40,7 +41,7 @@ def map_slices(function, sliced, whole, dtype):
             fn_output_signature=dtype,
             parallel_iterations=1,
         )
-        return result, lambda upstream: _gradients(flat, upstream)
+        return result, lambda *upstream: _gradients(flat, upstream)
 
     def _gradients(flat, upstream):
         learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
@@ -59,13 +60,13 @@ def map_slices(function, sliced, whole, dtype):
                     tape.gradient(
                         result,
                         [inputs[i] for i in learnt],
-                        upstream[index],
+                        [x[index] for x in upstream],
                         unconnected_gradients=tf.UnconnectedGradients.ZERO,
                     ),
                 )
             )
             stacks = [stack.write(index, found[i]) for stack, i in zip(stacks, of_slices)]
-            return index + 1, stacks, [total + found[i] for total, i in zip(sums, of_whole)]
+            return index + 1, stacks, [_plus(total, found[i]) for total, i in zip(sums, of_whole)]
 
         stacks = [tf.TensorArray(flat[i].dtype, count) for i in of_slices]
         sums = [tf.zeros_like(flat[i]) for i in of_whole]
@@ -81,6 +82,13 @@ def map_slices(function, sliced, whole, dtype):
         return [found.get(i) for i in range(len(flat))]
 
     return mapped(*sliced.values(), *whole.values())
+
+
+def _plus(total, gradient):
+    """Their sum, where the gradient may be of some rows only."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], gradient.values)
+    return total + gradient
 
 
 def over_heads(function, per_head, shared, logits, dtype):
@@ -102,19 +110,52 @@ def over_heads(function, per_head, shared, logits, dtype):
     for name in PER_HEAD_WEIGHTS:
         if name in per_head and per_head[name].shape[0] != heads:
             shared[name] = per_head.pop(name)
+    axes = {name: 0 if name in PER_HEAD_WEIGHTS else 1 for name in per_head}
+    return _over_parts(function, per_head, shared, _num_chunks(heads, logits), axes, 1, dtype)
+
+
+def over_blocks(function, per_block, shared, slices, dtype):
+    """Runs a function over all blocks, a slice of them at a time.
+
+    Args:
+        function: takes a dictionary of arguments, with any number of blocks, and returns
+            `[batch, heads, blocks, ...]`, or a tuple of such.
+        per_block: arguments `[batch, heads, blocks, ...]`.
+        shared: arguments that are the same for all blocks, or None.
+        slices: how many slices, a divisor of the number of blocks: see `num_slices`.
+        dtype: of the result, or a tuple of them.
+    """
+    axes = dict.fromkeys(per_block, 2)
+    return _over_parts(function, per_block, _tensors(shared), slices, axes, 2, dtype)
+
+
+def num_slices(count):
+    """Slices for what makes `count` elements: 1 up to `LOGITS_AT_ONCE`, or where it is a tensor.
+
+    Else an eighth of that a slice: half a dozen tensors of that size exist at once.
+    """
+    if not isinstance(count, int) or count <= LOGITS_AT_ONCE:
+        return 1
+    return ceil_div(count, max(1, LOGITS_AT_ONCE // 8))
+
+
+def slices_of_heads(heads, logits):
+    """Slices for the heads that `over_heads` takes at once: 1 where it bounds memory alone."""
     chunks = _num_chunks(heads, logits)
-    if chunks == 1:
-        return function({**per_head, **shared})
-    sliced = {
-        name: _split_heads(x, chunks, axis=0 if name in PER_HEAD_WEIGHTS else 1)
-        for name, x in per_head.items()
-    }
+    fits = not isinstance(logits, int) or logits <= MAX_LOGITS
+    return 1 if fits else num_slices(logits // chunks)
+
+
+def _over_parts(function, split, shared, parts, axes, axis, dtype):
+    """Maps over parts of the axes `axes` of `split`; joins the results along `axis`."""
+    if parts == 1:
+        return function({**split, **shared})
+    sliced = {name: _split_axis(x, parts, axes[name]) for name, x in split.items()}
     if "seed" in shared:
-        seed = shared.pop("seed")
-        sliced["seed"] = tf.random.split(seed, chunks)
+        shared = dict(shared)
+        sliced["seed"] = tf.random.split(shared.pop("seed"), parts)
     result = map_slices(lambda part, whole: function({**part, **whole}), sliced, shared, dtype)
-    result = move_axis(result, 0, 1)
-    return tf.reshape(result, [size(result, 0), heads, *result.shape[3:]])
+    return tf.nest.map_structure(lambda x: _join_axis(x, axis), result)
 
 
 def _tensors(arguments):
@@ -139,8 +180,16 @@ def _num_chunks(heads, logits):
     return next(chunks for chunks in range(wanted, heads + 1) if heads % chunks == 0)
 
 
-def _split_heads(x, chunks, axis):
-    """Splits the head axis into `chunks`, and puts the chunks first."""
+def _split_axis(x, parts, axis):
+    """Splits an axis into `parts`, and puts them first."""
     shape = [size(x, i) for i in range(x.shape.rank)]
-    shape[axis : axis + 1] = [chunks, shape[axis] // chunks]
+    shape[axis : axis + 1] = [parts, shape[axis] // parts]
     return move_axis(tf.reshape(x, shape), axis, 0)
+
+
+def _join_axis(x, axis):
+    """The way back."""
+    x = move_axis(x, 0, axis)
+    shape = [size(x, i) for i in range(x.shape.rank)]
+    shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
+    return tf.reshape(x, shape)

@@ -2,16 +2,18 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend
+from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import (
     ceil_div,
     gather_rows,
     join_blocks,
+    move_axis,
     overlapping_blocks,
+    pad_axis,
     size,
     split_blocks,
 )
-from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.chunks import num_slices, over_blocks, over_heads, slices_of_heads
 from rt_keras.ops.ranks import inverse_permutation, rank_in_clusters
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.routing import centroid_scores, logit_bound, prepare
@@ -93,9 +95,13 @@ def nearest_attention(
         )
     tiles = 2 if key is not None or num_probes > 1 else 1
     keys = window_size + _block_size(window_size)
-    logits = size(query, 0) * size(query, 1) * length * num_probes * keys * tiles
+    heads = query.shape[1]
+    logits = size(query, 0) * heads * length * num_probes * keys * tiles
+    slices = slices_of_heads(heads, logits)
     return over_heads(
-        lambda arguments: _nearest_attention(arguments, window_size, causal, num_probes, dropout),
+        lambda arguments: _nearest_attention(
+            arguments, window_size, causal, num_probes, dropout, slices
+        ),
         {
             "query": query,
             "key": key,
@@ -110,7 +116,7 @@ def nearest_attention(
     )
 
 
-def _nearest_attention(arguments, window_size, causal, num_probes, dropout):
+def _nearest_attention(arguments, window_size, causal, num_probes, dropout, slices):
     query, key = prepare(arguments["query"], arguments.get("key"))
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     if key is query and key_mask is None:
@@ -124,6 +130,7 @@ def _nearest_attention(arguments, window_size, causal, num_probes, dropout):
         "token_bias": arguments.get("token_bias"),
         "dropout": dropout,
         "seed": arguments.get("seed"),
+        "slices": slices,
     }
     if key is query and key_mask is query_mask and num_probes == 1:
         return _attend_sorted(
@@ -148,11 +155,21 @@ def clusters_of(x, centroids, load_bias, mask, count):
 
     Padding gets a cluster of its own behind the last, where nothing attends.
     """
-    scores = centroid_scores(x, centroids, load_bias)
-    if count == 1:
-        clusters = tf.argmax(scores, axis=-1, output_type=tf.int32)[:, :, None]
+
+    def nearest(x):
+        scores = centroid_scores(x, centroids, load_bias)
+        if count == 1:
+            return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, :, None]
+        return tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
+
+    length, scores_of_one = size(x, 2), size(x, 0) * centroids.shape[0] * centroids.shape[1]
+    slices = num_slices(length * scores_of_one)
+    if slices == 1:
+        clusters = nearest(x)
     else:
-        clusters = tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
+        x = split_blocks(tf.stop_gradient(x), slices, ceil_div(length, slices))
+        clusters = tf.map_fn(nearest, move_axis(x, 2, 0), fn_output_signature=tf.int32)
+        clusters = tf.concat(tf.unstack(clusters), axis=3)[..., :length]
     if mask is not None:
         clusters = tf.where(tf.cast(mask, tf.bool)[:, None, None], clusters, centroids.shape[1])
     return clusters
@@ -184,62 +201,136 @@ def _flat(x):
     return join_blocks(x, size(x, 2) * size(x, 3))
 
 
-def _bias(options, query, query_positions, key_positions, key_place, key_windows):
-    """What is added to the logits of windows of sorted keys; None for nothing.
+def _sorted_keys(key, value, order, place, options):
+    """What windows are cut from: `[batch, heads, length, ...]`, in the order of the sorted keys."""
+    found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
+    if options["relative_embeddings"] is not None:
+        found["key_positions"] = order
+    if options["token_bias"] is not None:
+        bias = tf.cast(options["token_bias"], key.dtype)[:, None, :, None]
+        bias = tf.tile(bias, [1, size(key, 1), 1, 1])
+        found["key_bias"] = gather_rows(bias, order, place)[..., 0]
+    return found
+
+
+def _attend_blocks(per_block, of_keys, windows, allowed, slices, probes, options):
+    """Attention of blocks of queries to windows of the sorted keys, some of the blocks at a time.
 
     Args:
-        options: with "relative_embeddings" and "token_bias", or None for each.
-        query: `[batch, heads, blocks, queries, depth]`.
-        query_positions: int `[batch, heads, blocks, queries]`.
-        key_positions: int `[batch, heads, length]`, of the sorted keys.
-        key_place: int `[batch, heads, length]`, place of each position among the sorted keys.
-        key_windows: function that cuts sorted keys into the blocks' windows.
+        per_block: what each block has, `[batch, heads, blocks, ...]`: "query", "positions" and
+            what the functions need.
+        of_keys: what windows are cut from, as of `_sorted_keys`.
+        windows: function of one of `of_keys` and the arguments of a slice of the blocks, which
+            cuts their windows, `[batch, heads, blocks, keys, ...]`.
+        allowed: function of the arguments of a slice and its windows by name; returns which key
+            each query attends to, bool `[batch, heads, blocks, queries, keys]`.
+        slices: how many slices, a divisor of the number of blocks.
+        probes: clusters in which each query attends.
+
+    Returns:
+        The output of each block's queries and, for several probes, the logarithm of the sum.
     """
-    embeddings, token_bias = options["relative_embeddings"], options["token_bias"]
-    bias = None
-    if embeddings is not None:
-        bias = pair_bias(query, embeddings, query_positions, key_windows(key_positions))
-    if token_bias is not None:
-        of_keys = tf.cast(token_bias, query.dtype)[:, None, :, None]
-        of_keys = tf.tile(of_keys, [1, size(query, 1), 1, 1])
-        of_keys = key_windows(gather_rows(of_keys, key_positions, key_place))
-        of_keys = tf.linalg.matrix_transpose(of_keys)
-        bias = of_keys if bias is None else bias + of_keys
-    return bias
+
+    def attend_slice(part):
+        cut = {name: windows(part[name], part) for name in of_keys}
+        bias = cut["key_bias"][..., None, :] if "key_bias" in cut else None
+        if "key_positions" in cut:
+            relative = pair_bias(
+                part["query"], part["relative_embeddings"], part["positions"], cut["key_positions"]
+            )
+            bias = relative if bias is None else bias + relative
+        found = attend(
+            part["query"],
+            cut["key"],
+            cut["value"],
+            allowed(part, cut),
+            bias=bias,
+            bound=logit_bound(part["query"], bias),
+            dropout=options["dropout"],
+            seed=part.get("seed"),
+        )
+        return found[0] if probes == 1 else found
+
+    shared = {**of_keys, **{name: options[name] for name in ("relative_embeddings", "seed")}}
+    dtype = of_keys["value"].dtype
+    if probes > 1:
+        dtype = dtype, accumulation_dtype(dtype)
+    return over_blocks(attend_slice, per_block, shared, slices, dtype)
+
+
+def _in_slices(num_blocks, slices):
+    """At least `num_blocks`, for all slices to have as many, and the number of slices."""
+    if slices == 1:
+        return num_blocks, 1
+    at_once = ceil_div(num_blocks, slices)
+    slices = ceil_div(num_blocks, at_once)
+    return slices * at_once, slices
+
+
+def _gathered_windows(of_keys, first, num_blocks, block_size, count, before):
+    """Windows of `count` blocks, of which the first is any.
+
+    Args:
+        of_keys: dictionary of `[batch, heads, length, ...]`.
+        first: int `[batch, heads, windows]`, the first block of each window.
+        num_blocks: how many blocks there are, and so windows that differ.
+        block_size: positions in a block.
+        count: blocks in a window.
+        before: zeros before the first position.
+
+    Returns:
+        The blocks of each entry; the number among them of each window's first; and a function of
+        one of these and a dictionary with these numbers as "window", which cuts windows.
+    """
+    batch, heads = size(first, 0), size(first, 1)
+    blocks = {}
+    for name, x in of_keys.items():
+        x = split_blocks(pad_axis(x, 2, before, 0), num_blocks, block_size)
+        shape = [size(x, axis) for axis in range(x.shape.rank)]
+        blocks[name] = tf.reshape(x, [batch * heads * num_blocks, *shape[3:]])
+
+    def windows(x, part):
+        x = tf.gather(x, part["window"][..., None] + tf.range(count))
+        shape = [size(x, axis) for axis in range(x.shape.rank)]
+        return tf.reshape(x, [*shape[:3], count * block_size, *shape[5:]])
+
+    sequence = tf.reshape(tf.range(batch * heads), [batch, heads, 1])
+    return blocks, sequence * num_blocks + first, windows
 
 
 def _attend_sorted(query, key, value, clusters, num_clusters, window_size, causal, options):
     """Queries that are their own keys: local attention in the order of (cluster, position)."""
     length = size(query, 2)
     block_size = _block_size(window_size)
-    num_blocks = ceil_div(length, block_size)
+    num_blocks, slices = _in_slices(ceil_div(length, block_size), options["slices"])
     count = ceil_div(window_size, block_size) + 1
     before = window_size - 1 if causal else window_size // 2
     order, place, _ = sort_by_cluster(clusters, num_clusters)
-
-    def blocks(x):
-        return split_blocks(x, num_blocks, block_size)
-
-    def windows(x, fill=0):
-        return overlapping_blocks(x, num_blocks, block_size, count, before, fill)
-
-    clusters = tf.gather(clusters[:, :, 0], order, batch_dims=2)
-    of_window = windows(clusters, fill=num_clusters)[..., None, :]
+    # Counted from the last: 0 for padding, and beyond both ends.
+    clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
+    per_block = {
+        "query": gather_rows(query, order, place),
+        "positions": order,
+        "clusters": clusters,
+    }
+    per_block = {name: split_blocks(x, num_blocks, block_size) for name, x in per_block.items()}
+    of_keys = {**_sorted_keys(key, value, order, place, options), "key_clusters": clusters}
     steps = tf.range(count * block_size) - tf.range(block_size)[:, None]
-    allowed = (of_window == blocks(clusters)[..., None]) & (of_window < num_clusters)
-    allowed &= (steps >= 0) & (steps < window_size)
-    query = blocks(gather_rows(query, order, place))
-    bias = _bias(options, query, blocks(order), order, place, windows)
-    output, _ = attend(
-        query,
-        windows(gather_rows(key, order, place)),
-        windows(gather_rows(value, order, place)),
-        allowed,
-        bias=bias,
-        bound=logit_bound(query, bias),
-        dropout=options["dropout"],
-        seed=options["seed"],
-    )
+
+    def allowed(part, cut):
+        of_window = cut["key_clusters"][..., None, :]
+        same = (of_window == part["clusters"][..., None]) & (of_window > 0)
+        return same & (steps >= 0) & (steps < window_size)
+
+    def windows(x, part):
+        return overlapping_blocks(x, num_blocks, block_size, count, before)
+
+    if slices > 1:
+        first = tf.zeros([size(query, 0), size(query, 1), 1], tf.int32) + tf.range(num_blocks)
+        of_keys, per_block["window"], windows = _gathered_windows(
+            of_keys, first, num_blocks + count - 1, block_size, count, before
+        )
+    output = _attend_blocks(per_block, of_keys, windows, allowed, slices, 1, options)
     return gather_rows(join_blocks(output, length), place, order)
 
 
@@ -284,7 +375,7 @@ def _attend_tiles(
     block_size = _block_size(window_size)
     look_back = ceil_div(window_size, block_size)
     query_blocks, key_blocks = ceil_div(entries, block_size), ceil_div(length, block_size)
-    num_tiles = query_blocks + key_blocks - 1
+    num_tiles, slices = _in_slices(query_blocks + key_blocks - 1, options["slices"])
     key_order, key_place, _ = sort_by_cluster(of_keys, num_clusters)
     query_order, query_place, _ = sort_by_cluster(of_queries, num_clusters)
 
@@ -303,20 +394,6 @@ def _attend_tiles(
     of_tile = tf.maximum(tf.reduce_sum(begun, axis=-1) - 1, 0)
     key_of_tile = tf.clip_by_value(tiles - of_tile, 0, key_blocks - 1)
 
-    def query_blocks_of_tiles(x):
-        return tf.gather(x, of_tile, batch_dims=2)[..., None]
-
-    def key_windows(x):
-        windows = overlapping_blocks(
-            x, key_blocks, block_size, look_back + 1, look_back * block_size
-        )
-        return tf.gather(windows, key_of_tile, batch_dims=2)
-
-    window = tf.range((look_back + 1) * block_size) - look_back * block_size
-    ranks = (key_of_tile[..., None] * block_size + window)[..., None, :]
-    allowed = (ranks >= query_blocks_of_tiles(first)) & (ranks < query_blocks_of_tiles(last))
-    allowed &= query_blocks_of_tiles(tile) == tiles[:, None, None]
-
     # For each entry the row of the tiles that computes it, and for each row its entry. A row
     # that computes nothing has no keys, so no gradient passes through it.
     row = join_blocks(tile * block_size + tf.range(block_size), entries)
@@ -325,22 +402,35 @@ def _attend_tiles(
     entry = tf.gather(query_order, tf.minimum(place, entries - 1), batch_dims=2)
 
     query = gather_rows(tf.tile(query, [1, 1, probes, 1]), entry, row)
-    query = split_blocks(query, num_tiles, block_size)
-    positions = split_blocks(entry % length, num_tiles, block_size)
-    bias = _bias(options, query, positions, key_order, key_place, key_windows)
-    output, log_total = attend(
-        query,
-        key_windows(gather_rows(key, key_order, key_place)),
-        key_windows(gather_rows(value, key_order, key_place)),
-        allowed,
-        bias=bias,
-        bound=logit_bound(query, bias),
-        dropout=options["dropout"],
-        seed=options["seed"],
+    per_block = {
+        "query": split_blocks(query, num_tiles, block_size),
+        "positions": split_blocks(entry % length, num_tiles, block_size),
+        "key_block": key_of_tile,
+    }
+    # Those of a query that another tile computes: none.
+    here = tf.gather(tile, of_tile, batch_dims=2) == tiles[:, None]
+    per_block["first"] = tf.gather(first, of_tile, batch_dims=2)
+    per_block["last"] = tf.where(here, tf.gather(last, of_tile, batch_dims=2), 0)
+    count = look_back + 1
+    of_keys, per_block["window"], windows = _gathered_windows(
+        _sorted_keys(key, value, key_order, key_place, options),
+        key_of_tile,
+        key_blocks + look_back,
+        block_size,
+        count,
+        look_back * block_size,
     )
-    output = gather_rows(_flat(output), row, entry)
+
+    def allowed(part, _):
+        ranks = (part["key_block"][..., None] - look_back) * block_size
+        ranks = (ranks + tf.range(count * block_size))[..., None, :]
+        return (ranks >= part["first"][..., None]) & (ranks < part["last"][..., None])
+
+    found = _attend_blocks(per_block, of_keys, windows, allowed, slices, probes, options)
     if probes == 1:
-        return output
+        return gather_rows(_flat(found), row, entry)
+    output, log_total = found
+    output = gather_rows(_flat(output), row, entry)
     log_total = gather_rows(_flat(log_total)[..., None], row, entry)
     return _merge_probes(output, log_total, probes, length)
 
