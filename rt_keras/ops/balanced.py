@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import ceil_div, move_axis, size
+from rt_keras.ops.chunks import smallest_divisor
 from rt_keras.ops.members import cluster_attention, top_members
 
 
@@ -92,7 +93,7 @@ def balanced_attention(
 
 
 # Scores that are computed at once: one for each centroid and position.
-MAX_SCORES = 2**25
+MAX_SCORES = 2**24
 
 
 def _members(x, mask, count, arguments):
@@ -110,11 +111,10 @@ def _members(x, mask, count, arguments):
 
 
 def _num_parts(clusters, scores):
-    """Smallest divisor of `clusters` that brings the scores of a part under the limit."""
+    """How many parts of the clusters bring the scores of a part under the limit."""
     if not isinstance(scores, int) or scores <= MAX_SCORES:
         return 1
-    wanted = min(clusters, ceil_div(scores, MAX_SCORES))
-    return next(parts for parts in range(wanted, clusters + 1) if clusters % parts == 0)
+    return smallest_divisor(clusters, ceil_div(scores, MAX_SCORES))
 
 
 def _nearest_to(centroids, x, mask, count):

@@ -130,11 +130,11 @@ def over_blocks(function, per_block, shared, slices, dtype):
 
 
 def num_slices(count):
-    """Slices for what makes `count` elements: 1 up to `LOGITS_AT_ONCE`, or where it is a tensor.
+    """Slices for what makes `count` elements: 1 below `LOGITS_AT_ONCE`, or where it is a tensor.
 
     Else an eighth of that a slice: half a dozen tensors of that size exist at once.
     """
-    if not isinstance(count, int) or count <= LOGITS_AT_ONCE:
+    if not isinstance(count, int) or count < LOGITS_AT_ONCE:
         return 1
     return ceil_div(count, max(1, LOGITS_AT_ONCE // 8))
 
@@ -173,11 +173,15 @@ PER_HEAD_WEIGHTS = (
 
 
 def _num_chunks(heads, logits):
-    """Smallest divisor of `heads` that brings the logits of a chunk under the limit."""
+    """How many chunks of heads bring the logits of a chunk under the limit, if any number does."""
     if not isinstance(logits, int) or logits <= MAX_LOGITS:
         return 1
-    wanted = min(heads, -(-logits // LOGITS_AT_ONCE))
-    return next(chunks for chunks in range(wanted, heads + 1) if heads % chunks == 0)
+    return smallest_divisor(heads, ceil_div(logits, LOGITS_AT_ONCE))
+
+
+def smallest_divisor(number, least):
+    """The smallest divisor of a number that is at least `least`, or the number itself."""
+    return next(x for x in range(min(number, least), number + 1) if number % x == 0)
 
 
 def _split_axis(x, parts, axis):

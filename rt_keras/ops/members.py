@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
-from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.chunks import over_blocks, over_heads, slices_of_heads, smallest_divisor
 from rt_keras.ops.relative import pair_bias, window_bias, window_values
 from rt_keras.ops.routing import logit_bound, prepare
 
@@ -57,10 +57,11 @@ def cluster_attention(
     """
     query = per_head["query"]
     logits = size(query, 0) * query.shape[1] * num_clusters * window_size**2
+    slices = smallest_divisor(num_clusters, slices_of_heads(query.shape[1], logits))
     attend_heads = _attend if reference_block_size is None else _attend_as_reference
     return over_heads(
         lambda arguments: attend_heads(
-            arguments, pick_members, window_size, causal, dropout, reference_block_size
+            arguments, pick_members, window_size, causal, dropout, slices, reference_block_size
         ),
         per_head,
         shared,
@@ -85,7 +86,7 @@ def top_members(scores, mask, count):
     return tf.math.top_k(scores, count, sorted=False).indices
 
 
-def _attend(arguments, pick_members, window_size, causal, dropout, _):
+def _attend(arguments, pick_members, window_size, causal, dropout, slices, _):
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     query, key = prepare(arguments["query"], arguments.get("key"))
     if key is query and key_mask is None:
@@ -98,47 +99,70 @@ def _attend(arguments, pick_members, window_size, causal, dropout, _):
     of_keys = of_queries
     if not shared:
         of_keys = pick_members(key, key_mask, _count(key, window_size), arguments)
-    keys = tf.gather(key, of_keys, batch_dims=2)
-    queries = keys if shared else tf.gather(query, of_queries, batch_dims=2)
-    queries *= query.shape[-1] ** -0.5
-    values = tf.gather(arguments["value"], of_keys, batch_dims=2)
-    key_bias = _token_bias(arguments, of_keys)
-
-    def attend_rows(rows, seen, seed):
-        places, positions = of_queries[..., rows, None], of_keys[..., None, seen]
-        allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
-        if causal:
-            allowed = positions <= places
-        if key_mask is not None:
-            allowed &= _at(tf.cast(key_mask, tf.bool), of_keys)[..., None, seen]
-        bias = None if key_bias is None else key_bias[..., seen]
-        if "relative_embeddings" in arguments:
-            relative = pair_bias(
-                queries[..., rows, :],
-                arguments["relative_embeddings"],
-                of_queries[..., rows],
-                of_keys[..., seen],
-            )
-            bias = relative if bias is None else bias + relative
-        return attend(
-            queries[..., rows, :],
-            keys[..., seen, :],
-            values[..., seen, :],
-            allowed,
-            bias=bias,
-            bound=logit_bound(queries, bias),
-            dropout=dropout,
-            seed=seed,
-        )[0]
-
-    output = in_parts(attend_rows, of_queries.shape[3], in_order, 0, arguments.get("seed"))
+    keys, depth = tf.gather(key, of_keys, batch_dims=2), query.shape[-1]
+    members = {
+        "queries": (keys if shared else tf.gather(query, of_queries, batch_dims=2)) * depth**-0.5,
+        "keys": keys,
+        "values": tf.gather(arguments["value"], of_keys, batch_dims=2),
+        "of_queries": of_queries,
+        "of_keys": of_keys,
+    }
+    if "token_bias" in arguments:
+        members["key_bias"] = _token_bias(arguments, of_keys)
+    if key_mask is not None:
+        members["real"] = _at(tf.cast(key_mask, tf.bool), of_keys)
+    output = over_blocks(
+        lambda part: _attend_clusters(part, depth, causal, in_order, dropout),
+        members,
+        {name: arguments.get(name) for name in ("relative_embeddings", "seed")},
+        slices,
+        members["values"].dtype,
+    )
     output = _put_back(output, of_queries, size(query, 2))
     if query_mask is not None:
         output *= tf.cast(query_mask, output.dtype)[:, None, :, None]
     return output
 
 
-def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, block_size):
+def _attend_clusters(members, depth, causal, in_order, dropout):
+    """Attention inside clusters, to keys up to each query if causal.
+
+    Args:
+        members: what is known of the members, `[batch, heads, clusters, members, ...]`; queries
+            are scaled.
+        depth: of queries and keys.
+        causal: whether query i sees key j only if j <= i.
+        in_order: whether queries and keys are the same positions, in ascending order.
+        dropout: share of the attention weights set to 0.
+    """
+
+    def attend_rows(rows, seen, seed):
+        queries, of_queries = members["queries"][..., rows, :], members["of_queries"][..., rows]
+        of_keys = members["of_keys"][..., seen]
+        allowed = tf.ones([1, 1, 1, 1, 1], tf.bool)
+        if causal:
+            allowed = of_keys[..., None, :] <= of_queries[..., None]
+        if "real" in members:
+            allowed &= members["real"][..., None, seen]
+        bias = members["key_bias"][..., seen] if "key_bias" in members else None
+        if "relative_embeddings" in members:
+            relative = pair_bias(queries, members["relative_embeddings"], of_queries, of_keys)
+            bias = relative if bias is None else bias + relative
+        return attend(
+            queries,
+            members["keys"][..., seen, :],
+            members["values"][..., seen, :],
+            allowed,
+            bias=bias,
+            bound=logit_bound(depth, bias),
+            dropout=dropout,
+            seed=seed,
+        )[0]
+
+    return in_parts(attend_rows, members["queries"].shape[3], in_order, 0, members.get("seed"))
+
+
+def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, _, block_size):
     length = size(arguments["query"], 2)
     arguments, real = _pad_to_blocks(arguments, block_size)
     # The authors scale queries before they normalise them, not after.

@@ -245,7 +245,7 @@ def _attend_blocks(per_block, of_keys, windows, allowed, slices, probes, options
             cut["value"],
             allowed(part, cut),
             bias=bias,
-            bound=logit_bound(part["query"], bias),
+            bound=logit_bound(part["query"].shape[-1], bias),
             dropout=options["dropout"],
             seed=part.get("seed"),
         )

@@ -103,12 +103,12 @@ def prepare(query, key):
     return query, query if key is None else normalize(key)
 
 
-def logit_bound(query, bias):
+def logit_bound(depth, bias):
     """The most that a product of normalised queries and keys over sqrt(depth) can be, sqrt(depth).
 
     None where a bias is added to it.
     """
-    return query.shape[-1] ** 0.5 if bias is None else None
+    return depth**0.5 if bias is None else None
 
 
 def commitment(x, clusters, centroids, mask=None):
