@@ -41,7 +41,9 @@ def attend(
         query: `[..., queries, depth]`, already scaled.
         key: `[..., keys, depth]`.
         value: `[..., keys, value_depth]`.
-        allowed: bool, broadcastable to `[..., queries, keys]`.
+        allowed: bool, broadcastable to `[..., queries, keys]`; or a tuple of such, which must all
+            allow. Two masks that depend on nothing but positions stay two: combined, TensorFlow
+            would keep them as one large constant of the program.
         bias: optional, broadcastable to `[..., queries, keys]`, added to the logits.
         bound: optional number that no logit exceeds, in size: that of normalised vectors without
             a bias. What is taken off all logits before exp() is then this, and a pass over them
@@ -64,14 +66,15 @@ def attend(
     if bias is not None:
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
+    masks = allowed if isinstance(allowed, tuple) else (allowed,)
     # p is above exp(-2 bound), and the gradient has the square of its sum.
     if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
         top = tf.constant([bound], dtype)
     else:
-        top = tf.stop_gradient(_maximum(tf.where(allowed, logits, masked)))
+        top = tf.stop_gradient(_maximum(_where_all(masks, logits, masked)))
     nothing = tf.where(top > MASKED / 2, masked, 0.0)[..., None] if reference else masked
     # Masked once more, not read again: neither tensor of masked logits is then ever stored.
-    weights = tf.exp(tf.where(allowed, logits - top[..., None], nothing))
+    weights = tf.exp(_where_all(masks, logits - top[..., None], nothing))
     total = tf.reduce_sum(weights, axis=-1)
     found = total > 0
     total = tf.where(found, total, 1.0)
@@ -88,6 +91,12 @@ def attend(
         output *= tf.cast(1.0 / total, value.dtype)[..., None]
     log_total = tf.where(found, top + tf.math.log(total), masked)
     return output, log_total
+
+
+def _where_all(masks, x, otherwise):
+    for mask in masks:
+        x = tf.where(mask, x, otherwise)
+    return x
 
 
 # Queries of a part of `in_parts`, and how many parts there are at most.

@@ -178,12 +178,12 @@ def _local_attention(
     def attend_rows(rows, seen, seed):
         of_rows, start = query[..., rows, :], offset + (rows.start or 0)
         count = len(range(key.shape[3])[seen])
-        allowed = real[..., None, seen]
+        allowed = (real[..., None, seen],)
         if causal:
             places = tf.range(block_size)[rows, None] + own * block_size
-            allowed &= tf.range(count) <= places
+            allowed += (tf.range(count) <= places,)
         if query_mask is not None:
-            allowed &= query_mask[..., rows, None]
+            allowed += (query_mask[..., rows, None],)
         bias = None if key_bias is None else key_bias[..., None, seen]
         relative_values = None
         if "relative_embeddings" in arguments:

@@ -174,7 +174,10 @@ def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, 
         of_keys = tf.sort(pick_members(key, None, _count(key, window_size), arguments))
     queries = tf.gather(query, of_queries, batch_dims=2)
     allowed = _at(real, of_keys)[..., None, :]
-    if causal:
+    if causal and of_keys is of_queries:
+        # The order of ranks is then that of positions, which are no constant of the program.
+        allowed &= of_keys[..., None, :] <= of_queries[..., None]
+    elif causal:
         allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
     bias, relative_values = _token_bias(arguments, of_keys), None
     if "relative_embeddings" in arguments:

@@ -14,7 +14,7 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.chunks import num_slices, over_blocks, over_heads, slices_of_heads
-from rt_keras.ops.ranks import inverse_permutation, rank_in_clusters
+from rt_keras.ops.ranks import rank_in_clusters, sort_by_cluster
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.routing import centroid_scores, logit_bound, prepare
 
@@ -173,27 +173,6 @@ def clusters_of(x, centroids, load_bias, mask, count):
     if mask is not None:
         clusters = tf.where(tf.cast(mask, tf.bool)[:, None, None], clusters, centroids.shape[1])
     return clusters
-
-
-def sort_by_cluster(clusters, num_clusters):
-    """Entries in the order of (cluster, position).
-
-    Args:
-        clusters: int `[batch, heads, probes, length]`, at most `num_clusters`.
-        num_clusters: how many clusters there are.
-
-    Returns:
-        Three int32: the number of each entry in that order, probe * length + position,
-        `[batch, heads, probes * length]`; for each number its place in that order, likewise; and
-        the place of each cluster's first entry, `[batch, heads, num_clusters + 2]`, then the end.
-    """
-    batch, heads, probes, length = (size(clusters, axis) for axis in range(4))
-    # As one list, in which the entries of a position follow one another.
-    entries = tf.reshape(tf.linalg.matrix_transpose(clusters), [batch, heads, 1, length * probes])
-    place, starts = rank_in_clusters(entries, entries, num_clusters + 1)
-    place = tf.linalg.matrix_transpose(tf.reshape(place, [batch, heads, length, probes]))
-    place = _flat(place)
-    return inverse_permutation(place), place, starts[:, :, 0]
 
 
 def _flat(x):

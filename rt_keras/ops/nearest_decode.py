@@ -4,7 +4,8 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import size
 from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
-from rt_keras.ops.nearest import clusters_of, sort_by_cluster
+from rt_keras.ops.nearest import clusters_of
+from rt_keras.ops.ranks import sort_by_cluster
 from rt_keras.ops.routing import normalize, prepare
 
 
