@@ -51,6 +51,63 @@ def test_a_slice_that_does_not_use_an_argument_gives_it_no_gradient():
     assert not np.any(tape.gradient(result, unused))
 
 
+def rows_and_sums(part, whole):
+    """Two results, of rows that are read of a whole argument, one of them twice."""
+    rows = tf.gather(whole["w"], [part["index"], 0, part["index"]])
+    return tf.sin(rows) * part["x"], tf.reduce_sum(rows, axis=0)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_slices_with_two_results_and_rows_of_a_whole_argument(compiled):
+    x, w = np.random.default_rng(3).normal(size=(3, 1, 2)), X[0]
+
+    def mapped(x, w):
+        sliced = {"index": tf.constant(INDEX), "x": x}
+        return chunks.map_slices(rows_and_sums, sliced, {"w": w}, (tf.float64, tf.float64))
+
+    def one_after_another(x, w):
+        parts = [rows_and_sums({"index": i, "x": x[n]}, {"w": w}) for n, i in enumerate(INDEX)]
+        return [tf.stack(results) for results in zip(*parts)]
+
+    found = []
+    for function in (tf.function(mapped, jit_compile=compiled), one_after_another):
+        given = [tf.constant(x), tf.constant(w)]
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            results = function(*given)
+            loss = tf.reduce_sum(results[0] ** 2) + tf.reduce_sum(tf.exp(results[1]))
+        found.append([*results, *map(tf.convert_to_tensor, tape.gradient(loss, given))])
+    for of_slices, expected in zip(*found):
+        np.testing.assert_allclose(of_slices, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3, 6])
+def test_over_blocks(slices):
+    blocks = np.random.default_rng(4).normal(size=(2, 3, 6, 4))
+    seen = []
+
+    def function(arguments):
+        seen.append(arguments["x"].shape[2])
+        return arguments["x"] * arguments["scale"], arguments["x"][..., 0]
+
+    found = chunks.over_blocks(
+        function,
+        {"x": tf.constant(blocks)},
+        {"scale": tf.constant(2.0, tf.float64), "absent": None},
+        slices,
+        (tf.float64, tf.float64),
+    )
+    np.testing.assert_array_equal(found[0], 2 * blocks)
+    np.testing.assert_array_equal(found[1], blocks[..., 0])
+    assert set(seen) == {6 // slices}
+
+
+@pytest.mark.parametrize("count, slices", [(99, 1), (100, 9), (1200, 100), (tf.constant(10**6), 1)])
+def test_slices_are_far_smaller_than_what_needs_none(count, slices, monkeypatch):
+    monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
+    assert chunks.num_slices(count) == slices
+
+
 def heads_of(parts):
     """An attention function that notes how many heads it is given at a time."""
 
