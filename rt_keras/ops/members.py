@@ -6,9 +6,15 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
-from rt_keras.ops.chunks import over_blocks, over_heads, slices_of_heads, smallest_divisor
+from rt_keras.ops.chunks import (
+    PER_HEAD_WEIGHTS,
+    over_blocks,
+    over_heads,
+    slices_of_heads,
+    smallest_divisor,
+)
 from rt_keras.ops.relative import pair_bias, window_bias, window_values
-from rt_keras.ops.routing import logit_bound, prepare
+from rt_keras.ops.routing import logit_bound, normalize, prepare
 
 # What the paper's authors add to the number of clusters that chose a position.
 REFERENCE_COUNT = 0.01
@@ -57,17 +63,58 @@ def cluster_attention(
     """
     query = per_head["query"]
     logits = size(query, 0) * query.shape[1] * num_clusters * window_size**2
+    dtype = per_head["value"].dtype
+    if reference_block_size is not None:
+        return over_heads(
+            lambda arguments: _attend_as_reference(
+                arguments, pick_members, window_size, causal, dropout, reference_block_size
+            ),
+            per_head,
+            shared,
+            logits,
+            dtype,
+        )
+    key_mask, query_mask = shared["key_mask"], shared["query_mask"]
+    same = per_head["key"] is None and (key_mask is None or key_mask is query_mask)
+    in_order = causal and same
+
+    # Before attention, whose gradient may compute all that it does anew.
+    def members_of(x, mask):
+        return _pick(pick_members, per_head, x, mask, window_size, in_order, logits)
+
+    members = {"of_queries": members_of(query, query_mask)}
+    if not same:
+        key = query if per_head["key"] is None else per_head["key"]
+        members["of_keys"] = members_of(key, key_mask)
     slices = smallest_divisor(num_clusters, slices_of_heads(query.shape[1], logits))
-    attend_heads = _attend if reference_block_size is None else _attend_as_reference
     return over_heads(
-        lambda arguments: attend_heads(
-            arguments, pick_members, window_size, causal, dropout, slices, reference_block_size
-        ),
-        per_head,
+        lambda arguments: _attend(arguments, causal, in_order, dropout, slices),
+        {**per_head, **members},
         shared,
         logits,
-        per_head["value"].dtype,
+        dtype,
     )
+
+
+def _pick(pick_members, per_head, x, mask, window_size, in_order, logits):
+    """The members of each cluster among the positions of `x`, `[batch, heads, clusters, members]`.
+
+    Args:
+        pick_members, per_head, window_size: as of `cluster_attention`.
+        x: queries or keys.
+        mask: which of them are no padding, or None.
+        in_order: whether members are wanted in ascending order.
+        logits: how many there are for these members, which decides on the heads at once.
+    """
+
+    def pick(arguments):
+        x = normalize(arguments["query"])
+        found = pick_members(x, arguments.get("mask"), _count(x, window_size), arguments)
+        return tf.sort(found, axis=-1) if in_order else found
+
+    weights = {name: per_head[name] for name in PER_HEAD_WEIGHTS if name in per_head}
+    weights["query"] = tf.stop_gradient(x)
+    return over_heads(pick, weights, {"mask": mask}, logits, tf.int32)
 
 
 def top_members(scores, mask, count):
@@ -86,22 +133,17 @@ def top_members(scores, mask, count):
     return tf.math.top_k(scores, count, sorted=False).indices
 
 
-def _attend(arguments, pick_members, window_size, causal, dropout, slices, _):
+def _attend(arguments, causal, in_order, dropout, slices):
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     query, key = prepare(arguments["query"], arguments.get("key"))
     if key is query and key_mask is None:
         key_mask = query_mask
-    of_queries = pick_members(query, query_mask, _count(query, window_size), arguments)
-    shared = key is query and key_mask is query_mask
-    in_order = causal and shared
-    if in_order:
-        of_queries = tf.sort(of_queries, axis=-1)
-    of_keys = of_queries
-    if not shared:
-        of_keys = pick_members(key, key_mask, _count(key, window_size), arguments)
+    of_queries = arguments["of_queries"]
+    same = "of_keys" not in arguments
+    of_keys = of_queries if same else arguments["of_keys"]
     keys, depth = tf.gather(key, of_keys, batch_dims=2), query.shape[-1]
     members = {
-        "queries": (keys if shared else tf.gather(query, of_queries, batch_dims=2)) * depth**-0.5,
+        "queries": (keys if same else tf.gather(query, of_queries, batch_dims=2)) * depth**-0.5,
         "keys": keys,
         "values": tf.gather(arguments["value"], of_keys, batch_dims=2),
         "of_queries": of_queries,
@@ -162,7 +204,7 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
     return in_parts(attend_rows, members["queries"].shape[3], in_order, 0, members.get("seed"))
 
 
-def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, _, block_size):
+def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, block_size):
     length = size(arguments["query"], 2)
     arguments, real = _pad_to_blocks(arguments, block_size)
     # The authors scale queries before they normalise them, not after.
