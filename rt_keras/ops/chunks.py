@@ -120,11 +120,12 @@ def over_blocks(function, per_block, shared, slices, dtype):
     Args:
         function: takes a dictionary of arguments, with any number of blocks, and returns
             `[batch, heads, blocks, ...]`, or a tuple of such.
-        per_block: arguments `[batch, heads, blocks, ...]`.
+        per_block: arguments `[batch, heads, blocks, ...]`, or None.
         shared: arguments that are the same for all blocks, or None.
         slices: how many slices, a divisor of the number of blocks: see `num_slices`.
         dtype: of the result, or a tuple of them.
     """
+    per_block = _tensors(per_block)
     axes = dict.fromkeys(per_block, 2)
     return _over_parts(function, per_block, _tensors(shared), slices, axes, 2, dtype)
 
@@ -141,9 +142,7 @@ def num_slices(count):
 
 def slices_of_heads(heads, logits):
     """Slices for the heads that `over_heads` takes at once: 1 where it bounds memory alone."""
-    chunks = _num_chunks(heads, logits)
-    fits = not isinstance(logits, int) or logits <= MAX_LOGITS
-    return 1 if fits else num_slices(logits // chunks)
+    return 1 if _fit(logits) else num_slices(logits // _num_chunks(heads, logits))
 
 
 def _over_parts(function, split, shared, parts, axes, axis, dtype):
@@ -152,7 +151,6 @@ def _over_parts(function, split, shared, parts, axes, axis, dtype):
         return function({**split, **shared})
     sliced = {name: _split_axis(x, parts, axes[name]) for name, x in split.items()}
     if "seed" in shared:
-        shared = dict(shared)
         sliced["seed"] = tf.random.split(shared.pop("seed"), parts)
     result = map_slices(lambda part, whole: function({**part, **whole}), sliced, shared, dtype)
     return tf.nest.map_structure(lambda x: _join_axis(x, axis), result)
@@ -174,9 +172,12 @@ PER_HEAD_WEIGHTS = (
 
 def _num_chunks(heads, logits):
     """How many chunks of heads bring the logits of a chunk under the limit, if any number does."""
-    if not isinstance(logits, int) or logits <= MAX_LOGITS:
-        return 1
-    return smallest_divisor(heads, ceil_div(logits, LOGITS_AT_ONCE))
+    return 1 if _fit(logits) else smallest_divisor(heads, ceil_div(logits, LOGITS_AT_ONCE))
+
+
+def _fit(logits):
+    """Whether so many are made at once; taken for granted where the number is a tensor."""
+    return not isinstance(logits, int) or logits <= MAX_LOGITS
 
 
 def smallest_divisor(number, least):

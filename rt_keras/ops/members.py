@@ -148,11 +148,9 @@ def _attend(arguments, causal, in_order, dropout, slices):
         "values": tf.gather(arguments["value"], of_keys, batch_dims=2),
         "of_queries": of_queries,
         "of_keys": of_keys,
+        "key_bias": _token_bias(arguments, of_keys),
+        "real": None if key_mask is None else _at(tf.cast(key_mask, tf.bool), of_keys),
     }
-    if "token_bias" in arguments:
-        members["key_bias"] = _token_bias(arguments, of_keys)
-    if key_mask is not None:
-        members["real"] = _at(tf.cast(key_mask, tf.bool), of_keys)
     output = over_blocks(
         lambda part: _attend_clusters(part, depth, causal, in_order, dropout),
         members,

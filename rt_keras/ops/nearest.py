@@ -325,17 +325,12 @@ def _key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
         falls.
     """
     middle, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive=causal)
-    start, end = (_per_entry(starts[:, :, 0, i:], of_queries) for i in (0, 1))
+    start, end = (tf.gather(starts[:, :, 0, i:], of_queries, batch_dims=2) for i in (0, 1))
     last = middle if causal else tf.minimum(middle - window_size // 2 + window_size, end)
     first = middle - (window_size if causal else window_size // 2)
     # Padding has the cluster behind the last; its queries get no keys.
     first = tf.where(of_queries < num_clusters, tf.maximum(first, start), last)
     return _flat(first), _flat(last)
-
-
-def _per_entry(table, clusters):
-    """What a table `[batch, heads, clusters]` has for the cluster of each entry."""
-    return tf.gather(table, clusters, batch_dims=2)
 
 
 def _attend_tiles(

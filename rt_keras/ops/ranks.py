@@ -38,7 +38,8 @@ def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
 
     Counted are the others of each cluster in each chunk of positions, the sums of these before
     each chunk, and inside a chunk the equal ones before each entry: for n entries and k clusters
-    n · (k + `CHUNK_SIZE`) comparisons, made in an eighth of the time of a sort on a CPU.
+    n · (k + `CHUNK_SIZE`) comparisons. On a CPU a sort takes eight times as long for 32,768
+    entries and 128 clusters, three times for 131,072 and 512.
 
     Args:
         clusters: int `[batch, heads, lists, length]`.
