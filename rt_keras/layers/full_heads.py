@@ -4,7 +4,7 @@ import keras
 
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.ops.full import full_attention
-from rt_keras.ops.full_decode import full_cache, full_recall, full_step
+from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -30,7 +30,7 @@ class FullHeads(HeadGroup):
 
     takes_attention_mask = True
     cached_decoding = True
-    cached_recall = True
+    cached_cross_attention = True
 
     def attend(self, query, key, value, options):
         return full_attention(query, key, value, **options)
@@ -41,5 +41,5 @@ class FullHeads(HeadGroup):
     def step(self, query, key, value, cache, position, options):
         return full_step(query, key, value, cache, position, **options)
 
-    def recall_step(self, query, key, value, position, options):
-        return full_recall(query, key, value, position, **options)
+    def cross_step(self, query, key, value, position, options):
+        return full_cross_step(query, key, value, position, **options)

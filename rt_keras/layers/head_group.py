@@ -15,10 +15,10 @@ class HeadGroup(keras.layers.Layer):
     with `(query, value, key, ...)`, each `[batch, heads, length, depth]`, and returns
     `[batch, heads, length, value_depth]`. A subclass writes `attend`, one call of an op.
 
-    Where `cached_decoding` is True, a group also goes on one position at a time: `make_cache` keeps
-    what the positions so far will be needed for, and `call_with_cache` adds one position and gives
-    the output that a causal call on the whole sequence has there. Where `cached_recall` is True,
-    `recall` does so for attention to another sequence.
+    Where `cached_decoding` is True, a group also decodes one position at a time: `make_cache` keeps
+    what later positions need of the first ones, and `call_with_cache` adds one position and gives
+    the output that a causal call on the whole sequence has there. Where `cached_cross_attention`
+    is True, `cross_attention_step` does so for attention to another sequence.
 
     Args:
         num_heads: heads in the group.
@@ -42,7 +42,7 @@ class HeadGroup(keras.layers.Layer):
     # Whether a causal output depends on the positions up to its own alone, and so can be had from
     # a cache; and whether an output of attention to another sequence depends on no other query.
     cached_decoding = False
-    cached_recall = False
+    cached_cross_attention = False
 
     def __init__(self, num_heads, max_relative_distance=None, token_bias=None, **kwargs):
         super().__init__(**kwargs)
@@ -196,7 +196,7 @@ class HeadGroup(keras.layers.Layer):
         """The output and the cache of one position; `options` are those of the `..._step` ops."""
         raise NotImplementedError
 
-    def recall(self, query, value, key, position, key_mask=None, token_bias=None):
+    def cross_attention_step(self, query, value, key, position, key_mask=None, token_bias=None):
         """The output of one position that attends to another sequence.
 
         Args:
@@ -205,20 +205,20 @@ class HeadGroup(keras.layers.Layer):
             position: int scalar.
 
         Raises:
-            ValueError: if `cached_recall` is False.
+            ValueError: if `cached_cross_attention` is False.
         """
-        if not self.cached_recall:
+        if not self.cached_cross_attention:
             raise ValueError(f"{self._described()} cannot attend to a sequence one query at a time")
         options = {**self._tables(), "key_mask": key_mask}
         if token_bias is not None and self.token_bias is not None:
             options["token_bias"] = self._weighted(token_bias)
-        return self.recall_step(query, key, value, position, options)
+        return self.cross_step(query, key, value, position, options)
 
-    def recall_step(self, query, key, value, position, options):
+    def cross_step(self, query, key, value, position, options):
         """The output of one position; `options` are those of the `..._recall` ops."""
         raise NotImplementedError
 
-    def recall_prefix(self, query, value, key, key_mask=None, token_bias=None):
+    def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
         """The outputs of the first positions, which attend to another sequence."""
         return self(query, value, key, key_mask=key_mask, token_bias=token_bias, training=False)
 

@@ -6,7 +6,7 @@ from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.ops.blocks import ceil_div, size
 from rt_keras.ops.decode import pad_to
 from rt_keras.ops.local import local_attention
-from rt_keras.ops.local_decode import local_cache, local_recall, local_step
+from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -44,7 +44,7 @@ class LocalHeads(HeadGroup):
     """
 
     cached_decoding = True
-    cached_recall = True
+    cached_cross_attention = True
 
     def __init__(
         self,
@@ -103,17 +103,17 @@ class LocalHeads(HeadGroup):
         options = {**self._blocks(), **options, "reference": self.reference}
         return local_step(query, key, value, cache, position, **options)
 
-    def recall_step(self, query, key, value, position, options):
+    def cross_step(self, query, key, value, position, options):
         options = {**self._blocks(), **options, "reference": self.reference}
-        return local_recall(
+        return local_cross_step(
             query, key, value, position, key_block_size=self.key_block_size, **options
         )
 
-    def recall_prefix(self, query, value, key, key_mask=None, token_bias=None):
+    def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
         # There must be as many blocks of queries as of keys.
         key_blocks = ceil_div(size(key, 2), self.key_block_size or self.block_size)
         length = key_blocks * self.block_size if self.key_block_size else size(key, 2)
-        output = super().recall_prefix(
+        output = super().cross_attention_prefill(
             pad_to(query, length), value, key, key_mask=key_mask, token_bias=token_bias
         )
         return output[:, :, : size(query, 2)]

@@ -233,9 +233,9 @@ class MultiHeadAttention(keras.layers.Layer):
         return all(group.cached_decoding for group in self.head_groups)
 
     @property
-    def cached_recall(self):
+    def cached_cross_attention(self):
         """Whether all groups can attend to another sequence one query at a time."""
-        return all(group.cached_recall for group in self.head_groups)
+        return all(group.cached_cross_attention for group in self.head_groups)
 
     def new_cache(self, batch, max_length):
         """The cache of no positions yet: that of each group, in a tuple."""
@@ -296,7 +296,7 @@ class MultiHeadAttention(keras.layers.Layer):
             caches.append(kept)
         return self._merge(outputs), tuple(caches)
 
-    def remember(self, value, value_mask=None, token_bias=None):
+    def make_cross_cache(self, value, value_mask=None, token_bias=None):
         """What attention to another sequence needs of it: its keys and values, computed once.
 
         Args:
@@ -308,29 +308,31 @@ class MultiHeadAttention(keras.layers.Layer):
         options = {"key_mask": _all_of(value_mask), "token_bias": token_bias}
         return {"key": keys, "value": values, "options": options}
 
-    def recall(self, query, memory, position=None):
-        """Attention to the sequence of `remember`, of one position or of the first ones.
+    def call_with_cross_cache(self, query, cross_cache, position=None):
+        """Attention to the sequence of `make_cross_cache`, of one position or of the first ones.
 
         Args:
             query: `[batch, length, features]`, of the first positions; or `[batch, 1, features]`,
-                of one. Then the batch may be a multiple of the memory's, each of whose rows
+                of one. Then the batch may be a multiple of the cache's, each of whose rows
                 serves as many queries that follow one another: the beams of a search.
-            memory: what `remember` gave.
+            cross_cache: what `make_cross_cache` gave.
             position: int scalar; None for the first positions.
 
         Returns:
             `[batch, length, output_shape]`.
         """
-        options, outputs = memory["options"], []
+        options, outputs = cross_cache["options"], []
         queries, _, _ = self._project(query, None, None)
         for group, (of_group, value, key) in self._hand_out(
-            queries, memory["key"], memory["value"]
+            queries, cross_cache["key"], cross_cache["value"]
         ):
             if position is None:
-                outputs.append(group.recall_prefix(of_group, value, key, **options))
+                outputs.append(group.cross_attention_prefill(of_group, value, key, **options))
                 continue
             beams = _fold_beams(of_group, size(value, 0))
-            outputs.append(_unfold_beams(group.recall(beams, value, key, position, **options)))
+            outputs.append(
+                _unfold_beams(group.cross_attention_step(beams, value, key, position, **options))
+            )
         return self._merge(outputs)
 
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):

@@ -287,7 +287,7 @@ class TransformerBlock(keras.layers.Layer):
     def cached_decoding(self):
         """Whether all heads can be decoded with a cache; see `HeadGroup`."""
         cross = self.cross_attention
-        return self.attention.cached_decoding and (cross is None or cross.cached_recall)
+        return self.attention.cached_decoding and (cross is None or cross.cached_cross_attention)
 
     def new_cache(self, batch, max_length):
         """The cache of no positions yet, for `call_with_cache`."""
@@ -298,7 +298,7 @@ class TransformerBlock(keras.layers.Layer):
                 cache[f"{name}_shift"] = tf.zeros([batch, half], self.compute_dtype)
         return cache
 
-    def prefill(self, inputs, count, max_length, token_bias=None, memory=None):
+    def prefill(self, inputs, count, max_length, token_bias=None, cross_cache=None):
         """A causal call on a first stretch of positions, and the cache that goes on from them.
 
         Args:
@@ -307,8 +307,8 @@ class TransformerBlock(keras.layers.Layer):
             count: int scalar, how many of the positions the cache is to hold.
             max_length: how many positions there will be.
             token_bias: `[batch, length]`.
-            memory: where there are `cross_head_groups`, what the layer `cross_attention` remembers
-                of the encoder's output.
+            cross_cache: where there are `cross_head_groups`, what
+                `cross_attention.make_cross_cache` gave for the encoder's output.
 
         Returns:
             `[batch, length, width]`, and the cache.
@@ -327,14 +327,16 @@ class TransformerBlock(keras.layers.Layer):
             return output
 
         def cross_attention(x):
-            return self.cross_attention.recall(shift("cross_attention", x), memory)
+            return self.cross_attention.call_with_cross_cache(
+                shift("cross_attention", x), cross_cache
+            )
 
         def feed_forward(x):
             return self.feed_forward(shift("feed_forward", x), training=False)
 
         return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
 
-    def call_with_cache(self, inputs, cache, position, token_bias=None, memory=None):
+    def call_with_cache(self, inputs, cache, position, token_bias=None, cross_cache=None):
         """A causal call on one position, given those before it.
 
         Args:
@@ -342,7 +344,7 @@ class TransformerBlock(keras.layers.Layer):
             cache: what `prefill`, `new_cache` or the last call gave.
             position: int scalar, how many positions came before.
             token_bias: `[batch, 1]`.
-            memory: as of `prefill`.
+            cross_cache: as of `prefill`.
 
         Returns:
             `[batch, 1, width]`, and the cache with this position in it.
@@ -363,7 +365,9 @@ class TransformerBlock(keras.layers.Layer):
             return output
 
         def cross_attention(x):
-            return self.cross_attention.recall(shift("cross_attention", x), memory, position)
+            return self.cross_attention.call_with_cross_cache(
+                shift("cross_attention", x), cross_cache, position
+            )
 
         def feed_forward(x):
             return self.feed_forward(shift("feed_forward", x), training=False)

@@ -274,7 +274,7 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         """
         return all(block.cached_decoding for block in self.transformer_blocks)
 
-    def remember(self, encoder_outputs, encoder_padding_mask, encoder_token_bias=None):
+    def make_cross_cache(self, encoder_outputs, encoder_padding_mask, encoder_token_bias=None):
         """What the decoder's blocks need of the encoder: keys and values, computed once.
 
         Args:
@@ -283,10 +283,10 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
             encoder_token_bias: `[batch, encoder_length]`, where a head group takes it.
 
         Returns:
-            For each block, what its layer `cross_attention` remembers.
+            For each block, what the `make_cross_cache` of its layer `cross_attention` gives.
         """
         return tuple(
-            block.cross_attention.remember(
+            block.cross_attention.make_cross_cache(
                 encoder_outputs, encoder_padding_mask, encoder_token_bias
             )
             for block in self.transformer_blocks
@@ -296,12 +296,12 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         """The decoder's cache of no positions yet, for `call_with_cache`."""
         return new_caches(self.transformer_blocks, batch, max_length)
 
-    def prefill(self, token_ids, memories, count, max_length, token_bias=None):
+    def prefill(self, token_ids, cross_caches, count, max_length, token_bias=None):
         """The decoder's outputs of a first stretch of positions, and the cache to go on from them.
 
         Args:
             token_ids: int `[batch, length]`.
-            memories: what `remember` gave.
+            cross_caches: what `make_cross_cache` gave.
             count: int scalar, how many of the positions the cache is to hold. The others may hold
                 anything.
             max_length: how many positions there will be.
@@ -319,17 +319,17 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
             count,
             max_length,
             token_bias=token_bias,
-            memories=memories,
+            cross_caches=cross_caches,
         )
         return self._normalized(x), cache
 
-    def call_with_cache(self, token_ids, memories, cache, position, token_bias=None):
+    def call_with_cache(self, token_ids, cross_caches, cache, position, token_bias=None):
         """The decoder's output of one position, given those before it.
 
         Args:
             token_ids: int `[batch, 1]`, where the batch may be a multiple of the encoder's: the
                 beams of each of its sequences, one after the other.
-            memories: what `remember` gave.
+            cross_caches: what `make_cross_cache` gave.
             cache: what `prefill`, `new_cache` or the last call gave.
             position: int scalar, how many positions came before.
             token_bias: `[batch, 1]`, where a head group takes it.
@@ -343,7 +343,7 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
             cache,
             position,
             token_bias=token_bias,
-            memories=memories,
+            cross_caches=cross_caches,
         )
         return self._normalized(x), cache
 

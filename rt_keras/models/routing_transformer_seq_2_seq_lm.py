@@ -104,12 +104,12 @@ class RoutingTransformerSeq2SeqLM(
         """
         return self.backbone.cached_decoding
 
-    def call_with_cache(self, token_ids, memories, cache, cache_update_index, token_bias=None):
+    def call_with_cache(self, token_ids, cross_caches, cache, cache_update_index, token_bias=None):
         """The logits of the token after one more token of the decoder.
 
         Args:
             token_ids: int `[batch, 1]`.
-            memories: what `backbone.remember` gave.
+            cross_caches: what `backbone.make_cross_cache` gave.
             cache: what `backbone.prefill`, `backbone.new_cache` or the last call gave.
             cache_update_index: int scalar, the position of that token.
             token_bias: `[batch, 1]`, where a head group of the decoder takes it.
@@ -119,7 +119,7 @@ class RoutingTransformerSeq2SeqLM(
             they come from, and the cache with this position in it.
         """
         hidden, cache = self.backbone.call_with_cache(
-            token_ids, memories, cache, cache_update_index, token_bias
+            token_ids, cross_caches, cache, cache_update_index, token_bias
         )
         return self.token_logits(hidden), hidden, cache
 
@@ -173,18 +173,18 @@ class RoutingTransformerSeq2SeqLM(
     def _start_with_cache(self, prompt, first, prefill_length, encoded):
         """What a sampler needs: its function, the prompt's hidden states, and the cache."""
         max_length = size(prompt, 1)
-        memories = self.backbone.remember(*encoded)
+        cross_caches = self.backbone.make_cross_cache(*encoded)
         # The sampler begins with the last token of the shortest prompt.
         hidden, cache = self.backbone.prefill(
             prompt[:, : first if prefill_length is None else prefill_length],
-            memories,
+            cross_caches,
             first - 1,
             max_length,
         )
 
         def next_logits(tokens, cache, index):
             logits, hidden, cache = self.call_with_cache(
-                tokens[:, index - 1, None], memories, cache, index - 1
+                tokens[:, index - 1, None], cross_caches, cache, index - 1
             )
             return logits[:, 0], hidden[:, 0], cache
 

@@ -73,30 +73,30 @@ def new_caches(blocks, batch, max_length):
     return tuple(block.new_cache(batch, max_length) for block in blocks)
 
 
-def prefill_blocks(blocks, x, *args, memories=None, **kwargs):
+def prefill_blocks(blocks, x, *args, cross_caches=None, **kwargs):
     """The last of some blocks' outputs for a first stretch of positions, and all their caches.
 
     Args:
         blocks: `TransformerBlock`s, one after the other.
         x: `[batch, length, width]`.
-        memories: for each block what it remembers of an encoder, or None.
+        cross_caches: for each block the keys and values of the encoder, or None.
         *args, **kwargs: those of `TransformerBlock.prefill`.
     """
     caches = []
-    for block, memory in zip(blocks, memories or [None] * len(blocks)):
-        x, cache = block.prefill(x, *args, memory=memory, **kwargs)
+    for block, cross_cache in zip(blocks, cross_caches or [None] * len(blocks)):
+        x, cache = block.prefill(x, *args, cross_cache=cross_cache, **kwargs)
         caches.append(cache)
     return x, tuple(caches)
 
 
-def call_blocks_with_cache(blocks, x, caches, *args, memories=None, **kwargs):
+def call_blocks_with_cache(blocks, x, caches, *args, cross_caches=None, **kwargs):
     """The last of some blocks' outputs for one position, and all their caches.
 
     Args:
         blocks: `TransformerBlock`s, one after the other.
         x: `[batch, 1, width]`.
         caches: of the blocks, in a tuple.
-        memories: for each block what it remembers of an encoder, or None.
+        cross_caches: for each block the keys and values of the encoder, or None.
         *args, **kwargs: those of `TransformerBlock.call_with_cache`.
 
     Raises:
@@ -105,8 +105,8 @@ def call_blocks_with_cache(blocks, x, caches, *args, memories=None, **kwargs):
     if len(caches) != len(blocks):
         raise ValueError(f"The cache is of {len(caches)} blocks; the model has {len(blocks)}.")
     changed = []
-    for block, cache, memory in zip(blocks, caches, memories or [None] * len(blocks)):
-        x, cache = block.call_with_cache(x, cache, *args, memory=memory, **kwargs)
+    for block, cache, cross_cache in zip(blocks, caches, cross_caches or [None] * len(blocks)):
+        x, cache = block.call_with_cache(x, cache, *args, cross_cache=cross_cache, **kwargs)
         changed.append(cache)
     return x, tuple(changed)
 

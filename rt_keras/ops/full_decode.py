@@ -65,7 +65,7 @@ def full_step(query, key, value, cache, position, *, token_bias=None, relative_e
     return output, cache
 
 
-def full_recall(
+def full_cross_step(
     query, key, value, position, *, key_mask=None, token_bias=None, relative_embeddings=None
 ):
     """`full_attention` of one position to another sequence.
@@ -83,7 +83,7 @@ def full_recall(
         `[batch, heads, queries, value_depth]`.
 
     >>> x = tf.random.normal([1, 2, 5, 4])
-    >>> full_recall(x[:, :, :1], x, x, 7).shape
+    >>> full_cross_step(x[:, :, :1], x, x, 7).shape
     TensorShape([1, 2, 1, 4])
     """
     allowed = tf.ones([1, 1, 1, 1], tf.bool)

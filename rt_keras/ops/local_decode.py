@@ -109,7 +109,7 @@ def local_step(
     return attend_step(query, cache["key"], cache["value"], allowed, age, **tables), cache
 
 
-def local_recall(
+def local_cross_step(
     query,
     key,
     value,
@@ -142,7 +142,7 @@ def local_recall(
         `[batch, heads, queries, value_depth]`.
 
     >>> x = tf.random.normal([1, 2, 6, 4])
-    >>> local_recall(x[:, :, :1], x, x, 7, block_size=4, key_block_size=2).shape
+    >>> local_cross_step(x[:, :, :1], x, x, 7, block_size=4, key_block_size=2).shape
     TensorShape([1, 2, 1, 4])
     """
     key_block_size = key_block_size or block_size

@@ -242,11 +242,11 @@ def test_token_bias_is_0_where_none_is_given():
 )
 def test_heads_that_need_the_whole_sequence_say_so(group):
     assert not group.cached_decoding
-    assert not group.cached_recall
+    assert not group.cached_cross_attention
     x = checks.random(1, 2, 5, 6)
     with pytest.raises(ValueError, match=f"{type(group).__name__}.* depends on the whole sequence"):
         group.new_cache(1, 5, 6, 6)
     with pytest.raises(ValueError, match="cannot be decoded with a cache"):
         group.call_with_cache(x, x, x, {}, 0)
     with pytest.raises(ValueError, match="cannot attend to a sequence one query at a time"):
-        group.recall(x, x, x, 0)
+        group.cross_attention_step(x, x, x, 0)

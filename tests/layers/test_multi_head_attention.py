@@ -454,12 +454,14 @@ def test_recall_of_another_sequence(beams, padded):
     x, encoded = checks.random(2, 12, 8), checks.random(2, 6, 8, seed=1)
     mask, bias = checks.padding(2, 6) if padded else None, checks.random(2, 6, seed=2)
     expected = layer(x, encoded, value_mask=mask, token_bias=bias)
-    assert layer.cached_recall
-    memory = layer.remember(encoded, mask, bias)
-    np.testing.assert_allclose(layer.recall(x[:, :5], memory), expected[:, :5], rtol=0, atol=1e-12)
+    assert layer.cached_cross_attention
+    cross_cache = layer.make_cross_cache(encoded, mask, bias)
+    np.testing.assert_allclose(
+        layer.call_with_cross_cache(x[:, :5], cross_cache), expected[:, :5], rtol=0, atol=1e-12
+    )
     for position in range(12):
         queries = np.repeat(x[:, position, None], beams, axis=0)
-        found = layer.recall(queries, memory, position)
+        found = layer.call_with_cross_cache(queries, cross_cache, position)
         one = np.repeat(expected[:, position, None], beams, axis=0)
         np.testing.assert_allclose(found, one, rtol=0, atol=1e-12)
 
@@ -469,7 +471,7 @@ def test_groups_that_keep_no_cache():
     x = checks.random(1, 5, 12)
     layer(x, x)
     assert not layer.cached_decoding
-    assert not layer.cached_recall
+    assert not layer.cached_cross_attention
     with pytest.raises(ValueError, match="RoutingHeads of assignment 'balanced' cannot be decoded"):
         layer.prefill(x, 5, 9)
 

@@ -407,12 +407,12 @@ def test_decoding_with_an_encoder(shift_tokens):
     x, encoded = checks.random(2, 9, WIDTH), checks.random(2, 6, WIDTH, seed=1)
     mask = checks.padding(2, 6)
     expected = layer(x, use_causal_mask=True, encoder_outputs=encoded, encoder_padding_mask=mask)
-    memory = layer.cross_attention.remember(encoded, mask)
-    output, cache = layer.prefill(x[:, :6], 4, 9, memory=memory)
+    cross_cache = layer.cross_attention.make_cross_cache(encoded, mask)
+    output, cache = layer.prefill(x[:, :6], 4, 9, cross_cache=cross_cache)
     np.testing.assert_allclose(output, expected[:, :6], rtol=0, atol=1e-5)
     for position in range(4, 9):
         at = slice(position, position + 1)
-        output, cache = layer.call_with_cache(x[:, at], cache, position, memory=memory)
+        output, cache = layer.call_with_cache(x[:, at], cache, position, cross_cache=cross_cache)
         np.testing.assert_allclose(output, expected[:, at], rtol=0, atol=1e-5)
 
 

@@ -157,12 +157,12 @@ def test_logits_of_one_position_at_a_time(cross, changes):
     expected = model(inputs)
     tokens, mask = inputs["decoder_token_ids"], inputs["encoder_padding_mask"]
     embedded = model.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
-    memories = model.backbone.remember(model.backbone.encode(embedded, mask), mask)
-    hidden, cache = model.backbone.prefill(tokens[:, :7], memories, 5, 12)
+    cross_caches = model.backbone.make_cross_cache(model.backbone.encode(embedded, mask), mask)
+    hidden, cache = model.backbone.prefill(tokens[:, :7], cross_caches, 5, 12)
     np.testing.assert_allclose(model.token_logits(hidden), expected[:, :7], rtol=0, atol=1e-11)
     for position in range(5, 12):
         logits, _, cache = model.call_with_cache(
-            tokens[:, position, None], memories, cache, position
+            tokens[:, position, None], cross_caches, cache, position
         )
         np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-11)
 

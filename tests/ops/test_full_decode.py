@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import full_attention
-from rt_keras.ops.full_decode import full_cache, full_recall, full_step
+from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
 from tests.ops import checks, decode_checks
 
 
@@ -29,7 +29,7 @@ def test_recall(options, padding):
     for position in range(5):
         # The same query twice, as two beams.
         beams = tf.repeat(query[:, :, position : position + 1], 2, axis=2)
-        found = full_recall(beams, position=position, key_mask=mask, **inputs)
+        found = full_cross_step(beams, position=position, key_mask=mask, **inputs)
         for beam in (found[:, :, 0], found[:, :, 1]):
             np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
 

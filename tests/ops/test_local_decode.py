@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.ops import local_attention
-from rt_keras.ops.local_decode import local_cache, local_recall, local_step
+from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 from tests.ops import checks, decode_checks
 
 
@@ -72,6 +72,6 @@ def test_recall(padding, reference):
     query = inputs.pop("query")
     for position in range(9):
         beams = tf.repeat(query[:, :, position : position + 1], 2, axis=2)
-        found = local_recall(beams, position=position, **inputs, **options)
+        found = local_cross_step(beams, position=position, **inputs, **options)
         for beam in (found[:, :, 0], found[:, :, 1]):
             np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
