@@ -3,9 +3,8 @@
 import functools
 
 import keras
-import yaml
 
-from rt_keras import files
+from rt_keras import config_files
 
 
 class _Presets:
@@ -78,11 +77,10 @@ def published():
     Those that leave the vocabulary to a tokenizer are not among them.
     """
     found = {}
-    for path in sorted(files.config_folder().glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        section = yaml.safe_load(text)["model"]
+    for name in config_files.published_names():
+        section = config_files.read_config(name)["model"]
         if "vocabulary_size" in section:
-            found[path.stem] = section, text.splitlines()[0].lstrip("# ")
+            found[name] = section, config_files.read_summary(name)
     return found
 
 

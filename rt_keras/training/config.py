@@ -11,13 +11,12 @@ import re
 import types
 import typing
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
 from official.modeling import hyperparams
 
-from rt_keras import files
+from rt_keras import config_files
 from rt_keras.training.config_checks import check_together
 
 
@@ -285,19 +284,10 @@ def load_config(name, overrides=()):
     >>> config.model.routing.assignment, config.optimizer.learning_rate
     ('nearest', 0.0005)
     """
-    text = _find(name).read_text(encoding="utf-8")
-    try:
-        values = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"{name} is not valid YAML: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{name} must hold sections with keys, not {type(values).__name__}")
-    given = dict(_flatten(values))
+    given = dict(_flatten(config_files.read_config(name)))
     for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals:
-            raise ValueError(f"override {override!r} must have the form section.key=value")
-        given[key.strip()] = yaml.safe_load(value)
+        key, value = _parsed(override)
+        given[key] = value
     return make_config(given)
 
 
@@ -328,17 +318,15 @@ def to_yaml(config):
     return yaml.safe_dump(config.as_dict(), sort_keys=False)
 
 
-def _find(name):
-    """The file of a configuration given by name or path."""
-    published = files.config_folder() / f"{name}.yaml"
-    if published.is_file():
-        return published
-    if Path(name).is_file():
-        return Path(name)
-    names = sorted(path.stem for path in files.config_folder().glob("*.yaml"))
-    raise FileNotFoundError(
-        f"there is no configuration {str(name)!r}; name a YAML file or one of {', '.join(names)}"
-    )
+def _parsed(override):
+    """The key and the value of a string `section.key=value`."""
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise ValueError(f"override {override!r} must have the form section.key=value")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except (yaml.YAMLError, RecursionError):
+        raise ValueError(f"the value of override {override!r} is not valid YAML") from None
 
 
 def _flatten(values, prefix=""):

@@ -1,0 +1,53 @@
+import pytest
+
+from rt_keras import config_files
+
+
+def test_a_file_builds_on_a_published_configuration_and_on_a_file_beside_it(tmp_path):
+    (tmp_path / "first.yaml").write_text("base: books\nmodel: {local: {num_heads: 8}}\n")
+    (tmp_path / "second.yaml").write_text("base: first.yaml\ndata: {batch_size: 7}\n")
+    books = config_files.read_config("books")
+    second = config_files.read_config(tmp_path / "second.yaml")
+    assert second["model"]["local"] == {**books["model"]["local"], "num_heads": 8}
+    assert second["data"] == {**books["data"], "batch_size": 7}
+    assert second["optimizer"] == books["optimizer"]
+    assert "base" not in second
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "mine.yaml is empty"),
+        (b"# nothing but a comment\n", "mine.yaml is empty"),
+        (b"\x80\x02\xff", "mine.yaml is not a YAML file: it is not UTF-8 text"),
+        (b"\x00\x01\x02", "mine.yaml is not valid YAML"),
+        (b"model: {num_layers: 2", "mine.yaml is not valid YAML"),
+        (b"- model", "mine.yaml must hold sections with keys, not list"),
+        (b"model: &m\n  routing: *m\n", "mine.yaml is nested too deeply.*anchor"),
+        (b"model: &m [*m]\n", "mine.yaml is nested too deeply.*anchor"),
+        (b"[" * 100_000, "mine.yaml is nested too deeply"),
+        (b"base: mine.yaml\n", "mine.yaml: .*cannot build on itself: mine builds on mine"),
+        (b"base: 3\n", "mine.yaml: base must be the name or path of a configuration, not 3"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_named(content, message, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        config_files.read_config(path)
+
+
+def test_two_files_that_build_on_each_other_are_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("base: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("base: a.yaml\n")
+    with pytest.raises(ValueError, match="a builds on b builds on a"):
+        config_files.read_config(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("content", ["base: nowhere\n", None])
+def test_what_is_missing_is_named_with_what_there_is(content, tmp_path):
+    path = tmp_path / "mine.yaml"
+    if content:
+        path.write_text(content)
+    with pytest.raises(FileNotFoundError, match="there is no configuration .*; give .*quickstart"):
+        config_files.read_config(path)
