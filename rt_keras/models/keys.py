@@ -1,0 +1,235 @@
+"""The keys of a configuration, each declared once: type, range, default and meaning.
+
+A section of a configuration is a dataclass. Each of its fields is a key, made by `key`, or another
+section, made by `section`. The checks of values, their messages and the table of all keys come from
+these declarations alone.
+
+>>> @dataclasses.dataclass
+... class Training:
+...     steps: int = key(100, "number of steps", AT_LEAST_1)
+...     name: str = key("adam", "the optimizer", one_of("adam", "adafactor"))
+...     clip: float | None = key(None, "largest norm of the gradient", POSITIVE)
+>>> read_section(Training, {"steps": 5}, "training.")
+Training(steps=5, name='adam', clip=None)
+>>> read_section(Training, {"clip": -1.0}, "training.")
+Traceback (most recent call last):
+    ...
+ValueError: training.clip is -1.0 (float); it must be a number above 0, or null
+"""
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from collections.abc import Callable
+
+
+@dataclasses.dataclass(frozen=True)
+class Allowed:
+    """The values of a type that a key allows.
+
+    Args:
+        text: what they are, for messages: "it must be {text}".
+        holds: function that tells whether a value of the right type is one of them.
+    """
+
+    text: str
+    holds: Callable[[object], bool] = lambda value: True
+
+
+AT_LEAST_0 = Allowed("an integer of at least 0", lambda value: value >= 0)
+AT_LEAST_1 = Allowed("an integer of at least 1", lambda value: value >= 1)
+POSITIVE = Allowed("a number above 0", lambda value: 0 < value < float("inf"))
+NOT_NEGATIVE = Allowed("a number of at least 0", lambda value: 0 <= value < float("inf"))
+SHARE = Allowed("a number from 0 to 1", lambda value: 0 <= value <= 1)
+SHARE_BELOW_1 = Allowed("at least 0 and below 1", lambda value: 0 <= value < 1)
+ANY = {
+    bool: Allowed("true or false"),
+    int: Allowed("an integer"),
+    float: Allowed("a number"),
+    str: Allowed("text"),
+}
+
+
+def one_of(*names):
+    """Allows these strings alone."""
+    return Allowed(f"one of {', '.join(names)}", lambda value: value in names)
+
+
+def key(default, meaning, allowed=None):
+    """A field of a section that holds one value.
+
+    Args:
+        default: its default.
+        meaning: what it means, in a few words.
+        allowed: the `Allowed` values of the field's type. Defaults to all.
+
+    Returns:
+        A `dataclasses.field`. Its annotation is `bool`, `int`, `float` or `str`, or one of these
+        `| None` where null is allowed as well.
+    """
+    metadata = {"meaning": meaning, "allowed": allowed}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def section(cls):
+    """A field of a section that is another section.
+
+    Args:
+        cls: the dataclass, whose docstring says what it means. The annotation is the same.
+    """
+    return dataclasses.field(default_factory=cls)
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """The declaration of one key, as `keys_of` gives it.
+
+    Args:
+        name: the key with the sections that it is in, such as "model.local.block_size".
+        type: `bool`, `int`, `float` or `str`.
+        optional: whether it may be None, null in YAML.
+        default: its default.
+        meaning: what it means.
+        allowed: the `Allowed` values.
+    """
+
+    name: str
+    type: type
+    optional: bool
+    default: object
+    meaning: str
+    allowed: Allowed
+
+    @property
+    def values(self):
+        """The allowed values, in words."""
+        return self.allowed.text + (", or null" if self.optional else "")
+
+    def check(self, value):
+        """Returns the value, or raises the ValueError that says what is allowed."""
+        if value is None and self.optional:
+            return None
+        # YAML 1.1 reads 1e-3, without a point, as text.
+        if self.type is float and re.fullmatch(r"[-+]?\d+[eE][-+]?\d+", str(value)):
+            value = float(value)
+        if self._is_of_type(value) and self.allowed.holds(value):
+            return float(value) if self.type is float else value
+        raise ValueError(
+            f"{self.name} is {value!r} ({type(value).__name__}); it must be {self.values}"
+        )
+
+    def _is_of_type(self, value):
+        """Whether the value is of the key's type: an int is a float too, but a bool is no int."""
+        if isinstance(value, bool):
+            return self.type is bool
+        return isinstance(value, (int, float) if self.type is float else self.type)
+
+
+def keys_of(cls, prefix=""):
+    """The declarations of all keys of a section and of the sections in it.
+
+    Args:
+        cls: the section, a dataclass.
+        prefix: what their names start with, such as "model.".
+
+    Returns:
+        Dictionary from names, such as "model.local.block_size", to `Key`.
+    """
+    hints, found = typing.get_type_hints(cls), {}
+    for field in dataclasses.fields(cls):
+        name, hint = prefix + field.name, hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            found |= keys_of(hint, f"{name}.")
+            continue
+        optional = isinstance(hint, types.UnionType)
+        of_type = typing.get_args(hint)[0] if optional else hint
+        found[name] = Key(
+            name,
+            of_type,
+            optional,
+            field.default,
+            field.metadata["meaning"],
+            field.metadata["allowed"] or ANY[of_type],
+        )
+    return found
+
+
+def check_values(cls, values, prefix=""):
+    """Holds values against the declarations of their keys.
+
+    Args:
+        cls: the section, a dataclass.
+        values: dictionary of the section's keys. The keys of a section inside are in a dictionary
+            of their own, or have its name and a dot before theirs.
+        prefix: what the names of the keys start with in messages, such as "model.".
+
+    Returns:
+        The values, with a dictionary for each section inside.
+
+    Raises:
+        ValueError: if a key is unknown, or its value of the wrong type or out of range.
+
+    >>> @dataclasses.dataclass
+    ... class Heads:
+    ...     num_heads: int = key(2, "number of heads", AT_LEAST_0)
+    >>> @dataclasses.dataclass
+    ... class Model:
+    ...     local: Heads = section(Heads)
+    >>> check_values(Model, {"local.num_heads": 4})
+    {'local': {'num_heads': 4}}
+    """
+    keys, nested = keys_of(cls, prefix), {}
+    for name, value in _flat(values, keys, prefix):
+        if name not in keys:
+            raise ValueError(unknown_key(name, list(keys)))
+        *sections, last = name.removeprefix(prefix).split(".")
+        inner = nested
+        for outer in sections:
+            inner = inner.setdefault(outer, {})
+        inner[last] = keys[name].check(value)
+    return nested
+
+
+def _flat(values, keys, prefix):
+    """Names and values; goes into what is declared as a section alone."""
+    for name, value in values.items():
+        name = f"{prefix}{name}"
+        if isinstance(value, dict) and any(known.startswith(f"{name}.") for known in keys):
+            yield from _flat(value, keys, f"{name}.")
+        else:
+            yield name, value
+
+
+def read_section(cls, values, prefix=""):
+    """A section with values, all of them checked.
+
+    Args:
+        cls: the section, a dataclass.
+        values, prefix: see `check_values`.
+
+    Returns:
+        An object of class `cls`; keys without a value have their default.
+
+    Raises:
+        ValueError: as for `check_values`.
+    """
+    return _made(cls, check_values(cls, values, prefix))
+
+
+def _made(cls, nested):
+    hints = typing.get_type_hints(cls)
+    return cls(**{k: _made(hints[k], v) if isinstance(v, dict) else v for k, v in nested.items()})
+
+
+def unknown_key(name, known):
+    """What to say of a key that is none of the known ones."""
+    inside = [other for other in known if other.startswith(f"{name}.")]
+    if inside:
+        return f"{name} is a section; set its keys: {', '.join(inside)}"
+    outer = name.rpartition(".")[0] + "."
+    prefix = outer if any(other.startswith(outer) for other in known) else ""
+    rests = [other.removeprefix(prefix) for other in known if other.startswith(prefix)]
+    nearest = difflib.get_close_matches(name.removeprefix(prefix), rests, n=1, cutoff=0.0)[0]
+    return f"unknown key {name}; the nearest right one is {prefix}{nearest}"

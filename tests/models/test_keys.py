@@ -1,0 +1,83 @@
+import dataclasses
+
+import pytest
+
+from rt_keras.models import keys
+from rt_keras.models.keys import check_values, key, keys_of, read_section
+
+
+@dataclasses.dataclass
+class Inner:
+    count: int = key(2, "how many", keys.AT_LEAST_1)
+    share: float = key(0.5, "how much", keys.SHARE_BELOW_1)
+
+
+@dataclasses.dataclass
+class Outer:
+    name: str | None = key(None, "which", keys.one_of("first", "second"))
+    text: str = key("", "any text")
+    large: bool = key(False, "whether it is large")
+    rate: float = key(1.0, "how fast", keys.POSITIVE)
+    inner: Inner = keys.section(Inner)
+
+
+def test_every_key_is_listed_with_its_declaration():
+    found = keys_of(Outer, "outer.")
+    assert [(key.name, key.values, key.default) for key in found.values()] == [
+        ("outer.name", "one of first, second, or null", None),
+        ("outer.text", "text", ""),
+        ("outer.large", "true or false", False),
+        ("outer.rate", "a number above 0", 1.0),
+        ("outer.inner.count", "an integer of at least 1", 2),
+        ("outer.inner.share", "at least 0 and below 1", 0.5),
+    ]
+    assert found["outer.inner.count"].meaning == "how many"
+
+
+def test_a_section_is_read_with_defaults():
+    assert read_section(Outer, {}) == Outer()
+    values = {"name": "first", "inner": {"count": 3}, "rate": 2}
+    outer = read_section(Outer, values)
+    assert outer == Outer("first", rate=2.0, inner=Inner(3)) and type(outer.rate) is float
+
+
+def test_names_with_dots_are_those_of_sections_inside():
+    assert check_values(Outer, {"inner.count": 4}) == {"inner": {"count": 4}}
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"name": "third"}, r"x.name is 'third' \(str\); it must be one of first, second, or null"),
+        ({"text": None}, r"x.text is None \(NoneType\); it must be text$"),
+        ({"large": 1}, r"x.large is 1 \(int\); it must be true or false"),
+        ({"rate": True}, r"x.rate is True \(bool\); it must be a number above 0"),
+        ({"rate": float("inf")}, "x.rate is inf"),
+        ({"rate": float("nan")}, "x.rate is nan"),
+        ({"rate": "1e-3.5"}, "x.rate is '1e-3.5'"),
+        ({"inner": {"count": 0}}, r"x.inner.count is 0 \(int\); it must be an integer of at leas"),
+        ({"inner": {"count": True}}, "x.inner.count is True"),
+        ({"inner": {"count": 2.0}}, "x.inner.count is 2.0"),
+        ({"inner": {"share": 1}}, "x.inner.share is 1 .*at least 0 and below 1"),
+        ({"inner": 3}, "x.inner is a section; set its keys: x.inner.count, x.inner.share"),
+        ({"inner": None}, "x.inner is a section"),
+        ({"inner": {"cuont": 3}}, "unknown key x.inner.cuont; the nearest right one is x.inner.co"),
+        ({"count": 3}, "unknown key x.count; the nearest right one is x.inner.count"),
+        ({"inner": {"count": {"more": 1}}}, r"x.inner.count is \{'more': 1\} \(dict\)"),
+        ({5: 5}, "unknown key x.5"),
+    ],
+)
+def test_what_is_wrong_is_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        read_section(Outer, values, "x.")
+
+
+def test_text_that_yaml_takes_no_number_for_is_one():
+    assert read_section(Outer, {"rate": "1e-3"}).rate == 1e-3
+
+
+def test_values_that_hold_themselves_end():
+    values = {"inner": {}}
+    values["inner"]["inner"] = values["inner"]
+    with pytest.raises(ValueError, match="unknown key inner.inner"):
+        read_section(Outer, values)
