@@ -6,6 +6,19 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 here = Path(__file__).parent
+TRAIN = [
+    "tf-models-official>=2.20,<2.21",
+    "tensorflow-datasets>=4.9.10,<4.10",
+    # TensorFlow Datasets imports it without requiring it.
+    "importlib_resources",
+]
+# The protobufs of TensorFlow Serving, which need only TensorFlow.
+SERVING = ["tensorflow-serving-api>=2.20,<2.21"]
+PLOT = ["matplotlib>=3.8,<4", "pillow>=10"]
+# The TPU compiler, in the versions known to take what TensorFlow 2.20 gives them; it compiles the
+# training step of a configuration.
+TPU_CHECK = [*TRAIN, "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"]
+
 version = re.search(r'__version__ = "(.+)"', (here / "rt_keras/__init__.py").read_text()).group(1)
 
 setup(
@@ -25,21 +38,21 @@ setup(
         "keras>=3.15,<3.16",
         "keras-hub>=0.32,<0.33",
         "tensorflow-text>=2.20,<2.21",
-        "tensorflow-datasets>=4.9.10,<4.10",
-        # TensorFlow Datasets imports it without saying that it needs it.
-        "importlib_resources",
-        "tf-models-official>=2.20,<2.21",
-        # The requests of TensorFlow Serving; it needs nothing that TensorFlow does not.
-        "tensorflow-serving-api>=2.20,<2.21",
-        "matplotlib>=3.8,<4",
+        # The published configurations; KerasHub brings it too.
+        "pyyaml>=6,<7",
     ],
     extras_require={
-        # What `rt-keras benchmark` compares with. It takes pytorch-fast-transformers too where that
-        # is installed, which needs a C++ compiler and, where there is an nvcc, a CUDA toolkit.
+        "train": TRAIN,
+        "serving": SERVING,
+        "plot": PLOT,
+        # What `rt-keras benchmark` compares with. It also measures pytorch-fast-transformers where
+        # that is installed; building it takes a C++ compiler and, beside an nvcc, a CUDA toolkit.
         "rivals": ["torch>=2.13,<3", "routing-transformer>=1.6.1,<2"],
-        # The TPU compiler; other versions are not known to take what TensorFlow 2.20 gives them.
-        "tpu-check": ["jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"],
+        "tpu-check": TPU_CHECK,
         "test": [
+            *TRAIN,
+            *SERVING,
+            *PLOT,
             "pytest>=8,<10",
             "pytest-xdist>=3.6,<4",
             "hypothesis>=6.100,<7",

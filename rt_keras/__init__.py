@@ -10,21 +10,12 @@ used, so that `rt-keras --help` answers at once.
 """
 
 import importlib
+import pkgutil
 import sys
 
 __version__ = "0.1.0"
 
-_PARTS = (
-    "analysis",
-    "benchmarks",
-    "callbacks",
-    "data",
-    "layers",
-    "models",
-    "ops",
-    "serving",
-    "training",
-)
+_PARTS = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
 
 
 def __getattr__(name):

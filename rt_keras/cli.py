@@ -47,7 +47,7 @@ def main(argv=None):
         if "RT_KERAS_TRACE" in os.environ:
             raise
         # The message of an error that was foreseen is enough; of others the kind says more.
-        foreseen = isinstance(error, (ValueError, OSError, ArithmeticError))
+        foreseen = isinstance(error, (ValueError, OSError, ArithmeticError, ModuleNotFoundError))
         message = " ".join(str(error).split())
         kind = "" if foreseen else f"{type(error).__name__}: "
         print(f"rt-keras: error: {kind}{message}", file=sys.stderr)

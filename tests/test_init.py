@@ -3,6 +3,7 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import keras
 import pytest
@@ -28,8 +29,12 @@ def test_other_backends_are_refused(monkeypatch):
         importlib.reload(rt_keras.layers)
 
 
-def test_parts_are_attributes():
-    assert rt_keras.ops.local_attention is not None
-    assert "layers" in dir(rt_keras)
+def test_every_folder_of_the_package_is_an_attribute():
+    folders = {path.parent.name for path in Path(rt_keras.__file__).parent.glob("*/__init__.py")}
+    assert folders >= {"analysis", "convert", "layers", "models", "ops", "training"}
+    assert folders <= set(dir(rt_keras))
+    for name in folders:
+        # What `rt_keras.name` calls where nothing has imported the part before.
+        assert rt_keras.__getattr__(name) is importlib.import_module(f"rt_keras.{name}")
     with pytest.raises(AttributeError, match="no attribute 'layer'"):
         rt_keras.layer  # noqa: B018

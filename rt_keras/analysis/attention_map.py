@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from rt_keras import extras
 from rt_keras.files import whole_file
 
 
@@ -51,8 +52,9 @@ def draw(maps, path):
         maps: what `attention_maps` returned.
         path: file to write; its ending (`.png`, `.svg`, `.pdf`) says in which format.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with extras.needed("plot", "Drawing"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     path, tokens = Path(path), maps["tokens"]
     rows, columns = len(maps["weights"]), max(len(heads) for heads in maps["heads"])

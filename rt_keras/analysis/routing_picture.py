@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from rt_keras import extras
 from rt_keras.files import whole_file
 from rt_keras.ops import full_attention, local_attention, nearest_attention, nearest_centroid
 from rt_keras.ops.routing import normalize
@@ -53,11 +54,12 @@ def attention_maps(seed=3):
 
 def draw(path):
     """Draws the maps side by side and writes them to `path` (.png, .svg or .pdf)."""
-    import matplotlib
+    with extras.needed("plot", "Drawing"):
+        import matplotlib
+        from matplotlib import pyplot
+        from matplotlib.colors import ListedColormap
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
-    from matplotlib.colors import ListedColormap
 
     maps, clusters = attention_maps()
     figure, axes = pyplot.subplots(1, len(maps), figsize=(12, 4.6), layout="constrained")

@@ -8,6 +8,7 @@ import math
 import statistics
 from pathlib import Path
 
+from rt_keras import extras
 from rt_keras.files import whole_file
 
 # What is drawn: its name in the figures, its unit, and how many of the figures' units make one.
@@ -123,8 +124,9 @@ def draw(figures, title, path):
         title: lines above the whole.
         path: file to write; its ending (`.png`, `.svg`, `.pdf`) says in which format.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with extras.needed("plot", "Drawing"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 9), layout="constrained")
     FigureCanvasAgg(figure)

@@ -1,8 +1,10 @@
 """A folder of parallel files of text as a TensorFlow dataset of pairs."""
 
-import tensorflow_datasets as tfds
-
+from rt_keras import extras
 from rt_keras.data.text_folder import SPLITS, TextFolder
+
+with extras.needed("train", "Reading data sets"):
+    import tensorflow_datasets as tfds
 
 SIDES = ("source", "target")
 

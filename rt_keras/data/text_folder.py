@@ -7,7 +7,10 @@ import os
 import re
 from pathlib import Path
 
-import tensorflow_datasets as tfds
+from rt_keras import extras
+
+with extras.needed("train", "Reading data sets"):
+    import tensorflow_datasets as tfds
 
 SPLITS = ("train", "validation", "test")
 

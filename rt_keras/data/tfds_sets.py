@@ -1,6 +1,9 @@
 """Sets of TensorFlow Datasets: downloaded and prepared where they are not yet, and read."""
 
-import tensorflow_datasets as tfds
+from rt_keras import extras
+
+with extras.needed("train", "Reading data sets"):
+    import tensorflow_datasets as tfds
 
 
 def download(name, data_dir=None):

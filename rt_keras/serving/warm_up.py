@@ -5,6 +5,11 @@ The first call of a signature plans its graph and fills caches; with these no us
 
 import tensorflow as tf
 
+from rt_keras import extras
+
+with extras.needed("serving", "Exporting a model"):
+    from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
 FILE_NAME = "tf_serving_warmup_requests"
 
 
@@ -37,8 +42,6 @@ def warm_up_requests(model_name):
 
 def predict_request(model_name, signature, inputs):
     """A `tensorflow.serving.PredictRequest` of tensors by the names of a signature's inputs."""
-    from tensorflow_serving.apis import predict_pb2
-
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model_name
     request.model_spec.signature_name = signature
@@ -54,8 +57,6 @@ def write_warm_up(path, requests):
         path: folder of the SavedModel.
         requests: list of `tensorflow.serving.PredictRequest`.
     """
-    from tensorflow_serving.apis import prediction_log_pb2
-
     folder = path / "assets.extra"
     folder.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(folder / FILE_NAME)) as writer:

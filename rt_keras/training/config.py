@@ -14,10 +14,12 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import yaml
-from official.modeling import hyperparams
 
-from rt_keras import config_files
+from rt_keras import config_files, extras
 from rt_keras.training.config_checks import check_together
+
+with extras.needed("train", "Training"):
+    from official.modeling import hyperparams
 
 
 @dataclasses.dataclass(frozen=True)
