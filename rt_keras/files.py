@@ -87,3 +87,16 @@ def write_json(path, values):
     """Writes `values` to `path` as JSON, whole or not at all."""
     with whole_file(path) as part:
         part.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def check_writable(name, path):
+    """Raises a ValueError if no file can be written to `path`, folders above it included.
+
+    Args:
+        name: string, what the error calls the path.
+        path: string or `Path`; the folders above it need not exist.
+    """
+    path = Path(path)
+    folder = next((folder for folder in path.absolute().parents if folder.exists()), path)
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"{name} must be a file that can be written. Received: {path}")

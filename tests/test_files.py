@@ -42,3 +42,16 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
 
 def test_the_published_configurations_are_found():
     assert (files.config_folder() / "quickstart.yaml").is_file()
+
+
+@pytest.mark.parametrize("path", ["/", __file__ + "/figures.json"])
+def test_a_path_where_no_file_can_be_written_is_refused(path):
+    with pytest.raises(ValueError, match="--json must be a file that can be written. Received: /"):
+        files.check_writable("--json", path)
+
+
+def test_missing_folders_are_created(tmp_path):
+    path = tmp_path / "new" / "figures.json"
+    files.check_writable("--json", path)
+    files.write_json(path, {})
+    assert path.is_file()

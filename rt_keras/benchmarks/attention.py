@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from rt_keras.benchmarks import machine, operations, options, plot, rivals, workers
-from rt_keras.files import write_json
+from rt_keras.files import check_writable
 
 KINDS = (
     "full",
@@ -93,10 +93,9 @@ def main(args):
         threads=args.threads,
     )
     print(report(result))
-    if args.json:
-        write_json(args.json, result)
     if args.plot:
         plot.draw(result["figures"], plot.title(result), Path(args.plot))
+    return result
 
 
 def check(args):
@@ -111,9 +110,9 @@ def check(args):
                 f"length / window clusters. Received: {length}"
             )
     options.check_among("kinds", args.kinds, KINDS)
-    options.check_files(args, "json", "plot")
     if args.plot:
         plot.check_ending("--plot", args.plot)
+        check_writable("--plot", args.plot)
 
 
 def window_of(length, window):

@@ -20,7 +20,6 @@ def add_arguments(parser):
     parser.add_argument(
         "--tolerance", type=float, default=0.1, help="how much worse is still as good (0.1)"
     )
-    parser.add_argument("--json", metavar="FILE", help="write the ratios here")
 
 
 def main(args):
@@ -30,11 +29,11 @@ def main(args):
         args: what a parser with `add_arguments` found.
 
     Returns:
-        A dictionary of the figures compared.
+        A dictionary of the figures compared, with an `error` if a figure of ours got worse by more
+        than the tolerance.
 
     Raises:
-        ValueError: if a file is none of a benchmark, the two cannot be compared, or a figure of
-            ours in the second is worse by more than the tolerance.
+        ValueError: if a file is not that of a benchmark, or the two cannot be compared.
     """
     if args.tolerance < 0:
         raise ValueError(f"--tolerance must be at least 0. Received: {args.tolerance}")
@@ -48,16 +47,14 @@ def main(args):
     if not rows:
         raise ValueError(f"{args.before} and {args.after} have no figure in common")
     print(report(before, after, rows))
-    if args.json:
-        from rt_keras.files import write_json
-
-        write_json(args.json, {"tolerance": args.tolerance, "figures": rows})
+    figures = {"tolerance": args.tolerance, "figures": rows}
     worse = sum(row["worse"] for row in rows)
     if worse:
-        raise ValueError(
+        figures["error"] = (
             f"{worse} of {len(rows)} figures are worse in {args.after} by more than "
             f"{args.tolerance:.0%}"
         )
+    return figures
 
 
 def _read(path):

@@ -7,7 +7,6 @@ they take turns, and times are medians.
 import os
 
 from rt_keras.benchmarks import machine, options, rivals, workers
-from rt_keras.files import write_json
 
 # Whether each keeps a cache. Others call the model on all positions for each token.
 CACHED = {"nearest_shared": True, "nearest_separate": True, "full": True, "balanced_shared": False}
@@ -69,8 +68,7 @@ def main(args):
         args.lengths, args.kinds, args.tokens, shape, args.repeats, chosen, args.threads
     )
     print(report(result))
-    if args.json:
-        write_json(args.json, result)
+    return result
 
 
 def check(args):
@@ -84,7 +82,6 @@ def check(args):
                 f"Received: {length}"
             )
     options.check_among("kinds", args.kinds, KINDS)
-    options.check_files(args, "json")
 
 
 def measure(lengths, kinds, tokens, shape, repeats, chosen_rivals=None, threads=None):

@@ -7,7 +7,6 @@ and times are medians. The pipeline that reads their input takes turns with them
 import os
 
 from rt_keras.benchmarks import machine, options, rivals, workers
-from rt_keras.files import write_json
 
 KINDS = (
     "balanced_shared",
@@ -68,8 +67,7 @@ def main(args):
     shape = {name: getattr(args, name) for name in ("length", "batch", *options.MODEL)}
     result = measure(shape, args.kinds, args.repeats, chosen, args.threads, args.relative_positions)
     print(report(result))
-    if args.json:
-        write_json(args.json, result)
+    return result
 
 
 def check(args):
@@ -77,7 +75,6 @@ def check(args):
     options.check_at_least_one(args, "length", "batch", "repeats", "threads")
     options.check_model(args, [args.length])
     options.check_among("kinds", args.kinds, KINDS)
-    options.check_files(args, "json")
 
 
 def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_positions=False):

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import rt_keras
 from rt_keras.benchmarks import machine, rivals
@@ -58,7 +57,6 @@ def add_shared(parser, names):
         default=machine.cores(),
         help="threads that each process may compute with (all cores)",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
 
 
 def check_at_least_one(args, *names):
@@ -74,22 +72,6 @@ def check_among(name, values, allowed):
     for value in values:
         if value not in allowed:
             raise ValueError(f"--{name} must be among {', '.join(allowed)}. Received: {value}")
-
-
-def check_files(args, *names):
-    """Raises a ValueError where a file that an option names could not be written in the end."""
-    for name in names:
-        path = getattr(args, name)
-        if path and not _can_be_written(Path(path)):
-            raise ValueError(f"--{name} must name a file that can be written. Received: {path}")
-
-
-def _can_be_written(path):
-    """Whether a file can be made at `path`, with the folders that are missing above it."""
-    if path.is_dir():
-        return False
-    there = next(folder for folder in path.absolute().parents if folder.exists())
-    return there.is_dir() and os.access(there, os.W_OK)
 
 
 def say(line):

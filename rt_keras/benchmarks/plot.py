@@ -28,7 +28,6 @@ def add_arguments(parser):
     parser.add_argument(
         "--output", required=True, metavar="FILE", help=f"what to write ({', '.join(ENDINGS)})"
     )
-    parser.set_defaults(json=None)
 
 
 def main(args):
@@ -45,6 +44,8 @@ def main(args):
     if not isinstance(result, dict) or result.get("benchmark") != "attention":
         raise ValueError(f"{args.figures} is not of rt-keras benchmark attention")
     draw(result["figures"], title(result), Path(args.output))
+    print(f"wrote {args.output}")
+    return {"plot": args.output}
 
 
 def check_ending(option, path):

@@ -8,7 +8,6 @@ Small models of the same size learn it for as many steps as one another.
 import sys
 
 from rt_keras.benchmarks import machine
-from rt_keras.files import write_json
 
 VOCABULARY = 64
 LENGTH = 128
@@ -44,7 +43,6 @@ def add_arguments(parser):
     )
     parser.add_argument("--steps", type=int, default=2400, help="training steps (2400)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and data (0)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures here")
 
 
 def main(args):
@@ -68,8 +66,7 @@ def main(args):
         "figures": [train(kind, args.steps, args.seed) for kind in dict.fromkeys(args.kinds)],
     }
     print(report(result))
-    if args.json:
-        write_json(args.json, result)
+    return result
 
 
 def train(kind, steps, seed):

@@ -1,5 +1,4 @@
 import argparse
-import json
 
 import pytest
 
@@ -26,8 +25,7 @@ def parse(*options):
         (["--heads", -1], "--heads must be at least 1"),
         (["--kinds", "full", "nearst"], "--kinds must be among full, local,.* Received: nearst"),
         (["--plot", "figure.txt"], "--plot must end in .png or .svg or .pdf"),
-        (["--json", "/"], "--json must name a file that can be written"),
-        (["--json", __file__ + "/figures.json"], "--json must name a file that can be written"),
+        (["--plot", __file__ + "/figure.png"], "--plot must be a file that can be written"),
     ],
 )
 def test_options_out_of_range_are_refused_before_anything_runs(options, message):
@@ -53,16 +51,14 @@ def test_a_window_of_the_root_makes_about_as_many_clusters_as_members():
 
 
 @pytest.mark.slow
-def test_table_json_and_plot_of_a_small_run(tmp_path, capsys):
+def test_table_figures_and_plot_of_a_small_run(tmp_path, capsys):
     options = ["--kinds", "nearest_shared", "--lengths", 32, "--window", 16, "--rivals"]
     options += ["--heads", 2, "--depth", 4, "--repeats", 3, "--threads", 1]
-    options += ["--json", tmp_path / "new" / "a.json", "--plot", tmp_path / "a.png"]
-    attention.main(parse(*options))
+    result = attention.main(parse(*options, "--plot", tmp_path / "a.png"))
 
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1].split()[:3] == ["32", "nearest", "shared"]
     assert "n = 32 nearest_shared, forward + backward: ready, peak" in printed.err
-    result = json.loads((tmp_path / "new" / "a.json").read_text())
     assert "cores of" in result["machine"] and result["settings"]["threads"] == 1
     assert [figure["direction"] for figure in result["figures"]] == ["forward", "forward_backward"]
     for figure in result["figures"]:

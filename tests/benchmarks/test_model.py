@@ -1,5 +1,4 @@
 import argparse
-import json
 
 import pytest
 
@@ -23,7 +22,6 @@ def parse(*options):
         (["--window", 1], "--window must be even. Received: 1"),
         (["--kinds", "routing"], "--kinds must be among balanced_shared,.* Received: routing"),
         (["--rivals", "torch_full"], "--rivals must be among routing_transformer. Received"),
-        (["--json", "/"], "--json must name a file that can be written"),
     ],
 )
 def test_options_out_of_range_are_refused_before_anything_runs(options, message):
@@ -91,11 +89,10 @@ def test_nothing_that_could_be_measured_is_an_error(contests):
 
 
 @pytest.mark.slow
-def test_table_and_json_of_a_small_run(tmp_path, capsys):
+def test_table_and_figures_of_a_small_run(capsys):
     options = ["--kinds", "local", "--length", 32, "--window", 8, "--layers", 1, "--width", 16]
-    model.main(parse(*options, "--repeats", 2, "--rivals", "--json", tmp_path / "a.json"))
+    result = model.main(parse(*options, "--repeats", 2, "--rivals"))
     assert "local" in capsys.readouterr().out
-    result = json.loads((tmp_path / "a.json").read_text())
     (figure,) = result["figures"]
     assert figure["tokens_per_second"] == 32 / figure["seconds"]
     assert result["input"]["times_the_fastest_step"] > 0

@@ -13,7 +13,7 @@ def parse(*given):
 
 def test_all_rivals_and_all_cores_are_the_default():
     args = parse()
-    assert (args.rivals, args.repeats, args.json) == (None, 9, None)
+    assert (args.rivals, args.repeats) == (None, 9)
     assert args.threads == machine.cores()
     assert parse("--rivals").rivals == []
     assert parse("--rivals", "two").rivals == ["two"]
@@ -29,16 +29,6 @@ def test_numbers_below_one_are_refused_by_the_name_of_their_option():
 def test_values_must_be_among_those_allowed():
     with pytest.raises(ValueError, match="--kinds must be among full, local. Received: nearst"):
         options.check_among("kinds", ["full", "nearst"], ("full", "local"))
-
-
-@pytest.mark.parametrize("path", ["/", __file__ + "/figures.json"])
-def test_files_must_be_writable(path):
-    with pytest.raises(ValueError, match="--json must name a file that can be written"):
-        options.check_files(parse("--json", path), "json")
-
-
-def test_folders_that_are_missing_are_made_later(tmp_path):
-    options.check_files(parse("--json", tmp_path / "new" / "a.json"), "json")
 
 
 def test_the_origin_says_machine_versions_and_load():

@@ -1,7 +1,6 @@
 """Tests of the recall benchmark."""
 
 import argparse
-import json
 
 import numpy as np
 import pytest
@@ -50,13 +49,11 @@ def test_steps_to():
     assert recall.steps_to([0.1, 0.2], 0.9) is None
 
 
-def test_command_trains_prints_and_writes(tmp_path, capsys):
+def test_command_trains_and_prints(capsys):
     parser = argparse.ArgumentParser()
     recall.add_arguments(parser)
-    path = tmp_path / "recall.json"
-    arguments = ["--kinds", "nearest", "--steps", "50", "--json", str(path)]
-    recall.main(parser.parse_args(arguments))
-    (figure,) = json.loads(path.read_text())["figures"]
+    result = recall.main(parser.parse_args(["--kinds", "nearest", "--steps", "50"]))
+    (figure,) = result["figures"]
     assert figure["kind"] == "nearest" and len(figure["accuracy"]) == 1
     assert 0 <= figure["accuracy"][0] <= 1
     assert set(figure["cluster_use"]) == {

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import cli
-from rt_keras.benchmarks import tpu_check, tpu_step
 from rt_keras.callbacks import CentroidEMA
+from rt_keras.tpu import check
+from rt_keras.tpu import step as tpu_step
 from rt_keras.training.config import make_config
 
 TINY = {
@@ -54,7 +55,7 @@ def installed(packages):
 
 
 needs_compiler = pytest.mark.skipif(
-    not installed(tpu_check.COMPILER), reason="needs the TPU compiler: pip install .[tpu-check]"
+    not installed(check.COMPILER), reason="needs the TPU compiler: pip install .[tpu-check]"
 )
 
 
@@ -149,7 +150,7 @@ def test_what_does_not_fit_is_told_in_one_line():
     compiler_ir = large.experimental_get_compiler_ir(tf.TensorSpec([1, 1, 2**10]))
     program = compiler_ir(stage="hlo_serialized")
     with pytest.raises(ValueError, match="^for v5e:2x2: the step does not fit: [^\n]*15.75G"):
-        tpu_check.compile_program(program, "v5e:2x2")
+        check.compile_program(program, "v5e:2x2")
 
 
 @needs_compiler
@@ -159,7 +160,7 @@ def test_loops_are_told_as_they_are_counted_once():
         return tf.while_loop(lambda i, x: i < 7, lambda i, x: (i + 1, x @ x), [0, x])[1]
 
     program = looped.experimental_get_compiler_ir(tf.TensorSpec([256, 256]))("hlo_serialized")
-    found = tpu_check.compile_program(program, "v5e:2x2")
+    found = check.compile_program(program, "v5e:2x2")
     assert found["loops"] == 1
     assert 2 * 256**3 <= found["operations"] < 4 * 256**3
 
@@ -167,26 +168,26 @@ def test_loops_are_told_as_they_are_counted_once():
 @needs_compiler
 def test_a_shape_that_does_not_exist_is_told_in_one_line():
     with pytest.raises(ValueError, match="^for v5e:3x7: [^\n]*3x7"):
-        tpu_check.compile_program(b"", "v5e:3x7")
+        check.compile_program(b"", "v5e:3x7")
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--topology", "v9:2x2"], "--topology is v9:2x2; its chip must be one of v4, v5e"),
-        (["--batch", "0"], "--batch is 0; it must be at least 1"),
+        (["--topology", "v9:2x2"], "--topology must name a chip among v4, v5e"),
+        (["--batch", "0"], "--batch must be at least 1. Received: 0"),
         (["--set", "model.hidden=3"], "unknown key model.hidden"),
     ],
 )
 def test_wrong_options_are_told_in_one_line(options, message, capsys, monkeypatch):
-    monkeypatch.setattr(tpu_check, "COMPILER", {})
+    monkeypatch.setattr(check, "COMPILER", {})
     assert cli.main(["tpu-check", "--config", "quickstart", *options]) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
 
 
 def test_a_missing_package_is_named_with_what_to_install(capsys, monkeypatch):
-    monkeypatch.setattr(tpu_check, "COMPILER", {"no-such-compiler": "1.2"})
+    monkeypatch.setattr(check, "COMPILER", {"no-such-compiler": "1.2"})
     assert cli.main(["tpu-check", "--config", "quickstart"]) == 1
     error = capsys.readouterr().err
     assert "pip install no-such-compiler==1.2" in error and error.count("\n") == 1

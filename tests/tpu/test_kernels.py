@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.benchmarks import tpu_kernels
+from rt_keras.tpu import kernels
 
 
 def test_a_function_of_values_leaves_what_that_of_variables_does():
@@ -28,7 +28,7 @@ def test_a_function_of_values_leaves_what_that_of_variables_does():
         return tf.cond(y > 0, lambda: left + 1.0, lambda: -left), left
 
     concrete = outer.get_concrete_function(tf.TensorSpec([3]))
-    function, specs = tpu_kernels.of_values(concrete)
+    function, specs = kernels.of_values(concrete)
     started = {total.handle._id: total.numpy(), count.handle._id: count.numpy()}
     values = [
         tf.constant(started.get(tensor._id, factor.numpy())) for tensor in concrete.captured_inputs
@@ -49,7 +49,7 @@ def test_a_function_of_values_leaves_what_that_of_variables_does():
 def test_a_variable_in_a_branch_is_refused():
     total = tf.Variable(1.0)
     branches = tf.function(lambda x: tf.cond(x > 0, lambda: total + 1.0, lambda: -total))
-    function, specs = tpu_kernels.of_values(branches.get_concrete_function(tf.TensorSpec([])))
+    function, specs = kernels.of_values(branches.get_concrete_function(tf.TensorSpec([])))
     with pytest.raises(ValueError, match="If cond uses a variable inside"):
         function.get_concrete_function(*specs)
 
@@ -58,4 +58,4 @@ def test_an_operation_without_a_kernel_is_told_in_one_line():
     # There is no kernel for it here either, nor a device of this kind.
     function = tf.function(tf.strings.as_string).get_concrete_function(tf.TensorSpec([2]))
     with pytest.raises(ValueError, match="^[^\n]*$"):
-        tpu_kernels.lower_for_tpu(function)
+        kernels.lower_for_tpu(function)

@@ -1,6 +1,6 @@
 """Compiles a program for a TPU that is not there, in a process of its own.
 
-`python -P tpu_compile.py PROGRAM TOPOLOGY RESULT` reads an `HloModuleProto`, compiles it for one
+`python -P compile.py PROGRAM TOPOLOGY RESULT` reads an `HloModuleProto`, compiles it for one
 core of the topology, and writes what the compiler says as JSON. It imports JAX and libtpu alone,
 of which TensorFlow would want other versions, and which may crash when the process ends: only what
 is in the file RESULT counts.

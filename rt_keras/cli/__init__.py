@@ -1,0 +1,89 @@
+"""The command line `rt-keras`: one module per command.
+
+Each module has `add_arguments(parser)` and `main(args)`, which prints what the command found and
+returns its figures as a dictionary of JSON values. If these have an `error`, it is reported once
+they are written. TensorFlow is imported by the commands that compute,
+so that `--help` and `configs` answer at once.
+"""
+
+import argparse
+import os
+import sys
+
+from rt_keras import files
+from rt_keras.cli.options import add_commands
+
+COMMANDS = {
+    "configs": "list the published configurations",
+    "train": "train a model",
+    "evaluate": "score a model on held-out texts or images",
+    "generate": "continue or translate a text, or complete an image",
+    "export": "write a model as a SavedModel",
+    "convert": "import checkpoints of other projects",
+    "analyze": "inspect the attention of a model",
+    "benchmark": "measure speed, memory and learning",
+    "tpu-check": "compile a training step for Cloud TPU",
+    "quickstart": "train and use a small model in about five minutes",
+}
+
+
+def main(argv=None):
+    """Runs one command.
+
+    Errors are reported as one line on standard error. Set the environment variable
+    `RT_KERAS_TRACE` to get the exception with its stack trace instead.
+
+    Args:
+        argv: list of strings, the arguments. Defaults to those of the process.
+
+    Returns:
+        The exit status: 0, 1 after an error, or 130 after an interruption.
+
+    >>> main(["configs"])
+    arxiv_local24k ...
+    0
+    """
+    # TensorFlow's log would bury the one line that matters.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    parser = argparse.ArgumentParser(
+        prog="rt-keras",
+        description="Trains, evaluates, samples and exports Routing Transformers.",
+        epilog="example: rt-keras quickstart",
+    )
+    add_commands(parser, "rt_keras.cli", COMMANDS)
+    args = parser.parse_args(argv)
+    try:
+        run(args)
+    except KeyboardInterrupt:
+        print("rt-keras: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if "RT_KERAS_TRACE" in os.environ:
+            raise
+        print(f"rt-keras: error: {_message(error)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(args):
+    """Runs the command that was parsed and writes its figures to the file of `--json`.
+
+    Args:
+        args: namespace of the command's arguments, with its `main` as `run`.
+    """
+    if args.json:
+        files.check_writable("--json", args.json)
+    figures = args.run(args)
+    if args.json:
+        files.write_json(args.json, figures)
+        print(f"wrote {args.json}")
+    if "error" in figures:
+        raise ValueError(figures["error"])
+
+
+def _message(error):
+    """One line that says what is wrong."""
+    line = " ".join(str(error).split())
+    # Of errors that were not foreseen, the type says more than the message.
+    foreseen = isinstance(error, (ValueError, OSError, ArithmeticError, ImportError))
+    return line if foreseen else f"{type(error).__name__}: {line}"

@@ -1,0 +1,66 @@
+"""`rt-keras analyze`: inspects the attention of a model."""
+
+import sys
+
+from rt_keras.cli import examples, options
+
+
+def add_arguments(parser):
+    """Adds the command's subcommands to an `argparse` parser."""
+    parser.epilog = "example: rt-keras analyze causality --help"
+    commands = parser.add_subparsers(required=True, metavar="ANALYSIS")
+    summary = "measure how much a language model sees of its future"
+    options.add_command(commands, "causality", summary, add_causality_arguments, analyze_causality)
+
+
+def add_causality_arguments(parser):
+    """Adds the arguments of `analyze causality` to an `argparse` parser."""
+    parser.description += (
+        " Later tokens are replaced to see which earlier outputs change, and the loss of the whole "
+        "sequence at once is compared with the loss prefix by prefix."
+    )
+    parser.epilog = "example: rt-keras analyze causality --model runs/books --json causality.json"
+    options.add_model(parser)
+    options.add_examples(parser)
+    for name, default, what in (
+        ("sequences", 4, "number of sequences of the split to inspect"),
+        ("positions", 16, "number of positions to change, and of prefixes to score, in each"),
+        ("changes", 2, "number of replacements tried at each position"),
+        ("seed", 0, "random seed"),
+    ):
+        parser.add_argument(
+            f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
+        )
+
+
+def analyze_causality(args):
+    """Measures how much a language model sees of its future."""
+    import numpy as np
+
+    from rt_keras.analysis import causality
+    from rt_keras.training import datasets, experiment
+
+    if args.sequences < 1:
+        raise ValueError(f"--sequences is {args.sequences}; it must be at least 1")
+    model, documents, name = examples.load(args)
+    if experiment.kind_of(model) != "causal_lm":
+        raise ValueError(f"{args.model} holds no causal language model")
+    batches = datasets.evaluation_batches("causal_lm", documents, 1, model.preprocessor)
+    rows = [
+        np.concatenate([inputs["token_ids"][0, :1], labels[0]])
+        for inputs, labels, weights in batches.take(args.sequences).as_numpy_iterator()
+        if weights.all()
+    ]
+    if not rows:
+        raise ValueError(f"{name} is shorter than one sequence of the model")
+    print(f"changing the future of {len(rows)} sequences of {name}", flush=True)
+    figures = causality.measure(
+        model,
+        np.stack(rows),
+        num_positions=args.positions,
+        num_changes=args.changes,
+        seed=args.seed,
+        verbose=1 if sys.stdout.isatty() else 0,
+    )
+    print(causality.report(figures))
+    return figures

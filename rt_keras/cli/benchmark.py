@@ -1,0 +1,18 @@
+"""`rt-keras benchmark`: the commands of `rt_keras.benchmarks`."""
+
+from rt_keras.cli.options import add_commands
+
+BENCHMARKS = {
+    "attention": "measure time and memory of every kind of attention",
+    "model": "measure training steps, in tokens per second",
+    "decode": "measure the time per generated token",
+    "recall": "measure which kinds of heads learn to repeat distant text",
+    "compare": "compare the figures in two files and fail if some got worse",
+    "plot": "draw the figures of the attention benchmark",
+}
+
+
+def add_arguments(parser):
+    """Adds the command's subcommands to an `argparse` parser."""
+    parser.epilog = "example: rt-keras benchmark attention"
+    add_commands(parser, "rt_keras.benchmarks", BENCHMARKS)

@@ -1,0 +1,66 @@
+"""`rt-keras convert`: imports checkpoints of other projects."""
+
+from rt_keras.cli.options import add_command
+
+
+def add_arguments(parser):
+    """Adds the command's subcommands to an `argparse` parser."""
+    parser.epilog = "example: rt-keras convert t2t --help"
+    commands = parser.add_subparsers(required=True, metavar="FORMAT")
+    summary = "convert a checkpoint of the paper authors' Tensor2Tensor code to a preset"
+    add_command(commands, "t2t", summary, add_t2t_arguments, convert_t2t)
+
+
+def add_t2t_arguments(parser):
+    """Adds the arguments of `convert t2t` to an `argparse` parser."""
+    parser.description += " Other commands take the preset as --model."
+    parser.epilog = (
+        "example: rt-keras convert t2t --checkpoint pg19/model.ckpt-0 --hparams pg19/hparams.json "
+        "--vocabulary vocab.pg19_length8k.32768.subwords --output models/pg19"
+    )
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="PATH", help="the checkpoint, without its suffix"
+    )
+    parser.add_argument("--hparams", required=True, metavar="FILE", help="its hparams.json")
+    parser.add_argument(
+        "--vocabulary",
+        metavar="FILE",
+        help="its subwords, one quoted subword per line; required for text models",
+    )
+    parser.add_argument(
+        "--image-shape",
+        type=int,
+        nargs=3,
+        metavar=("HEIGHT", "WIDTH", "CHANNELS"),
+        help="shape of the training images; for image models only",
+    )
+    parser.add_argument(
+        "--num-classes",
+        type=int,
+        metavar="N",
+        help="number of classes of a class-conditional image model",
+    )
+    parser.add_argument(
+        "--not-strict",
+        action="store_true",
+        help="skip variables that are missing or unused instead of refusing the checkpoint",
+    )
+    parser.add_argument("--output", required=True, metavar="DIR", help="a new or empty folder")
+
+
+def convert_t2t(args):
+    """Writes a checkpoint of the paper authors' code as a preset."""
+    from rt_keras.convert import convert_t2t_checkpoint
+
+    task = convert_t2t_checkpoint(
+        args.checkpoint,
+        args.hparams,
+        args.output,
+        vocabulary=args.vocabulary,
+        image_shape=args.image_shape,
+        num_classes=args.num_classes,
+        strict=not args.not_strict,
+    )
+    parameters = task.count_params()
+    print(f"wrote a {type(task).__name__} of {parameters:,} parameters to {args.output}")
+    return {"preset": args.output, "model": type(task).__name__, "parameters": parameters}

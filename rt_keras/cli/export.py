@@ -1,0 +1,40 @@
+"""`rt-keras export`: writes a model as a SavedModel for TensorFlow Serving."""
+
+from rt_keras.cli import options
+
+
+def add_arguments(parser):
+    """Adds the command's arguments to an `argparse` parser."""
+    parser.epilog = "example: rt-keras export --model runs/books --output exported/books"
+    options.add_model(parser)
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="folder of the model's versions, where the next one is written; or, if its name is a "
+        "number, of one version",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="maximum number of tokens in a sequence (default: the number of positions that the "
+        "model has, or 65,536 if it has no limit)",
+    )
+
+
+def main(args):
+    """Writes a model as a SavedModel and names the operations that are not standard."""
+    from rt_keras.serving import export_saved_model
+    from rt_keras.serving.foreign_ops import foreign_ops
+    from rt_keras.training import experiment
+
+    model = experiment.load_model(args.model)
+    if experiment.kind_of(model) != "causal_lm":
+        raise ValueError(f"{args.model} holds no causal language model")
+    path = export_saved_model(model, args.output, args.max_length)
+    print(f"wrote the SavedModel {path}: score, score_text and generate")
+    foreign = foreign_ops(path)
+    for name, reason in foreign.items():
+        print(f"its operation {name} is {reason}")
+    return {"saved_model": str(path), "foreign_ops": foreign}

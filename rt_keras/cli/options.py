@@ -1,0 +1,73 @@
+"""How commands are registered, and the options that several of them share."""
+
+import importlib
+
+
+def add_commands(parser, package, summaries):
+    """Adds one subcommand for each module of a package.
+
+    Args:
+        parser: `argparse.ArgumentParser` of the command that gets the subcommands.
+        package: string, the package. A module has `add_arguments(parser)` and, unless it has
+            subcommands of its own, `main(args)`.
+        summaries: dictionary from the names of the subcommands to their one-line descriptions.
+    """
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, summary in summaries.items():
+        module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
+        add_command(commands, name, summary, module.add_arguments, getattr(module, "main", None))
+
+
+def add_command(commands, name, summary, add_arguments, main):
+    """Adds one subcommand.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+        name: string.
+        summary: string, its one-line description.
+        add_arguments: function that adds the subcommand's arguments to a parser.
+        main: function of the parsed arguments that returns figures as JSON values. None for a
+            command that has subcommands.
+    """
+    command = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    add_arguments(command)
+    if main is not None:
+        command.set_defaults(run=main)
+        command.add_argument("--json", metavar="FILE", help="write the printed figures to FILE")
+
+
+def add_model(parser):
+    """Adds `--model`."""
+    parser.add_argument(
+        "--model", required=True, metavar="DIR", help="the folder of a run or of a preset"
+    )
+
+
+def add_config(parser, required):
+    """Adds `--config` and `--set`."""
+    parser.add_argument(
+        "--config",
+        required=required,
+        metavar="NAME|FILE",
+        help="the configuration; `rt-keras configs` lists the published ones",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a key of the configuration, such as optimizer.learning_rate=5e-4",
+    )
+
+
+def add_examples(parser):
+    """Adds `--data` and `--split`."""
+    parser.add_argument(
+        "--data",
+        metavar="NAME|DIR",
+        help="a data set, such as python_source, pg19 or cifar10, or a folder of text files or "
+        "text pairs (default: the data that the model was trained on)",
+    )
+    parser.add_argument("--split", default="test", help="train, validation or test (default: test)")

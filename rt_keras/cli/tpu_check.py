@@ -1,0 +1,119 @@
+"""`rt-keras tpu-check`: what a training step costs on Cloud TPU, before anyone rents one."""
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from rt_keras.cli import options
+from rt_keras.tpu import check
+
+
+def add_arguments(parser):
+    """Adds the command's arguments to an `argparse` parser."""
+    parser.description = (
+        "Compiles a configuration's training step for one core of a Cloud TPU, without a TPU, and "
+        "reports whether it compiles and fits in memory, how many operations it takes and how many "
+        "bytes it accesses."
+    )
+    parser.epilog = (
+        "example: rt-keras tpu-check --config pg19_local_cluster8k "
+        "--set trainer.mixed_bfloat16=true"
+    )
+    options.add_config(parser, required=True)
+    parser.add_argument(
+        "--topology",
+        default="v5e:2x2",
+        metavar="CHIP:SHAPE",
+        help=f"the chips ({', '.join(check.CHIPS)}) and how many, such as v5p:2x2x1 "
+        "(default: v5e:2x2)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="sequences or images per core (default: data.batch_size of the configuration)",
+    )
+    parser.add_argument(
+        "--kernels",
+        action="store_true",
+        help="do not compile, but check that TensorFlow has a TPU kernel for every operation; "
+        "needs tensorflow-tpu instead of tensorflow",
+    )
+
+
+def main(args):
+    """Checks one configuration and prints a report.
+
+    Raises:
+        ValueError: if an argument is invalid, or if the step does not compile, has an operation
+            without a kernel, or does not fit in memory.
+        ModuleNotFoundError: if a package is missing that the check needs.
+    """
+    chip = args.topology.partition(":")[0]
+    if chip not in check.CHIPS:
+        raise ValueError(
+            f"--topology must name a chip among {', '.join(check.CHIPS)}, such as v5e:2x2. "
+            f"Received: {args.topology}"
+        )
+    if args.batch is not None and args.batch < 1:
+        raise ValueError(f"--batch must be at least 1. Received: {args.batch}")
+    check.check_packages({"tensorflow-tpu": "2.20.0"} if args.kernels else check.COMPILER)
+    # Keeps TensorFlow for TPUs from querying Google Cloud's metadata server.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    # Lowering runs in a process of its own, so that its memory is free for the compiler.
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        lowered = pool.submit(check.lower, args.config, args.set, args.batch, args.kernels)
+        program, figures = lowered.result()
+    result = {"check": "tpu_kernels" if args.kernels else "tpu", **figures}
+    if not args.kernels:
+        compiled = check.compiled(program, figures["tokens"], args.topology)
+        result |= {"topology": args.topology, **compiled}
+    print(report(result))
+    return result
+
+
+def report(result):
+    """The figures in lines of text.
+
+    Args:
+        result: the dict that `main` makes.
+    """
+    heading = (
+        f"{result['config']}: {result['parameters']:,} parameters, {result['compute']} compute, "
+        f"{result['optimizer']}, {result['batch_size']} x "
+        f"{result['tokens'] // result['batch_size']:,} tokens on each core"
+    )
+    if result["check"] == "tpu_kernels":
+        return f"{heading}\nevery operation of the training step has a TPU kernel"
+    memory = result["chip_bytes"]
+    held = result["held_bytes"]
+    lines = [
+        heading,
+        f"compiles for {result['topology']} and fits: {_gigabytes(held)} "
+        f"of {_gigabytes(memory)}, {held / memory:.0%}",
+    ]
+    for name, key, what in (
+        ("arguments", "argument_bytes", "weights, optimizer, centroids and batch"),
+        ("outputs", "output_bytes", "of which the next line takes no room"),
+        ("aliased", "aliased_bytes", "outputs in the place of arguments"),
+        ("temporaries", "temporary_bytes", "activations, gradients and all else"),
+        ("code", "code_bytes", "the program"),
+    ):
+        lines.append(f"  {name:12}{_gigabytes(result[key]):>12}  {what}")
+    chip = result["topology"].partition(":")[0]
+    lines += [
+        f"operations      {result['operations'] / 1e12:8.3f} T   "
+        f"{result['operation_seconds'] * 1e3:9.2f} ms at the peak of {chip} in bfloat16",
+        f"bytes accessed  {_gigabytes(result['accessed_bytes']):>11}  "
+        f"{result['access_seconds'] * 1e3:9.2f} ms at the peak of its memory",
+        f"at these rates  {result['tokens_per_second']:,.0f} tokens a second on each core",
+        f"not in it: the sum of the gradients over cores, {_gigabytes(result['gradient_bytes'])} "
+        "a step, and the input",
+    ]
+    if result["loops"]:
+        lines.append(f"nor more than one round of each of {result['loops']} loops")
+    return "\n".join(lines)
+
+
+def _gigabytes(number):
+    return f"{number / 2**30:.3f} GiB"

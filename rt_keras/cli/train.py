@@ -1,0 +1,56 @@
+"""`rt-keras train`: trains the model that a configuration describes."""
+
+import sys
+from pathlib import Path
+
+from rt_keras.cli import options
+
+
+def add_arguments(parser):
+    """Adds the command's arguments to an `argparse` parser."""
+    parser.epilog = (
+        "example: rt-keras train --config books --set data.directory=my/books --output runs/books"
+    )
+    options.add_config(parser, required=False)
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the run in DIR; --config may then be omitted",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="delete the run in DIR first")
+
+
+def main(args):
+    """Trains a model and prints how it went."""
+    from rt_keras.training import config as config_lib
+
+    name, saved = args.config, Path(args.output) / "config.yaml"
+    if name is None and args.resume and saved.exists():
+        name = saved
+    if name is None:
+        raise ValueError("--config is missing; `rt-keras configs` lists the published ones")
+    config = config_lib.load_config(name, args.set)
+    return train(config, args.output, args.resume, args.overwrite)
+
+
+def train(config, output, resume=False, overwrite=False):
+    """Trains a model and prints a summary.
+
+    Args:
+        config, output, resume, overwrite: see `rt_keras.training.run.train`.
+
+    Returns:
+        What `rt_keras.training.run.train` returns.
+    """
+    from rt_keras.training import run
+
+    figures = run.train(config, output, resume, overwrite, verbose=1 if sys.stdout.isatty() else 2)
+    print(
+        f"trained {figures['parameters']:,} parameters for {figures['steps']:,} steps "
+        f"in {figures['seconds']:.0f} s, {figures['tokens_per_second']:,.0f} tokens a second\n"
+        f"the best model, of step {figures['best_step']:,} with "
+        f"{figures['validation_nats_per_token']:.3f} nats per token on validation, "
+        f"is in {Path(output) / 'model'}"
+    )
+    return figures

@@ -1,0 +1,22 @@
+import json
+from pathlib import Path
+
+from tests.cli.checks import assert_one_line
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "image_routing1d"
+
+
+def test_convert_writes_a_preset_or_one_line(run, tmp_path):
+    case = json.loads((GOLDEN / "case.json").read_text())
+    hparams = tmp_path / "hparams.json"
+    hparams.write_text(json.dumps(case["hparams"]))
+    output, figures = tmp_path / "preset", tmp_path / "figures.json"
+    command = ["convert", "t2t", "--hparams", hparams, "--output", output]
+    command += ["--image-shape", *case["image"], "--num-classes", 10, "--json", figures]
+    status, _, error = run(*command, "--checkpoint", tmp_path / "missing")
+    assert_one_line(status, error, "there is no checkpoint")
+    assert not output.exists() and not figures.exists()
+    status, _, _ = run(*command, "--checkpoint", GOLDEN / "model.ckpt-1")
+    assert status == 0
+    assert json.loads(figures.read_text())["model"] == "RoutingTransformerImageLM"
+    assert (output / "task.json").is_file()

@@ -1,0 +1,40 @@
+import json
+
+import pytest
+
+from tests.cli.checks import assert_one_line
+
+
+def test_a_run_is_scored_on_its_own_data(run, tiny_run, books, tmp_path):
+    figures = tmp_path / "figures.json"
+    status, output, _ = run("evaluate", "--model", tiny_run, "--json", figures)
+    scores = json.loads(figures.read_text())
+    assert status == 0 and f"{scores['bits_per_byte']:.4f} bits per byte" in output
+    assert scores["bytes"] == sum(path.stat().st_size for path in (books / "test").iterdir())
+
+
+def test_a_preset_is_scored_on_a_folder(run, tiny_run, books, tmp_path):
+    figures = tmp_path / "figures.json"
+    arguments = ["--model", tiny_run / "model", "--data", books, "--split", "train"]
+    assert run("evaluate", *arguments, "--json", figures)[0] == 0
+    assert json.loads(figures.read_text())["documents"] == 3
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        (["--data", "no/such"], ["no/such", "no such folder"]),
+        (["--data", "pg91"], ["'pg91'", "pg19"]),
+        (["--split", "dev"], ["'dev'", "train, validation, test"]),
+    ],
+)
+def test_bad_arguments_give_one_line(run, tiny_run, arguments, parts):
+    status, _, error = run("evaluate", "--model", tiny_run, *arguments)
+    assert_one_line(status, error, *parts)
+
+
+def test_a_preset_does_not_say_what_to_evaluate_on(run, tiny_run, tmp_path):
+    status, _, error = run("evaluate", "--model", tiny_run / "model")
+    assert_one_line(status, error, "--data is missing")
+    status, _, error = run("evaluate", "--model", tmp_path)
+    assert_one_line(status, error, "neither a run nor a preset")

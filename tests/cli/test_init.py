@@ -1,0 +1,80 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from rt_keras import cli, files
+from tests.cli.checks import assert_one_line
+
+COMMANDS = [
+    ["analyze"],
+    ["analyze", "causality"],
+    ["benchmark"],
+    ["benchmark", "attention"],
+    ["benchmark", "compare"],
+    ["benchmark", "decode"],
+    ["benchmark", "model"],
+    ["benchmark", "plot"],
+    ["benchmark", "recall"],
+    ["configs"],
+    ["convert"],
+    ["convert", "t2t"],
+    ["evaluate"],
+    ["export"],
+    ["generate"],
+    ["quickstart"],
+    ["tpu-check"],
+    ["train"],
+]
+
+
+@pytest.mark.parametrize("command", [[], *COMMANDS], ids=" ".join)
+def test_every_help_has_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([*command, "--help"])
+    assert stopped.value.code == 0
+    help_text = capsys.readouterr().out
+    assert f"example: rt-keras {' '.join(command)}" in " ".join(help_text.split())
+
+
+def test_every_command_is_tested_above():
+    assert sorted(cli.COMMANDS) == sorted({command[0] for command in COMMANDS})
+
+
+def test_help_and_configs_import_nothing_heavy():
+    script = (
+        "import sys; from rt_keras import cli; cli.main(['configs']);"
+        "print(sorted({'tensorflow', 'keras', 'official', 'numpy'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "[]", result.stderr
+
+
+def test_ctrl_c_gives_one_line(run, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "config_folder", interrupted)
+    assert run("configs") == (130, "", "rt-keras: interrupted\n")
+
+
+def test_python_m_rt_keras_is_the_command_and_fails_without_a_trace(tmp_path):
+    command = [sys.executable, "-m", "rt_keras", "evaluate", "--model", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 1 and "neither a run nor a preset" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_for_figures_that_cannot_be_written_is_refused_first(run):
+    status, output, error = run("configs", "--json", __file__ + "/figures.json")
+    assert_one_line(status, error, "--json must be a file that can be written")
+    assert output == ""
+
+
+def test_figures_with_an_error_are_written_before_it_is_reported(run, monkeypatch, tmp_path):
+    path = tmp_path / "figures.json"
+    monkeypatch.setattr("rt_keras.cli.configs.main", lambda args: {"error": "too few", "count": 1})
+    status, output, error = run("configs", "--json", path)
+    assert_one_line(status, error, "too few")
+    assert json.loads(path.read_text())["count"] == 1 and f"wrote {path}" in output
