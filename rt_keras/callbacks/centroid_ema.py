@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.routing_heads import RoutingHeads
+from rt_keras.layers.centroid_heads import CentroidHeads
 
 UPDATES = ("mean", "count")
 
@@ -166,8 +166,8 @@ class CentroidEMA(keras.callbacks.Callback):
 
 
 def routing_heads(layer):
-    """The `RoutingHeads` inside a layer, in the order of its layers."""
-    if isinstance(layer, RoutingHeads):
+    """The `CentroidHeads` inside a layer, in the order of its layers."""
+    if isinstance(layer, CentroidHeads):
         return [layer]
     return [heads for inner in layer._layers for heads in routing_heads(inner)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import keras
 
-from rt_keras import layers
+from rt_keras import layers, t2t
 from rt_keras.models.routing_transformer_image_embedding import sides
 
 COMMON = {
@@ -296,24 +296,23 @@ def head_groups(h, layer, kind, image_shape=None, token_bias=False):
         groups.append(_cluster_heads(h, clusters, kind, relative, block_size, bias))
     if h["sparsity_cluster_strided_num_heads"]:
         groups.append(
-            layers.ClusterStridedHeads(
+            t2t.T2TClusterStridedHeads(
                 h["sparsity_cluster_strided_num_heads"],
                 h["sparsity_cluster_size"],
                 h["sparsity_cluster_attention_window"],
+                block_size,
                 max_relative_distance=reach("sparsity_cluster_strided_relative"),
                 # That code does not pass beta on to these heads.
                 commitment_weight=1e-4,
-                reference_block_size=block_size,
                 **bias,
             )
         )
     if h["sparsity_strided_num_heads"]:
         groups.append(
-            layers.StridedHeads(
+            t2t.T2TStridedHeads(
                 h["sparsity_strided_num_heads"],
                 block_size,
                 max_relative_distance=reach("sparsity_strided_relative"),
-                reference=True,
             )
         )
     if local:
@@ -327,15 +326,12 @@ def _cluster_heads(h, count, kind, relative, block_size, bias):
     options = {
         "share_qk": share_qk,
         "max_relative_distance": relative,
-        "reference_block_size": block_size,
         **bias,
     }
-    sizes = (count, h["sparsity_cluster_size"], h["sparsity_cluster_attention_window"])
+    sizes = (count, h["sparsity_cluster_size"], h["sparsity_cluster_attention_window"], block_size)
     if h["hash_items"]:
-        return layers.HashedHeads(*sizes, **options)
-    return layers.RoutingHeads(
-        *sizes, assignment="balanced", commitment_weight=h["beta"], **options
-    )
+        return t2t.T2THashedHeads(*sizes, **options)
+    return t2t.T2TRoutingHeads(*sizes, commitment_weight=h["beta"], **options)
 
 
 def _local_heads(h, count, kind, relative, image_shape, bias):
@@ -344,13 +340,12 @@ def _local_heads(h, count, kind, relative, image_shape, bias):
     look_back = [flange // block for flange, block in zip(h["memory_flange"], keys)]
     if len(block_shape) > 1:
         grid = [side // block for side, block in zip(sides(image_shape, block_shape), block_shape)]
-    return layers.LocalHeads(
+    return t2t.T2TLocalHeads(
         count,
         math.prod(block_shape),
         look_back=look_back[0] if grid is None else look_back,
         max_relative_distance=relative,
         grid=grid,
         key_block_size=math.prod(keys),
-        reference=True,
         **bias,
     )

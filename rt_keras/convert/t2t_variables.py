@@ -6,7 +6,14 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.layers import ClusterStridedHeads, HashedHeads, LocalHeads, RoutingHeads, StridedHeads
+from rt_keras.layers import CentroidHeads
+from rt_keras.t2t import (
+    T2TClusterStridedHeads,
+    T2THashedHeads,
+    T2TLocalHeads,
+    T2TRoutingHeads,
+    T2TStridedHeads,
+)
 
 # Beside the model's variables a checkpoint may hold the optimizer's slots, which extend the name
 # of the variable that they belong to, and counters.
@@ -218,13 +225,13 @@ def _attention(layer, scope):
 
 
 def _head_group(group, scope):
-    if isinstance(group, LocalHeads):
+    if isinstance(group, T2TLocalHeads):
         outer, inner = scope, f"{scope}/local_nd"
     else:
         kinds = (
-            (ClusterStridedHeads, "cluster_strided_attention"),
-            (StridedHeads, "strided_attention"),
-            ((RoutingHeads, HashedHeads), "cluster_attention"),
+            (T2TClusterStridedHeads, "cluster_strided_attention"),
+            (T2TStridedHeads, "strided_attention"),
+            ((T2TRoutingHeads, T2THashedHeads), "cluster_attention"),
         )
         name = next(name for kind, name in kinds if isinstance(group, kind))
         outer, inner = f"{scope}/{name}", f"{scope}/{name}/{name}"
@@ -237,9 +244,9 @@ def _head_group(group, scope):
         ):
             # Theirs go from the furthest before to the furthest behind, ours the other way.
             yield variable, (f"{inner}/{name}/embeddings",), lambda x: x[None, ::-1]
-    if isinstance(group, HashedHeads):
+    if isinstance(group, T2THashedHeads):
         yield _as_is(group.projections, f"{inner}/projection_tensors")
-    if isinstance(group, RoutingHeads):
+    if isinstance(group, CentroidHeads):
         yield _as_is(group.centroids, f"{inner}/means")
         yield _as_is(group.average_counts, f"{inner}/ema_count")
         yield _as_is(group.average_sums, f"{inner}/ema_means")

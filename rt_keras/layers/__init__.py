@@ -2,6 +2,7 @@
 
 import keras
 
+from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.cluster_strided_heads import ClusterStridedHeads
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
@@ -25,6 +26,7 @@ if keras.config.backend() != "tensorflow":
     )
 
 __all__ = [
+    "CentroidHeads",
     "ClusterStridedHeads",
     "FeedForward",
     "FullHeads",

@@ -1,26 +1,34 @@
 """Heads that see keys at all distances from a centroid."""
 
 import keras
+import tensorflow as tf
 
-from rt_keras.layers.routing_heads import RoutingHeads
+from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.ops.cluster_strided import cluster_strided_attention
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ClusterStridedHeads(RoutingHeads):
-    """Routing heads whose clusters take members at even steps from the nearest to the furthest.
+class ClusterStridedHeads(CentroidHeads):
+    """Heads whose clusters take members at even steps from the nearest to the furthest.
 
-    See `rt_keras.ops.cluster_strided_attention`. Centroids, statistics and commitment loss are
-    those of `RoutingHeads`. As with its assignment "balanced", an output depends on later
-    positions through the routing, even where attention is causal.
+    See `rt_keras.ops.cluster_strided_attention` for the equation, and
+    `rt_keras.layers.CentroidHeads` for how centroids learn and for the layer's weights. An output
+    depends on later positions through the routing, even if attention is causal.
 
     Args:
-        num_heads: heads in the group.
-        num_clusters: centroids of each head.
-        window_size: members of a cluster.
-        **kwargs: `max_relative_distance`, `commitment_weight`, `token_bias`,
-            `reference_block_size`, `seed`: as those of `RoutingHeads`; and those of
-            `keras.layers.Layer`.
+        num_heads: int, heads in the group.
+        num_clusters: int, centroids of each head.
+        window_size: int, members of a cluster.
+        share_qk: bool, whether queries are their own keys. Defaults to False.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
+            choice of members kept for restarts.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Raises:
+        ValueError: if a number is out of range.
 
     Source: the code of Roy et al. 2021.
 
@@ -30,13 +38,9 @@ class ClusterStridedHeads(RoutingHeads):
     TensorShape([1, 2, 10, 8])
     """
 
-    balanced_op = staticmethod(cluster_strided_attention)
-
-    def __init__(self, num_heads, num_clusters, window_size, **kwargs):
-        super().__init__(num_heads, num_clusters, window_size, assignment="balanced", **kwargs)
-
-    def get_config(self):
-        config = super().get_config()
-        for name in ("assignment", "share_qk", "num_probes"):
-            del config[name]
-        return config
+    def attend(self, **arguments):
+        return cluster_strided_attention(
+            centroids=tf.convert_to_tensor(self.centroids),
+            window_size=self.window_size,
+            **arguments,
+        )

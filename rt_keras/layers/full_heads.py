@@ -15,10 +15,10 @@ class FullHeads(HeadGroup):
     `attention_mask`.
 
     Args:
-        num_heads: heads in the group.
-        max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
+        num_heads: int, heads in the group.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2.
 
@@ -32,14 +32,15 @@ class FullHeads(HeadGroup):
     cached_decoding = True
     cached_cross_attention = True
 
-    def attend(self, query, key, value, options):
-        return full_attention(query, key, value, **options)
+    def attend(self, **arguments):
+        return full_attention(**arguments)
 
-    def fill_cache(self, key, value, count, max_length, options):
-        return full_cache(key, value, max_length=max_length, **options)
+    def fill_cache(self, *, count, **arguments):
+        # The step masks what lies behind its position.
+        return full_cache(**arguments)
 
-    def step(self, query, key, value, cache, position, options):
-        return full_step(query, key, value, cache, position, **options)
+    def step(self, **arguments):
+        return full_step(**arguments)
 
-    def cross_step(self, query, key, value, position, options):
-        return full_cross_step(query, key, value, position, **options)
+    def cross_step(self, **arguments):
+        return full_cross_step(**arguments)

@@ -11,19 +11,17 @@ from rt_keras.ops.hashed import hashed_attention
 class HashedHeads(HeadGroup):
     """Heads whose queries see the first keys in their bucket of a locality-sensitive hash.
 
-    See `rt_keras.ops.hashed_attention`. The projections that hash are random and stay as they are.
+    See `rt_keras.ops.hashed_attention`. The projections that hash are random and are not trained.
 
     Args:
-        num_heads: heads in the group.
-        num_clusters: buckets of each head; floor(log2(num_clusters)) projections make them.
-        window_size: members of a bucket that attend.
-        share_qk: whether queries are their own keys.
-        max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
+        num_heads: int, heads in the group.
+        num_clusters: int, buckets of each head, made by floor(log2(num_clusters)) projections.
+        window_size: int, members of a bucket that attend.
+        share_qk: bool, whether queries are their own keys. Defaults to False.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
-        reference_block_size: None; or, for checkpoints of the code of the paper's authors alone,
-            the block size of the local heads beside; see `RoutingHeads`.
-        seed: of the projections.
-        **kwargs: those of `keras.layers.Layer`.
+        seed: int, seed of the projections, or None.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Weights:
         projections: `[heads, bits, depth]`, not trainable.
@@ -47,7 +45,6 @@ class HashedHeads(HeadGroup):
         share_qk=False,
         max_relative_distance=None,
         token_bias=None,
-        reference_block_size=None,
         seed=None,
         **kwargs,
     ):
@@ -57,10 +54,6 @@ class HashedHeads(HeadGroup):
         self.num_clusters = num_clusters
         self.window_size = positive_int("window_size", window_size)
         self.share_qk = bool(share_qk)
-        if reference_block_size is not None:
-            positive_int("reference_block_size", reference_block_size)
-        self.reference_block_size = reference_block_size
-        self.reference = reference_block_size is not None
         self.seed = seed
 
     def build(self, query_shape, value_shape=None, key_shape=None):
@@ -75,16 +68,12 @@ class HashedHeads(HeadGroup):
             autocast=False,
         )
 
-    def attend(self, query, key, value, options):
+    def attend(self, **arguments):
         return hashed_attention(
-            query,
-            key,
-            value,
-            tf.convert_to_tensor(self.projections),
+            projections=tf.convert_to_tensor(self.projections),
             num_clusters=self.num_clusters,
             window_size=self.window_size,
-            reference_block_size=self.reference_block_size,
-            **options,
+            **arguments,
         )
 
     def get_config(self):
@@ -93,6 +82,5 @@ class HashedHeads(HeadGroup):
             "num_clusters": self.num_clusters,
             "window_size": self.window_size,
             "share_qk": self.share_qk,
-            "reference_block_size": self.reference_block_size,
             "seed": self.seed,
         }

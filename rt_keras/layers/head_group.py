@@ -1,4 +1,4 @@
-"""What all head groups are: heads of one kind inside `MultiHeadAttention`."""
+"""The base class of head groups: heads of one kind inside `MultiHeadAttention`."""
 
 import keras
 import tensorflow as tf
@@ -9,38 +9,56 @@ TOKEN_BIASES = (None, "fixed", "trainable")
 
 
 class HeadGroup(keras.layers.Layer):
-    """So many heads of one kind, with their state; subclasses say which keys a query sees.
+    """A number of heads of one kind, with their state; subclasses say which keys a query sees.
 
     `MultiHeadAttention` projects its inputs once and hands each group its heads. A group is called
     with `(query, value, key, ...)`, each `[batch, heads, length, depth]`, and returns
-    `[batch, heads, length, value_depth]`. A subclass writes `attend`, one call of an op.
+    `[batch, heads, length, value_depth]`. A subclass implements `attend`, one call of an op, and
+    may implement the hooks `before_attention` and `after_attention`.
 
-    Where `cached_decoding` is True, a group also decodes one position at a time: `make_cache` keeps
-    what later positions need of the first ones, and `call_with_cache` adds one position and gives
-    the output that a causal call on the whole sequence has there. Where `cached_cross_attention`
-    is True, `cross_attention_step` does so for attention to another sequence.
+    If `cached_decoding` is True, a group also decodes one position at a time: `make_cache` keeps
+    what later positions need of the first ones, and `call_with_cache` adds one position and returns
+    the output that a causal call on the whole sequence has there. If `cached_cross_attention` is
+    True, `cross_attention_step` does so for attention to another sequence.
 
     Args:
-        num_heads: heads in the group.
-        max_relative_distance: m, for relative positions: each head learns a vector for each
-            distance -m ... m, added to the keys that far away (further ones count as m). None for
-            no relative positions. Source: Shaw et al. 2018, Self-Attention with Relative Position
-            Representations, section 3.2.
-        token_bias: what to do with a `token_bias` in the call, `[batch, keys]`: None, not to take
-            it; "fixed" or "trainable", to add it to the logits of each key, times a scalar weight
-            that starts at 1.
-        **kwargs: those of `keras.layers.Layer`.
+        num_heads: int, heads in the group.
+        max_relative_distance: int m, for relative positions: each head learns a vector for each
+            distance -m ... m, added to the keys that far away (further ones count as m). None, the
+            default, for no relative positions. Source: Shaw et al. 2018, Self-Attention with
+            Relative Position Representations, section 3.2.
+        token_bias: what the group does with the `token_bias` of a call, `[batch, keys]`: None, the
+            default, to ignore it; "fixed" or "trainable", to add it to the logits of each key,
+            times a scalar weight that starts at 1.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Call arguments:
+        query: `[batch, heads, queries, depth]`.
+        value: `[batch, heads, keys, value_depth]`.
+        key: `[batch, heads, keys, depth]`; None if `share_qk`.
+        query_mask: bool `[batch, queries]`, False for padding, or None.
+        key_mask: bool `[batch, keys]`, False for padding, or None.
+        attention_mask: bool `[batch, queries, keys]`, or None; only if `takes_attention_mask`.
+        token_bias: `[batch, keys]`, or None.
+        use_causal_mask: bool, whether query i sees key j only if j <= i.
+        dropout: float, share of the attention weights set to 0 in training.
+        seed: int `[2]`, needed if `dropout` is above 0.
+        training: bool, whether dropout is on and statistics are collected.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+
+    Raises:
+        ValueError: if `num_heads` or `max_relative_distance` is not a positive integer,
+            `token_bias` is unknown, or an `attention_mask` is given that the group cannot take.
     """
 
     # Whether queries are their own keys: `key` is then None.
     share_qk = False
-    # Whether any attention_mask of [batch, queries, keys] will do.
+    # Whether the group takes any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
-    # Whether the group computes what the code of the paper's authors does, where that differs.
-    # Relative positions are then the same for all heads, and are added to the values too.
-    reference = False
-    # Whether a causal output depends on the positions up to its own alone, and so can be had from
-    # a cache; and whether an output of attention to another sequence depends on no other query.
+    # Whether a causal output depends on the positions up to its own alone, so that it can be
+    # computed from a cache; and whether an output of cross-attention depends on no other query.
     cached_decoding = False
     cached_cross_attention = False
 
@@ -55,19 +73,16 @@ class HeadGroup(keras.layers.Layer):
                 f"token_bias must be one of {TOKEN_BIASES}. Received: token_bias={token_bias!r}"
             )
         self.token_bias = token_bias
-        self.relative_embeddings = self.relative_values = self.token_bias_weight = None
+        self.relative_embeddings = self.token_bias_weight = None
 
     @property
     def state_dtype(self):
-        """What centroids and statistics are kept in: float32 under every policy but float64."""
+        """The dtype of centroids and statistics: float32 under every policy but float64."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         if self.max_relative_distance is not None:
-            self.relative_embeddings = self._relative("relative_embeddings", query_shape[-1])
-            if self.reference:
-                depth = (value_shape or query_shape)[-1]
-                self.relative_values = self._relative("relative_values", depth)
+            self.build_relative_positions(query_shape[-1], (value_shape or query_shape)[-1])
         if self.token_bias is not None:
             self.token_bias_weight = self.add_weight(
                 name="token_bias_weight",
@@ -77,13 +92,13 @@ class HeadGroup(keras.layers.Layer):
             )
         self.built = True
 
-    def _relative(self, name, depth):
-        initializer = keras.initializers.RandomNormal(stddev=depth**-0.5)
-        if self.reference:
-            initializer = keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform")
-        heads = 1 if self.reference else self.num_heads
-        shape = (heads, 2 * self.max_relative_distance + 1, depth)
-        return self.add_weight(name=name, shape=shape, initializer=initializer)
+    def build_relative_positions(self, depth, value_depth):
+        """Adds what the group learns about relative positions."""
+        self.relative_embeddings = self.add_weight(
+            name="relative_embeddings",
+            shape=(self.num_heads, 2 * self.max_relative_distance + 1, depth),
+            initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
+        )
 
     def call(
         self,
@@ -105,42 +120,61 @@ class HeadGroup(keras.layers.Layer):
                 "it never forms that matrix. Give query_mask, value_mask or use_causal_mask, or an "
                 "attention_mask of [batch, 1, keys]."
             )
-        options = {
-            "causal": use_causal_mask,
-            "query_mask": query_mask,
-            "key_mask": key_mask,
-            "dropout": dropout if training else 0.0,
-            "seed": seed,
-        }
+        masks = self.before_attention(query, value, query_mask, key_mask)
+        options = {**masks, **self._tables(), **self._token_bias(token_bias)}
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
-        if token_bias is not None and self.token_bias is not None:
-            options["token_bias"] = self._weighted(token_bias)
-        return self.attend(query, key, value, {**options, **self._tables()})
+        output = self.attend(
+            query=query,
+            key=key,
+            value=value,
+            causal=use_causal_mask,
+            dropout=dropout if training else 0.0,
+            seed=seed,
+            **options,
+        )
+        if training:
+            self.after_attention(query=query, key=key, **masks)
+        return output
 
-    def attend(self, query, key, value, options):
-        """Attention of these heads; `options` are the keyword arguments that all ops share."""
+    def before_attention(self, query, value, query_mask, key_mask):
+        """Hook: checks a call's inputs.
+
+        Returns:
+            The dictionary of "query_mask" and "key_mask" that attention gets.
+        """
+        return {"query_mask": query_mask, "key_mask": key_mask}
+
+    def attend(self, *, query, key, value, **options):
+        """The attention of these heads: one call of an op, which takes all arguments by name."""
         raise NotImplementedError
 
-    def _weighted(self, token_bias):
-        weight = keras.ops.cast(self.token_bias_weight, self.compute_dtype)
-        return weight * keras.ops.cast(token_bias, weight.dtype)
+    def after_attention(self, *, query, key, query_mask, key_mask):
+        """Hook: what a training step does besides, such as collecting statistics."""
 
     def _tables(self):
-        """What the group learns of relative positions, by its name in the ops."""
-        names = ("relative_embeddings", "relative_values")
-        tables = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return {name: keras.ops.convert_to_tensor(table) for name, table in tables.items()}
+        """What the group learns about relative positions, by its name in the ops."""
+        if self.relative_embeddings is None:
+            return {}
+        return {"relative_embeddings": keras.ops.convert_to_tensor(self.relative_embeddings)}
+
+    def _token_bias(self, token_bias):
+        """The token bias as an option of the ops, if there is one that the group takes."""
+        if token_bias is None or self.token_bias is None:
+            return {}
+        weight = keras.ops.cast(self.token_bias_weight, self.compute_dtype)
+        return {"token_bias": weight * keras.ops.cast(token_bias, weight.dtype)}
 
     # Decoding.
 
     def new_cache(self, batch, max_length, key_depth, value_depth):
-        """The cache of no positions yet; see `make_cache`.
+        """An empty cache; see `make_cache`.
 
         Args:
-            batch: rows of the cache, an int or a scalar tensor.
-            max_length: how many positions there will be.
-            key_depth, value_depth: of a head.
+            batch: int or scalar tensor, rows of the cache.
+            max_length: int, how many positions there will be.
+            key_depth: int, depth of a head's keys.
+            value_depth: int, depth of a head's values.
         """
         key, value = (
             tf.zeros([batch, self.num_heads, 1, depth], self.compute_dtype)
@@ -152,31 +186,35 @@ class HeadGroup(keras.layers.Layer):
         """What later positions need of the first ones.
 
         Args:
-            query, value, key: as in a call.
-            count: int scalar, how many of their positions count; the others may hold anything.
-            max_length: how many positions there will be.
-            token_bias: `[batch, length]`; 0 where there is none but the group takes it.
+            query: `[batch, heads, length, depth]`.
+            value: `[batch, heads, length, value_depth]`.
+            key: `[batch, heads, length, depth]`; None if `share_qk`.
+            count: int scalar, how many of the positions count; the others may hold anything.
+            max_length: int, how many positions there will be.
+            token_bias: `[batch, length]`; zeros if None and the group takes one.
 
         Returns:
-            A dictionary of tensors with the batch on axis 0, whose size depends on the group, and
-            only with `FullHeads`, `StridedHeads` and grids on `max_length`.
+            A dictionary of tensors with the batch on axis 0. Their sizes depend on the group, and
+            on `max_length` only for `FullHeads`, `StridedHeads` and grids.
 
         Raises:
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
         key = query if key is None else key
-        options = self._bias_of(token_bias, key)
-        return self.fill_cache(key, value, count, max_length, options)
+        options = self._cached_token_bias(token_bias, key)
+        return self.fill_cache(key=key, value=value, count=count, max_length=max_length, **options)
 
     def call_with_cache(self, query, value, key, cache, position, token_bias=None):
         """The causal output of one position, and the cache with that position in it.
 
         Args:
-            query, value, key: as in a call, of one position.
-            cache: what `make_cache`, `new_cache` or the last call gave.
-            position: int scalar, how many positions came before.
-            token_bias: `[batch, 1]`.
+            query: `[batch, heads, 1, depth]`.
+            value: `[batch, heads, 1, value_depth]`.
+            key: `[batch, heads, 1, depth]`; None if `share_qk`.
+            cache: the cache of `make_cache`, `new_cache` or the last call.
+            position: int scalar, the number of positions before this one.
+            token_bias: `[batch, 1]`, or None.
 
         Returns:
             `[batch, heads, 1, value_depth]`, and the cache.
@@ -185,15 +223,17 @@ class HeadGroup(keras.layers.Layer):
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
-        options = {**self._tables(), **self._bias_of(token_bias, value)}
-        return self.step(query, key, value, cache, position, options)
+        options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
+        return self.step(
+            query=query, key=key, value=value, cache=cache, position=position, **options
+        )
 
-    def fill_cache(self, key, value, count, max_length, options):
-        """The group's cache; `options` are those of the `..._cache` ops."""
+    def fill_cache(self, *, key, value, count, max_length, **options):
+        """The group's cache: one call of a `..._cache` op."""
         raise NotImplementedError
 
-    def step(self, query, key, value, cache, position, options):
-        """The output and the cache of one position; `options` are those of the `..._step` ops."""
+    def step(self, *, query, key, value, cache, position, **options):
+        """The output and the cache of one position: one call of a `..._step` op."""
         raise NotImplementedError
 
     def cross_attention_step(self, query, value, key, position, key_mask=None, token_bias=None):
@@ -201,34 +241,38 @@ class HeadGroup(keras.layers.Layer):
 
         Args:
             query: `[batch, heads, queries, depth]`, any number of queries at the same position.
-            value, key, key_mask, token_bias: as in a call, of the other sequence.
+            value: `[batch, heads, keys, value_depth]`.
+            key: `[batch, heads, keys, depth]`.
             position: int scalar.
+            key_mask: bool `[batch, keys]`, False for padding, or None.
+            token_bias: `[batch, keys]`, or None.
+
+        Returns:
+            `[batch, heads, queries, value_depth]`.
 
         Raises:
             ValueError: if `cached_cross_attention` is False.
         """
         if not self.cached_cross_attention:
             raise ValueError(f"{self._described()} cannot attend to a sequence one query at a time")
-        options = {**self._tables(), "key_mask": key_mask}
-        if token_bias is not None and self.token_bias is not None:
-            options["token_bias"] = self._weighted(token_bias)
-        return self.cross_step(query, key, value, position, options)
+        options = {**self._tables(), **self._token_bias(token_bias)}
+        return self.cross_step(
+            query=query, key=key, value=value, position=position, key_mask=key_mask, **options
+        )
 
-    def cross_step(self, query, key, value, position, options):
-        """The output of one position; `options` are those of the `..._recall` ops."""
+    def cross_step(self, *, query, key, value, position, **options):
+        """The output of one position of cross-attention: one call of a `..._cross_step` op."""
         raise NotImplementedError
 
     def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
         """The outputs of the first positions, which attend to another sequence."""
         return self(query, value, key, key_mask=key_mask, token_bias=token_bias, training=False)
 
-    def _bias_of(self, token_bias, keys):
-        """The token bias as an option of the ops; zeros where the group could take one."""
-        if self.token_bias is None:
-            return {}
-        if token_bias is None:
-            return {"token_bias": tf.zeros([size(keys, 0), size(keys, 2)], self.compute_dtype)}
-        return {"token_bias": self._weighted(token_bias)}
+    def _cached_token_bias(self, token_bias, keys):
+        """The token bias of keys that a cache keeps: zeros if there is none but it takes one."""
+        if token_bias is None and self.token_bias is not None:
+            token_bias = tf.zeros([size(keys, 0), size(keys, 2)], self.compute_dtype)
+        return self._token_bias(token_bias)
 
     def _check_cached(self):
         if not self.cached_decoding:
@@ -257,7 +301,7 @@ class HeadGroup(keras.layers.Layer):
 
 
 def copy_groups(head_groups, dtype):
-    """New head groups like these, of another dtype policy, with weights of their own."""
+    """New head groups with the same configuration but another dtype policy."""
     configs = [{**group.get_config(), "dtype": dtype} for group in head_groups]
     return [type(group).from_config(config) for group, config in zip(head_groups, configs)]
 

@@ -1,4 +1,4 @@
-"""Heads that see the blocks around them."""
+"""Heads that see the blocks around their own position."""
 
 import keras
 
@@ -16,20 +16,18 @@ class LocalHeads(HeadGroup):
     See `rt_keras.ops.local_attention` for the equation. The cost is O(n · block_size).
 
     Args:
-        num_heads: heads in the group.
-        block_size: positions in a block.
-        look_back: blocks before its own that a query sees, and after it where attention is not
-            causal; an int, or one for each dimension of `grid`.
-        max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
+        num_heads: int, heads in the group.
+        block_size: int, positions in a block.
+        look_back: int, blocks before its own that a query sees, and after it if attention is not
+            causal; or a tuple with one int for each dimension of `grid`. Defaults to 1.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
             The furthest key is block_size * (look_back + 1) - 1 positions away.
-        grid: number of blocks along each dimension of an image whose positions are in the order of
-            `rt_keras.ops.to_blocks`; None for sequences.
-        key_block_size: positions in a block of keys that are another sequence, so that it has as
-            many blocks as the queries; None where keys have the length of the queries.
+        grid: tuple of ints, number of blocks along each dimension of an image whose positions are
+            in the order of `rt_keras.ops.to_blocks`; None, the default, for sequences.
+        key_block_size: int, positions in a block of keys from another sequence, which must have as
+            many blocks as the queries; None, the default, if keys are as many as queries.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
-        reference: whether to compute what the code of the paper's authors does, for its
-            checkpoints alone; see `rt_keras.ops.local_attention`.
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a size is not a positive integer, or a `look_back` is negative or there is
@@ -55,7 +53,6 @@ class LocalHeads(HeadGroup):
         grid=None,
         key_block_size=None,
         token_bias=None,
-        reference=False,
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
@@ -64,7 +61,6 @@ class LocalHeads(HeadGroup):
         if key_block_size is not None:
             positive_int("key_block_size", key_block_size)
         self.key_block_size = key_block_size
-        self.reference = bool(reference)
         self.look_back = self._checked_look_back(look_back)
 
     def _checked_look_back(self, look_back):
@@ -80,34 +76,22 @@ class LocalHeads(HeadGroup):
             )
         return look_back if alone else tuple(look_back)
 
-    def attend(self, query, key, value, options):
-        return local_attention(
-            query,
-            key,
-            value,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            grid=self.grid,
-            key_block_size=self.key_block_size,
-            reference=self.reference,
-            **options,
-        )
-
-    def _blocks(self):
+    @property
+    def blocks(self):
+        """The blocks that queries see, as the ops take them."""
         return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
 
-    def fill_cache(self, key, value, count, max_length, options):
-        return local_cache(key, value, count, max_length=max_length, **self._blocks(), **options)
+    def attend(self, **arguments):
+        return local_attention(**self.blocks, key_block_size=self.key_block_size, **arguments)
 
-    def step(self, query, key, value, cache, position, options):
-        options = {**self._blocks(), **options, "reference": self.reference}
-        return local_step(query, key, value, cache, position, **options)
+    def fill_cache(self, **arguments):
+        return local_cache(**self.blocks, **arguments)
 
-    def cross_step(self, query, key, value, position, options):
-        options = {**self._blocks(), **options, "reference": self.reference}
-        return local_cross_step(
-            query, key, value, position, key_block_size=self.key_block_size, **options
-        )
+    def step(self, **arguments):
+        return local_step(**self.blocks, **arguments)
+
+    def cross_step(self, **arguments):
+        return local_cross_step(**self.blocks, key_block_size=self.key_block_size, **arguments)
 
     def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
         # There must be as many blocks of queries as of keys.
@@ -125,5 +109,4 @@ class LocalHeads(HeadGroup):
             "look_back": self.look_back,
             "grid": self.grid,
             "key_block_size": self.key_block_size,
-            "reference": self.reference,
         }

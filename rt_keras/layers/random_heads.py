@@ -9,19 +9,19 @@ from rt_keras.ops.random import random_attention
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RandomHeads(HeadGroup):
-    """Heads whose clusters draw their members at random: what routing has to do better than.
+    """Heads whose clusters draw their members at random: the baseline of routing.
 
     See `rt_keras.ops.random_attention`. The members are the same at every call on sequences of one
     length, and with `use_causal_mask` an output depends on no later position.
 
     Args:
-        num_heads: heads in the group.
-        num_clusters: clusters of each head.
-        window_size: members of a cluster.
-        max_relative_distance: reach of the relative positions, or None for none; see `HeadGroup`.
+        num_heads: int, heads in the group.
+        num_clusters: int, clusters of each head.
+        window_size: int, members of a cluster.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
-        seed: int, what the members are drawn by. The groups of a model need different ones.
-        **kwargs: those of `keras.layers.Layer`.
+        seed: int, seed of the draw. The groups of a model need different ones. Defaults to 0.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a size is not a positive integer.
@@ -49,16 +49,13 @@ class RandomHeads(HeadGroup):
         self.window_size = positive_int("window_size", window_size)
         self.seed = seed
 
-    def attend(self, query, key, value, options):
+    def attend(self, **arguments):
         seeds = tf.stack([tf.fill([self.num_heads], self.seed), tf.range(self.num_heads)], axis=-1)
         return random_attention(
-            query,
-            key,
-            value,
             num_clusters=self.num_clusters,
             window_size=self.window_size,
             routing_seed=seeds,
-            **options,
+            **arguments,
         )
 
     def get_config(self):

@@ -1,4 +1,4 @@
-"""Heads that see every so-manieth position."""
+"""Heads that see every n-th position."""
 
 import keras
 
@@ -14,14 +14,12 @@ class StridedHeads(HeadGroup):
     See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride).
 
     Args:
-        num_heads: heads in the group.
-        stride: positions from one key to the next.
-        max_relative_distance: reach of the relative positions, in strides, or None for none; see
-            `HeadGroup`.
+        num_heads: int, heads in the group.
+        stride: int, positions from one key to the next.
+        max_relative_distance: int, reach of the relative positions, in strides; None, the default,
+            for none.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
-        reference: whether to compute what the code of the paper's authors does, for its
-            checkpoints alone; see `rt_keras.ops.strided_attention`.
-        **kwargs: those of `keras.layers.Layer`.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a size is not a positive integer.
@@ -42,26 +40,20 @@ class StridedHeads(HeadGroup):
         stride,
         max_relative_distance=None,
         token_bias=None,
-        reference=False,
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
         self.stride = positive_int("stride", stride)
-        self.reference = bool(reference)
 
-    def attend(self, query, key, value, options):
-        return strided_attention(
-            query, key, value, stride=self.stride, reference=self.reference, **options
-        )
+    def attend(self, **arguments):
+        return strided_attention(stride=self.stride, **arguments)
 
-    def fill_cache(self, key, value, count, max_length, options):
-        return strided_cache(key, value, stride=self.stride, max_length=max_length, **options)
+    def fill_cache(self, *, count, **arguments):
+        # The step masks what lies behind its position.
+        return strided_cache(stride=self.stride, **arguments)
 
-    def step(self, query, key, value, cache, position, options):
-        return strided_step(query, key, value, cache, position, stride=self.stride, **options)
-
-    def _bias_of(self, token_bias, keys):
-        return {} if self.reference else super()._bias_of(token_bias, keys)
+    def step(self, **arguments):
+        return strided_step(stride=self.stride, **arguments)
 
     def get_config(self):
-        return {**super().get_config(), "stride": self.stride, "reference": self.reference}
+        return {**super().get_config(), "stride": self.stride}

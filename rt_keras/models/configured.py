@@ -6,7 +6,7 @@ lacks has the default of the class that takes it, and a kind of heads that it la
 
 import keras
 
-from rt_keras import layers
+from rt_keras import layers, t2t
 from rt_keras.models.presets import kind_of
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
@@ -144,27 +144,35 @@ def _routing_heads(options, section, layer):
         # Members are to differ from block to block.
         names = ("num_heads", "num_clusters", "window_size", "max_relative_distance")
         return layers.RandomHeads(**_given(options, names), seed=layer)
-    options |= _reference_block_size(section)
     if assignment == "hashed":
         dropped = ("assignment", "num_probes", "commitment_weight")
-        return layers.HashedHeads(**{k: v for k, v in options.items() if k not in dropped})
+        options = {k: v for k, v in options.items() if k not in dropped}
+        if section.get("reference", False):
+            return t2t.T2THashedHeads(**options, block_size=section["local"]["block_size"])
+        return layers.HashedHeads(**options)
+    if section.get("reference", False):
+        options = {k: v for k, v in options.items() if k not in ("assignment", "num_probes")}
+        return t2t.T2TRoutingHeads(**options, block_size=section["local"]["block_size"])
     return layers.RoutingHeads(**options)
 
 
 def _cluster_strided_heads(options, section, layer):
-    options |= _reference_block_size(section)
+    if section.get("reference", False):
+        return t2t.T2TClusterStridedHeads(**options, block_size=section["local"]["block_size"])
     return layers.ClusterStridedHeads(**options)
 
 
 def _strided_heads(options, section, layer):
-    return layers.StridedHeads(**options, reference=section.get("reference", False))
+    kind = t2t.T2TStridedHeads if section.get("reference", False) else layers.StridedHeads
+    return kind(**options)
 
 
 def _local_heads(options, section, layer):
     if kind_of(section) == "image_lm" and len(_block_shape(section)) == 2:
         shape = sides(_image_shape(section), _block_shape(section))
         options["grid"] = [side // block for side, block in zip(shape, _block_shape(section))]
-    return layers.LocalHeads(**options, reference=section.get("reference", False))
+    kind = t2t.T2TLocalHeads if section.get("reference", False) else layers.LocalHeads
+    return kind(**options)
 
 
 def _full_heads(options, section, layer):
@@ -177,12 +185,6 @@ def _all_groups(section, count, attention):
 
 def _given(options, names):
     return {name: options[name] for name in names if name in options}
-
-
-def _reference_block_size(section):
-    if not section.get("reference", False):
-        return {}
-    return {"reference_block_size": section["local"]["block_size"]}
 
 
 def _image_shape(section):

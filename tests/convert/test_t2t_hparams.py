@@ -3,7 +3,13 @@ import json
 import pytest
 
 from rt_keras.convert import t2t_hparams
-from rt_keras.layers import ClusterStridedHeads, HashedHeads, LocalHeads, RoutingHeads, StridedHeads
+from rt_keras.t2t import (
+    T2TClusterStridedHeads,
+    T2THashedHeads,
+    T2TLocalHeads,
+    T2TRoutingHeads,
+    T2TStridedHeads,
+)
 
 
 def test_defaults_are_those_of_their_models():
@@ -82,15 +88,14 @@ def test_head_groups():
         }
     )
     groups = t2t_hparams.head_groups(h, 0, "decoder")
-    kinds = [RoutingHeads, ClusterStridedHeads, StridedHeads, LocalHeads]
+    kinds = [T2TRoutingHeads, T2TClusterStridedHeads, T2TStridedHeads, T2TLocalHeads]
     assert [type(group) for group in groups] == kinds
     assert groups[0].share_qk and not groups[1].share_qk
-    assert groups[2].stride == groups[0].reference_block_size == 32
+    assert groups[2].stride == groups[0].block_size == 32
     assert groups[3].look_back == 2 and groups[3].key_block_size == 32
     cross = t2t_hparams.head_groups(h, 0, "cross")
     assert cross[3].look_back == 4 and cross[3].key_block_size == 16
     assert cross[0].max_relative_distance is None and not cross[0].share_qk
-    assert all(group.reference for group in groups)
 
 
 def test_layers_before_routing_are_local():
@@ -105,8 +110,8 @@ def test_layers_before_routing_are_local():
         }
     )
     first, second = (t2t_hparams.head_groups(h, layer, "decoder") for layer in range(2))
-    assert [(type(group), group.num_heads) for group in first] == [(LocalHeads, 8)]
-    assert [(type(x), x.num_heads) for x in second] == [(HashedHeads, 2), (LocalHeads, 6)]
+    assert [(type(group), group.num_heads) for group in first] == [(T2TLocalHeads, 8)]
+    assert [(type(x), x.num_heads) for x in second] == [(T2THashedHeads, 2), (T2TLocalHeads, 6)]
 
 
 def test_blocks_over_images():

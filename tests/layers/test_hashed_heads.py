@@ -12,8 +12,7 @@ def vectors():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("share_qk", [False, True])
-@pytest.mark.parametrize("block_size", [None, 4])
-def test_equation(causal, share_qk, block_size):
+def test_equation(causal, share_qk):
     query, key, value = vectors()
     key = None if share_qk else key
     mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
@@ -24,13 +23,10 @@ def test_equation(causal, share_qk, block_size):
         share_qk=share_qk,
         max_relative_distance=2,
         token_bias="fixed",
-        reference_block_size=block_size,
         dtype="float64",
     )
     options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
     found = group(query, value, key, use_causal_mask=causal, **options)
-    values = group.relative_values
-    assert (values is None) == (block_size is None)
     expected = reference.hashed(
         query,
         key,
@@ -40,8 +36,6 @@ def test_equation(causal, share_qk, block_size):
         window_size=4,
         causal=causal,
         relative_embeddings=group.relative_embeddings.numpy(),
-        relative_values=None if values is None else values.numpy(),
-        reference_block_size=block_size,
         **options,
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
@@ -67,7 +61,6 @@ def test_projections(num_clusters, bits):
         ({"num_clusters": 1}, "num_clusters must be at least 2. Received: 1"),
         ({"num_clusters": 2.0}, "num_clusters must be a positive integer"),
         ({"window_size": 0}, "window_size must be a positive integer. Received: window_size=0"),
-        ({"reference_block_size": 0}, "reference_block_size must be a positive integer"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -122,8 +122,7 @@ def test_saving(tmp_path):
     # A saved group has the relative positions and the token bias of its kind.
     groups = [make(max_relative_distance=2, token_bias="trainable") for make in GROUPS]
     groups.append(LocalHeads(2, 2, look_back=(1, 0), grid=(2, 2), key_block_size=2))
-    groups.append(StridedHeads(2, 3, max_relative_distance=2, reference=True))
-    groups.append(HashedHeads(2, 4, 4, share_qk=True, reference_block_size=4, seed=1))
+    groups.append(HashedHeads(2, 4, 4, share_qk=True, seed=1))
     inputs, token_bias = keras.Input((8, 6)), keras.Input((8,))
     layer = MultiHeadAttention(groups, 2)
     output = layer(inputs, inputs, token_bias=token_bias)
@@ -183,12 +182,10 @@ def test_bad_numbers(name):
     [
         lambda **kwargs: LocalHeads(2, 4, **kwargs),
         lambda **kwargs: LocalHeads(2, 3, (0, 1), grid=(2, 2), **kwargs),
-        lambda **kwargs: LocalHeads(2, 4, reference=True, **kwargs),
         lambda **kwargs: FullHeads(2, **kwargs),
         lambda **kwargs: RoutingHeads(2, 3, 4, **kwargs),
         lambda **kwargs: RoutingHeads(2, 3, 4, share_qk=True, num_probes=2, **kwargs),
         lambda **kwargs: StridedHeads(2, 3, **kwargs),
-        lambda **kwargs: StridedHeads(2, 3, reference=True, **kwargs),
     ],
 )
 @pytest.mark.parametrize("count", [0, 7])

@@ -11,22 +11,12 @@ def vectors():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("as_reference", [False, True])
-def test_equation(causal, as_reference):
+def test_equation(causal):
     query, key, value = vectors()
     mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
-    group = StridedHeads(
-        2,
-        4,
-        max_relative_distance=2,
-        token_bias="trainable",
-        reference=as_reference,
-        dtype="float64",
-    )
+    group = StridedHeads(2, 4, max_relative_distance=2, token_bias="trainable", dtype="float64")
     options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
     found = group(query, value, key, use_causal_mask=causal, **options)
-    values = group.relative_values
-    assert (values is not None) == as_reference
     expected = reference.strided(
         query,
         key,
@@ -34,18 +24,9 @@ def test_equation(causal, as_reference):
         stride=4,
         causal=causal,
         relative_embeddings=group.relative_embeddings.numpy(),
-        relative_values=None if values is None else values.numpy(),
-        reference=as_reference,
         **options,
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-def test_relative_positions_of_the_reference_are_the_same_for_all_heads():
-    group = StridedHeads(2, 4, max_relative_distance=2, reference=True)
-    group.build((None, 2, None, 6), (None, 2, None, 5))
-    assert group.relative_embeddings.shape == (1, 5, 6)
-    assert group.relative_values.shape == (1, 5, 5)
 
 
 def test_bad_arguments():

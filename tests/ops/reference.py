@@ -195,26 +195,41 @@ def nearest(
 
 
 def balanced(query, key, value, centroids, *, window_size, **options):
+    members = balanced_members(centroids)
+    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
+
+
+def balanced_members(centroids):
     def members(x, h, c, count, later):
         """The positions that score highest, the first of equal ones."""
         best = np.argsort(-(x @ centroids[h, c]), kind="stable")
         return sorted(best, key=lambda j: j in later)[:count]
 
-    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
+    return members
 
 
 def cluster_strided(query, key, value, centroids, *, window_size, **options):
+    members = cluster_strided_members(centroids)
+    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
+
+
+def cluster_strided_members(centroids):
     def members(x, h, c, count, later):
-        """Every so-manieth position in the order of the scores."""
+        """Positions at even steps in the order of the scores."""
         best = np.argsort(-(x @ centroids[h, c]), kind="stable")
         best = sorted(best, key=lambda j: j in later)
         step = len(best) // count
         return [best[step * place] for place in range(count)]
 
-    return clustered(query, key, value, centroids.shape[1], window_size, members, **options)
+    return members
 
 
 def hashed(query, key, value, projections, *, num_clusters, window_size, **options):
+    members = hashed_members(projections)
+    return clustered(query, key, value, num_clusters, window_size, members, **options)
+
+
+def hashed_members(projections):
     def members(x, h, c, count, later):
         """The first positions in the bucket, then the first outside."""
 
@@ -223,7 +238,7 @@ def hashed(query, key, value, projections, *, num_clusters, window_size, **optio
 
         return sorted(range(len(x)), key=lambda j: (j in later, bucket(j) != c, j))[:count]
 
-    return clustered(query, key, value, num_clusters, window_size, members, **options)
+    return members
 
 
 def random(query, key, value, *, routing_seed, num_clusters, window_size, **options):

@@ -1,0 +1,190 @@
+"""The base class of heads with centroids, which learn by online k-means."""
+
+import warnings
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
+
+
+class CentroidHeads(HeadGroup):
+    """Heads with centroids, found by online k-means; subclasses say how clusters attend.
+
+    Centroids are not trained by gradient. In training the layer adds up, for each centroid, the
+    sum and the number of the queries and keys nearest to it; `rt_keras.callbacks.CentroidEMA` moves
+    the centroids by them after each batch, moves the load bias, and clears them. The commitment
+    loss, `commitment_weight * mean ‖x - centroid_μ(x)‖²`, for queries and keys each, is added to
+    the model's loss.
+
+    Args:
+        num_heads: int, heads in the group.
+        num_clusters: int, centroids of each head.
+        window_size: int, how many members of its cluster a query attends among.
+        share_qk: bool, whether queries are their own keys. Defaults to False.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
+            choice of members kept for restarts.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Weights:
+        centroids: `[heads, clusters, depth]`.
+        load_bias: `[heads, clusters]`, added to the scores when a nearest centroid is chosen.
+        average_counts, average_sums: `[heads, clusters]` and `[heads, clusters, depth]`, moving
+            averages that the update "count" keeps.
+        member_counts, member_sums: `[sources, heads, clusters]` and the same by depth, statistics
+            since the last update, over all replicas; the sources are queries and, if separate,
+            keys.
+        member_batches: scalar, how many batches they come from.
+        member_samples: `[heads, clusters, depth]`, random queries of the last batch, for centroids
+            that start from members.
+        updates: scalar, how often the centroids were moved.
+    None of them is trainable.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Source: Roy et al. 2021, section 4.1.
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        num_clusters,
+        window_size,
+        share_qk=False,
+        max_relative_distance=None,
+        commitment_weight=1e-4,
+        token_bias=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        self.num_clusters = positive_int("num_clusters", num_clusters)
+        self.window_size = positive_int("window_size", window_size)
+        self.share_qk = bool(share_qk)
+        if commitment_weight < 0:
+            raise ValueError(f"commitment_weight must be at least 0. Received: {commitment_weight}")
+        self.commitment_weight = commitment_weight
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        # Set by CentroidEMA. Without it the centroids would stay where they started.
+        self.has_centroid_updates = False
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        heads, clusters, depth = self.num_heads, self.num_clusters, query_shape[-1]
+        sources = 1 if self.share_qk else 2
+
+        def state(name, *shape, initializer="zeros", aggregation="none"):
+            return self.add_weight(
+                name=name,
+                shape=shape,
+                initializer=initializer,
+                dtype=self.state_dtype,
+                trainable=False,
+                autocast=False,
+                aggregation=aggregation,
+            )
+
+        self.centroids = state("centroids", heads, clusters, depth, initializer=self._unit_noise)
+        self.load_bias = state("load_bias", heads, clusters)
+        self.average_counts = state("average_counts", heads, clusters)
+        self.average_sums = state("average_sums", heads, clusters, depth)
+        self.member_counts = state("member_counts", sources, heads, clusters, aggregation="sum")
+        self.member_sums = state("member_sums", sources, heads, clusters, depth, aggregation="sum")
+        one_replica = {"aggregation": "only_first_replica"}
+        self.member_batches = state("member_batches", **one_replica)
+        self.member_samples = state("member_samples", heads, clusters, depth, **one_replica)
+        self.updates = state("updates")
+
+    def _unit_noise(self, shape, dtype=None):
+        noise = keras.random.normal(shape, dtype=dtype, seed=self.seed_generator)
+        return keras.ops.normalize(noise, axis=-1)
+
+    def before_attention(self, query, value, query_mask, key_mask):
+        if not self.share_qk:
+            return {"query_mask": query_mask, "key_mask": key_mask}
+        if len({query.shape[2], value.shape[2]} - {None}) > 1:
+            raise ValueError(
+                f"{type(self).__name__} with share_qk=True need as many values as queries, which "
+                f"are their own keys. Received: query of length {query.shape[2]}, value of length "
+                f"{value.shape[2]}."
+            )
+        # One list of vectors has one mask; the op takes None for the keys' to be the same.
+        masks = [mask for mask in (query_mask, key_mask) if mask is not None]
+        mask = tf.logical_and(*masks) if len(masks) > 1 else next(iter(masks), None)
+        return {"query_mask": mask, "key_mask": None}
+
+    def after_attention(self, *, query, key, query_mask, key_mask):
+        self._warn_once()
+        sources = [(query, query_mask)] if self.share_qk else [(query, query_mask), (key, key_mask)]
+        centroids = tf.convert_to_tensor(self.centroids)
+        sums, counts, losses = [], [], []
+        for vectors, mask in sources:
+            vectors = normalize(vectors)
+            clusters = nearest_centroid(vectors, centroids, self.load_bias)
+            of_source = self.statistics(vectors, clusters, mask)
+            sums.append(of_source[0])
+            counts.append(of_source[1])
+            losses.append(commitment(vectors, clusters, centroids, mask))
+        _add(self.member_sums, tf.stack(sums))
+        _add(self.member_counts, tf.stack(counts))
+        _add(self.member_batches, 1.0)
+        self.member_samples.assign(self._sample(normalize(query), query_mask))
+        self.add_loss(self.commitment_loss(tf.add_n(losses), query.shape[-1]))
+
+    def statistics(self, vectors, clusters, mask):
+        """Sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
+        return cluster_statistics(vectors, clusters, self.num_clusters, mask)
+
+    def commitment_loss(self, distance, depth):
+        """What the mean squared distance of vectors to their centroids adds to the loss."""
+        return self.commitment_weight * distance
+
+    def _warn_once(self):
+        if not self.has_centroid_updates:
+            self.has_centroid_updates = True
+            warnings.warn(
+                f"The layer {self.path} is trained, but nothing moves its centroids. Add "
+                "rt_keras.callbacks.CentroidEMA() to the callbacks of fit().",
+                stacklevel=2,
+            )
+
+    def _sample(self, vectors, mask):
+        """Vectors at random positions of the batch, one for each cluster, without padding."""
+        shape = tf.shape(vectors)
+        noise = keras.random.uniform([shape[0] * shape[2]], seed=self.seed_generator)
+        if mask is not None:
+            noise += tf.reshape(tf.cast(mask, noise.dtype), [-1])
+        positions = tf.argsort(noise, direction="DESCENDING")
+        found = tf.size(noise) if mask is None else tf.reduce_sum(tf.cast(mask, tf.int32))
+        # If there are fewer than clusters, some serve several.
+        positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
+        by_position = tf.reshape(
+            tf.transpose(vectors, [1, 0, 2, 3]), [self.num_heads, -1, shape[3]]
+        )
+        return tf.stop_gradient(tf.gather(by_position, positions, axis=1))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_clusters": self.num_clusters,
+            "window_size": self.window_size,
+            "share_qk": self.share_qk,
+            "commitment_weight": self.commitment_weight,
+            "seed": self.seed,
+        }
+
+
+def _add(variable, amount):
+    """Adds to a variable, aggregated over replicas as the variable itself says."""
+    if isinstance(variable.value, tf.Variable):
+        # assign_add of the tf.Variable sums over replicas; Keras's own does not.
+        variable.value.assign_add(amount)
+    else:
+        # In a keras.StatelessScope.
+        variable.assign(variable.value + amount)

@@ -1,0 +1,44 @@
+"""Local heads as the paper authors' code has them."""
+
+import keras
+
+from rt_keras.layers.local_heads import LocalHeads
+from rt_keras.ops.local import local_attention
+from rt_keras.ops.local_decode import local_cross_step, local_step
+from rt_keras.t2t.relative_tables import RelativeTables
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class T2TLocalHeads(RelativeTables, LocalHeads):
+    """Local heads as the paper authors' code has them; arguments are those of `LocalHeads`.
+
+    Relative distances are those to a block of queries that stands last in its window, which is not
+    so in more dimensions or without a causal mask. Padded queries are not masked, and a query
+    without keys gets the mean of its window.
+
+    Args:
+        num_heads: int, heads in the group.
+        block_size: int, positions in a block.
+        **kwargs: `look_back`, `max_relative_distance`, `grid`, `key_block_size` and `token_bias` of
+            `LocalHeads`, and base layer keyword arguments.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> heads = T2TLocalHeads(2, block_size=4)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    def attend(self, **arguments):
+        return local_attention(
+            **self.blocks, key_block_size=self.key_block_size, reference=True, **arguments
+        )
+
+    def step(self, **arguments):
+        return local_step(**self.blocks, reference=True, **arguments)
+
+    def cross_step(self, **arguments):
+        return local_cross_step(
+            **self.blocks, key_block_size=self.key_block_size, reference=True, **arguments
+        )

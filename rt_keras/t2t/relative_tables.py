@@ -1,0 +1,29 @@
+"""Relative positions as the paper authors' code learns them."""
+
+import keras
+
+
+class RelativeTables:
+    """What head groups of this dialect have before `HeadGroup`: tables that heads share.
+
+    One table of vectors for all heads is added to the keys, and another one to the values.
+    """
+
+    relative_values = None
+
+    def build_relative_positions(self, depth, value_depth):
+        def table(name, depth):
+            return self.add_weight(
+                name=name,
+                shape=(1, 2 * self.max_relative_distance + 1, depth),
+                initializer=keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform"),
+            )
+
+        self.relative_embeddings = table("relative_embeddings", depth)
+        self.relative_values = table("relative_values", value_depth)
+
+    def _tables(self):
+        tables = super()._tables()
+        if tables:
+            tables["relative_values"] = keras.ops.convert_to_tensor(self.relative_values)
+        return tables

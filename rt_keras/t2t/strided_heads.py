@@ -1,0 +1,44 @@
+"""Strided heads as the paper authors' code has them."""
+
+import keras
+
+from rt_keras.layers.strided_heads import StridedHeads
+from rt_keras.ops.strided import strided_attention
+from rt_keras.t2t.relative_tables import RelativeTables
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class T2TStridedHeads(RelativeTables, StridedHeads):
+    """Strided heads as the paper authors' code has them; arguments are those of `StridedHeads`.
+
+    Masks have no effect, the zeros that fill up the last stride are attended to, and there is no
+    token bias.
+
+    Args:
+        num_heads: int, heads in the group.
+        stride: int, positions from one key to the next.
+        max_relative_distance: int, reach of the relative positions, in strides; None, the default,
+            for none.
+        token_bias: must be None.
+        **kwargs: base layer keyword arguments.
+
+    Raises:
+        ValueError: if a size is not a positive integer, or there is a `token_bias`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> heads = T2TStridedHeads(2, stride=4)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    def __init__(self, num_heads, stride, max_relative_distance=None, token_bias=None, **kwargs):
+        if token_bias is not None:
+            raise ValueError(
+                f"token_bias must be None for T2TStridedHeads. Received: token_bias={token_bias!r}"
+            )
+        super().__init__(num_heads, stride, max_relative_distance, **kwargs)
+
+    def attend(self, **arguments):
+        return strided_attention(stride=self.stride, reference=True, **arguments)

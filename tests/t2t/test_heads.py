@@ -1,0 +1,160 @@
+"""What holds for all head groups of the dialect; their equations are those of `reference`."""
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import MultiHeadAttention
+from rt_keras.t2t import (
+    T2TClusterStridedHeads,
+    T2THashedHeads,
+    T2TLocalHeads,
+    T2TRoutingHeads,
+    T2TStridedHeads,
+)
+from tests.layers import checks
+from tests.t2t import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+GROUPS = {
+    "local": lambda **kwargs: T2TLocalHeads(2, 4, **kwargs),
+    "grid": lambda **kwargs: T2TLocalHeads(2, 3, (0, 1), grid=(2, 2), **kwargs),
+    "strided": lambda **kwargs: T2TStridedHeads(2, 3, **kwargs),
+    "routing": lambda **kwargs: T2TRoutingHeads(2, 3, 4, 5, **kwargs),
+    "shared": lambda **kwargs: T2TRoutingHeads(2, 3, 4, 5, share_qk=True, **kwargs),
+    "cluster_strided": lambda **kwargs: T2TClusterStridedHeads(2, 3, 4, 5, **kwargs),
+    "hashed": lambda **kwargs: T2THashedHeads(2, 4, 4, 5, **kwargs),
+}
+# Strided heads take none.
+TOKEN_BIAS = {"strided": None}
+EQUATIONS = {
+    "local": lambda group, **x: reference.local(block_size=4, **x),
+    "grid": lambda group, **x: reference.local(block_size=3, look_back=(0, 1), grid=(2, 2), **x),
+    "strided": lambda group, **x: reference.strided(stride=3, **x),
+    "routing": lambda group, **x: reference.balanced(
+        centroids=group.centroids.numpy(), window_size=4, block_size=5, **x
+    ),
+    "cluster_strided": lambda group, **x: reference.cluster_strided(
+        centroids=group.centroids.numpy(), window_size=4, block_size=5, **x
+    ),
+    "hashed": lambda group, **x: reference.hashed(
+        projections=group.projections.numpy(), num_clusters=4, window_size=4, block_size=5, **x
+    ),
+}
+EQUATIONS["shared"] = EQUATIONS["routing"]
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_equation(kind, causal):
+    query, key, value = (
+        checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in range(3)
+    )
+    group = GROUPS[kind](
+        max_relative_distance=2, token_bias=TOKEN_BIAS.get(kind, "trainable"), dtype="float64"
+    )
+    key = None if group.share_qk else key
+    # Of shared queries and keys, that code has no mask.
+    mask = None if group.share_qk else checks.padding(2, 12)
+    token_bias = checks.random(2, 12, dtype="float64")
+    found = group(
+        query,
+        value,
+        key,
+        query_mask=mask,
+        key_mask=mask,
+        token_bias=token_bias,
+        use_causal_mask=causal,
+    )
+    expected = EQUATIONS[kind](
+        group,
+        query=query,
+        key=key,
+        value=value,
+        causal=causal,
+        key_mask=mask,
+        token_bias=token_bias,
+        relative_embeddings=group.relative_embeddings.numpy(),
+        relative_values=group.relative_values.numpy(),
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_tables_are_shared_by_the_heads(kind):
+    group = GROUPS[kind](max_relative_distance=2)
+    group.build((None, 2, 12, 6), (None, 2, 12, 5))
+    assert group.relative_embeddings.shape == (1, 5, 6)
+    assert group.relative_values.shape == (1, 5, 5)
+    assert GROUPS[kind]().relative_values is None
+
+
+@pytest.mark.parametrize("kind", GROUPS)
+def test_config(kind):
+    x = checks.random(1, 2, 12, 6)
+    group = GROUPS[kind](max_relative_distance=2, name="heads")
+    checks.config_makes_an_equal_layer(group, x, x, None if group.share_qk else x)
+
+
+def test_saving(tmp_path):
+    groups = [
+        make(max_relative_distance=2, token_bias=TOKEN_BIAS.get(kind, "fixed"))
+        for kind, make in GROUPS.items()
+    ]
+    inputs, token_bias = keras.Input((12, 6)), keras.Input((12,))
+    layer = MultiHeadAttention(groups, 2)
+    model = keras.Model([inputs, token_bias], layer(inputs, inputs, token_bias=token_bias))
+    x = [checks.random(2, 12, 6), checks.random(2, 12)]
+    expected = model(x)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert checks.largest_difference(loaded(x), expected) < 1e-6
+    copies = next(x for x in loaded.layers if isinstance(x, MultiHeadAttention)).head_groups
+    assert [copy.get_config() for copy in copies] == [group.get_config() for group in groups]
+
+
+@pytest.mark.parametrize("kind", ["local", "grid", "strided"])
+@pytest.mark.parametrize("max_relative_distance", [None, 3])
+@pytest.mark.parametrize("count", [0, 7])
+def test_one_position_at_a_time_as_all_at_once(kind, max_relative_distance, count):
+    group = GROUPS[kind](
+        max_relative_distance=max_relative_distance,
+        token_bias=TOKEN_BIAS.get(kind, "trainable"),
+        dtype="float64",
+    )
+    query, key = (checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in range(2))
+    value, bias = checks.random(2, 2, 12, 5, dtype="float64"), checks.random(2, 12, seed=3)
+    group.build(query.shape, value.shape)
+    if group.token_bias_weight is not None:
+        group.token_bias_weight.assign(0.7)
+    expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
+
+    def part(at):
+        return [x[:, :, at] for x in (query, value, key)]
+
+    cache = group.new_cache(2, 12, 6, 5)
+    if count:
+        first = slice(0, count + 2)
+        cache = group.make_cache(*part(first), count, 12, token_bias=bias[:, first])
+    for position in range(count, 12):
+        at = slice(position, position + 1)
+        output, cache = group.call_with_cache(*part(at), cache, position, token_bias=bias[:, at])
+        np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
+
+
+def test_heads_whose_members_depend_on_the_whole_sequence_have_no_cache():
+    for kind in ("routing", "cluster_strided", "hashed"):
+        assert not GROUPS[kind]().cached_decoding
+
+
+@pytest.mark.parametrize("kind", ["routing", "cluster_strided", "hashed"])
+def test_bad_block_size(kind):
+    make = {"routing": T2TRoutingHeads, "cluster_strided": T2TClusterStridedHeads}
+    with pytest.raises(ValueError, match="block_size must be a positive integer. Received: .*=0"):
+        make.get(kind, T2THashedHeads)(2, 4, 4, block_size=0)
+
+
+def test_strided_heads_take_no_token_bias():
+    with pytest.raises(ValueError, match="token_bias must be None for T2TStridedHeads"):
+        GROUPS["strided"](token_bias="fixed")
