@@ -91,6 +91,19 @@ def merge(base, changes):
     return merged
 
 
+def flatten(sections, prefix=""):
+    """Yields dotted keys and values of nested sections.
+
+    >>> dict(flatten({"model": {"local": {"num_heads": 2}, "num_layers": 1}}))
+    {'model.local.num_heads': 2, 'model.num_layers': 1}
+    """
+    for key, value in sections.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def _read(path, chain):
     chain = (*chain, path.resolve())
     values = _load(path)

@@ -286,7 +286,7 @@ def load_config(name, overrides=()):
     >>> config.model.routing.assignment, config.optimizer.learning_rate
     ('nearest', 0.0005)
     """
-    given = dict(_flatten(config_files.read_config(name)))
+    given = dict(config_files.flatten(config_files.read_config(name)))
     for override in overrides:
         key, value = _parsed(override)
         given[key] = value
@@ -329,15 +329,6 @@ def _parsed(override):
         return key.strip(), yaml.safe_load(value)
     except (yaml.YAMLError, RecursionError):
         raise ValueError(f"the value of override {override!r} is not valid YAML") from None
-
-
-def _flatten(values, prefix=""):
-    """Dotted keys and values of nested sections."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _annotations(section, prefix=""):

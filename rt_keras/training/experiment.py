@@ -6,41 +6,8 @@ from pathlib import Path
 import keras
 
 from rt_keras.training.schedule import make_schedule
-
-# Values of a channel of an image.
-PIXEL_VALUES = 256
-
-
-def make_tokenizer(config):
-    """The tokenizer of a `TokenizerConfig`."""
-    from rt_keras import data
-
-    if config.name == "bytes":
-        return data.ByteTokenizer()
-    if config.name == "sentence_piece":
-        return data.SentencePieceTokenizer(proto=config.vocabulary)
-    if config.name == "t2t_subwords":
-        return data.T2TSubwordTokenizer(vocabulary=config.vocabulary)
-    if config.name == "words":
-        return data.WordTokenizer(vocabulary=config.vocabulary)
-    return data.WordPieceTokenizer(vocabulary=config.vocabulary)
-
-
-def make_preprocessor(config):
-    """The preprocessor of an `ExperimentConfig`, with its tokenizer; None for images."""
-    from rt_keras import models
-
-    length = config.data.sequence_length
-    if config.model.kind == "image_lm":
-        return None
-    tokenizer = make_tokenizer(config.tokenizer)
-    if config.model.kind == "causal_lm":
-        return models.RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=length)
-    return models.RoutingTransformerSeq2SeqLMPreprocessor(
-        tokenizer,
-        encoder_sequence_length=config.data.encoder_sequence_length or length,
-        decoder_sequence_length=length,
-    )
+from rt_keras.training.tasks import TASKS, task_named, task_of
+from rt_keras.training.tokenizer import make_tokenizer  # noqa: F401
 
 
 def make_model(config, tokenizer=None):
@@ -50,7 +17,7 @@ def make_model(config, tokenizer=None):
 
     Args:
         config: an `ExperimentConfig`.
-        tokenizer: its tokenizer; None where `model.vocabulary_size` is given, or for images.
+        tokenizer: its tokenizer. Defaults to a new one, if the vocabulary depends on it.
 
     Raises:
         ValueError: if `model.vocabulary_size` is less than the tokenizer's.
@@ -58,18 +25,8 @@ def make_model(config, tokenizer=None):
     from rt_keras.models.configured import make_task
 
     dtype = "mixed_bfloat16" if config.trainer.mixed_bfloat16 else "float32"
-    return make_task(config.model.as_dict(), _vocabulary_size(config.model, tokenizer), dtype)
-
-
-def _vocabulary_size(model, tokenizer):
-    if tokenizer is None:
-        return model.vocabulary_size or PIXEL_VALUES
-    least = tokenizer.vocabulary_size()
-    if model.vocabulary_size is not None and model.vocabulary_size < least:
-        raise ValueError(
-            f"model.vocabulary_size is {model.vocabulary_size}; the tokenizer has {least} tokens"
-        )
-    return model.vocabulary_size or least
+    vocabulary_size = task_named(config.model.kind).vocabulary_size(config, tokenizer)
+    return make_task(config.model.as_dict(), vocabulary_size, dtype)
 
 
 def load_model(path):
@@ -79,15 +36,13 @@ def load_model(path):
         FileNotFoundError: if there is neither.
         ValueError: if what is there is a model of another project.
     """
-    from rt_keras.models.configured import TASKS
-
     path = Path(path)
     for folder in (path / "model", path):
         if (folder / "task.json").is_file():
             saved = json.loads((folder / "task.json").read_text(encoding="utf-8"))["class_name"]
             for task in TASKS.values():
-                if task.__name__ == saved:
-                    return task.from_preset(str(folder))
+                if task.model_class.__name__ == saved:
+                    return task.model_class.from_preset(str(folder))
             raise ValueError(f"{folder} holds a {saved}, which is no model of rt_keras")
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
@@ -96,9 +51,7 @@ def load_model(path):
 
 def kind_of(model):
     """The kind of a model, as `ModelConfig` names it."""
-    from rt_keras.models.configured import TASKS
-
-    return next(kind for kind, task in TASKS.items() if isinstance(model, task))
+    return task_of(model).kind
 
 
 def make_optimizer(config):

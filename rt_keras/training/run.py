@@ -13,7 +13,8 @@ from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.keep_checkpoints import KeepCheckpoints
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.training import config as config_lib
-from rt_keras.training import config_checks, datasets, experiment
+from rt_keras.training import config_checks, experiment
+from rt_keras.training.tasks import task_named
 
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
@@ -52,13 +53,14 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     _check_folder(output, config, resume, overwrite)
     trainer = config.trainer
     keras.utils.set_random_seed(trainer.seed)
-    preprocessor = experiment.make_preprocessor(config)
+    task = task_named(config.model.kind)
+    preprocessor = task.make_preprocessor(config)
     checkpoints = KeepCheckpoints(output, "val_nats_per_token", preprocessor)
     with experiment.make_strategy(trainer).scope():
-        model = _compiled_model(config, preprocessor and preprocessor.tokenizer)
+        model = compiled_model(config, preprocessor and preprocessor.tokenizer)
         first_step = checkpoints.restore(model) if resume else 0
     # After the model, whose first weights would else depend on what reading the data draws.
-    training, validation = _datasets(config, preprocessor)
+    training, validation = _datasets(config, model, preprocessor)
     if not resume:
         _start_folder(output, config)
     started = time.monotonic()
@@ -79,7 +81,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             "one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
         ) from None
     seconds = time.monotonic() - started
-    tokens = (trainer.steps - first_step) * config.data.batch_size * _predicted(config)
+    tokens = (trainer.steps - first_step) * config.data.batch_size * task.predictions(config)
     return {
         "steps": trainer.steps,
         "best_step": checkpoints.best_step,
@@ -115,15 +117,16 @@ def _start_folder(output, config):
         part.write_text(config_lib.to_yaml(config), encoding="utf-8")
 
 
-def _predicted(config):
-    """Tokens, or values of an image, that the model predicts for one example."""
-    if config.model.kind == "image_lm":
-        image = config.model.image
-        return image.height * image.width * image.channels
-    return config.data.sequence_length
+def compiled_model(config, tokenizer=None):
+    """The model of a configuration, compiled for training.
 
+    Args:
+        config: an `ExperimentConfig`.
+        tokenizer: its tokenizer; see `experiment.make_model`.
 
-def _compiled_model(config, tokenizer):
+    Returns:
+        A model with new weights, its optimizer, loss and metrics.
+    """
     model = experiment.make_model(config, tokenizer)
     experiment.add_l2(model, config.optimizer.l2_weight)
     nats = keras.metrics.SparseCategoricalCrossentropy(name="nats_per_token", from_logits=True)
@@ -137,16 +140,18 @@ def _compiled_model(config, tokenizer):
     return model
 
 
-def _datasets(config, preprocessor):
-    """The training batches, without end, and the first ones of the validation split."""
-    kind = config.model.kind
-    training = datasets.training_batches(config, preprocessor)
-    validation = datasets.evaluation_batches(
-        kind,
-        datasets.load_split(kind, config.data, "validation", preprocessor),
+_compiled_model = compiled_model
+
+
+def _datasets(config, model, preprocessor):
+    """The endless training batches, and the first ones of the validation split."""
+    task = task_named(config.model.kind)
+    training = task.training_batches(config, preprocessor)
+    validation = task.evaluation_batches(
+        model,
+        task.load_split(config.data, "validation", preprocessor),
         config.data.batch_size,
         preprocessor,
-        class_conditional=config.model.image.num_classes is not None,
     ).take(config.trainer.validation_batches)
     # Keras warns of a data set that ends without having said when.
     count = int(validation.reduce(0, lambda number, _: number + 1))

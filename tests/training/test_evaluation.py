@@ -58,3 +58,20 @@ def test_every_token_counts_once_given_what_precedes_it_in_its_sequence(model, d
 def test_no_text_is_an_error(model):
     with pytest.raises(ValueError, match="no text to evaluate"):
         evaluate(model, tf.data.Dataset.from_tensor_slices([""]))
+
+
+def test_a_second_evaluation_compiles_nothing(model, documents):
+    first = evaluate(model, documents, batch_size=2)
+    _, sums = model.evaluation_function
+    traces = sums.experimental_get_tracing_count()
+    assert evaluate(model, documents, batch_size=2) == first
+    assert model.evaluation_function[1] is sums
+    assert sums.experimental_get_tracing_count() == traces
+
+
+def test_variables_that_are_replaced_are_seen(tiny_run, documents):
+    model = experiment.load_model(tiny_run)
+    before = evaluate(model, documents)["nats_per_token"]
+    model.quantize("int8")
+    after = evaluate(model, documents)["nats_per_token"]
+    assert after != before and after == pytest.approx(before, rel=0.1)

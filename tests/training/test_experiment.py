@@ -104,3 +104,16 @@ def test_adafactor_is_that_of_tensor2tensor():
         for name, variable in zip(names, variables):
             expected = golden[f"step{step}/value/{name}"]
             np.testing.assert_allclose(variable, expected, rtol=0, atol=1e-7)
+
+
+def test_l2_is_of_all_weights_but_biases(tiny_settings):
+    settings = {**tiny_settings, "model.routing.commitment_weight": 0.0}
+    model = experiment.make_model(make_config(settings))
+    for variable in model.trainable_variables:
+        variable.assign(keras.ops.ones(variable.shape))
+    experiment.add_l2(model, 0.5)
+    model({name: keras.ops.ones([1, 16], "int32") for name in model.backbone.input})
+    counted = [v for v in model.trainable_variables if not v.path.endswith("bias")]
+    assert len(counted) < len(model.trainable_variables)
+    expected = 0.25 * sum(np.prod(v.shape) for v in counted)
+    assert float(sum(model.losses)) == pytest.approx(expected, rel=1e-5)

@@ -1,0 +1,48 @@
+"""What models are trained to do: one object for each task, which answers for it everywhere.
+
+- `task.py`: what every task answers.
+- `text_task.py`: what tasks on texts have in common.
+- `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`: a task each.
+
+A new task is a file here, a line in `TASKS` and its tests. Nothing else asks which task it has.
+"""
+
+from rt_keras.training.tasks.causal_lm import CausalLMTask
+from rt_keras.training.tasks.image_lm import ImageLMTask
+from rt_keras.training.tasks.seq_2_seq_lm import Seq2SeqLMTask
+
+TASKS = {task.kind: task for task in (CausalLMTask(), Seq2SeqLMTask(), ImageLMTask())}
+
+
+def task_named(kind):
+    """The task of a configuration.
+
+    Args:
+        kind: string, `model.kind`.
+
+    Returns:
+        A `rt_keras.training.tasks.task.Task`.
+
+    >>> task_named("image_lm").units[0]
+    ('bits_per_dimension', '.4f')
+    """
+    return TASKS[kind]
+
+
+def task_of(model):
+    """The task that a model is for.
+
+    Args:
+        model: an instance of the `model_class` of a task.
+
+    Returns:
+        A `rt_keras.training.tasks.task.Task`.
+
+    Raises:
+        ValueError: if the model is of no task.
+    """
+    for task in TASKS.values():
+        if isinstance(model, task.model_class):
+            return task
+    names = ", ".join(task.model_class.__name__ for task in TASKS.values())
+    raise ValueError(f"model must be one of {names}. Received: a {type(model).__name__}")

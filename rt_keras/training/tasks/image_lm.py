@@ -1,0 +1,90 @@
+"""Image models: each value of an image from those before it."""
+
+import math
+
+import tensorflow as tf
+
+from rt_keras import data as data_lib
+from rt_keras.data import images
+from rt_keras.training.tasks.task import Task, bits, count_examples
+
+# Values of a channel.
+PIXEL_VALUES = 256
+
+
+class ImageLMTask(Task):
+    """Predicts each value of each channel of an image from those before it."""
+
+    kind = "image_lm"
+    keys = ("model.image.",)
+    units = (("bits_per_dimension", ".4f"), ("nats_per_token", ".4f"))
+    generates = "image"
+    data_names = f"one of {', '.join(images.NAMES)}"
+
+    @property
+    def model_class(self):
+        from rt_keras.models import RoutingTransformerImageLM
+
+        return RoutingTransformerImageLM
+
+    def vocabulary_size(self, config, tokenizer=None):
+        return config.model.vocabulary_size or PIXEL_VALUES
+
+    def stacks(self, config):
+        length = self.predictions(config)
+        return [("the number of values in an image", length, config.model.num_layers)]
+
+    def predictions(self, config):
+        return math.prod(_shape(config))
+
+    def check(self, config):
+        (height, width, channels), size = _shape(config), config.model.local.block_size
+        block_height = config.model.image.block_height
+        if block_height is None:
+            sides, block = (height * width * channels,), (size,)
+        else:
+            sides, block = (height, width * channels), (block_height, size // block_height)
+        if math.prod(block) != size or any(side % b for side, b in zip(sides, block)):
+            raise ValueError(
+                f"model.local.block_size is {size} and model.image.block_height {block_height}: "
+                "blocks of that shape do not divide an image of "
+                f"{' x '.join(map(str, sides))} values"
+            )
+
+    def knows_data(self, name):
+        return name in images.NAMES
+
+    def load_split(self, data, split, preprocessor=None):
+        return data_lib.load_images(data.name, split, data_dir=data.data_dir)
+
+    def training_batches(self, config, preprocessor=None):
+        return data_lib.training_images(
+            self.load_split(config.data, "train"),
+            batch_size=config.data.batch_size,
+            seed=config.trainer.seed,
+            shuffle_buffer=config.data.shuffle_buffer,
+            class_conditional=config.model.image.num_classes is not None,
+        )
+
+    def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
+        return data_lib.evaluation_images(
+            examples, batch_size, class_conditional=model.backbone.num_classes is not None
+        )
+
+    def example_spec(self, config, batch_size):
+        shape = [batch_size, *_shape(config)]
+        inputs = {"images": tf.TensorSpec(shape, tf.int32)}
+        if config.model.image.num_classes is not None:
+            inputs["labels"] = tf.TensorSpec([batch_size], tf.int32)
+        return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
+
+    def count(self, examples):
+        return {"images": count_examples(examples, "images")}
+
+    def scores(self, nats, tokens, counts):
+        return {"bits_per_dimension": bits(nats / tokens), "nats_per_token": nats / tokens}
+
+
+def _shape(config):
+    image = config.model.image
+    return image.height, image.width, image.channels

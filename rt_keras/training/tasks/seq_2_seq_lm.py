@@ -1,0 +1,120 @@
+"""Encoder-decoders: a text from another one, for translation and summaries."""
+
+import math
+
+import tensorflow as tf
+
+from rt_keras import data as data_lib
+from rt_keras.data import pairs
+from rt_keras.training.tasks.task import count_examples
+from rt_keras.training.tasks.text_task import TextTask, token_specs
+from rt_keras.training.tokenizer import make_tokenizer
+
+
+class Seq2SeqLMTask(TextTask):
+    """Predicts each token of a text from those before it and from another text.
+
+    Examples are pairs of texts. The second one is scored, up to `data.sequence_length` tokens.
+    """
+
+    kind = "seq_2_seq_lm"
+    keys = (
+        *TextTask.keys,
+        "model.num_encoder_layers",
+        "model.encoder_input_dropout",
+        "model.local.cross_block_size",
+        "data.encoder_sequence_length",
+        "data.reverse",
+    )
+    folder_sets = ("pairs_folder",)
+    units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
+    data_names = (
+        "pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed, or a pair of WMT's "
+        "languages such as wmt14_translate/de-en"
+    )
+
+    @property
+    def model_class(self):
+        from rt_keras.models import RoutingTransformerSeq2SeqLM
+
+        return RoutingTransformerSeq2SeqLM
+
+    def prompts(self, texts):
+        return {"encoder_text": texts, "decoder_text": [""] * len(texts)}
+
+    def stacks(self, config):
+        key = "data.encoder_sequence_length"
+        if config.data.encoder_sequence_length is None:
+            key = "data.sequence_length"
+        encoder = (key, _encoder_length(config), config.model.num_encoder_layers)
+        return [encoder, *super().stacks(config)]
+
+    def check(self, config):
+        super().check(config)
+        if not config.model.num_encoder_layers:
+            raise ValueError("model.num_encoder_layers is 0; kind seq_2_seq_lm needs at least 1")
+        if config.model.local.num_heads:
+            _check_cross_blocks(config)
+
+    def knows_data(self, name):
+        return name in self.folder_sets or bool(pairs.PAIRS.fullmatch(name))
+
+    def make_preprocessor(self, config):
+        from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor
+
+        return RoutingTransformerSeq2SeqLMPreprocessor(
+            make_tokenizer(config.tokenizer),
+            encoder_sequence_length=_encoder_length(config),
+            decoder_sequence_length=config.data.sequence_length,
+        )
+
+    def load_split(self, data, split, preprocessor=None):
+        return data_lib.load_pairs(
+            data.name,
+            split,
+            directory=data.directory,
+            data_dir=data.data_dir,
+            reverse=data.reverse,
+        )
+
+    def training_batches(self, config, preprocessor=None):
+        return data_lib.training_pairs(
+            self.load_split(config.data, "train"),
+            preprocessor,
+            batch_size=config.data.batch_size,
+            seed=config.trainer.seed,
+            shuffle_buffer=config.data.shuffle_buffer,
+        )
+
+    def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
+        return data_lib.evaluation_pairs(examples, preprocessor, batch_size)
+
+    def example_spec(self, config, batch_size):
+        shape = [batch_size, config.data.sequence_length]
+        inputs = token_specs("encoder_", batch_size, _encoder_length(config))
+        inputs |= token_specs("decoder_", *shape)
+        return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
+
+    def count(self, examples):
+        return {"documents": count_examples(examples, "documents")}
+
+    def scores(self, nats, tokens, counts):
+        return {"nats_per_token": nats / tokens, "perplexity_per_token": math.exp(nats / tokens)}
+
+
+def _encoder_length(config):
+    return config.data.encoder_sequence_length or config.data.sequence_length
+
+
+def _check_cross_blocks(config):
+    """Local attention pairs each block of the decoder with one of the encoder."""
+    local, length = config.model.local, config.data.sequence_length
+    encoder_length = _encoder_length(config)
+    blocks = math.ceil(length / local.block_size)
+    cross_block_size = local.cross_block_size or local.block_size
+    if math.ceil(encoder_length / cross_block_size) != blocks:
+        raise ValueError(
+            f"model.local.cross_block_size is {local.cross_block_size}; the encoder's "
+            f"{encoder_length} positions must make {blocks} blocks, as many as the decoder's "
+            f"{length}: {math.ceil(encoder_length / blocks)} would do"
+        )

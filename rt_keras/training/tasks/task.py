@@ -1,0 +1,229 @@
+"""What every task answers."""
+
+import math
+import os
+from pathlib import Path
+
+import tensorflow as tf
+
+
+class Task:
+    """What a model is trained to do, and everything that depends on it.
+
+    Subclasses set the attributes and write the methods that raise `NotImplementedError`. They have
+    no state: arguments are configurations, models and data.
+
+    Attributes:
+        kind: string, its name, the value of `model.kind`.
+        keys: the keys of a configuration that not every task has a use for, but this one. A name
+            that ends in a dot stands for a section.
+        folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
+            first of them.
+        units: pairs of a score and its format, in the order in which they are printed.
+        generates: what `rt-keras generate` makes with the model: "text", "image" or None.
+        continues_text: whether the model continues one text, token by token, so that it can be
+            streamed, exported and analyzed for causality.
+    """
+
+    kind = None
+    keys = ()
+    folder_sets = ()
+    units = (("nats_per_token", ".4f"),)
+    generates = None
+    continues_text = False
+
+    # The model.
+
+    @property
+    def model_class(self):
+        """The class of the task's models, a `keras_hub.models.Task`."""
+        raise NotImplementedError
+
+    def vocabulary_size(self, config, tokenizer=None):
+        """The number of token ids that the model of a configuration has.
+
+        Args:
+            config: an `ExperimentConfig`.
+            tokenizer: its tokenizer, if there is one already.
+
+        Returns:
+            An int.
+        """
+        raise NotImplementedError
+
+    def stacks(self, config):
+        """The stacks of blocks of the model of a configuration.
+
+        Args:
+            config: an `ExperimentConfig`.
+
+        Returns:
+            A list of tuples: what sets the length, for messages; the length, in positions; the
+            number of blocks.
+        """
+        raise NotImplementedError
+
+    def predictions(self, config):
+        """The number of tokens that the model of a configuration predicts for one example."""
+        raise NotImplementedError
+
+    # The configuration.
+
+    def check(self, config):
+        """Raises a ValueError if values of a configuration do not go together for this task."""
+
+    def check_sources(self, config):
+        """Raises a ValueError if a configuration does not name a file that training reads."""
+        data = config.data
+        if data.name in self.folder_sets and data.directory is None:
+            raise ValueError(f"data.directory must name the folder for data {data.name}")
+
+    def knows_data(self, name):
+        """Whether the task has a data set of this name."""
+        raise NotImplementedError
+
+    @property
+    def data_names(self):
+        """The names of the task's data sets, in words."""
+        raise NotImplementedError
+
+    def data_named(self, name):
+        """The keys of the `data` section for a data set, or for a folder of examples.
+
+        Args:
+            name: string, name of a data set or path of a folder.
+
+        Returns:
+            A dictionary.
+
+        Raises:
+            FileNotFoundError: if it looks like the path of a folder, but there is none.
+            ValueError: if the task has no such data set, or reads no folders.
+        """
+        if self.knows_data(name):
+            return {"name": name}
+        if self.folder_sets and Path(name).is_dir():
+            return {"name": self.folder_sets[0], "directory": str(name)}
+        if self.folder_sets and os.sep in name:
+            raise FileNotFoundError(f"--data is {name}; there is no such folder")
+        folder = " or a folder" if self.folder_sets else ""
+        raise ValueError(
+            f"--data is {name!r}; for kind {self.kind} it must be {self.data_names}{folder}"
+        )
+
+    # The data.
+
+    def make_preprocessor(self, config):
+        """The preprocessor of the model of a configuration; None if it needs none."""
+        return None
+
+    def load_split(self, data, split, preprocessor=None):
+        """The examples of one split of a data set.
+
+        Args:
+            data: a `DataConfig`.
+            split: "train", "validation" or "test".
+            preprocessor: the preprocessor of the model.
+
+        Returns:
+            A `tf.data.Dataset`.
+        """
+        raise NotImplementedError
+
+    def training_batches(self, config, preprocessor=None):
+        """Endless batches of the training split, for `fit`.
+
+        Args:
+            config: an `ExperimentConfig`.
+            preprocessor: the preprocessor of the model.
+
+        Returns:
+            A `tf.data.Dataset` of (inputs, labels, weights).
+        """
+        raise NotImplementedError
+
+    def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
+        """Batches in which everything that the model predicts has weight 1 once, in order.
+
+        Args:
+            model: a model of the task.
+            examples: `tf.data.Dataset` as from `load_split`.
+            batch_size: number of examples, or of sequences of documents, in a batch.
+            preprocessor: the preprocessor of the model.
+
+        Returns:
+            A `tf.data.Dataset` of (inputs, labels, weights).
+        """
+        raise NotImplementedError
+
+    def example_spec(self, config, batch_size):
+        """What a batch of `training_batches` is.
+
+        Args:
+            config: an `ExperimentConfig`.
+            batch_size: int.
+
+        Returns:
+            `tf.TensorSpec`s of (inputs, labels, weights).
+        """
+        raise NotImplementedError
+
+    # The scores.
+
+    def count(self, examples):
+        """What examples hold, for the report.
+
+        Args:
+            examples: `tf.data.Dataset` as from `load_split`.
+
+        Returns:
+            A dictionary of ints.
+
+        Raises:
+            ValueError: if there is nothing to score.
+        """
+        return {"examples": count_examples(examples, "examples")}
+
+    def losses(self, model, inputs, labels):
+        """-ln p of each label, in a compiled function.
+
+        Args:
+            model: a model of the task.
+            inputs: what the model is called on.
+            labels: int tensor.
+
+        Returns:
+            float32, of the shape of the labels.
+        """
+        logits = tf.cast(model(inputs, training=False), tf.float32)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    def scores(self, nats, tokens, counts):
+        """The scores of a model.
+
+        Args:
+            nats: float, the sum of -ln p over all labels.
+            tokens: float, the number of labels.
+            counts: what `count` returned.
+
+        Returns:
+            A dictionary of floats: the scores that `units` names, and `nats_per_token`.
+        """
+        return {"nats_per_token": nats / tokens}
+
+
+def count_examples(examples, name):
+    """The number of examples of a `tf.data.Dataset`; a ValueError if there are none."""
+    count = int(examples.reduce(0, lambda number, _: number + 1))
+    if count == 0:
+        raise ValueError(f"there are no {name} to evaluate")
+    return count
+
+
+def bits(nats):
+    """Nats in bits.
+
+    >>> bits(math.log(8))
+    3.0
+    """
+    return nats / math.log(2)

@@ -1,0 +1,86 @@
+"""What tasks on texts have in common: a tokenizer, and sequences of a length."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from rt_keras.ops.chunks import LOGITS_AT_ONCE
+from rt_keras.training.tasks.task import Task
+from rt_keras.training.tokenizer import make_tokenizer
+
+
+class TextTask(Task):
+    """A task whose model predicts the tokens of a text."""
+
+    keys = (
+        "model.embedding_dim",
+        "model.tie_embeddings",
+        "model.embedding_dropout",
+        "model.token_dropout",
+        "model.max_sequence_length",
+        "model.sinusoidal_positions",
+        "model.loss_chunk_size",
+        "model.shift_tokens",
+        "tokenizer.",
+        "data.directory",
+        "data.sequence_length",
+    )
+    generates = "text"
+
+    def prompts(self, texts):
+        """What the model's `generate` takes.
+
+        Args:
+            texts: list of strings, what a user writes.
+        """
+        return texts
+
+    def vocabulary_size(self, config, tokenizer=None):
+        if tokenizer is None and config.model.vocabulary_size is not None:
+            return config.model.vocabulary_size
+        least = (tokenizer or make_tokenizer(config.tokenizer)).vocabulary_size()
+        given = config.model.vocabulary_size
+        if given is not None and given < least:
+            raise ValueError(f"model.vocabulary_size is {given}; the tokenizer has {least} tokens")
+        return given or least
+
+    def stacks(self, config):
+        length = config.data.sequence_length
+        return [("data.sequence_length", length, config.model.num_layers)]
+
+    def predictions(self, config):
+        return config.data.sequence_length
+
+    def check(self, config):
+        longest, length = config.model.max_sequence_length, config.data.sequence_length
+        if longest is not None and longest < length:
+            raise ValueError(
+                f"model.max_sequence_length is {longest}; it must be at least "
+                f"data.sequence_length, {length}, or null"
+            )
+
+    def check_sources(self, config):
+        super().check_sources(config)
+        tokenizer = config.tokenizer
+        if tokenizer.name == "bytes":
+            return
+        if tokenizer.vocabulary is None:
+            raise ValueError(
+                f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}"
+            )
+        if not Path(tokenizer.vocabulary).is_file():
+            raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
+
+    def losses(self, model, inputs, labels):
+        # A few positions at a time if the vocabulary is large.
+        chunk_size = max(1, LOGITS_AT_ONCE // model.backbone.vocabulary_size)
+        chunk_size = min(chunk_size, labels.shape[0] * labels.shape[1])
+        return model.token_losses(model.hidden_states(inputs, False), labels, chunk_size)[0]
+
+
+def token_specs(prefix, batch_size, length):
+    """The `tf.TensorSpec`s of sequences of tokens, in a dictionary."""
+    return {
+        f"{prefix}token_ids": tf.TensorSpec([batch_size, length], tf.int32),
+        f"{prefix}padding_mask": tf.TensorSpec([batch_size, length], tf.bool),
+    }

@@ -1,0 +1,31 @@
+"""What the tests of tasks share."""
+
+import numpy as np
+import tensorflow as tf
+
+TINY = {
+    "model.hidden_dim": 16,
+    "model.num_layers": 1,
+    "model.intermediate_dim": 16,
+    "model.local.num_heads": 1,
+    "model.local.block_size": 8,
+    "model.routing.num_heads": 1,
+    "model.routing.num_clusters": 2,
+    "model.routing.window_size": 8,
+    "data.batch_size": 2,
+    "optimizer.learning_rate": 1e-2,
+    "schedule.name": "constant",
+    "schedule.warmup_steps": 0,
+    "trainer.steps": 6,
+    "trainer.validation_every": 3,
+    "trainer.validation_batches": 2,
+    "trainer.jit_compile": False,
+}
+
+
+def assert_batches_are_as_specified(task, config, preprocessor=None):
+    """`example_spec` is what `training_batches` gives, and the labels are `predictions` a row."""
+    batch = next(iter(task.training_batches(config, preprocessor)))
+    found = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
+    assert found == task.example_spec(config, config.data.batch_size)
+    assert np.prod(batch[1].shape[1:]) == task.predictions(config)

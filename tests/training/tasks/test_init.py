@@ -1,0 +1,31 @@
+import keras
+import pytest
+
+from rt_keras.config_files import flatten
+from rt_keras.training import experiment
+from rt_keras.training.config import ExperimentConfig
+from rt_keras.training.tasks import TASKS, task_named, task_of
+
+
+def test_a_model_has_the_task_of_its_configuration(tiny_run):
+    task = task_of(experiment.load_model(tiny_run))
+    assert task is task_named("causal_lm") and task.continues_text
+
+
+def test_other_models_have_no_task():
+    with pytest.raises(ValueError, match="RoutingTransformerImageLM.* Received: a Sequential"):
+        task_of(keras.Sequential())
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_keys_of_a_task_exist(task):
+    keys = dict(flatten(ExperimentConfig().as_dict()))
+    sections = {key[: key.rindex(".") + 1] for key in keys}
+    assert set(task.keys) <= keys.keys() | sections
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_a_task_scores_in_the_units_that_it_names(task):
+    scores = task.scores(nats=2.0, tokens=2.0, counts={"bytes": 1, "words": 1})
+    assert list(scores) == [name for name, _ in task.units]
+    assert scores["nats_per_token"] == 1.0

@@ -1,0 +1,71 @@
+"""Encoder-decoders, from a configuration to a score and to what they generate."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.cli import main
+from rt_keras.training import experiment
+from rt_keras.training.config import make_config
+from rt_keras.training.evaluation import evaluate
+from rt_keras.training.run import train
+from rt_keras.training.tasks import task_named
+from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
+
+TASK = task_named("seq_2_seq_lm")
+
+
+@pytest.fixture(scope="module")
+def of_pairs(tmp_path_factory):
+    """A configuration of an encoder-decoder, and the folder of its run."""
+    folder = tmp_path_factory.mktemp("pairs")
+    for split, count in (("train", 8), ("validation", 3), ("test", 3)):
+        lines = [f"{split} {number}" for number in range(count)]
+        (folder / f"{split}.source").write_text("\n".join(lines) + "\n")
+        (folder / f"{split}.target").write_text("\n".join(lines).upper() + "\n")
+    config = make_config(
+        {
+            **TINY,
+            "model.kind": "seq_2_seq_lm",
+            "model.num_encoder_layers": 1,
+            "model.local.cross_block_size": 12,
+            "data.name": "pairs_folder",
+            "data.directory": str(folder),
+            "data.data_dir": str(folder / "prepared"),
+            "data.sequence_length": 16,
+            "data.encoder_sequence_length": 24,
+        }
+    )
+    train(config, folder / "run", verbose=0)
+    return config, folder / "run"
+
+
+def test_batches_are_as_specified(of_pairs):
+    config, _ = of_pairs
+    assert_batches_are_as_specified(TASK, config, TASK.make_preprocessor(config))
+
+
+def test_an_encoder_decoder_is_scored_by_its_second_text(of_pairs):
+    config, run = of_pairs
+    model = experiment.load_model(run)
+    pairs = TASK.load_split(config.data, "test")
+    scores = evaluate(model, pairs, batch_size=2)
+    texts = [pair["decoder_text"] for pair in pairs.as_numpy_iterator()]
+    assert scores["documents"] == 3 and scores["tokens"] == sum(len(text) + 1 for text in texts)
+    assert scores["perplexity_per_token"] == pytest.approx(math.exp(scores["nats_per_token"]))
+    batch = {name: keras.ops.stack([pair[name] for pair in pairs]) for name in pairs.element_spec}
+    inputs, labels, weights = model.preprocessor(batch)
+    log_p = keras.ops.convert_to_numpy(keras.ops.log_softmax(model(inputs)))
+    taken = np.take_along_axis(log_p, np.asarray(labels)[..., None], -1)[..., 0]
+    nats = -np.mean(taken[np.asarray(weights).astype(bool)])
+    assert scores["nats_per_token"] == pytest.approx(nats, rel=1e-4)
+
+
+def test_the_command_line_scores_and_writes_texts(of_pairs, capsys):
+    _, run = of_pairs
+    assert main(["evaluate", "--model", str(run)]) == 0
+    assert "perplexity per token" in capsys.readouterr().out
+    command = ["generate", "--model", str(run), "--prompt", "test 1", "--max-length", "9"]
+    assert main(command) == 0
