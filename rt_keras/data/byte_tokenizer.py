@@ -42,7 +42,7 @@ class ByteTokenizer(TextTokenizer):
     b'hi\\n'
     """
 
-    needs_utf8 = False
+    needs_utf8 = fails_on_bytes = False
 
     def __init__(self, sequence_length=None, dtype="int32", **kwargs):
         if sequence_length is not None and sequence_length < 1:

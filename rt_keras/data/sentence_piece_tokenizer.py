@@ -2,6 +2,7 @@
 
 import keras
 import keras_hub
+import tensorflow as tf
 
 from rt_keras.data.tokenizer import TextTokenizer
 
@@ -42,6 +43,17 @@ class SentencePieceTokenizer(TextTokenizer, keras_hub.tokenizers.SentencePieceTo
     def __init__(self, proto=None, pad_token="<pad>", end_token="</s>", **kwargs):
         self._add_pad_and_end(pad_token, end_token)
         super().__init__(proto=proto, **kwargs)
+
+    def set_proto(self, proto):
+        """Takes a serialized model: bytes, or the path of its file."""
+        try:
+            super().set_proto(proto)
+        except (tf.errors.OpError, RuntimeError) as error:
+            given = f"{len(proto):,} bytes" if isinstance(proto, bytes) else repr(proto)
+            raise ValueError(
+                f"proto must be a SentencePiece model, or the path of one. Received: {given}, "
+                "which is broken or something else"
+            ) from error
 
     def get_config(self):
         return {

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens, read_utf8
 
 FILE_NAME = "vocabulary.subwords"
 PAD, END = 0, 1
@@ -162,13 +162,7 @@ class T2TSubwordTokenizer(ListTokenizer):
 
 def _read(path):
     """The subtokens of a file."""
-    with open(path, "rb") as file:
-        content = file.read()
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: it must be UTF-8 ({error.reason})") from None
+    text = read_utf8(path)
     # Subtokens hold other characters at which str.splitlines would part them.
     lines = text.removesuffix("\n").split("\n") if text else []
     return [_unquoted(path, number, line.strip()) for number, line in enumerate(lines, 1)]

@@ -20,6 +20,12 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
     """
 
     needs_utf8 = True
+    # Whether `tokenize` fails on bytes that are not UTF-8.
+    fails_on_bytes = True
+
+    def __call__(self, inputs, *args, **kwargs):
+        check_strings("inputs", inputs, self.fails_on_bytes)
+        return super().__call__(inputs, *args, **kwargs)
 
     def _add_pad_and_end(self, pad_token, end_token):
         self._add_special_token(pad_token, "pad_token")
@@ -75,6 +81,7 @@ class ListTokenizer(TextTokenizer):
     with `_keep`, and names that file in `file_assets`.
     """
 
+    fails_on_bytes = False
     _vocabulary = None
 
     def _keep(self, vocabulary):
@@ -107,6 +114,67 @@ class ListTokenizer(TextTokenizer):
     def load_assets(self, dir_path):
         """Reads the vocabulary that `save_assets` wrote."""
         self.set_vocabulary(os.path.join(dir_path, self.file_assets[0]))
+
+
+def check_strings(name, strings, needs_utf8):
+    """Raises an error that names the argument if a tokenizer cannot read it.
+
+    Inside TensorFlow functions nothing is checked: `rt_keras.serving` has checks for those.
+
+    Args:
+        name: the name of the argument.
+        strings: a string, or a batch of strings, of Python, NumPy or TensorFlow.
+        needs_utf8: whether bytes must be valid UTF-8. Python's strings must always be: a lone
+            surrogate, which `sys.argv` has for each byte that is not UTF-8, has no bytes.
+
+    Raises:
+        TypeError: if an element is not a string.
+        ValueError: if an element is not valid UTF-8.
+
+    >>> check_strings("prompts", ["a rose", b"\\xff"], needs_utf8=True)
+    Traceback (most recent call last):
+    ...
+    ValueError: prompts 1 must be valid UTF-8. Received: b'\\xff' (invalid start byte)
+    """
+    if isinstance(strings, tf.RaggedTensor):
+        strings = strings.flat_values
+    if tf.is_tensor(strings):
+        if not hasattr(strings, "numpy"):
+            return
+        strings = strings.numpy()
+    strings = np.asarray(strings, dtype=object)
+    for place, string in enumerate(strings.ravel()):
+        one = f"{name} {place}" if strings.size > 1 else name
+        if not isinstance(string, (str, bytes)):
+            raise TypeError(f"{one} must be a string. Received: {string!r}")
+        try:
+            if isinstance(string, str):
+                string.encode("utf-8")
+            elif needs_utf8:
+                string.decode("utf-8")
+        except UnicodeError as error:
+            raise ValueError(
+                f"{one} must be valid UTF-8. Received: {_shortened(string)} ({error.reason})"
+            ) from None
+
+
+def read_utf8(path):
+    """The text of a file.
+
+    Raises:
+        ValueError: if the file is not UTF-8; the message names it and the line.
+    """
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: it must be UTF-8 ({error.reason})") from None
+
+
+def _shortened(string):
+    return repr(string) if len(string) <= 80 else f"{string[:80]!r}..."
 
 
 def batch_of_tokens(tokens):

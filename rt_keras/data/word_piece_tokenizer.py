@@ -3,7 +3,7 @@
 import keras
 import keras_hub
 
-from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.tokenizer import TextTokenizer, read_utf8
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -36,6 +36,12 @@ class WordPieceTokenizer(TextTokenizer, keras_hub.tokenizers.WordPieceTokenizer)
     def __init__(self, vocabulary=None, pad_token="[PAD]", end_token="[SEP]", **kwargs):
         self._add_pad_and_end(pad_token, end_token)
         super().__init__(vocabulary=vocabulary, **kwargs)
+
+    def set_vocabulary(self, vocabulary):
+        """Takes the tokens of a file, given by its path, or of a list."""
+        if isinstance(vocabulary, str):
+            read_utf8(vocabulary)
+        super().set_vocabulary(vocabulary)
 
     def get_config(self):
         return {

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras import files
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens, read_utf8
 
 FILE_NAME = "vocabulary.txt"
 
@@ -65,8 +65,7 @@ class WordTokenizer(ListTokenizer):
     def set_vocabulary(self, vocabulary):
         """Takes the words of a file, given by its path, or of a list."""
         if isinstance(vocabulary, (str, os.PathLike)):
-            with open(vocabulary, encoding="utf-8", newline="\n") as file:
-                vocabulary = file.read().removesuffix("\n").split("\n")
+            vocabulary = read_utf8(vocabulary).removesuffix("\n").split("\n")
         self._keep(vocabulary)
         places = {word: place for place, word in enumerate(vocabulary)}
         if len(places) < len(vocabulary):

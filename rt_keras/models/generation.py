@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.data.tokenizer import check_strings
+
 # The shortest stretch of a prompt that the compiled function is made for.
 SHORTEST_BUCKET = 64
 
@@ -117,14 +119,10 @@ def check_texts(name, texts, tokenizer, limit, added=1):
     """
     if not tf.executing_eagerly():
         return
+    check_strings(name, texts, tokenizer.needs_utf8)
     texts = np.atleast_1d(np.asarray(tf.convert_to_tensor(texts))).tolist()
     for place, text in enumerate(texts):
         row = f"{name} {place}" if len(texts) > 1 else name
-        if tokenizer.needs_utf8:
-            try:
-                text.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{row}: it must be valid UTF-8 ({error})") from None
         count = len(tokenizer(text)) + added
         if count > limit:
             raise ValueError(

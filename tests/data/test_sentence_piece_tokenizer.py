@@ -28,3 +28,14 @@ def test_model_without_padding_needs_another_piece_for_it():
 def test_unknown_end_token(sentence_piece_model):
     with pytest.raises(ValueError, match="end_token='<eot>'"):
         SentencePieceTokenizer(sentence_piece_model, end_token="<eot>")
+
+
+@pytest.mark.parametrize("content", ["truncated", "text", "empty"])
+def test_a_broken_file_is_named(content, sentence_piece_model, tmp_path):
+    path = tmp_path / "broken.spm"
+    contents = {"truncated": sentence_piece_model[:200], "text": b"hello\n", "empty": b""}
+    path.write_bytes(contents[content])
+    with pytest.raises(ValueError, match="proto must be a SentencePiece model.*broken.spm'"):
+        SentencePieceTokenizer(str(path))
+    with pytest.raises(ValueError, match=r"Received: \d+ bytes, which is broken"):
+        SentencePieceTokenizer(contents[content])

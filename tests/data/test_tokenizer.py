@@ -1,10 +1,11 @@
 """What all tokenizers have in common."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras import data
-from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.tokenizer import TextTokenizer, check_strings
 
 TEXTS = ["the quick fox", "", "the dog jumps, the fox jumps."]
 
@@ -67,6 +68,42 @@ def test_saved_model_takes_and_gives_strings(tokenizer, tmp_path):
     tokens = loaded.encode(text)
     assert tokens.numpy().tolist() == ids(tokenizer(["the quick fox"]))
     assert loaded.decode(tokens).numpy().tolist() == [b"the quick fox"]
+
+
+@pytest.mark.parametrize("inputs", ["a\udcff", ["the", "a\udcff"], np.array(["\udcff"])])
+def test_strings_that_utf8_cannot_write_are_named(tokenizer, inputs):
+    row = "inputs 1" if len(inputs) == 2 and inputs[0] == "the" else "inputs"
+    with pytest.raises(ValueError, match=rf"^{row} must be valid UTF-8. Received: 'a?.udcff'"):
+        tokenizer(inputs)
+
+
+@pytest.mark.parametrize("inputs", [b"a\xff", tf.constant([b"the", b"a\xff"])])
+def test_bytes_that_are_not_utf8_are_named_where_they_cannot_be_read(tokenizer, inputs):
+    if isinstance(tokenizer, (data.SentencePieceTokenizer, data.WordPieceTokenizer)):
+        with pytest.raises(ValueError, match=r"^inputs( 1)? must be valid UTF-8. Received: b'a"):
+            tokenizer(inputs)
+    else:
+        tokenizer(inputs)
+
+
+@pytest.mark.parametrize("inputs", [3, None, [1.5], ["a", None]])
+def test_what_is_not_a_string_is_named(tokenizer, inputs):
+    with pytest.raises(TypeError, match=r"^inputs( 1)? must be a string. Received: "):
+        tokenizer(inputs)
+
+
+def test_long_strings_are_shortened_in_errors():
+    with pytest.raises(ValueError) as caught:
+        check_strings("text", b"a" * 1000 + b"\xff", needs_utf8=True)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("name", ["WordTokenizer", "WordPieceTokenizer", "T2TSubwordTokenizer"])
+def test_a_vocabulary_file_that_is_not_utf8_is_named(name, tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_bytes(b"one\ntwo\xff\n")
+    with pytest.raises(ValueError, match=r"words.txt, line 2: it must be UTF-8"):
+        getattr(data, name)(str(path))
 
 
 def test_preset_folder(tokenizer, tmp_path):

@@ -54,7 +54,7 @@ def test_texts_of_an_encoder_decoder_without_room_are_refused():
 
 @pytest.mark.parametrize("tokenizer", ["t2t_subwords"], indirect=True)
 def test_bytes_that_are_no_utf8_are_refused_where_they_cannot_be_read(tokenizer):
-    with pytest.raises(ValueError, match="prompt 1: it must be valid UTF-8"):
+    with pytest.raises(ValueError, match="prompt 1 must be valid UTF-8"):
         check_texts("prompt", ["a", b"\xff"], tokenizer, limit=8)
     check_texts("prompt", ["a", b"\xff"], ByteTokenizer(), limit=8)
 
