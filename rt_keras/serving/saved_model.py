@@ -46,10 +46,7 @@ def export_saved_model(model, path, max_length=None):
     if getattr(model, "preprocessor", None) is None:
         raise ValueError("The model has no preprocessor; served models take and give strings.")
     positions = getattr(model.backbone, "max_sequence_length", None)
-    max_length = max_length or positions or MAX_LENGTH
-    if not 1 < max_length <= (positions or max_length):
-        allowed = f"from 2 to {positions}" if positions else "at least 2"
-        raise ValueError(f"max_length={max_length}: it must be {allowed}")
+    max_length = _checked_length(max_length, positions)
     path = version_folder(path)
     files.check_new_folder(path)
     score = scoring_function(model, max_length)
@@ -64,6 +61,18 @@ def export_saved_model(model, path, max_length=None):
         write_warm_up(part, warm_up_requests(path.parent.name))
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
+
+
+def _checked_length(max_length, positions):
+    """The most tokens of a sequence; `positions` is the limit of the model, or None."""
+    if max_length is None:
+        return positions or MAX_LENGTH
+    limit = positions or tf.int32.max
+    if not isinstance(max_length, int) or not 2 <= max_length <= limit:
+        raise ValueError(
+            f"max_length must be an integer from 2 to {limit:,}. Received: max_length={max_length}"
+        )
+    return max_length
 
 
 def version_folder(path):

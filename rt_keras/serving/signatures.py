@@ -143,22 +143,24 @@ def generating_function(model, max_length=MAX_LENGTH):
         # As a difference, for a sum could be more than an int32 holds.
         room = checks.checked("max_new_tokens", max_length - begins - count, 1, [_has_room])
         ends = max_length - room
-        width = tf.reduce_max(ends)
-        places = tf.range(width)
-        output = model.generate_step(
-            {
-                "token_ids": ids.to_tensor(tokenizer.pad_token_id, shape=[-1, width]),
-                "padding_mask": places < begins[:, None],
-            },
-            [tokenizer.end_token_id],
-            sampler=sampler,
-        )
-        written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
-        new = written & (places >= begins[:, None])
-        return {
-            "texts": _strings(tokenizer, output["token_ids"], written),
-            "continuations": _strings(tokenizer, output["token_ids"], new),
-        }
+
+        def continued():
+            width = tf.reduce_max(ends)
+            places = tf.range(width)
+            output = model.generate_step(
+                {
+                    "token_ids": ids.to_tensor(tokenizer.pad_token_id, shape=[-1, width]),
+                    "padding_mask": places < begins[:, None],
+                },
+                [tokenizer.end_token_id],
+                sampler=sampler,
+            )
+            written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
+            new = written & (places >= begins[:, None])
+            return tuple(_strings(tokenizer, output["token_ids"], kept) for kept in (written, new))
+
+        texts, new = tf.cond(batch > 0, continued, lambda: (prompts, prompts))
+        return {"texts": texts, "continuations": new}
 
     return generate
 
@@ -184,7 +186,12 @@ def _strings(tokenizer, ids, kept):
 
 
 def _log_probabilities(model, ids):
-    """ln p of ids `[batch, length]`, each of those before it; 0 for padding."""
+    """ln p of ids `[batch, length]`, each given those before it; 0 for padding."""
+    # The model is not run on nothing.
+    return tf.cond(tf.size(ids) > 0, lambda: _scored(model, ids), lambda: tf.cast(ids, tf.float32))
+
+
+def _scored(model, ids):
     tokenizer = model.preprocessor.tokenizer
     rows = tf.shape(ids)[0]
     real = ids != tokenizer.pad_token_id

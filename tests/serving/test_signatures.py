@@ -116,6 +116,29 @@ def test_scores_of_texts_are_those_of_evaluation():
     assert answer["bits_per_byte"][0] == pytest.approx(scores["bits_per_byte"], rel=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
+def test_no_ids_have_no_scores(shape):
+    assert served.ask("score", ids=np.zeros(shape))["log_probabilities"].shape == shape
+
+
+def test_no_texts_have_no_scores():
+    answer = served.ask("score_text", texts=np.array([], "S"))
+    assert {name: value.tolist() for name, value in answer.items()} == {
+        "log_probability": [],
+        "bits_per_byte": [],
+        "tokens": [],
+    }
+
+
+@pytest.mark.parametrize("temperature", [1.0, []])
+def test_no_prompts_have_no_texts(temperature):
+    answer = served.ask("generate", prompts=np.array([], "S"), temperature=temperature)
+    assert {name: value.tolist() for name, value in answer.items()} == {
+        "texts": [],
+        "continuations": [],
+    }
+
+
 @pytest.mark.parametrize("case", served.BAD_REQUESTS)
 def test_a_bad_input_is_named(case):
     signature, inputs, name = served.BAD_REQUESTS[case]
