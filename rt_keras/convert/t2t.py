@@ -47,7 +47,7 @@ def load_t2t_checkpoint(
         ...
     FileNotFoundError: there is no checkpoint missing/model.ckpt-1, with an .index file
     """
-    from rt_keras.models.configured import task_of
+    from rt_keras import models
 
     reader = _open(str(checkpoint))
     h = t2t_hparams.read_hparams(hparams, image=image_shape is not None)
@@ -61,7 +61,12 @@ def load_t2t_checkpoint(
         num_classes=num_classes,
         token_bias=takes_token_bias,
     )
-    task = task_of(backbone)
+    tasks = (
+        models.RoutingTransformerCausalLM,
+        models.RoutingTransformerSeq2SeqLM,
+        models.RoutingTransformerImageLM,
+    )
+    task = next(task for task in tasks if task.kind == backbone.kind)(backbone)
     assign_variables(task, h, reader, strict)
     return T2TModel(task, max_target_length=h.get("max_target_length"))
 

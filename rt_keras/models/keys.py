@@ -231,5 +231,9 @@ def unknown_key(name, known):
     outer = name.rpartition(".")[0] + "."
     prefix = outer if any(other.startswith(outer) for other in known) else ""
     rests = [other.removeprefix(prefix) for other in known if other.startswith(prefix)]
-    nearest = difflib.get_close_matches(name.removeprefix(prefix), rests, n=1, cutoff=0.0)[0]
+    own = name.removeprefix(prefix)
+    same = [prefix + rest for rest in rests if rest.endswith(f".{own}")]
+    if len(same) > 1:
+        return f"unknown key {name}; there are {', '.join(same)}"
+    nearest = difflib.get_close_matches(own, rests, n=1, cutoff=0.0)[0]
     return f"unknown key {name}; the nearest right one is {prefix}{nearest}"

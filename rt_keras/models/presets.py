@@ -5,47 +5,64 @@ import functools
 import keras
 
 from rt_keras import config_files
+from rt_keras.models.keys import read_section
+from rt_keras.models.model_section import ModelSection, arguments_of
 
 
 class _Presets:
-    """What `presets` of a class is: names and what they are, of those that the class can load."""
+    """The `presets` of a class: names and descriptions of those that it can load."""
 
     def __get__(self, instance, cls):
-        from rt_keras.models.configured import TASKS
-
         return {
             name: {"metadata": {"description": description, "path": "rt_keras"}}
-            for name, (section, description) in published().items()
-            if cls in (TASKS[kind_of(section)], TASKS[kind_of(section)].backbone_cls)
+            for name, (model, description) in published().items()
+            if model.kind == cls.kind
         }
 
 
 class PublishedPresets:
-    """What backbones and models have before KerasHub's bases: presets of the configurations.
+    """Mixin of backbones and tasks, before KerasHub's bases: models from configurations.
 
-    A configuration of `configs/` is a preset of its name, without weights: the sizes of a published
-    model, to train anew.
+    A published configuration is a preset of its name, without weights: the sizes of a model to
+    train from scratch. `kind` is what configurations of the class have as `model.kind`.
     """
 
+    kind = None
     presets = _Presets()
+
+    @classmethod
+    def from_section(cls, model, vocabulary_size, dtype=None):
+        """A model with new weights, and no preprocessor, as a configuration describes it.
+
+        Args:
+            model: the `rt_keras.models.model_section.ModelSection` of a configuration.
+            vocabulary_size: int, number of token ids, or of values of a channel of an image.
+            dtype: dtype policy. Defaults to Keras's global one.
+
+        Returns:
+            A model of this class.
+        """
+        backbone = cls.backbone_cls.from_section(model, vocabulary_size, dtype)
+        return cls(backbone, **arguments_of(cls, model))
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """A model like that of a folder, a handle of KerasHub, or a published configuration.
 
         Args:
-            preset: name of a configuration, of `presets`; or what KerasHub's `from_preset` takes,
-                such as a folder.
-            load_weights: whether to load the weights that a folder or a handle has. Configurations
-                have none.
-            **kwargs: `dtype`, by default Keras's present dtype policy; and for others than
-                configurations those of KerasHub's `from_preset`.
+            preset: string, the name of a published configuration, one of `presets`; or what
+                KerasHub's `from_preset` takes, such as a folder.
+            load_weights: bool, whether to load the weights that a folder or a handle has.
+                Configurations have none. Defaults to True.
+            **kwargs: `dtype`, by default Keras's global dtype policy; and for folders and handles
+                the other keyword arguments of KerasHub's `from_preset`.
 
         Returns:
-            A model; for a configuration, without preprocessor.
+            A model of this class; from a configuration, without a preprocessor.
 
         Raises:
-            ValueError: if weights are asked of a configuration, or it is of another kind of model.
+            ValueError: if weights of a configuration are asked for, or it is of another kind of
+                model.
 
         >>> from rt_keras.models import RoutingTransformerImageBackbone
         >>> name = "sparse_imagetransformer_base"
@@ -56,34 +73,26 @@ class PublishedPresets:
         kwargs.setdefault("dtype", keras.config.dtype_policy())
         if preset not in published():
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
-        if preset not in cls.presets:
-            kind = kind_of(published()[preset][0])
-            raise ValueError(f"preset={preset!r} is of kind {kind}, not of {cls.__name__}")
+        model, _ = published()[preset]
+        if model.kind != cls.kind:
+            raise ValueError(f"preset={preset!r} is of kind {model.kind}, not of {cls.__name__}")
         if load_weights:
             raise ValueError(
                 f"preset={preset!r} is a configuration and has no weights: give load_weights=False"
             )
-        from rt_keras.models.configured import make_backbone
-
-        section = published()[preset][0]
-        backbone = make_backbone(section, section["vocabulary_size"], **kwargs)
-        return backbone if isinstance(backbone, cls) else cls(backbone)
+        return cls.from_section(model, model.vocabulary_size, **kwargs)
 
 
 @functools.cache
 def published():
-    """The published models: for each name its `model` section and its description.
+    """The published models: for each name its `ModelSection` and its description.
 
     Those that leave the vocabulary to a tokenizer are not among them.
     """
     found = {}
     for name in config_files.published_names():
-        section = config_files.read_config(name)["model"]
-        if "vocabulary_size" in section:
-            found[name] = section, config_files.read_summary(name)
+        values = config_files.read_config(name)["model"]
+        if "vocabulary_size" in values:
+            model = read_section(ModelSection, values, "model.")
+            found[name] = model, config_files.read_summary(name)
     return found
-
-
-def kind_of(section):
-    """Which kind of model a `model` section describes."""
-    return section.get("kind", "causal_lm")

@@ -5,6 +5,7 @@ import keras_hub
 
 from rt_keras.layers import ReversibleBlocks
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
@@ -102,6 +103,8 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
     >>> backbone({"token_ids": ids, "padding_mask": ids}).shape
     TensorShape([1, 40, 32])
     """
+
+    kind = "causal_lm"
 
     def __init__(
         self,
@@ -216,6 +219,12 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         self.sinusoidal_positions = sinusoidal_positions
         self.reversible = reversible
         self.block_options = block_options
+
+    @classmethod
+    def from_section(cls, model, vocabulary_size, dtype=None):
+        arguments = arguments_of(cls, model)
+        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
+        return cls(head_groups=make_all_head_groups(model), **arguments)
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])

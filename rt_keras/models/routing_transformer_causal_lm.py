@@ -68,6 +68,7 @@ class RoutingTransformerCausalLM(
     TensorShape([1, 40, 258])
     """
 
+    kind = RoutingTransformerBackbone.kind
     backbone_cls = RoutingTransformerBackbone
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
 

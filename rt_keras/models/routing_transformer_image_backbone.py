@@ -6,6 +6,7 @@ import keras
 import keras_hub
 
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_embedding import (
     RoutingTransformerImageEmbedding,
@@ -83,6 +84,8 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
     TensorShape([1, 48, 32])
     """
 
+    kind = "image_lm"
+
     def __init__(
         self,
         vocabulary_size,
@@ -147,6 +150,26 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
         self.num_classes = num_classes
         self.position_embedding = position_embedding
         self.block_options = block_options
+
+    @classmethod
+    def from_section(cls, model, vocabulary_size, dtype=None):
+        image, size = model.image, model.local.block_size
+        image_shape = (image.height, image.width, image.channels)
+        block_shape, grid = (size,), None
+        if image.block_height is not None:
+            block_shape = (image.block_height, size // image.block_height)
+            rows, columns = sides(image_shape, block_shape)
+            grid = (rows // block_shape[0], columns // block_shape[1])
+        arguments = arguments_of(cls, model)
+        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
+        return cls(
+            image_shape=image_shape,
+            head_groups=make_all_head_groups(model, grid=grid),
+            block_shape=block_shape,
+            num_classes=image.num_classes,
+            position_embedding=image.position_embedding,
+            **arguments,
+        )
 
     # Decoding.
 

@@ -52,6 +52,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
     (1, 4, 4, 1)
     """
 
+    kind = RoutingTransformerImageBackbone.kind
     backbone_cls = RoutingTransformerImageBackbone
     preprocessor_cls = None
 

@@ -5,6 +5,7 @@ import keras_hub
 
 from rt_keras.layers import SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
@@ -96,6 +97,8 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
     >>> outputs["decoder_sequence_output"].shape
     TensorShape([1, 20, 32])
     """
+
+    kind = "seq_2_seq_lm"
 
     def __init__(
         self,
@@ -209,6 +212,17 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         self.max_sequence_length = max_sequence_length
         self.sinusoidal_positions = sinusoidal_positions
         self.block_options = block_options
+
+    @classmethod
+    def from_section(cls, model, vocabulary_size, dtype=None):
+        arguments = arguments_of(cls, model)
+        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
+        return cls(
+            encoder_head_groups=make_all_head_groups(model, "encoder"),
+            head_groups=make_all_head_groups(model),
+            cross_head_groups=make_all_head_groups(model, "cross"),
+            **arguments,
+        )
 
     @property
     def token_embedding(self):

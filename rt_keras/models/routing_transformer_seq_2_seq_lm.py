@@ -68,6 +68,7 @@ class RoutingTransformerSeq2SeqLM(
     TensorShape([1, 20, 258])
     """
 
+    kind = RoutingTransformerSeq2SeqBackbone.kind
     backbone_cls = RoutingTransformerSeq2SeqBackbone
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
 

@@ -1,183 +1,67 @@
 """The typed configuration of an experiment, its YAML files and overrides.
 
 The sections are dataclasses on `official.modeling.hyperparams`. That package rejects keys it does
-not know, but takes a string for a number without a word, so every value is held against its
-annotation here before it goes in.
+not know, but takes a string for a number without a word, so every value is held against the
+declaration of its key, `rt_keras.models.keys`, before it goes in.
 """
 
 import dataclasses
-import difflib
-import re
-import types
-import typing
-from collections.abc import Callable
-from typing import Annotated, Literal
 
 import yaml
 
 from rt_keras import config_files, extras
+from rt_keras.models.keys import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    SHARE_BELOW_1,
+    check_values,
+    key,
+    one_of,
+    section,
+)
+from rt_keras.models.model_section import ModelSection
 from rt_keras.training.config_checks import check_together
+from rt_keras.training.tasks import TASKS
 
 with extras.needed("train", "Training"):
     from official.modeling import hyperparams
 
 
-@dataclasses.dataclass(frozen=True)
-class _Range:
-    """What values of a type are allowed, for the message and for the test."""
-
-    text: str
-    holds: Callable[[float], bool]
-
-
-_Count = Annotated[int, _Range("an integer of at least 1", lambda value: value >= 1)]
-_CountOrZero = Annotated[int, _Range("an integer of at least 0", lambda value: value >= 0)]
-_Positive = Annotated[float, _Range("a number above 0", lambda value: 0 < value < float("inf"))]
-_NotNegative = Annotated[float, _Range("a number of at least 0", lambda v: 0 <= v < float("inf"))]
-_Share = Annotated[float, _Range("a number from 0 to 1", lambda value: 0 <= value <= 1)]
-_ShareBelowOne = Annotated[float, _Range("at least 0 and below 1", lambda value: 0 <= value < 1)]
-
-
-@dataclasses.dataclass
-class LocalConfig(hyperparams.Config):
-    """Local heads: see `rt_keras.layers.LocalHeads`. No heads: the group is absent.
-
-    `cross_block_size` is the `key_block_size` of attention to an encoder; by default `block_size`.
-    """
-
-    num_heads: _CountOrZero = 2
-    block_size: _Count = 128
-    look_back: _CountOrZero = 1
-    max_relative_distance: _Count | None = None
-    cross_block_size: _Count | None = None
+def _typed(cls):
+    """A section of `rt_keras.models`, and those inside it, as sections of `hyperparams`."""
+    inside = {
+        field.name: _typed(field.type)
+        for field in dataclasses.fields(cls)
+        if dataclasses.is_dataclass(field.type)
+    }
+    return dataclasses.make_dataclass(
+        cls.__name__,
+        [(name, typed, section(typed)) for name, typed in inside.items()],
+        bases=(cls, hyperparams.Config),
+        namespace={"__doc__": cls.__doc__, "__module__": __name__},
+    )
 
 
 @dataclasses.dataclass
-class RoutingConfig(hyperparams.Config):
-    """Routing heads: see `rt_keras.layers.RoutingHeads`. No heads: the group is absent.
+class ModelConfig(_typed(ModelSection)):
+    """The model: see the backbone of its kind in `rt_keras.models`."""
 
-    The assignments "hashed" and "random" make them `HashedHeads` and `RandomHeads`. Blocks before
-    number `first_layer` (from 0) have local heads in the place of routing heads.
-    """
-
-    num_heads: _CountOrZero = 2
-    num_clusters: _Count = 16
-    window_size: _Count = 128
-    assignment: Literal["nearest", "balanced", "hashed", "random"] = "nearest"
-    share_qk: bool = False
-    num_probes: _Count = 1
-    max_relative_distance: _Count | None = None
-    commitment_weight: _NotNegative = 1e-4
-    first_layer: _CountOrZero = 0
-
-
-@dataclasses.dataclass
-class ClusterStridedConfig(hyperparams.Config):
-    """Heads with clusters of strides: see `rt_keras.layers.ClusterStridedHeads`."""
-
-    num_heads: _CountOrZero = 0
-    num_clusters: _Count = 16
-    window_size: _Count = 128
-    max_relative_distance: _Count | None = None
-    commitment_weight: _NotNegative = 1e-4
-
-
-@dataclasses.dataclass
-class StridedConfig(hyperparams.Config):
-    """Heads that see every so-manieth position: see `rt_keras.layers.StridedHeads`."""
-
-    num_heads: _CountOrZero = 0
-    stride: _Count = 128
-    max_relative_distance: _Count | None = None
-
-
-@dataclasses.dataclass
-class FullConfig(hyperparams.Config):
-    """Full attention heads: see `rt_keras.layers.FullHeads`. No heads: the group is absent."""
-
-    num_heads: _CountOrZero = 0
-    max_relative_distance: _Count | None = None
-
-
-@dataclasses.dataclass
-class ImageConfig(hyperparams.Config):
-    """What images a model of `kind: image_lm` makes.
-
-    Local blocks are of `block_height` rows, and of `local.block_size` values in all; without a
-    height, of so many values in a row.
-    """
-
-    height: _Count = 32
-    width: _Count = 32
-    channels: _Count = 3
-    block_height: _Count | None = None
-    num_classes: _Count | None = None
-    position_embedding: bool = True
-
-
-@dataclasses.dataclass
-class ModelConfig(hyperparams.Config):
-    """The model: see the backbone of its kind in `rt_keras.models`.
-
-    Without a `vocabulary_size` it is that of the tokenizer, or 256 for images. Without a
-    `max_sequence_length` there are no absolute positions but `sinusoidal_positions`, and sequences
-    may be of any length. Dense layers start uniform, with `initializer_scale` times the variance of
-    Glorot's initializer.
-
-    Less memory: with `remat` the gradient computes each block a second time, not to keep it; with
-    `reversible` blocks, which make another model, it needs not even their inputs. With a
-    `feed_forward_chunk_size` no more positions go through a feed-forward network at once, and with
-    a `loss_chunk_size` there are logits of no more.
-
-    With `reference` the heads compute what the code of the paper's authors does, for their
-    checkpoints; see `rt_keras.layers.RoutingHeads`.
-    """
-
-    kind: Literal["causal_lm", "seq_2_seq_lm", "image_lm"] = "causal_lm"
-    vocabulary_size: _Count | None = None
-    num_encoder_layers: _CountOrZero = 0
-    num_layers: _Count = 2
-    hidden_dim: _Count = 256
-    intermediate_dim: _Count = 1024
-    embedding_dim: _Count | None = None
-    tie_embeddings: bool = True
-    key_dim: _Count | None = None
-    value_dim: _Count | None = None
-    activation: Literal["relu", "gelu", "geglu", "geglu_approximate"] = "geglu"
-    normalize_first: bool = True
-    dropout: _ShareBelowOne = 0.0
-    attention_dropout: _ShareBelowOne | None = None
-    activation_dropout: _ShareBelowOne | None = None
-    embedding_dropout: _ShareBelowOne = 0.0
-    token_dropout: _ShareBelowOne = 0.0
-    encoder_input_dropout: _ShareBelowOne = 0.0
-    shift_tokens: bool = False
-    max_sequence_length: _Count | None = None
-    sinusoidal_positions: bool = False
-    attention_bias: bool = True
-    feed_forward_bias: bool = True
-    use_head_dense: bool = False
-    layer_norm_epsilon: _Positive = 1e-6
-    feed_forward_chunk_size: _Count | None = None
-    reversible: bool = False
-    remat: bool = False
-    loss_chunk_size: _Count | None = None
-    initializer_scale: _Positive = 1.0
-    reference: bool = False
-    local: LocalConfig = dataclasses.field(default_factory=LocalConfig)
-    routing: RoutingConfig = dataclasses.field(default_factory=RoutingConfig)
-    cluster_strided: ClusterStridedConfig = dataclasses.field(default_factory=ClusterStridedConfig)
-    strided: StridedConfig = dataclasses.field(default_factory=StridedConfig)
-    full: FullConfig = dataclasses.field(default_factory=FullConfig)
-    image: ImageConfig = dataclasses.field(default_factory=ImageConfig)
+    kind: str = key("causal_lm", "which model it is", one_of(*TASKS))
 
 
 @dataclasses.dataclass
 class TokenizerConfig(hyperparams.Config):
-    """The tokenizer, and the vocabulary file that all but `bytes` need."""
+    """The tokenizer."""
 
-    name: Literal["bytes", "sentence_piece", "word_piece", "t2t_subwords", "words"] = "bytes"
-    vocabulary: str | None = None
+    name: str = key(
+        "bytes",
+        "which tokenizer",
+        one_of("bytes", "sentence_piece", "word_piece", "t2t_subwords", "words"),
+    )
+    vocabulary: str | None = key(None, "vocabulary file, which all but bytes need")
 
 
 @dataclasses.dataclass
@@ -185,86 +69,91 @@ class DataConfig(hyperparams.Config):
     """The data, and how it is cut into batches.
 
     `name` is a set of the model's kind: of documents, `rt_keras.data.load_documents`; of pairs of
-    texts, `load_pairs`; of images, `load_images`. `directory` is the folder of the sets that read
-    one; `data_dir` is where prepared data sets are kept. `reverse` has the first text of a pair
-    written from the second. An encoder sees `encoder_sequence_length` tokens, by default
-    `sequence_length`, which is that of all else.
+    texts, `load_pairs`; of images, `load_images`.
     """
 
-    name: str = "python_source"
-    directory: str | None = None
-    data_dir: str | None = None
-    reverse: bool = False
-    sequence_length: _Count = 2048
-    encoder_sequence_length: _Count | None = None
-    batch_size: _Count = 2
-    shuffle_buffer: _Count = 4096
+    name: str = key("python_source", "the data set")
+    directory: str | None = key(None, "folder of the sets that read one")
+    data_dir: str | None = key(None, "where prepared data sets are kept")
+    reverse: bool = key(False, "whether the first text of a pair is written from the second")
+    sequence_length: int = key(2048, "tokens of a sequence", AT_LEAST_1)
+    encoder_sequence_length: int | None = key(
+        None, "tokens that an encoder sees, sequence_length if null", AT_LEAST_1
+    )
+    batch_size: int = key(2, "sequences of a batch", AT_LEAST_1)
+    shuffle_buffer: int = key(4096, "examples among which the next one is drawn", AT_LEAST_1)
 
 
 @dataclasses.dataclass
 class OptimizerConfig(hyperparams.Config):
-    """The optimizer. `beta_1`, `beta_2` and `epsilon` are those of Adam and AdamW.
+    """The optimizer."""
 
-    `weight_decay` is the optimizer's own, which scales weights down at each step; `l2_weight` times
-    half the sum of the squares of all trainable weights but biases is added to the loss.
-    """
-
-    name: Literal["adam", "adamw", "adafactor"] = "adam"
-    learning_rate: _Positive = 1e-3
-    beta_1: _ShareBelowOne = 0.9
-    beta_2: _ShareBelowOne = 0.999
-    epsilon: _Positive = 1e-7
-    weight_decay: _NotNegative = 0.0
-    l2_weight: _NotNegative = 0.0
-    global_clipnorm: _Positive | None = 1.0
+    name: str = key("adam", "which optimizer", one_of("adam", "adamw", "adafactor"))
+    learning_rate: float = key(1e-3, "highest learning rate of the schedule", POSITIVE)
+    beta_1: float = key(0.9, "decay of the mean of gradients, in adam and adamw", SHARE_BELOW_1)
+    beta_2: float = key(0.999, "decay of the mean of their squares", SHARE_BELOW_1)
+    epsilon: float = key(1e-7, "constant for numerical stability, in adam and adamw", POSITIVE)
+    weight_decay: float = key(0.0, "share of each weight taken off at each step", NOT_NEGATIVE)
+    l2_weight: float = key(
+        0.0, "half of it times the squares of all weights but biases is in the loss", NOT_NEGATIVE
+    )
+    global_clipnorm: float | None = key(1.0, "largest norm of all gradients together", POSITIVE)
 
 
 @dataclasses.dataclass
 class ScheduleConfig(hyperparams.Config):
     """The learning rate over the steps: see `rt_keras.training.schedule`."""
 
-    name: Literal["constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"] = "cosine"
-    warmup_steps: _CountOrZero = 100
-    final_fraction: _Share = 0.05
+    name: str = key(
+        "cosine",
+        "shape of the schedule",
+        one_of("constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"),
+    )
+    warmup_steps: int = key(100, "steps over which the learning rate rises from 0", AT_LEAST_0)
+    final_fraction: float = key(0.05, "share of the learning rate that cosine ends at", SHARE)
 
 
 @dataclasses.dataclass
 class CentroidsConfig(hyperparams.Config):
     """How the centroids move: see `rt_keras.callbacks.CentroidEMA`."""
 
-    decay: _ShareBelowOne = 0.999
-    update: Literal["mean", "count"] = "mean"
-    load_bias_step: _NotNegative = 0.1
-    initialize_from_batch: bool = False
-    restart_after: _Count | None = None
+    decay: float = key(0.999, "share of a centroid that stays at each step", SHARE_BELOW_1)
+    update: str = key("mean", "what a centroid moves towards", one_of("mean", "count"))
+    load_bias_step: float = key(0.1, "step of the load bias", NOT_NEGATIVE)
+    initialize_from_batch: bool = key(False, "whether centroids start as members of a batch")
+    restart_after: int | None = key(
+        None, "batches without members after which a centroid restarts", AT_LEAST_1
+    )
 
 
 @dataclasses.dataclass
 class TrainerConfig(hyperparams.Config):
-    """The run. It validates, and leaves a checkpoint, every `validation_every` steps."""
+    """The run."""
 
-    seed: _CountOrZero = 1
-    steps: _Count = 1500
-    validation_every: _Count = 100
-    validation_batches: _Count = 20
-    strategy: Literal["one_device", "mirrored", "tpu"] = "one_device"
-    tpu_address: str | None = None
-    mixed_bfloat16: bool = False
-    jit_compile: bool = True
-    steps_per_execution: _Count = 1
+    seed: int = key(1, "seed of weights, dropout and the order of the data", AT_LEAST_0)
+    steps: int = key(1500, "steps of training", AT_LEAST_1)
+    validation_every: int = key(100, "steps between validations and checkpoints", AT_LEAST_1)
+    validation_batches: int = key(20, "batches of a validation", AT_LEAST_1)
+    strategy: str = key(
+        "one_device", "devices to train on", one_of("one_device", "mirrored", "tpu")
+    )
+    tpu_address: str | None = key(None, "address of the TPU; empty for a local one")
+    mixed_bfloat16: bool = key(False, "whether the dtype policy is mixed_bfloat16")
+    jit_compile: bool = key(True, "whether XLA compiles the steps")
+    steps_per_execution: int = key(1, "steps of each call of the compiled function", AT_LEAST_1)
 
 
 @dataclasses.dataclass
 class ExperimentConfig(hyperparams.Config):
     """Everything that makes one run: what `configs/NAME.yaml` holds."""
 
-    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-    tokenizer: TokenizerConfig = dataclasses.field(default_factory=TokenizerConfig)
-    data: DataConfig = dataclasses.field(default_factory=DataConfig)
-    optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
-    schedule: ScheduleConfig = dataclasses.field(default_factory=ScheduleConfig)
-    centroids: CentroidsConfig = dataclasses.field(default_factory=CentroidsConfig)
-    trainer: TrainerConfig = dataclasses.field(default_factory=TrainerConfig)
+    model: ModelConfig = section(ModelConfig)
+    tokenizer: TokenizerConfig = section(TokenizerConfig)
+    data: DataConfig = section(DataConfig)
+    optimizer: OptimizerConfig = section(OptimizerConfig)
+    schedule: ScheduleConfig = section(ScheduleConfig)
+    centroids: CentroidsConfig = section(CentroidsConfig)
+    trainer: TrainerConfig = section(TrainerConfig)
 
 
 def load_config(name, overrides=()):
@@ -286,11 +175,7 @@ def load_config(name, overrides=()):
     >>> config.model.routing.assignment, config.optimizer.learning_rate
     ('nearest', 0.0005)
     """
-    given = dict(config_files.flatten(config_files.read_config(name)))
-    for override in overrides:
-        key, value = _parsed(override)
-        given[key] = value
-    return make_config(given)
+    return _config(config_files.read_config(name), dict(map(_parsed, overrides)))
 
 
 def make_config(values):
@@ -299,18 +184,14 @@ def make_config(values):
     >>> make_config({"model.hidden_dim": 64}).model.hidden_dim
     64
     """
-    annotations = dict(_annotations(ExperimentConfig))
-    nested = {}
-    for key, value in values.items():
-        if key not in annotations:
-            raise ValueError(_unknown(key, list(annotations)))
-        *sections, last = key.split(".")
-        inner = nested
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[last] = _checked(key, value, annotations[key])
+    return _config(values)
+
+
+def _config(*layers):
+    """A checked `ExperimentConfig` from values, the later ones over the earlier."""
     config = ExperimentConfig()
-    config.override(nested)
+    for values in layers:
+        config.override(check_values(ExperimentConfig, values))
     check_together(config)
     return config
 
@@ -329,63 +210,3 @@ def _parsed(override):
         return key.strip(), yaml.safe_load(value)
     except (yaml.YAMLError, RecursionError):
         raise ValueError(f"the value of override {override!r} is not valid YAML") from None
-
-
-def _annotations(section, prefix=""):
-    """Dotted keys and annotations of everything that can be set in `section`."""
-    hints = typing.get_type_hints(section, include_extras=True)
-    for field in dataclasses.fields(section):
-        hint = hints[field.name]
-        if isinstance(hint, type) and issubclass(hint, hyperparams.Config):
-            yield from _annotations(hint, f"{prefix}{field.name}.")
-        else:
-            yield f"{prefix}{field.name}", hint
-
-
-def _unknown(key, known):
-    """What to say of a key that does not exist."""
-    inside = [name for name in known if name.startswith(f"{key}.")]
-    if inside:
-        return f"{key} is a section; set its keys: {', '.join(inside)}"
-    section = key.rpartition(".")[0] + "."
-    prefix = section if any(name.startswith(section) for name in known) else ""
-    rests = [name.removeprefix(prefix) for name in known if name.startswith(prefix)]
-    nearest = difflib.get_close_matches(key.removeprefix(prefix), rests, n=1, cutoff=0.0)[0]
-    return f"unknown key {key}; the nearest right one is {prefix}{nearest}"
-
-
-def _checked(key, value, annotation):
-    """The value as its annotation has it; a ValueError if it does not fit."""
-    optional = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    if optional:
-        if value is None:
-            return None
-        annotation = typing.get_args(annotation)[0]
-    allowed = None
-    if typing.get_origin(annotation) is Annotated:
-        annotation, allowed = typing.get_args(annotation)
-    # YAML 1.1 reads 1e-3, without a point, as text.
-    if annotation is float and re.fullmatch(r"[-+]?\d+[eE][-+]?\d+", str(value)):
-        value = float(value)
-    if _fits(value, annotation) and (allowed is None or allowed.holds(value)):
-        return float(value) if annotation is float else value
-    wanted = allowed.text if allowed else _describe(annotation)
-    raise ValueError(
-        f"{key} is {value!r} ({type(value).__name__}); "
-        f"it must be {wanted}{', or null' if optional else ''}"
-    )
-
-
-def _fits(value, annotation):
-    """Whether the value is of the annotated type; bool is no number, and int will do for float."""
-    if typing.get_origin(annotation) is Literal:
-        return value in typing.get_args(annotation)
-    if annotation in (int, float) and isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if annotation is float else annotation)
-
-
-def _describe(annotation):
-    if typing.get_origin(annotation) is Literal:
-        return "one of " + ", ".join(typing.get_args(annotation))
-    return {bool: "true or false", str: "text"}[annotation]

@@ -22,11 +22,10 @@ def make_model(config, tokenizer=None):
     Raises:
         ValueError: if `model.vocabulary_size` is less than the tokenizer's.
     """
-    from rt_keras.models.configured import make_task
-
     dtype = "mixed_bfloat16" if config.trainer.mixed_bfloat16 else "float32"
-    vocabulary_size = task_named(config.model.kind).vocabulary_size(config, tokenizer)
-    return make_task(config.model.as_dict(), vocabulary_size, dtype)
+    task = task_named(config.model.kind)
+    vocabulary_size = task.vocabulary_size(config, tokenizer)
+    return task.model_class.from_section(config.model, vocabulary_size, dtype)
 
 
 def load_model(path):

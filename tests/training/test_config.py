@@ -46,7 +46,7 @@ IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
         ("optimizer.learning_rat=1", "learning_rat;.*nearest right one is optimizer.learning_rate"),
         ("learning_rate=1", "nearest right one is optimizer.learning_rate"),
         ("optimiser.name=adam", "nearest right one is optimizer.name"),
-        ("model.num_clusters=4", "nearest right one is model.routing.num_clusters"),
+        ("model.num_clusters=4", "there are model.routing.num_clusters, model.hashed"),
         ("model.routing=4", "model.routing is a section"),
         ("trainer.steps", "section.key=value"),
         ("optimizer.learning_rate=fast", "learning_rate is 'fast'.*a number above 0"),
@@ -69,11 +69,18 @@ def test_a_wrong_key_or_value_is_named(override, message):
         config_lib.load_config("quickstart", [override])
 
 
+ONE_CLUSTER = {"model.hashed.num_clusters": 1}
+FULL = {"model.routing.assignment": "balanced", "model.full.num_heads": 4}
+
+
 @pytest.mark.parametrize(
     "values, message",
     [
         ({"model.hidden_dim": 250}, "hidden_dim is 250, which its 4 heads .* multiple of 4"),
-        ({"model.local.num_heads": 0, "model.routing.num_heads": 0}, "all have num_heads 0"),
+        (
+            {"model.local.num_heads": 0, "model.routing.num_heads": 0},
+            "no heads; .*model.routing.num_h",
+        ),
         ({"model.routing.window_size": 4096}, "window_size is 4096.*sequence_length only 2048"),
         ({"model.local.block_size": 4096}, "block_size is 4096.*sequence_length only 2048"),
         ({"data.sequence_length": 64}, "sequence_length only 64"),
@@ -86,11 +93,15 @@ def test_a_wrong_key_or_value_is_named(override, message):
         ({"model.routing.first_layer": 3}, "first_layer is 3.*num_layers, 2"),
         ({"model.key_dim": None, "model.hidden_dim": 6}, "hidden_dim is 6.*multiple of 4"),
         (
-            {"model.routing.assignment": "hashed", "model.routing.num_clusters": 1},
-            "num_clusters is 1; assignment hashed needs at least 2",
+            {"model.routing.num_heads": 0, "model.hashed.num_heads": 2, **ONE_CLUSTER},
+            "model.hashed.num_clusters is 1; it must be at least 2",
         ),
-        ({"model.routing.assignment": "random", "model.routing.share_qk": True}, "needs false"),
-        ({"model.reference": True}, "assignment is nearest; with model.reference it must be bal"),
+        ({"model.dialect": "t2t"}, "assignment is nearest; with model.dialect t2t it must be bal"),
+        (
+            {"model.dialect": "t2t", **FULL},
+            "full.num_heads is 4; model.dialect t2t has no",
+        ),
+        ({"model.local.cross_block_size": 8}, "cross_block_size is 8; without an encoder it must"),
         ({"model.kind": "seq_2_seq_lm", **PAIRS}, "num_encoder_layers is 0.*at least 1"),
         ({"model.num_encoder_layers": 2}, "num_encoder_layers is 2, which .* causal_lm has no use"),
         ({"model.image.height": 28}, "image.height is 28, which a model of kind causal_lm"),

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras.data import pairs
+from rt_keras.models.model_section import check_cross_lengths
 from rt_keras.training.tasks.task import count_examples
 from rt_keras.training.tasks.text_task import TextTask, token_specs
 from rt_keras.training.tokenizer import make_tokenizer
@@ -22,7 +23,6 @@ class Seq2SeqLMTask(TextTask):
         *TextTask.keys,
         "model.num_encoder_layers",
         "model.encoder_input_dropout",
-        "model.local.cross_block_size",
         "data.encoder_sequence_length",
         "data.reverse",
     )
@@ -53,8 +53,8 @@ class Seq2SeqLMTask(TextTask):
         super().check(config)
         if not config.model.num_encoder_layers:
             raise ValueError("model.num_encoder_layers is 0; kind seq_2_seq_lm needs at least 1")
-        if config.model.local.num_heads:
-            _check_cross_blocks(config)
+        length = config.data.sequence_length
+        check_cross_lengths(config.model, length, _encoder_length(config))
 
     def knows_data(self, name):
         return name in self.folder_sets or bool(pairs.PAIRS.fullmatch(name))
@@ -104,17 +104,3 @@ class Seq2SeqLMTask(TextTask):
 
 def _encoder_length(config):
     return config.data.encoder_sequence_length or config.data.sequence_length
-
-
-def _check_cross_blocks(config):
-    """Local attention pairs each block of the decoder with one of the encoder."""
-    local, length = config.model.local, config.data.sequence_length
-    encoder_length = _encoder_length(config)
-    blocks = math.ceil(length / local.block_size)
-    cross_block_size = local.cross_block_size or local.block_size
-    if math.ceil(encoder_length / cross_block_size) != blocks:
-        raise ValueError(
-            f"model.local.cross_block_size is {local.cross_block_size}; the encoder's "
-            f"{encoder_length} positions must make {blocks} blocks, as many as the decoder's "
-            f"{length}: {math.ceil(encoder_length / blocks)} would do"
-        )

@@ -1,4 +1,4 @@
-"""The published configurations: the models they make, held against their hyperparameters."""
+"""Models from configurations; the published ones are held against their hyperparameters."""
 
 import json
 import math
@@ -7,11 +7,14 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-import yaml
 
-from rt_keras import files, layers
+from rt_keras import layers, models
 from rt_keras.convert import t2t_hparams
-from rt_keras.models.configured import make_backbone, make_head_groups, make_task
+from rt_keras.models import presets
+from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.keys import keys_of, read_section
+from rt_keras.models.model_section import ModelSection, check_heads, make_head_groups
+from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "t2t_hparams.json"
 
@@ -38,8 +41,14 @@ def image_shape(name, hparams):
     return hparams["frame_height"], hparams["frame_width"], 1 if "mnist" in name else 3
 
 
-def section_of(name):
-    return yaml.safe_load((files.config_folder() / f"{name}.yaml").read_text())["model"]
+BACKBONES = {
+    cls.kind: cls
+    for cls in (
+        models.RoutingTransformerBackbone,
+        models.RoutingTransformerSeq2SeqBackbone,
+        models.RoutingTransformerImageBackbone,
+    )
+}
 
 
 def parameters_of_attention(h, layer, kind):
@@ -103,12 +112,12 @@ def comparable(groups):
 
 @pytest.mark.parametrize("name", sorted(HPARAMS))
 def test_published_configuration(name):
-    hparams, section = HPARAMS[name], section_of(name)
-    image, size = image_shape(name, hparams), section["vocabulary_size"]
+    hparams, (model, _) = HPARAMS[name], presets.published()[name]
+    image, size = image_shape(name, hparams), model.vocabulary_size
     h = t2t_hparams.read_hparams(hparams, image=image is not None)
     # Variables without values: some of these models take gigabytes.
     with keras.StatelessScope(initialize_variables=False):
-        backbone = make_backbone(section, size)
+        backbone = BACKBONES[model.kind].from_section(model, size)
     # Or Keras would give them values when it next leaves such a scope.
     keras.utils.clear_session()
     count = sum(math.prod(variable.shape) for variable in backbone.trainable_variables)
@@ -118,17 +127,26 @@ def test_published_configuration(name):
         assert backbone.block_options[key] == options[key]
     initializer = backbone.block_options["kernel_initializer"].get_config()
     assert initializer["scale"] == h["initializer_gain"] and initializer["mode"] == "fan_avg"
-    encoder = h.get("num_encoder_layers", 0)
-    decoder = h["num_decoder_layers"]
-    for kind, count in (("decoder", decoder), ("encoder", encoder), ("cross", encoder and decoder)):
-        for layer in range(count):
+    assert backbone.num_layers == h["num_decoder_layers"]
+    attentions = {"decoder": [block.attention for block in backbone.transformer_blocks]}
+    if h.get("num_encoder_layers"):
+        assert backbone.num_encoder_layers == h["num_encoder_layers"]
+        attentions["encoder"] = [block.attention for block in backbone.encoder_blocks]
+        attentions["cross"] = [block.cross_attention for block in backbone.transformer_blocks]
+    for kind, found in attentions.items():
+        for layer, attention in enumerate(found):
             theirs = t2t_hparams.head_groups(h, layer, kind, image)
-            assert comparable(make_head_groups(section, layer, kind)) == comparable(theirs)
+            assert comparable(attention.head_groups) == comparable(theirs)
 
 
 def test_there_is_no_other_published_configuration():
-    names = {path.stem for path in files.config_folder().glob("*.yaml")}
-    assert names == {*HPARAMS, "books", "quickstart"}
+    assert presets.published().keys() == HPARAMS.keys()
+
+
+def model_section(**values):
+    """A section without heads but those given."""
+    none = {name: {"num_heads": 0} for name in ("local", "routing")}
+    return read_section(ModelSection, {**none, **values})
 
 
 def kinds(groups):
@@ -142,10 +160,10 @@ SECTION = {
 }
 
 
-def test_blocks_before_the_first_routing_layer_have_local_heads_in_its_place():
-    full = (layers.FullHeads, 1)
-    assert kinds(make_head_groups(SECTION, 0)) == [(layers.LocalHeads, 3), full]
-    assert kinds(make_head_groups(SECTION, 1)) == [
+def test_blocks_before_the_first_routing_layer_have_local_heads_instead():
+    model, full = model_section(**SECTION), (layers.FullHeads, 1)
+    assert kinds(make_head_groups(model, Place(0))) == [(layers.LocalHeads, 3), full]
+    assert kinds(make_head_groups(model, Place(1))) == [
         (layers.RoutingHeads, 1),
         (layers.LocalHeads, 2),
         full,
@@ -153,96 +171,90 @@ def test_blocks_before_the_first_routing_layer_have_local_heads_in_its_place():
 
 
 def test_groups_without_heads_are_absent():
-    section = {**SECTION, "local": {"num_heads": 0}, "full": {"num_heads": 0}}
-    assert kinds(make_head_groups(section, 1)) == [(layers.RoutingHeads, 1)]
+    model = model_section(routing={"num_heads": 1})
+    assert kinds(make_head_groups(model, Place(1))) == [(layers.RoutingHeads, 1)]
 
 
 def test_attention_to_an_encoder_has_full_heads_where_routing_would_be_nearest():
-    assert kinds(make_head_groups(SECTION, 1, "cross")) == [
-        (layers.LocalHeads, 2),
-        (layers.FullHeads, 2),
-    ]
-    balanced = {**SECTION, "routing": {**SECTION["routing"], "assignment": "balanced"}}
-    assert kinds(make_head_groups(balanced, 1, "cross"))[0] == (layers.RoutingHeads, 1)
+    groups = make_head_groups(model_section(**SECTION), Place(1, "cross"))
+    assert kinds(groups) == [(layers.LocalHeads, 2), (layers.FullHeads, 2)]
+    routing = {**SECTION["routing"], "assignment": "balanced"}
+    groups = make_head_groups(model_section(**{**SECTION, "routing": routing}), Place(1, "cross"))
+    assert kinds(groups)[0] == (layers.RoutingHeads, 1)
+
+
+@pytest.mark.parametrize("name", HEAD_KINDS)
+def test_a_section_makes_the_layer_of_its_kind(name):
+    model = model_section(**{name: {"num_heads": 3}})
+    (group,) = make_head_groups(model, Place(0))
+    assert (type(group), group.num_heads) == (HEAD_KINDS[name].layer, 3)
+
+
+def test_a_dialect_has_only_its_own_heads():
+    model = model_section(dialect="t2t", full={"num_heads": 2})
+    with pytest.raises(ValueError, match="full.num_heads is 2; model.dialect t2t has no such"):
+        check_heads(model)
 
 
 @pytest.mark.parametrize(
-    "assignment, kind",
+    "values, message",
     [
-        ("nearest", layers.RoutingHeads),
-        ("balanced", layers.RoutingHeads),
-        ("hashed", layers.HashedHeads),
-        ("random", layers.RandomHeads),
+        ({}, "no heads; one of model.routing.num_heads, .*model.full.num_heads must be above 0"),
+        (
+            {"full": {"num_heads": 3}, "hidden_dim": 256},
+            r"hidden_dim is 256, .*3 heads \(full 3\) do not divide.*such as 255",
+        ),
+        ({"hashed": {"num_heads": 2, "num_clusters": 1}}, "hashed.num_clusters is 1"),
     ],
 )
-def test_assignments(assignment, kind):
-    section = {**SECTION, "routing": {**SECTION["routing"], "assignment": assignment}}
-    group = make_head_groups(section, 1)[0]
-    assert type(group) is kind and (group.num_clusters, group.window_size) == (4, 8)
+def test_heads_that_do_not_go_together_are_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        check_heads(model_section(**values))
 
 
-def test_random_members_differ_from_block_to_block():
-    section = {"routing": {**SECTION["routing"], "assignment": "random", "first_layer": 0}}
-    assert make_head_groups(section, 0)[0].seed != make_head_groups(section, 1)[0].seed
+def test_heads_of_a_depth_of_their_own_need_not_divide_the_width():
+    check_heads(model_section(full={"num_heads": 3}, hidden_dim=256, key_dim=7))
 
 
-def test_every_key_of_a_group_reaches_it():
-    section = {
-        "routing": {
-            "num_heads": 2,
-            "num_clusters": 5,
-            "window_size": 6,
-            "assignment": "nearest",
-            "share_qk": True,
-            "num_probes": 2,
-            "max_relative_distance": 3,
-            "commitment_weight": 0.5,
-        },
-        "cluster_strided": {
-            "num_heads": 1,
-            "num_clusters": 3,
-            "window_size": 5,
-            "max_relative_distance": 2,
-            "commitment_weight": 0.25,
-        },
-        "strided": {"num_heads": 1, "stride": 7, "max_relative_distance": 9},
-        "local": {"num_heads": 1, "block_size": 8, "look_back": 2, "max_relative_distance": 4},
-        "full": {"num_heads": 1, "max_relative_distance": 7},
+def test_defaults_are_those_of_the_blocks():
+    declared = {name: key.default for name, key in keys_of(ModelSection).items()}
+    shared = BLOCK_OPTIONS.keys() & declared.keys()
+    assert {name: declared[name] for name in shared} == {
+        name: BLOCK_OPTIONS[name] for name in shared
     }
-    groups = make_head_groups(section, 0)
-    for group, values in zip(groups, section.values(), strict=True):
-        given = group.get_config()
-        if type(group) is layers.ClusterStridedHeads:
-            given["commitment_weight"] = group.commitment_weight
-        assert {key: given[key] for key in values} == values
+    assert BLOCK_OPTIONS.keys() - shared == {"kernel_initializer"}
 
 
 TINY = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 16}
 
 
 @pytest.mark.parametrize(
-    "section",
+    "task, values",
     [
-        {"local": {"num_heads": 2, "block_size": 4}},
-        {
-            "kind": "seq_2_seq_lm",
-            "num_encoder_layers": 1,
-            "local": {"num_heads": 2, "block_size": 4, "cross_block_size": 8},
-        },
-        {
-            "kind": "image_lm",
-            "local": {"num_heads": 2, "block_size": 4},
-            "image": {"height": 4, "width": 4, "channels": 1, "block_height": 2},
-        },
+        (models.RoutingTransformerCausalLM, {"loss_chunk_size": 4}),
+        (
+            models.RoutingTransformerSeq2SeqLM,
+            {
+                "num_encoder_layers": 1,
+                "local": {"num_heads": 2, "block_size": 4, "cross_block_size": 8},
+            },
+        ),
+        (
+            models.RoutingTransformerImageLM,
+            {"image": {"height": 4, "width": 4, "channels": 1, "block_height": 2}},
+        ),
     ],
     ids=["causal_lm", "seq_2_seq_lm", "image_lm"],
 )
-def test_models_of_every_kind_run(section):
-    model = make_task({**TINY, **section}, vocabulary_size=7)
+def test_models_of_every_kind_run(task, values):
+    local = {"num_heads": 2, "block_size": 4}
+    section = model_section(**{**TINY, "local": local, **values})
+    model = task.from_section(section, vocabulary_size=7)
     inputs = {
         name: keras.ops.ones([2, *(side or 16 for side in x.shape[1:])], x.dtype)
         for name, x in model.backbone.input.items()
     }
-    if section.get("kind") == "seq_2_seq_lm":
+    if task is models.RoutingTransformerSeq2SeqLM:
         inputs = {name: x[:, :8] if name.startswith("decoder") else x for name, x in inputs.items()}
     assert model(inputs).shape[-1] == 7
+    assert getattr(model, "loss_chunk_size", None) == section.loss_chunk_size

@@ -1,0 +1,39 @@
+"""Dialects: layers that give another program's numbers, instead of those of the kinds of heads.
+
+A dialect has, for each kind of heads that it knows, a function of the `ModelSection` and the
+arguments of the kind's own layer.
+"""
+
+from rt_keras import t2t
+
+
+def _of_paper_authors(layer, pads=False, drop=()):
+    """A kind of heads in the Tensor2Tensor code of the paper's authors.
+
+    Args:
+        layer: the head group.
+        pads: bool, whether it takes the size of the blocks that sequences are padded to.
+        drop: names of the arguments that it does not have.
+    """
+
+    def make(model, arguments):
+        kept = {name: value for name, value in arguments.items() if name not in drop}
+        if pads:
+            kept["block_size"] = model.local.block_size
+        return layer(**kept)
+
+    return make
+
+
+# By the name of the dialect, then by the name of the kind.
+DIALECTS = {
+    "t2t": {
+        "routing": _of_paper_authors(
+            t2t.T2TRoutingHeads, pads=True, drop=("assignment", "num_probes")
+        ),
+        "hashed": _of_paper_authors(t2t.T2THashedHeads, pads=True),
+        "cluster_strided": _of_paper_authors(t2t.T2TClusterStridedHeads, pads=True),
+        "strided": _of_paper_authors(t2t.T2TStridedHeads),
+        "local": _of_paper_authors(t2t.T2TLocalHeads),
+    }
+}

@@ -1,0 +1,257 @@
+"""The kinds of heads: for each its section of a configuration, its checks and its layer.
+
+A kind is one class here. Its fields are the keys of the section `model.NAME`, `check` says which
+values go together, and `arguments` are those of its `layer`. `HEAD_KINDS` lists them; everything
+else, such as the keys of a configuration and the head groups of a model, comes from that table.
+"""
+
+import dataclasses
+import math
+
+from rt_keras import layers
+from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where in a model heads are.
+
+    Args:
+        block: int, number of the block, from 0.
+        attention: "decoder" or "encoder" for self-attention, "cross" for a decoder's attention to
+            an encoder.
+        grid: tuple of ints, the number of local blocks along each dimension of an image; None for
+            sequences.
+    """
+
+    block: int
+    attention: str = "decoder"
+    grid: tuple | None = None
+
+
+@dataclasses.dataclass
+class HeadKind:
+    """What all kinds of heads share. Keys that a kind adds are arguments of its `layer`."""
+
+    num_heads: int = key(0, "heads of this kind in each block, 0 for none", AT_LEAST_0)
+    max_relative_distance: int | None = key(
+        None, "reach of the relative positions, null for none", AT_LEAST_1
+    )
+
+    # Name of the section, and the head group.
+    name = None
+    layer = None
+    # The key of which a sequence must be at least as long, if any.
+    window = None
+
+    def check(self, model):
+        """Raises a ValueError where values do not go together; for kinds that have heads.
+
+        Args:
+            model: the `ModelSection` that the section is in.
+        """
+
+    def check_length(self, name, length):
+        """Raises a ValueError where sequences are too short; for kinds that have heads.
+
+        Args:
+            name: string, what sets their length.
+            length: int.
+        """
+        if self.window is not None and getattr(self, self.window) > length:
+            raise ValueError(
+                f"model.{self.name}.{self.window} is {getattr(self, self.window)} and {name} only "
+                f"{length}; a sequence must be at least as long as one window"
+            )
+
+    def check_cross_lengths(self, length, encoder_length):
+        """Raises a ValueError where a decoder cannot attend to an encoder; for kinds with heads.
+
+        Args:
+            length: int, positions of the decoder.
+            encoder_length: int, positions of the encoder.
+        """
+
+    def replacement(self, place):
+        """The name of the kind that has these heads where this one cannot; None where it can."""
+
+    def arguments(self, place):
+        """The arguments of the layer in a place, as a dictionary."""
+        arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if place.attention == "cross":
+            # Positions of two sequences have no distance.
+            arguments["max_relative_distance"] = None
+        return arguments
+
+
+@dataclasses.dataclass
+class _Clustered(HeadKind):
+    """Kinds with clusters, which the first blocks of a model may lack."""
+
+    num_clusters: int = key(16, "clusters of each head", AT_LEAST_1)
+    window_size: int = key(128, "members of a cluster that attend", AT_LEAST_1)
+    first_layer: int = key(
+        0, "first block with these heads; blocks before it have local ones instead", AT_LEAST_0
+    )
+
+    window = "window_size"
+
+    def check(self, model):
+        if self.first_layer > model.num_layers:
+            raise ValueError(
+                f"model.{self.name}.first_layer is {self.first_layer}; it must be at most "
+                f"model.num_layers, {model.num_layers}"
+            )
+
+    def replacement(self, place):
+        return "local" if place.block < self.first_layer else None
+
+    def arguments(self, place):
+        arguments = super().arguments(place)
+        del arguments["first_layer"]
+        if "share_qk" in arguments:
+            arguments["share_qk"] &= place.attention == "decoder"
+        return arguments
+
+
+@dataclasses.dataclass
+class Routing(_Clustered):
+    """Heads that see the keys of their own cluster: see `rt_keras.layers.RoutingHeads`."""
+
+    num_heads: int = key(2, "heads of this kind in each block, 0 for none", AT_LEAST_0)
+    assignment: str = key("nearest", "how positions join clusters", one_of("nearest", "balanced"))
+    share_qk: bool = key(False, "whether queries are their own keys in a decoder's self-attention")
+    num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
+    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
+
+    name = "routing"
+    layer = layers.RoutingHeads
+
+    def check(self, model):
+        super().check(model)
+        if self.num_probes > self.num_clusters:
+            raise ValueError(
+                f"model.routing.num_probes is {self.num_probes}; it must be at most "
+                f"model.routing.num_clusters, {self.num_clusters}"
+            )
+        if self.num_probes > 1 and self.assignment != "nearest":
+            raise ValueError(
+                f"model.routing.num_probes is {self.num_probes}; it must be 1 with assignment "
+                f"{self.assignment}"
+            )
+        if model.dialect is not None and self.assignment != "balanced":
+            raise ValueError(
+                f"model.routing.assignment is {self.assignment}; with model.dialect "
+                f"{model.dialect} it must be balanced"
+            )
+
+    def replacement(self, place):
+        if place.attention == "cross" and self.assignment == "nearest":
+            # "nearest" is of one sequence.
+            return super().replacement(place) or "full"
+        return super().replacement(place)
+
+
+@dataclasses.dataclass
+class Hashed(_Clustered):
+    """Heads that see the keys in their own bucket of a hash: see `rt_keras.layers.HashedHeads`."""
+
+    share_qk: bool = key(False, "whether queries are their own keys in a decoder's self-attention")
+
+    name = "hashed"
+    layer = layers.HashedHeads
+
+    def check(self, model):
+        super().check(model)
+        if self.num_clusters < 2:
+            raise ValueError("model.hashed.num_clusters is 1; it must be at least 2")
+
+
+@dataclasses.dataclass
+class Random(_Clustered):
+    """Heads that see keys drawn at random: see `rt_keras.layers.RandomHeads`."""
+
+    name = "random"
+    layer = layers.RandomHeads
+
+    def arguments(self, place):
+        # Members differ from block to block.
+        return {**super().arguments(place), "seed": place.block}
+
+
+@dataclasses.dataclass
+class ClusterStrided(HeadKind):
+    """Heads with clusters of strides: see `rt_keras.layers.ClusterStridedHeads`."""
+
+    num_clusters: int = key(16, "clusters of each head", AT_LEAST_1)
+    window_size: int = key(128, "members of a cluster that attend", AT_LEAST_1)
+    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
+
+    name = "cluster_strided"
+    layer = layers.ClusterStridedHeads
+    window = "window_size"
+
+
+@dataclasses.dataclass
+class Strided(HeadKind):
+    """Heads that see the positions at multiples of a stride: see `rt_keras.layers.StridedHeads`."""
+
+    stride: int = key(128, "positions from one key to the next", AT_LEAST_1)
+
+    name = "strided"
+    layer = layers.StridedHeads
+
+
+@dataclasses.dataclass
+class Local(HeadKind):
+    """Heads that see the blocks around them: see `rt_keras.layers.LocalHeads`."""
+
+    num_heads: int = key(2, "heads of this kind in each block, 0 for none", AT_LEAST_0)
+    block_size: int = key(128, "positions in a block", AT_LEAST_1)
+    look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
+    cross_block_size: int | None = key(
+        None, "positions in a block of an encoder, block_size if null", AT_LEAST_1
+    )
+
+    name = "local"
+    layer = layers.LocalHeads
+    window = "block_size"
+
+    def check(self, model):
+        if self.cross_block_size is not None and not model.num_encoder_layers:
+            raise ValueError(
+                f"model.local.cross_block_size is {self.cross_block_size}; without an encoder it "
+                "must be null"
+            )
+
+    def check_cross_lengths(self, length, encoder_length):
+        # Each block of the decoder attends to one of the encoder.
+        blocks = math.ceil(length / self.block_size)
+        if math.ceil(encoder_length / (self.cross_block_size or self.block_size)) != blocks:
+            raise ValueError(
+                f"model.local.cross_block_size is {self.cross_block_size}; the encoder's "
+                f"{encoder_length} positions must make {blocks} blocks, as many as the decoder's "
+                f"{length}: {math.ceil(encoder_length / blocks)} would do"
+            )
+
+    def arguments(self, place):
+        arguments = {**super().arguments(place), "grid": place.grid}
+        cross_block_size = arguments.pop("cross_block_size")
+        if place.attention == "cross":
+            arguments["key_block_size"] = cross_block_size or self.block_size
+        return arguments
+
+
+@dataclasses.dataclass
+class Full(HeadKind):
+    """Heads that see every key: see `rt_keras.layers.FullHeads`."""
+
+    name = "full"
+    layer = layers.FullHeads
+
+
+# In the order of a block's head groups: what clusters comes first, as in checkpoints of the paper's
+# authors.
+HEAD_KINDS = {
+    kind.name: kind for kind in (Routing, Hashed, Random, ClusterStrided, Strided, Local, Full)
+}

@@ -1,0 +1,224 @@
+"""The `model` section of a configuration, and what models are made of from it."""
+
+import dataclasses
+import inspect
+
+import keras
+
+from rt_keras.models.dialects import DIALECTS
+from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.keys import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    POSITIVE,
+    SHARE_BELOW_1,
+    key,
+    one_of,
+    section,
+)
+from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
+
+
+@dataclasses.dataclass
+class ImageSection:
+    """The images of an image model.
+
+    Local blocks have `block_height` rows and `local.block_size` values in all; without a height,
+    that many values in a row.
+    """
+
+    height: int = key(32, "rows of pixels", AT_LEAST_1)
+    width: int = key(32, "columns of pixels", AT_LEAST_1)
+    channels: int = key(3, "values of a pixel", AT_LEAST_1)
+    block_height: int | None = key(None, "rows of a local block, null for one", AT_LEAST_1)
+    num_classes: int | None = key(None, "classes, null for images without", AT_LEAST_1)
+    position_embedding: bool = key(True, "whether rows and columns have embeddings")
+
+
+@dataclasses.dataclass
+class _ModelKeys:
+    """The model: see the backbone of its kind in `rt_keras.models`."""
+
+    kind: str = key("causal_lm", "which model it is")
+    vocabulary_size: int | None = key(
+        None, "token ids; null for the tokenizer's, or 256 for images", AT_LEAST_1
+    )
+    num_encoder_layers: int = key(0, "blocks of the encoder", AT_LEAST_0)
+    num_layers: int = key(2, "blocks, of the decoder where there is an encoder", AT_LEAST_1)
+    hidden_dim: int = key(256, "width of the blocks", AT_LEAST_1)
+    intermediate_dim: int = key(1024, "width of the feed-forward networks", AT_LEAST_1)
+    embedding_dim: int | None = key(None, "width of the embedding, null for hidden_dim", AT_LEAST_1)
+    tie_embeddings: bool = key(True, "whether the output has the weights of the embedding")
+    key_dim: int | None = key(
+        None, "depth of a head, null for hidden_dim over the number of heads", AT_LEAST_1
+    )
+    value_dim: int | None = key(None, "depth of a head's values, null for key_dim", AT_LEAST_1)
+    activation: str = key(
+        "geglu",
+        "activation of the feed-forward networks",
+        one_of("relu", "gelu", "geglu", "geglu_approximate"),
+    )
+    normalize_first: bool = key(True, "pre-norm if true, post-norm if false")
+    dropout: float = key(0.0, "dropout before the first block and before residuals", SHARE_BELOW_1)
+    attention_dropout: float | None = key(
+        None, "dropout of attention weights, null for dropout", SHARE_BELOW_1
+    )
+    activation_dropout: float | None = key(
+        None, "dropout of feed-forward activations, null for dropout", SHARE_BELOW_1
+    )
+    embedding_dropout: float = key(0.0, "dropout of the embedding", SHARE_BELOW_1)
+    token_dropout: float = key(0.0, "probability that a token becomes padding", SHARE_BELOW_1)
+    encoder_input_dropout: float = key(
+        0.0, "probability that an entry of the encoder's embedding becomes 0", SHARE_BELOW_1
+    )
+    shift_tokens: bool = key(False, "whether blocks mix each position with the one before")
+    max_sequence_length: int | None = key(
+        None, "positions that have an embedding, null for no position embedding", AT_LEAST_1
+    )
+    sinusoidal_positions: bool = key(False, "whether sinusoidal positions are added")
+    attention_bias: bool = key(True, "whether dense layers of attention have biases")
+    feed_forward_bias: bool = key(True, "whether those of feed-forward networks have")
+    use_head_dense: bool = key(False, "whether heads pass through a dense layer of their own")
+    layer_norm_epsilon: float = key(1e-6, "epsilon of the layer normalizations", POSITIVE)
+    feed_forward_chunk_size: int | None = key(
+        None, "positions in a feed-forward network at once, null for all", AT_LEAST_1
+    )
+    reversible: bool = key(False, "whether blocks are reversible, which saves memory")
+    remat: bool = key(False, "whether the gradient recomputes blocks, which saves memory")
+    loss_chunk_size: int | None = key(
+        None, "positions whose logits are computed at once, null for all", AT_LEAST_1
+    )
+    initializer_scale: float = key(
+        1.0, "variance of dense layers at the start, relative to Glorot's", POSITIVE
+    )
+    dialect: str | None = key(
+        None,
+        "whose numbers the heads give: t2t for the code of the paper's authors, null for ours",
+        one_of(*DIALECTS),
+    )
+    image: ImageSection = section(ImageSection)
+
+
+ModelSection = dataclasses.make_dataclass(
+    "ModelSection",
+    [(name, kind, section(kind)) for name, kind in HEAD_KINDS.items()],
+    bases=(_ModelKeys,),
+    namespace={"__doc__": _ModelKeys.__doc__, "__module__": __name__},
+)
+
+
+def check_heads(model):
+    """Raises a ValueError where the heads of a `ModelSection` do not go together."""
+    total = sum(kind.num_heads for kind in _present(model))
+    if total == 0:
+        raise ValueError(
+            "the model has no heads; one of "
+            f"{', '.join(f'model.{name}.num_heads' for name in HEAD_KINDS)} must be above 0"
+        )
+    if model.key_dim is None and model.hidden_dim % total:
+        listed = ", ".join(f"{kind.name} {kind.num_heads}" for kind in _present(model))
+        below = model.hidden_dim - model.hidden_dim % total
+        raise ValueError(
+            f"model.hidden_dim is {model.hidden_dim}, which its {total} heads ({listed}) do not "
+            f"divide; it must be a multiple of {total}, such as {below or total}, or model.key_dim "
+            "be given"
+        )
+    for kind in _present(model):
+        if model.dialect is not None and kind.name not in DIALECTS[model.dialect]:
+            raise ValueError(
+                f"model.{kind.name}.num_heads is {kind.num_heads}; model.dialect {model.dialect} "
+                "has no such heads"
+            )
+        kind.check(model)
+
+
+def check_length(model, name, length):
+    """Raises a ValueError where sequences are too short for the heads of a `ModelSection`.
+
+    Args:
+        model: the `ModelSection`.
+        name: string, what sets their length, such as "data.sequence_length".
+        length: int.
+    """
+    for kind in _present(model):
+        kind.check_length(name, length)
+
+
+def check_cross_lengths(model, length, encoder_length):
+    """Raises a ValueError where the decoder of a `ModelSection` cannot attend to its encoder.
+
+    Args:
+        model: the `ModelSection`.
+        length: int, positions of the decoder.
+        encoder_length: int, positions of the encoder.
+    """
+    for kind in _present(model):
+        kind.check_cross_lengths(length, encoder_length)
+
+
+def _present(model):
+    """The sections of the kinds that have heads."""
+    kinds = (getattr(model, name) for name in HEAD_KINDS)
+    return [kind for kind in kinds if kind.num_heads]
+
+
+def make_head_groups(model, place):
+    """The head groups of one attention of a model.
+
+    Args:
+        model: a `ModelSection`.
+        place: the `Place` of the attention.
+
+    Returns:
+        A list of head groups, one for each kind that has heads there.
+
+    >>> model = ModelSection(routing=HEAD_KINDS["routing"](num_heads=2, first_layer=1))
+    >>> [type(group).__name__ for group in make_head_groups(model, Place(block=0))]
+    ['LocalHeads']
+    >>> [type(group).__name__ for group in make_head_groups(model, Place(block=1))]
+    ['RoutingHeads', 'LocalHeads']
+    """
+    counts = dict.fromkeys(HEAD_KINDS, 0)
+    for name in HEAD_KINDS:
+        kind = getattr(model, name)
+        counts[kind.replacement(place) or name] += kind.num_heads
+    return [_make_group(model, name, place, count) for name, count in counts.items() if count]
+
+
+def _make_group(model, name, place, num_heads):
+    kind = getattr(model, name)
+    arguments = {**kind.arguments(place), "num_heads": num_heads}
+    if model.dialect is None:
+        return kind.layer(**arguments)
+    return DIALECTS[model.dialect][name](model, arguments)
+
+
+def make_all_head_groups(model, attention="decoder", grid=None):
+    """The head groups of each block: `make_head_groups` for all of one attention."""
+    count = model.num_encoder_layers if attention == "encoder" else model.num_layers
+    return [make_head_groups(model, Place(block, attention, grid)) for block in range(count)]
+
+
+def arguments_of(cls, model):
+    """The keys of a `ModelSection` that are arguments of a backbone or a task.
+
+    Args:
+        cls: class of the model. Backbones, which have head groups, take `BLOCK_OPTIONS` as well.
+        model: the `ModelSection`.
+
+    Returns:
+        Dictionary of arguments.
+    """
+    names = set(inspect.signature(cls.__init__).parameters)
+    if "head_groups" in names:
+        names.update(BLOCK_OPTIONS)
+    arguments = {
+        field.name: getattr(model, field.name)
+        for field in dataclasses.fields(model)
+        if field.name in names
+    }
+    if "kernel_initializer" in names and model.initializer_scale != 1.0:
+        arguments["kernel_initializer"] = keras.initializers.VarianceScaling(
+            model.initializer_scale, "fan_avg", "uniform"
+        )
+    return arguments

@@ -1,0 +1,108 @@
+import pytest
+
+from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.keys import read_section
+from rt_keras.models.model_section import ModelSection
+
+VALUES = {
+    "routing": {
+        "num_clusters": 5,
+        "window_size": 6,
+        "assignment": "nearest",
+        "share_qk": True,
+        "num_probes": 2,
+        "commitment_weight": 0.5,
+    },
+    "hashed": {"num_clusters": 5, "window_size": 6, "share_qk": True},
+    "random": {"num_clusters": 5, "window_size": 6},
+    "cluster_strided": {"num_clusters": 3, "window_size": 5, "commitment_weight": 0.25},
+    "strided": {"stride": 7},
+    "local": {"block_size": 8, "look_back": 2},
+    "full": {},
+}
+
+
+def kind(name, **values):
+    return read_section(HEAD_KINDS[name], values, f"model.{name}.")
+
+
+@pytest.mark.parametrize("name", HEAD_KINDS)
+def test_every_key_reaches_the_layer(name):
+    values = {"num_heads": 2, "max_relative_distance": 3, **VALUES[name]}
+    heads = kind(name, **values)
+    group = heads.layer(**heads.arguments(Place(0)))
+    assert {key: getattr(group, key) for key in values} == values
+
+
+@pytest.mark.parametrize("name", HEAD_KINDS)
+def test_two_sequences_have_no_relative_positions(name):
+    heads = kind(name, max_relative_distance=3)
+    assert heads.arguments(Place(0, "cross"))["max_relative_distance"] is None
+
+
+@pytest.mark.parametrize("name", ["routing", "hashed"])
+def test_queries_are_their_own_keys_in_a_decoder_alone(name):
+    heads = kind(name, share_qk=True)
+    shared = [heads.arguments(Place(0, x))["share_qk"] for x in ("decoder", "encoder", "cross")]
+    assert shared == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["routing", "hashed", "random"])
+def test_the_first_blocks_may_have_local_heads_instead(name):
+    heads = kind(name, first_layer=1)
+    assert [heads.replacement(Place(block)) for block in (0, 1)] == ["local", None]
+
+
+def test_random_members_differ_from_block_to_block():
+    heads = kind("random")
+    assert heads.arguments(Place(0))["seed"] != heads.arguments(Place(1))["seed"]
+
+
+def test_blocks_of_an_encoder_have_their_own_size():
+    sizes = {None: 8, 12: 12}
+    for given, expected in sizes.items():
+        heads = kind("local", block_size=8, cross_block_size=given)
+        assert heads.arguments(Place(0, "cross"))["key_block_size"] == expected
+        assert "key_block_size" not in heads.arguments(Place(0))
+
+
+def test_local_heads_of_images_know_the_grid():
+    assert kind("local").arguments(Place(0, grid=(2, 3)))["grid"] == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "name, values, message",
+    [
+        ("routing", {"num_probes": 17}, "num_probes is 17; .*num_clusters, 16"),
+        ("routing", {"num_probes": 2, "assignment": "balanced"}, "num_probes is 2; .*balanced"),
+        ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
+        ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),
+        ("hashed", {"num_clusters": 1}, "num_clusters is 1; it must be at least 2"),
+        ("local", {"cross_block_size": 8}, "cross_block_size is 8; without an encoder"),
+    ],
+)
+def test_values_that_do_not_go_together_are_named(name, values, message):
+    with pytest.raises(ValueError, match=message):
+        kind(name, **values).check(ModelSection())
+
+
+def test_a_dialect_routes_balanced():
+    model = ModelSection(dialect="t2t")
+    with pytest.raises(ValueError, match="assignment is nearest; .*model.dialect t2t .*balanced"):
+        kind("routing").check(model)
+    kind("routing", assignment="balanced").check(model)
+
+
+@pytest.mark.parametrize("name, window", [("local", "block_size"), ("hashed", "window_size")])
+def test_a_sequence_is_at_least_as_long_as_a_window(name, window):
+    heads = kind(name, **{window: 8})
+    heads.check_length("the length", 8)
+    with pytest.raises(ValueError, match=f"model.{name}.{window} is 8 and the length only 7"):
+        heads.check_length("the length", 7)
+
+
+def test_an_encoder_has_as_many_local_blocks_as_the_decoder():
+    heads = kind("local", block_size=8, cross_block_size=16)
+    heads.check_cross_lengths(32, 64)
+    with pytest.raises(ValueError, match="is 16; .*48 positions must make 4 blocks.* 12 would do"):
+        heads.check_cross_lengths(32, 48)
