@@ -38,14 +38,15 @@ def analyze_causality(args):
     import numpy as np
 
     from rt_keras.analysis import causality
-    from rt_keras.training import datasets, experiment
+    from rt_keras.training.tasks import task_of
 
     if args.sequences < 1:
         raise ValueError(f"--sequences is {args.sequences}; it must be at least 1")
     model, documents, name = examples.load(args)
-    if experiment.kind_of(model) != "causal_lm":
+    task = task_of(model)
+    if not task.continues_text:
         raise ValueError(f"{args.model} holds no causal language model")
-    batches = datasets.evaluation_batches("causal_lm", documents, 1, model.preprocessor)
+    batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
     rows = [
         np.concatenate([inputs["token_ids"][0, :1], labels[0]])
         for inputs, labels, weights in batches.take(args.sequences).as_numpy_iterator()

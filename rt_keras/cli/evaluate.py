@@ -29,18 +29,12 @@ def evaluate(model, data, name):
         What `rt_keras.training.evaluation.evaluate` returns.
     """
     from rt_keras.training import evaluation
+    from rt_keras.training.tasks import task_of
 
     print(f"evaluating on {name}", flush=True)
     scores = evaluation.evaluate(model, data, verbose=1 if sys.stdout.isatty() else 0)
-    for key, digits in (
-        ("bits_per_byte", ".4f"),
-        ("bits_per_dimension", ".4f"),
-        ("nats_per_token", ".4f"),
-        ("perplexity_per_token", ",.3f"),
-        ("perplexity_per_word", ",.1f"),
-    ):
-        if key in scores:
-            print(f"{scores[key]:{digits}} {key.replace('_', ' ')}")
+    for key, digits in task_of(model).units:
+        print(f"{scores[key]:{digits}} {key.replace('_', ' ')}")
     counts = [f"{value:,} {key}" for key, value in scores.items() if isinstance(value, int)]
     print(f"of {', '.join(counts[:-1])} and {counts[-1]}")
     return scores

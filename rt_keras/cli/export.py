@@ -28,9 +28,10 @@ def main(args):
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops
     from rt_keras.training import experiment
+    from rt_keras.training.tasks import task_of
 
     model = experiment.load_model(args.model)
-    if experiment.kind_of(model) != "causal_lm":
+    if not task_of(model).continues_text:
         raise ValueError(f"{args.model} holds no causal language model")
     path = export_saved_model(model, args.output, args.max_length)
     print(f"wrote the SavedModel {path}: score, score_text and generate")

@@ -88,26 +88,27 @@ def _add_image_arguments(group):
 def main(args):
     """Generates from the model and prints or writes the result."""
     from rt_keras.training import experiment
+    from rt_keras.training.tasks import task_of
 
     if args.max_length < 1:
         raise ValueError(f"--max-length is {args.max_length}; it must be above 0")
     if not args.temperature > 0:
         raise ValueError(f"--temperature is {args.temperature}; it must be above 0")
     model = experiment.load_model(args.model)
-    kind = experiment.kind_of(model)
-    if kind == "image_lm":
+    task = task_of(model)
+    if task.generates == "image":
         return _generate_image(model, args)
+    if task.generates is None:
+        raise ValueError(f"{args.model} holds a model of kind {task.kind}, which generates nothing")
     if args.prompt is None:
         raise ValueError("--prompt is missing: the text to start from")
     model.compile(sampler=_make_sampler(args))
     stop = _stop_tokens(model.preprocessor.tokenizer, args.stop)
     if args.stream:
-        if kind != "causal_lm" or len(args.prompt) > 1:
+        if not task.continues_text or len(args.prompt) > 1:
             raise ValueError("--stream is for one --prompt of a causal language model")
         return {"text": _stream(model, args.prompt[0], args.max_length, stop)}
-    prompts = args.prompt
-    if kind == "seq_2_seq_lm":
-        prompts = {"encoder_text": prompts, "decoder_text": [""] * len(prompts)}
+    prompts = task.prompts(args.prompt)
     texts = model.generate(prompts, max_length=args.max_length, stop_token_ids=stop)
     print("\n\n".join(texts))
     return {"text": texts[0]} if len(texts) == 1 else {"texts": texts}

@@ -28,8 +28,9 @@ def main(args):
 
     from rt_keras.serving import export_saved_model, scoring_function
     from rt_keras.serving.score import score_in_new_process
-    from rt_keras.training import baselines, datasets, experiment
+    from rt_keras.training import baselines, experiment
     from rt_keras.training import config as config_lib
+    from rt_keras.training.tasks import task_of
 
     started = time.monotonic()
     output = Path(args.output or tempfile.mkdtemp(prefix="rt-keras-quickstart-"))
@@ -39,7 +40,7 @@ def main(args):
     training_figures = train(config, output)
     model = experiment.load_model(output)
     training, test = (
-        datasets.load_split("causal_lm", config.data, split, model.preprocessor)
+        task_of(model).load_split(config.data, split, model.preprocessor)
         for split in ("train", "test")
     )
     scores = evaluate(model, test, "the files that were held out")

@@ -28,12 +28,10 @@ def training_step(config, batch_size):
     """
     from rt_keras.callbacks import CentroidEMA
     from rt_keras.callbacks.centroid_ema import routing_heads
-    from rt_keras.training import experiment, run
+    from rt_keras.training.run import compiled_model
+    from rt_keras.training.tasks import task_named
 
-    sized = config.model.vocabulary_size is not None or config.model.kind == "image_lm"
-    model = run._compiled_model(
-        config, None if sized else experiment.make_tokenizer(config.tokenizer)
-    )
+    model = compiled_model(config)
     model.optimizer.build(model.trainable_variables)
     callbacks = []
     if routing_heads(model):
@@ -42,7 +40,7 @@ def training_step(config, batch_size):
         callbacks[0].on_train_begin()
         # Makes the callback's own variables, which a compiled function cannot.
         callbacks[0].on_train_batch_end(0)
-    example = example_spec(config, batch_size)
+    example = task_named(config.model.kind).example_spec(config, batch_size)
 
     @tf.function(jit_compile=True)
     def step(*tensors):
@@ -52,43 +50,6 @@ def training_step(config, batch_size):
         return logs
 
     return step, tf.nest.flatten(example), model
-
-
-def example_spec(config, batch_size):
-    """What a training batch is, as `rt_keras.training.datasets.training_batches` makes them.
-
-    Args:
-        config: an `ExperimentConfig`.
-        batch_size: number of sequences, or images.
-
-    Returns:
-        `tf.TensorSpec`s of (inputs, labels, weights).
-    """
-
-    def spec(dtype, *shape):
-        return tf.TensorSpec([batch_size, *shape], dtype)
-
-    def tokens(prefix, length):
-        return {
-            f"{prefix}token_ids": spec(tf.int32, length),
-            f"{prefix}padding_mask": spec(tf.bool, length),
-        }
-
-    length = config.data.sequence_length
-    if config.model.kind == "image_lm":
-        image = config.model.image
-        shape = (image.height, image.width, image.channels)
-        inputs = {"images": spec(tf.int32, *shape)}
-        if image.num_classes is not None:
-            inputs["labels"] = spec(tf.int32)
-    elif config.model.kind == "seq_2_seq_lm":
-        shape = (length,)
-        inputs = tokens("encoder_", config.data.encoder_sequence_length or length)
-        inputs |= tokens("decoder_", length)
-    else:
-        shape = (length,)
-        inputs = tokens("", length)
-    return inputs, spec(tf.int32, *shape), spec(tf.float32, *shape)
 
 
 def sizes(model, specs):

@@ -6,8 +6,7 @@ from pathlib import Path
 import keras
 
 from rt_keras.training.schedule import make_schedule
-from rt_keras.training.tasks import TASKS, task_named, task_of
-from rt_keras.training.tokenizer import make_tokenizer  # noqa: F401
+from rt_keras.training.tasks import TASKS, task_named
 
 
 def make_model(config, tokenizer=None):
@@ -46,11 +45,6 @@ def load_model(path):
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
     raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
-
-
-def kind_of(model):
-    """The kind of a model, as `ModelConfig` names it."""
-    return task_of(model).kind
 
 
 def make_optimizer(config):

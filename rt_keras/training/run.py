@@ -140,9 +140,6 @@ def compiled_model(config, tokenizer=None):
     return model
 
 
-_compiled_model = compiled_model
-
-
 def _datasets(config, model, preprocessor):
     """The endless training batches, and the first ones of the validation split."""
     task = task_named(config.model.kind)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from rt_keras.data import T2TSubwordTokenizer
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models import RoutingTransformerCausalLMPreprocessor
-from rt_keras.training import config, experiment
+from rt_keras.training import config
+from rt_keras.training.tokenizer import make_tokenizer
 
 SHARED = Path(__file__).parents[3] / "shared"
 CHARACTERS = sorted(set("\\_u;0123456789 abct.,-'\"é日\x00\x85\u2028\ufeff\U0010ffff<pad>EOS"))
@@ -288,7 +289,7 @@ def test_named_in_a_configuration(tmp_path):
     path = tmp_path / "vocabulary"
     path.write_bytes(lines(*VOCABULARY))
     values = {"tokenizer.name": "t2t_subwords", "tokenizer.vocabulary": str(path)}
-    tokenizer = experiment.make_tokenizer(config.make_config(values).tokenizer)
+    tokenizer = make_tokenizer(config.make_config(values).tokenizer)
     assert isinstance(tokenizer, T2TSubwordTokenizer)
     assert tokenizer.get_vocabulary() == VOCABULARY
 

@@ -43,6 +43,8 @@ KINDS = {
         "model.image.channels": 1,
         "model.image.num_classes": 3,
         "data.name": "mnist",
+        # The default: images have a length of their own.
+        "data.sequence_length": 2048,
     },
 }
 
@@ -75,7 +77,7 @@ def test_a_step_of_each_kind_is_one_program(kind):
 
 
 def test_the_step_is_what_fit_and_the_callback_do():
-    from rt_keras.training import run
+    from rt_keras.training.run import compiled_model
 
     settings = {
         "trainer.mixed_bfloat16": False,
@@ -93,7 +95,7 @@ def test_the_step_is_what_fit_and_the_callback_do():
     inputs = {"padding_mask": weights > 0, "token_ids": ids}
 
     keras.utils.set_random_seed(0)
-    fitted = run._compiled_model(config, None)
+    fitted = compiled_model(config)
     ema = CentroidEMA(**config.centroids.as_dict())
     fitted.fit(inputs, labels, sample_weight=weights, batch_size=2, callbacks=[ema], verbose=0)
 

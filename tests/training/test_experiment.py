@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rt_keras.training import experiment
 from rt_keras.training.config import make_config
+from rt_keras.training.tokenizer import make_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_tokenizers_by_name(tmp_path, sentence_piece_model, word_piece_vocabular
         settings = {"tokenizer.name": name}
         if vocabulary:
             settings["tokenizer.vocabulary"] = str(tmp_path / vocabulary)
-        tokenizer = experiment.make_tokenizer(make_config(settings).tokenizer)
+        tokenizer = make_tokenizer(make_config(settings).tokenizer)
         assert tokenizer.vocabulary_size() == size
 
 
