@@ -2,8 +2,8 @@
 
 Each module has `add_arguments(parser)` and `main(args)`, which prints what the command found and
 returns its figures as a dictionary of JSON values. If these have an `error`, it is reported once
-they are written. TensorFlow is imported by the commands that compute,
-so that `--help` and `configs` answer at once.
+they are written. TensorFlow is imported by the commands when they run, so that `--help` answers at
+once.
 """
 
 import argparse

@@ -1,19 +1,69 @@
-"""`rt-keras configs`: the published configurations."""
+"""`rt-keras configs`: the published configurations, and the keys of any configuration."""
 
-from rt_keras import files
+import json
+
+from rt_keras import config_files
 
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
-    parser.epilog = "example: rt-keras configs --json configs.json"
+    parser.description += (
+        " Those marked `causal` never see the future. Models of the others do, in training and "
+        "when they are scored, through the members of their clusters."
+    )
+    parser.epilog = "example: rt-keras configs --keys"
+    parser.add_argument(
+        "--keys",
+        action="store_true",
+        help="list every key of a configuration instead, with its default, range and meaning",
+    )
 
 
 def main(args):
-    """Lists the published configurations, each with the comment that its file starts with."""
-    summaries = {}
-    for path in sorted(files.config_folder().glob("*.yaml")):
-        summaries[path.stem] = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
-    width = max(map(len, summaries))
-    for name, summary in summaries.items():
-        print(f"{name:{width}}  {summary}")
-    return summaries
+    """Lists the published configurations, or the keys of a configuration."""
+    return _list_keys() if args.keys else _list_configs()
+
+
+def _list_configs():
+    """Prints each configuration, whether it is causal, and the first comment of its file."""
+    from rt_keras.models.keys import read_section
+    from rt_keras.models.model_section import ModelSection, is_strictly_causal
+
+    found = {}
+    for name in config_files.published_names():
+        values = config_files.read_config(name)["model"]
+        causal = is_strictly_causal(read_section(ModelSection, values, "model."))
+        found[name] = {"summary": config_files.read_summary(name), "strictly_causal": causal}
+    width = max(map(len, found))
+    for name, config in found.items():
+        causal = "causal" if config["strictly_causal"] else ""
+        print(f"{name:{width}}  {causal:6}  {config['summary']}")
+    return found
+
+
+def _list_keys():
+    """Prints each key with its default, its allowed values and its meaning."""
+    from rt_keras.training.config import config_keys
+
+    found = {
+        key.name: {"default": key.default, "allowed": key.values, "meaning": key.meaning}
+        for key in config_keys()
+    }
+    rows = [
+        (name, yaml_text(key["default"]), key["allowed"], key["meaning"])
+        for name, key in found.items()
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows)][:-1]
+    for *columns, meaning in rows:
+        padded = (f"{text:{width}}" for text, width in zip(columns, widths))
+        print("  ".join([*padded, meaning]))
+    return found
+
+
+def yaml_text(value):
+    """A value as a configuration file has it.
+
+    >>> yaml_text(None), yaml_text(True), yaml_text(1e-07), yaml_text("adam")
+    ('null', 'true', '1e-07', 'adam')
+    """
+    return value if isinstance(value, str) else json.dumps(value)

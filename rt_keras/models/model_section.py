@@ -199,6 +199,30 @@ def make_all_head_groups(model, attention="decoder", grid=None):
     return [make_head_groups(model, Place(block, attention, grid)) for block in range(count)]
 
 
+def is_strictly_causal(model):
+    """Whether no output of a model depends on later positions, as its head groups say.
+
+    Args:
+        model: a `ModelSection`.
+
+    Returns:
+        False if a head group of the decoder chooses its keys by looking at the whole sequence.
+
+    >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](assignment="nearest")))
+    True
+    >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](assignment="balanced")))
+    False
+    """
+    # Blocks differ in that the first ones lack kinds that the later ones have.
+    for block in {0, model.num_layers - 1}:
+        if not all(group.cached_decoding for group in make_head_groups(model, Place(block))):
+            return False
+        cross = make_head_groups(model, Place(block, "cross")) if model.num_encoder_layers else ()
+        if not all(group.cached_cross_attention for group in cross):
+            return False
+    return True
+
+
 def arguments_of(cls, model):
     """The keys of a `ModelSection` that are arguments of a backbone or a task.
 

@@ -19,12 +19,14 @@ from rt_keras.models.keys import (
     SHARE_BELOW_1,
     check_values,
     key,
+    keys_of,
     one_of,
     section,
 )
 from rt_keras.models.model_section import ModelSection
 from rt_keras.training.config_checks import check_together
 from rt_keras.training.tasks import TASKS
+from rt_keras.training.tokenizer import TOKENIZERS
 
 with extras.needed("train", "Training"):
     from official.modeling import hyperparams
@@ -56,11 +58,7 @@ class ModelConfig(_typed(ModelSection)):
 class TokenizerConfig(hyperparams.Config):
     """The tokenizer."""
 
-    name: str = key(
-        "bytes",
-        "which tokenizer",
-        one_of("bytes", "sentence_piece", "word_piece", "t2t_subwords", "words"),
-    )
+    name: str = key("bytes", "which tokenizer", one_of(*TOKENIZERS))
     vocabulary: str | None = key(None, "vocabulary file, which all but bytes need")
 
 
@@ -194,6 +192,19 @@ def _config(*layers):
         config.override(check_values(ExperimentConfig, values))
     check_together(config)
     return config
+
+
+def config_keys():
+    """The declarations of all keys of a configuration.
+
+    Returns:
+        A list of `rt_keras.models.keys.Key`.
+
+    >>> key = config_keys()[0]
+    >>> key.name, key.default, key.meaning
+    ('model.kind', 'causal_lm', 'which model it is')
+    """
+    return list(keys_of(ExperimentConfig).values())
 
 
 def to_yaml(config):

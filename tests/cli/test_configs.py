@@ -1,9 +1,29 @@
 import json
 
+from rt_keras import config_files
+
 
 def test_every_file_is_listed_with_its_summary(run, tmp_path):
     status, output, _ = run("configs", "--json", tmp_path / "configs.json")
     assert status == 0
-    summaries = json.loads((tmp_path / "configs.json").read_text())
-    assert {"books", "quickstart"} <= set(summaries)
-    assert all(name in output and summary in output for name, summary in summaries.items())
+    found = json.loads((tmp_path / "configs.json").read_text())
+    assert list(found) == config_files.published_names()
+    lines = output.splitlines()
+    for line, (name, config) in zip(lines, found.items()):
+        assert line.startswith(name) and line.endswith(config["summary"])
+        assert (" causal " in line) == config["strictly_causal"]
+    assert found["pg19_nearest8k"]["strictly_causal"]
+    assert not found["pg19_local_cluster8k"]["strictly_causal"]
+
+
+def test_every_key_is_listed(run, tmp_path):
+    status, output, _ = run("configs", "--keys", "--json", tmp_path / "keys.json")
+    assert status == 0
+    found = json.loads((tmp_path / "keys.json").read_text())
+    assert found["optimizer.beta_1"] == {
+        "default": 0.9,
+        "allowed": "at least 0 and below 1",
+        "meaning": "decay of the mean of gradients, in adam and adamw",
+    }
+    assert all(line.startswith(name) for line, name in zip(output.splitlines(), found))
+    assert "model.local.block_size" in found and "model.image.height" in found

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras import layers, models
+from rt_keras import config_files, layers, models
 from rt_keras.convert import t2t_hparams
 from rt_keras.models import presets
 from rt_keras.models.head_kinds import HEAD_KINDS, Place
@@ -139,8 +139,10 @@ def test_published_configuration(name):
             assert comparable(attention.head_groups) == comparable(theirs)
 
 
-def test_there_is_no_other_published_configuration():
-    assert presets.published().keys() == HPARAMS.keys()
+def test_all_other_configurations_build_on_a_published_one():
+    others = presets.published().keys() - HPARAMS.keys()
+    assert HPARAMS.keys() <= presets.published().keys()
+    assert all("\nbase: " in config_files.find_config(name).read_text() for name in others)
 
 
 def model_section(**values):

@@ -16,7 +16,7 @@ def test_presets_are_the_published_configurations_of_the_kind(cls):
     name = NAMES.get(cls) or next(x for task, x in NAMES.items() if task.backbone_cls is cls)
     assert name in cls.presets and "quickstart" not in cls.presets
     assert "attention" in cls.presets[name]["metadata"]["description"]
-    assert sum(len(task.presets) for task in NAMES) == 38
+    assert sum(len(task.presets) for task in NAMES) == 57
 
 
 def test_an_image_model_from_a_preset_has_its_sizes_and_dtype():

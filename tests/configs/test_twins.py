@@ -1,0 +1,123 @@
+"""The strictly causal twins of the published configurations whose heads see the future."""
+
+import keras
+import numpy as np
+import pytest
+import yaml
+
+from rt_keras import config_files
+from rt_keras.config_files import flatten
+from rt_keras.models.model_section import is_strictly_causal
+from rt_keras.training import experiment
+from rt_keras.training.config import load_config
+
+
+def read_base(name):
+    """The published configuration that one builds on, or None."""
+    return yaml.safe_load(config_files.find_config(name).read_text()).get("base")
+
+
+NAMES = config_files.published_names()
+TWINS = {name: read_base(name) for name in NAMES if read_base(name)}
+DIFFERENT = {
+    "model.dialect",
+    "model.routing.assignment",
+    "model.routing.share_qk",
+    "centroids.load_bias_step",
+}
+# Of configurations with cluster-strided heads, in whose place there are strided heads.
+STRIDED = {"model.cluster_strided.num_heads", "model.strided.num_heads", "model.strided.stride"}
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_twins_differ_in_the_keys_of_routing_alone(twin):
+    base, config = (load_config(name).as_dict() for name in (TWINS[twin], twin))
+    before = dict(flatten(base))
+    changed = {key: value for key, value in flatten(config) if before[key] != value}
+    assert changed.keys() == DIFFERENT | (STRIDED if "strided" in twin else set())
+    assert changed["model.dialect"] is None
+    assert changed["model.routing.assignment"] == "nearest"
+    assert changed["model.routing.share_qk"] is False
+    assert changed["centroids.load_bias_step"] > 0
+    if "strided" in twin:
+        strided = config["model"]["strided"]
+        assert strided["num_heads"] == base["model"]["cluster_strided"]["num_heads"]
+
+
+def test_every_configuration_that_sees_the_future_has_a_strictly_causal_twin():
+    causal = {name: is_strictly_causal(load_config(name).model) for name in NAMES}
+    assert all(causal[twin] for twin in TWINS)
+    # With routing heads instead of hashed ones, these two are the cluster configurations.
+    hashed = {name for name in NAMES if "hash" in name}
+    for name in hashed:
+        other = load_config(name.replace("hash", "cluster")).as_dict()
+        found = load_config(name).as_dict()
+        changed = {key for key, value in flatten(found) if dict(flatten(other))[key] != value}
+        assert all(key.startswith(("model.routing.", "model.hashed.")) for key in changed)
+    assert {name for name in NAMES if not causal[name]} == set(TWINS.values()) | hashed
+
+
+SMALL = [
+    "model.num_layers=2",
+    "model.hidden_dim=16",
+    "model.intermediate_dim=16",
+    "model.vocabulary_size=20",
+    "model.local.num_heads=2",
+    "model.local.block_size=8",
+    "model.routing.num_heads=2",
+    "model.routing.num_clusters=3",
+    "model.routing.window_size=8",
+]
+OF_TEXT = ["model.embedding_dim=8", "data.sequence_length=32", "model.routing.first_layer=1"]
+OF_IMAGES = [
+    "model.hidden_dim=24",
+    "model.image.height=4",
+    "model.image.width=8",
+    "model.image.channels=1",
+    "model.cluster_strided.num_clusters=3",
+    "model.cluster_strided.window_size=8",
+]
+
+
+@pytest.mark.parametrize(
+    "twin, changes",
+    [
+        ("pg19_nearest8k", OF_TEXT),
+        ("translate_nearest1k", [*OF_TEXT, "model.num_encoder_layers=1"]),
+        ("cifar10_nearest_strided", OF_IMAGES),
+    ],
+)
+def test_outputs_of_a_twin_do_not_depend_on_the_future(twin, changes):
+    assert leak(twin, [*SMALL, *changes]) < 1e-5
+    assert leak(TWINS[twin], [*SMALL, *changes]) > 1e-3
+
+
+def leak(name, changes):
+    """How much outputs up to a position change, at most, when later positions do."""
+    keras.utils.set_random_seed(0)
+    model = experiment.make_model(load_config(name, changes))
+    for variable in model.trainable_variables:
+        variable.assign(variable + 0.3 * np.random.normal(size=variable.shape))
+    values = np.random.default_rng(0).integers(1, 20, [2, 32])
+    expected, leaks = outputs(model, values), []
+    for place in (0, 7, 20):
+        changed = values.copy()
+        changed[:, place + 1 :] = np.random.default_rng(place).integers(1, 20, [2, 31 - place])
+        found = outputs(model, changed)
+        assert np.abs(found - expected)[:, place + 1 :].max() > 1e-2
+        leaks.append(np.abs(found - expected)[:, : place + 1].max())
+    return max(leaks)
+
+
+def outputs(model, values):
+    """The logits of tokens, or of values of images, as `[batch, length, vocabulary]`."""
+    inputs = {}
+    for tensor in model.input.values() if isinstance(model.input, dict) else model.input:
+        if tensor.name == "images":
+            inputs[tensor.name] = values.reshape(2, 4, 8, 1)
+        elif tensor.name.endswith("padding_mask"):
+            inputs[tensor.name] = np.ones([2, 32], bool)
+        else:
+            encoder = tensor.name.startswith("encoder")
+            inputs[tensor.name] = np.full([2, 32], 3) if encoder else values
+    return keras.ops.convert_to_numpy(model(inputs)).reshape(2, 32, 20)
