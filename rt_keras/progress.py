@@ -1,0 +1,104 @@
+"""Progress of long computations: one bar in a terminal, one line everywhere else."""
+
+import contextlib
+import functools
+import sys
+
+
+@contextlib.contextmanager
+def bar(description, total=None, unit="", completed=0, verbose=1):
+    """Shows how far a computation has come, on standard error.
+
+    In a terminal it draws one bar with the elapsed and the remaining time, which disappears at the
+    end; what is printed meanwhile appears above it. Elsewhere, as in a file or a notebook, it
+    prints `description` once, without control characters.
+
+    Args:
+        description: string, what is being done.
+        total: int, the number of units in all. Defaults to None, unknown.
+        unit: string, what is counted, in the plural. Defaults to "".
+        completed: int, the number of units done before. Defaults to 0.
+        verbose: 0 for nothing, 1 for a bar in a terminal, 2 for the line even there. Defaults to 1.
+
+    Yields:
+        `rich.progress.Progress.update` for this bar, a function with the optional keyword arguments
+        `advance` (units done since the last call), `completed` (units done in all), `description`
+        and `note` (text beside the bar).
+
+    >>> with bar("counting", total=3, verbose=0) as update:
+    ...     for number in range(3):
+    ...         update(advance=1, note=f"at {number}")
+    """
+    from rich.progress import Progress
+
+    drawn = verbose == 1 and in_terminal(sys.stderr)
+    if verbose and not drawn:
+        print(description, file=sys.stderr, flush=True)
+    with Progress(
+        *_columns(total, unit),
+        console=_console(),
+        transient=True,
+        disable=not drawn,
+        redirect_stdout=in_terminal(sys.stdout),
+    ) as progress:
+        task = progress.add_task(description, total=total, completed=completed, note="")
+        yield functools.partial(progress.update, task)
+
+
+def track(values, description, total=None, unit="", verbose=1):
+    """Yields the values of an iterable and shows a `bar` that counts them.
+
+    Args:
+        values: iterable.
+        description, total, unit, verbose: see `bar`.
+
+    >>> list(track("abc", "spelling", verbose=0))
+    ['a', 'b', 'c']
+    """
+    with bar(description, total, unit, verbose=verbose) as update:
+        for value in values:
+            yield value
+            update(advance=1)
+
+
+def in_terminal(stream):
+    """Whether a text stream is a terminal that can redraw a line.
+
+    >>> import io
+    >>> in_terminal(io.StringIO())
+    False
+    """
+    return stream.isatty() and not _console().is_dumb_terminal
+
+
+def duration(seconds):
+    """A duration as hours, minutes and seconds.
+
+    >>> duration(3725.4), duration(65)
+    ('1:02:05', '0:01:05')
+    """
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def _console():
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _columns(total, unit):
+    """The columns of a bar; in a narrow terminal the bar itself gives way first."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    count = "{task.completed:,.0f}" + ("" if total is None else "/{task.total:,.0f}")
+    known = [TextColumn("left:"), TimeRemainingColumn(table_column=Column(no_wrap=True))]
+    return [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        *([TextColumn(f"{count} {unit}", markup=False)] if unit else []),
+        TextColumn("{task.fields[note]}", markup=False),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        *(known if total is not None else []),
+    ]
