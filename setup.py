@@ -37,6 +37,8 @@ setup(
         "tensorflow>=2.20,<2.21",
         "keras>=3.15,<3.16",
         "keras-hub>=0.32,<0.33",
+        # Progress bars and tables; Keras brings it too.
+        "rich>=13,<16",
         "tensorflow-text>=2.20,<2.21",
         # The published configurations; KerasHub brings it too.
         "pyyaml>=6,<7",
@@ -61,7 +63,7 @@ setup(
             "ipykernel>=6.29,<8",
         ],
     },
-    entry_points={"console_scripts": ["rt-keras = rt_keras.cli:main"]},
+    entry_points={"console_scripts": ["rt-keras = rt_keras.__main__:run"]},
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3.11",

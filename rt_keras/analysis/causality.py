@@ -1,8 +1,9 @@
 """How much a language model sees of the future: what changes before a change, and what it gains."""
 
-import keras
 import numpy as np
 import tensorflow as tf
+
+from rt_keras import progress
 
 # Differences of log-probabilities up to this are rounding.
 TOLERANCE = 1e-3
@@ -50,9 +51,10 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
         )
     rng = np.random.default_rng(seed)
     label_nats, compare = _functions(model)
-    progress = keras.utils.Progbar(len(sequences), verbose=verbose, unit_name="sequence")
     distances, variations, changed, in_parallel, by_prefix = [], [], [], [], []
-    for sequence in sequences:
+    for sequence in progress.track(
+        sequences, "changing the future", len(sequences), "sequences", verbose
+    ):
         tokens, labels = sequence[None, :-1], sequence[None, 1:]
         nats, before = label_nats(tokens, labels, length)
         for p in _draw(rng, length, num_positions):
@@ -65,7 +67,6 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
                 changed.append(largest[:p] > TOLERANCE)
             in_parallel.append(nats[p])
             by_prefix.append(label_nats(tokens, labels, p + 1)[0][p])
-        progress.add(1)
     distances, variations, changed = map(np.concatenate, (distances, variations, changed))
     return {
         "share_changed": float(changed.mean()),

@@ -38,19 +38,23 @@ class ShowProgress(keras.callbacks.Callback):
         self.total_steps = total_steps
         self.tokens_per_step = tokens_per_step
         self.step = self.epoch_start = first_step
-        # Step and time after the first execution, which compiles; None before it.
+        # Step and time at the end of the first execution, which compiles; None before it.
         self.start = None
-
-    def on_train_begin(self, logs=None):
-        self.update(description="compiling")
+        # Time of the last event, and seconds of training without the first execution.
+        self.moment = None
+        self.training_seconds = 0.0
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch_start = self.step
+        self.moment = time.monotonic()
 
     def on_train_batch_end(self, batch, logs=None):
-        self.step = self.epoch_start + batch + 1
+        self.step, now = self.epoch_start + batch + 1, time.monotonic()
         if self.start is None:
-            self.start = self.step, time.monotonic()
+            self.start = self.step, now
+        else:
+            self.training_seconds += now - self.moment
+        self.moment = now
         note = ", ".join([f"loss {float(logs['loss']):.4f}", *self._rate()])
         self.update(completed=self.step, description="training", note=note)
 
@@ -65,14 +69,17 @@ class ShowProgress(keras.callbacks.Callback):
         print(f"step {self.step:,} of {self.total_steps:,}: {line}", flush=True)
 
     def _rate(self):
-        seconds = self._seconds_per_step()
-        return [] if seconds is None else [f"{self.tokens_per_step / seconds:,.0f} tokens/s"]
+        """Tokens per second of training, once there is more than the first execution."""
+        steps = self.step - self.start[0]
+        if not steps:
+            return []
+        return [f"{steps * self.tokens_per_step / self.training_seconds:,.0f} tokens/s"]
 
     def _left(self):
-        seconds, steps = self._seconds_per_step(), self.total_steps - self.step
-        return [f"{progress.duration(seconds * steps)} left"] if seconds and steps else []
-
-    def _seconds_per_step(self):
-        """Seconds per step since the first execution, validation included."""
+        """The time that the other steps take, with their validation."""
         step, moment = self.start
-        return (time.monotonic() - moment) / (self.step - step) if self.step > step else None
+        left = self.total_steps - self.step
+        if self.step == step or not left:
+            return []
+        seconds = (time.monotonic() - moment) / (self.step - step)
+        return [f"{progress.duration(seconds * left)} left"]

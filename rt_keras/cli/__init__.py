@@ -43,8 +43,6 @@ def main(argv=None):
     arxiv_local24k ...
     0
     """
-    # TensorFlow's log would bury the one line that matters.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     parser = argparse.ArgumentParser(
         prog="rt-keras",
         description="Trains, evaluates, samples and exports Routing Transformers.",

@@ -1,6 +1,5 @@
 """`rt-keras train`: trains the model that a configuration describes."""
 
-import sys
 from pathlib import Path
 
 from rt_keras.cli import options
@@ -45,12 +44,14 @@ def train(config, output, resume=False, overwrite=False):
     """
     from rt_keras.training import run
 
-    figures = run.train(config, output, resume, overwrite, verbose=1 if sys.stdout.isatty() else 2)
+    figures = run.train(config, output, resume, overwrite)
+    if figures["new_steps"]:
+        print(
+            f"trained for {figures['new_steps']:,} steps in {figures['seconds']:.0f} s, "
+            f"{figures['tokens_per_second']:,.0f} tokens/s"
+        )
     print(
-        f"trained {figures['parameters']:,} parameters for {figures['steps']:,} steps "
-        f"in {figures['seconds']:.0f} s, {figures['tokens_per_second']:,.0f} tokens a second\n"
-        f"the best model, of step {figures['best_step']:,} with "
-        f"{figures['validation_nats_per_token']:.3f} nats per token on validation, "
-        f"is in {Path(output) / 'model'}"
+        f"best model: {Path(output) / 'model'}, from step {figures['best_step']:,}, with "
+        f"{figures['validation_nats_per_token']:.3f} nats per token on validation"
     )
     return figures

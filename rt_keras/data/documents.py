@@ -50,6 +50,8 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 
 def _prepared(name, directory, data_dir):
     """The builder of a set, its files in place."""
+    from rt_keras.data import tfds_sets
+
     if name not in NAMES:
         raise ValueError(f"name={name!r} is not a data set: there are {', '.join(NAMES)}")
     if name in OF_FOLDERS:
@@ -65,10 +67,8 @@ def _prepared(name, directory, data_dir):
 
         builder = PythonSource(data_dir=data_dir)
     else:
-        from rt_keras.data import tfds_sets
-
         return tfds_sets.download("pg19", data_dir)
-    builder.download_and_prepare()
+    tfds_sets.prepare(builder)
     return builder
 
 

@@ -61,13 +61,15 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
 
 def _prepared(name, directory, data_dir):
     """The builder of a set, its files in place."""
+    from rt_keras.data import tfds_sets
+
     if name == "pairs_folder":
         from rt_keras.data.pairs_folder import PairsFolder
 
         if directory is None:
             raise ValueError("directory=None: pairs_folder needs the folder to read")
         builder = PairsFolder(directory, data_dir=data_dir)
-        builder.download_and_prepare()
+        tfds_sets.prepare(builder)
         return builder
     if not PAIRS.fullmatch(name):
         raise ValueError(
@@ -79,8 +81,6 @@ def _prepared(name, directory, data_dir):
         raise ValueError(
             f"directory={str(directory)!r}: only pairs_folder reads a folder, not {name}"
         )
-    from rt_keras.data import tfds_sets
-
     return tfds_sets.download(name, data_dir)
 
 

@@ -1,6 +1,9 @@
 """Sets of TensorFlow Datasets: downloaded and prepared where they are not yet, and read."""
 
-from rt_keras import extras
+import contextlib
+import io
+
+from rt_keras import extras, progress
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -26,7 +29,7 @@ def download(name, data_dir=None):
     except ValueError as error:  # Its message lists hundreds of sets.
         raise ValueError(f"name={name!r}: TensorFlow Datasets has no such set") from error
     try:
-        builder.download_and_prepare()
+        prepare(builder)
     except Exception as error:  # TFDS lets through whatever a download can raise.
         raise OSError(
             f"{builder.info.full_name} could not be downloaded and prepared "
@@ -34,6 +37,23 @@ def download(name, data_dir=None):
             f"name with data_dir the folder that holds {builder.info.full_name}"
         ) from error
     return builder
+
+
+def prepare(builder):
+    """Downloads and prepares the files of a builder, unless they are there, with one progress bar.
+
+    Args:
+        builder: a `tfds.core.DatasetBuilder`.
+    """
+    if builder.is_prepared():
+        return
+    # TFDS would nest several bars and print the paths of its files.
+    tfds.disable_progress_bar()
+    try:
+        with progress.bar(f"preparing {builder.name}"), contextlib.redirect_stdout(io.StringIO()):
+            builder.download_and_prepare()
+    finally:
+        tfds.enable_progress_bar()
 
 
 def read(builder, split, part=""):

@@ -1,8 +1,8 @@
 """How well a model predicts texts or images, in units that do not depend on its tokens."""
 
-import keras
 import tensorflow as tf
 
+from rt_keras import progress
 from rt_keras.training.tasks import task_of
 
 
@@ -43,14 +43,11 @@ def evaluate(model, examples, batch_size=4, verbose=0):
 def _sum_nats(model, task, batches, verbose):
     """The sum of -ln p over everything that has weight, and the sum of the weights."""
     sums = _compiled_sums(model, task)
-    progress = keras.utils.Progbar(None, verbose=verbose, unit_name="batch")
     nats = tokens = 0.0
-    for number, batch in enumerate(batches, start=1):
+    for batch in progress.track(batches, "evaluating", unit="batches", verbose=verbose):
         batch_nats, batch_tokens = sums(*batch)
         nats += float(batch_nats)
         tokens += float(batch_tokens)
-        progress.update(number)
-    progress.update(number, finalize=True)
     return nats, tokens
 
 

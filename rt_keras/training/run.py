@@ -7,10 +7,11 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from rt_keras import files
+from rt_keras import files, progress
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.keep_checkpoints import KeepCheckpoints
+from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, experiment
@@ -36,12 +37,12 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         output: folder of the run.
         resume: whether to go on with the run that the folder holds.
         overwrite: whether to delete the run that the folder holds.
-        verbose: as that of `keras.Model.fit`: 0 is silent, 1 a progress bar, 2 a line for each
-            validation.
+        verbose: int, 0 for silence, 1 for a line after each validation and, in a terminal, one
+            progress bar, 2 for the lines alone. Defaults to 1.
 
     Returns:
         A dict with `steps`, `best_step`, `validation_nats_per_token` at that step, `parameters`,
-        `seconds` and `tokens_per_second` of this call, validation included.
+        and of this call `new_steps`, `seconds` and `tokens_per_second`, validation included.
 
     Raises:
         FileExistsError: if the folder holds a run and it is not said what to do with it.
@@ -59,37 +60,71 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     with experiment.make_strategy(trainer).scope():
         model = compiled_model(config, preprocessor and preprocessor.tokenizer)
         first_step = checkpoints.restore(model) if resume else 0
+    if verbose:
+        print(describe(config, model, first_step), flush=True)
     # After the model, whose first weights would else depend on what reading the data draws.
     training, validation = _datasets(config, model, preprocessor)
     if not resume:
         _start_folder(output, config)
+    tokens = config.data.batch_size * task.predictions(config)
+    callbacks = _callbacks(config, model, output, checkpoints, resume)
     started = time.monotonic()
     try:
-        model.fit(
-            training.skip(first_step),
-            validation_data=validation,
-            initial_epoch=first_step // trainer.validation_every,
-            epochs=trainer.steps // trainer.validation_every,
-            steps_per_epoch=trainer.validation_every,
-            callbacks=_callbacks(config, model, output, checkpoints, resume),
-            shuffle=False,
-            verbose=verbose,
-        )
+        with progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update:
+            if verbose:
+                callbacks.append(ShowProgress(update, trainer.steps, tokens, first_step))
+            model.fit(
+                training.skip(first_step),
+                validation_data=validation,
+                initial_epoch=first_step // trainer.validation_every,
+                epochs=trainer.steps // trainer.validation_every,
+                steps_per_epoch=trainer.validation_every,
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
     except FloatingPointError as error:
         raise FloatingPointError(
             f"{error}; training stopped, and {output} keeps the last good checkpoint, if there was "
             "one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
         ) from None
     seconds = time.monotonic() - started
-    tokens = (trainer.steps - first_step) * config.data.batch_size * task.predictions(config)
     return {
         "steps": trainer.steps,
+        "new_steps": trainer.steps - first_step,
         "best_step": checkpoints.best_step,
         "validation_nats_per_token": checkpoints.best_value,
         "parameters": model.count_params(),
         "seconds": seconds,
-        "tokens_per_second": tokens / seconds,
+        "tokens_per_second": (trainer.steps - first_step) * tokens / seconds,
     }
+
+
+def describe(config, model, first_step=0):
+    """What a run trains, and on what, in one line.
+
+    Args:
+        config: an `ExperimentConfig`.
+        model: its model.
+        first_step: int, steps that were done before. Defaults to 0.
+
+    Returns:
+        A string.
+    """
+    trainer, data = config.trainer, config.data
+    size = f"{model.count_params():,} parameters ({config.model.kind})"
+    batch = f"{data.batch_size} x {task_named(config.model.kind).predictions(config):,} tokens"
+    if first_step >= trainer.steps:
+        return f"the run of {size} on {data.name} is finished: {trainer.steps:,} steps are done"
+    steps = (
+        f"steps {first_step + 1:,} to {trainer.steps:,}"
+        if first_step
+        else f"{trainer.steps:,} steps"
+    )
+    return (
+        f"training {size} on {data.name}: {steps} of {batch}, "
+        f"validated every {trainer.validation_every:,}"
+    )
 
 
 def _check_folder(output, config, resume, overwrite):

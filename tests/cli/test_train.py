@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -8,13 +9,23 @@ from tests.cli.checks import assert_one_line, overrides
 def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
     folder, figures = tmp_path / "run", tmp_path / "figures.json"
     train = ["train", "--config", "books", *overrides(tiny_settings), "--output", folder]
-    status, output, _ = run(*train, "--json", figures)
-    assert status == 0 and "4 steps" in output and "nats per token" in output
-    assert json.loads(figures.read_text())["steps"] == 4
+    status, output, error = run(*train, "--json", figures)
+    assert status == 0 and json.loads(figures.read_text())["steps"] == 4
+    header, first, second, trained, best, _ = output.splitlines()
+    assert re.fullmatch(
+        r"training [\d,]+ parameters \(causal_lm\) on text_folder: 4 steps of 2 x 32 tokens, "
+        "validated every 2",
+        header,
+    )
+    assert first.startswith("step 2 of 4: loss ") and " left" in first
+    assert second.startswith("step 4 of 4: loss ") and "validation loss" in second
+    assert trained.startswith("trained for 4 steps in ") and "nats per token" in best
+    assert "compiling" in error.splitlines() and "\r" not in error and "\x1b" not in error
 
     status, _, error = run(*train)
     assert_one_line(status, error, "already holds a run", "--resume", "--overwrite")
-    assert run("train", "--resume", "--output", folder)[0] == 0
+    status, output, _ = run("train", "--resume", "--output", folder)
+    assert status == 0 and "is finished: 4 steps are done" in output and "tokens/s" not in output
 
 
 @pytest.mark.parametrize(

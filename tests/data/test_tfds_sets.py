@@ -2,6 +2,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from rt_keras.data import tfds_sets
+from rt_keras.data.text_folder import TextFolder
 from tests.data.checks import write_set
 
 
@@ -62,3 +63,9 @@ def test_a_download_that_fails(tmp_path):
     with pytest.raises(OSError, match=message):
         tfds_sets.download("unreachable", tmp_path)
     assert not (tmp_path / "unreachable" / "1.0.0").exists()
+
+
+def test_preparing_a_set_is_one_line_and_only_once(tmp_path, books, capfd):
+    for expected in ("preparing text_folder\n", ""):
+        tfds_sets.prepare(TextFolder(books, data_dir=tmp_path))
+        assert capfd.readouterr() == ("", expected)

@@ -1,0 +1,43 @@
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.callbacks.show_progress import ShowProgress
+
+
+def fit(seen, epochs=2, first_step=0, steps_per_execution=1, **options):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse", steps_per_execution=steps_per_execution, run_eagerly=False)
+    shown = ShowProgress(lambda **fields: seen.append(fields), 6, 10, first_step)
+    data = np.ones([6, 1]), np.zeros([6, 1])
+    model.fit(*data, batch_size=2, epochs=epochs, verbose=0, callbacks=[shown], **options)
+
+
+def test_the_bar_counts_the_steps_of_all_epochs():
+    seen = []
+    fit(seen, validation_data=(np.ones([2, 1]), np.zeros([2, 1])))
+    steps = [fields["completed"] for fields in seen if "completed" in fields]
+    assert steps == [1, 2, 3, 4, 5, 6]
+    descriptions = [fields["description"] for fields in seen]
+    assert descriptions == (["training"] * 3 + ["validating"]) * 2
+    assert re.fullmatch(r"loss \d\.\d{4}", seen[0]["note"])
+    assert re.fullmatch(r"loss \d\.\d{4}, [\d,]+ tokens/s", seen[1]["note"])
+
+
+def test_each_epoch_ends_with_a_line(capsys):
+    fit([], validation_data=(np.ones([2, 1]), np.zeros([2, 1])))
+    first, last = capsys.readouterr().out.splitlines()
+    loss = r"loss \d\.\d{4}, validation loss \d\.\d{4}, [\d,]+ tokens/s"
+    assert re.fullmatch(rf"step 3 of 6: {loss}, 0:00:0\d left", first)
+    assert re.fullmatch(rf"step 6 of 6: {loss}", last)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_a_run_that_is_continued_counts_from_its_first_step(capsys, steps_per_execution):
+    seen = []
+    fit(seen, epochs=1, first_step=3, steps_per_execution=steps_per_execution)
+    assert seen[-1]["completed"] == 6
+    assert capsys.readouterr().out.startswith("step 6 of 6: loss ")
