@@ -3,6 +3,12 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.callbacks.centroid_rules import (
+    count_update,
+    mean_update,
+    moved_load_bias,
+    moving_averages,
+)
 from rt_keras.layers.centroid_heads import CentroidHeads
 
 UPDATES = ("mean", "count")
@@ -20,26 +26,30 @@ class CentroidEMA(keras.callbacks.Callback):
     load:     b_c = b_c - step clip(n_c / mean(n) - 1, -1, 1)
     ```
 
-    "mean" takes (1 - λ) of one mean where queries are their own keys, or where c has only one of
-    the two; "count" makes one update for the queries and a second for the keys. A centroid without
-    members keeps its value. The load bias keeps clusters from collapsing into one: it comes from
-    past batches alone, so causal routing stays causal. Statistics are summed over replicas; those
-    of the s batches of one execution (`steps_per_execution`) make one update with λ^s.
+    "mean" takes (1 - λ) of one mean if queries are their own keys, or if c has members among only
+    one of the two; "count" makes one update for the queries and a second for the keys. A centroid
+    without members keeps its value. The load bias keeps clusters from collapsing into one. It
+    depends on past batches alone, so causal routing stays causal. Statistics are summed over
+    replicas; those of the s batches of one execution (`steps_per_execution`) make one update with
+    λ^s. Layers with `trainable=False` are left alone.
 
-    Each epoch's logs get, for the i-th routing layer, `routing_i_fullest` (share of the positions
-    in the fullest cluster of any head; 1 / clusters if even), `routing_i_empty` (number of
-    clusters, over the heads, that got nothing) and `routing_i_entropy` (of the shares, over
-    log(clusters), mean over the heads: 1 if even, 0 if all is in one).
+    In a custom training loop, call `set_model` once before the loop and `update_centroids` after
+    each batch.
+
+    Each epoch's logs get, for the i-th routing layer that is trained: `routing_i_fullest`, the
+    share of positions in the fullest cluster of any head (1 / clusters if even);
+    `routing_i_empty`, the number of empty clusters, summed over heads; and `routing_i_entropy`, the
+    entropy of the shares over log(clusters), mean over heads (1 if even, 0 if all are in one).
 
     Args:
-        decay: λ.
-        update: "mean" (the paper) or "count" (its authors' code).
-        load_bias_step: how far a batch may move a load bias, in units of the scores
-            `centroid · x`. 0 for no load bias.
-        initialize_from_batch: whether centroids start from members of the first batch in place of
-            noise.
-        restart_after: batches after which a cluster that stays empty restarts from a member of
-            the last batch, or None for never.
+        decay: float λ in [0, 1). Defaults to 0.999.
+        update: "mean" (the paper), the default, or "count" (its authors' code).
+        load_bias_step: float, the furthest that a load bias moves in one batch, in units of the
+            scores `centroid · x`. Defaults to 0.1; 0 for no load bias.
+        initialize_from_batch: bool, whether centroids start from members of the first batch instead
+            of noise. Defaults to False.
+        restart_after: int, the number of batches after which a cluster that stays empty restarts
+            from a member of the last batch; None, the default, for never.
 
     Raises:
         ValueError: if a number is out of range, `update` is unknown, or the model has no
@@ -48,9 +58,33 @@ class CentroidEMA(keras.callbacks.Callback):
     Source: Roy et al. 2021, algorithm 1; load bias: Wang et al. 2024, Auxiliary-Loss-Free Load
     Balancing Strategy for Mixture-of-Experts.
 
-    >>> callback = CentroidEMA(decay=0.99, restart_after=100)
-    >>> callback.update
-    'mean'
+    With `fit`:
+
+    >>> from rt_keras.layers import MultiHeadAttention, RoutingHeads
+    >>> inputs = keras.Input([16, 8])
+    >>> attention = MultiHeadAttention([RoutingHeads(2, num_clusters=4, window_size=4)])
+    >>> model = keras.Model(inputs, attention(inputs, inputs))
+    >>> model.compile("sgd", "mse")
+    >>> x = keras.random.normal([4, 16, 8])
+    >>> history = model.fit(x, x, verbose=0, callbacks=[CentroidEMA(decay=0.99)])
+    >>> sorted(history.history)
+    ['loss', 'routing_0_empty', 'routing_0_entropy', 'routing_0_fullest']
+
+    In a custom training loop:
+
+    >>> centroid_ema = CentroidEMA(decay=0.99)
+    >>> centroid_ema.set_model(model)
+    >>> optimizer = keras.optimizers.SGD()
+    >>> @tf.function(jit_compile=True)
+    ... def train_step(x):
+    ...     with tf.GradientTape() as tape:
+    ...         loss = tf.reduce_mean((model(x, training=True) - x) ** 2) + sum(model.losses)
+    ...     gradients = tape.gradient(loss, model.trainable_variables)
+    ...     optimizer.apply(gradients, model.trainable_variables)
+    ...     centroid_ema.update_centroids()
+    ...     return loss
+    >>> train_step(x).shape
+    TensorShape([])
     """
 
     def __init__(
@@ -80,31 +114,57 @@ class CentroidEMA(keras.callbacks.Callback):
         self.initialize_from_batch = initialize_from_batch
         self.restart_after = restart_after
 
-    def on_train_begin(self, logs=None):
+    def set_model(self, model):
+        """Tells the callback which model's centroids to move. `fit` calls it.
+
+        Args:
+            model: a model whose layers have all been made.
+
+        Raises:
+            ValueError: if it has no `RoutingHeads`.
+        """
+        super().set_model(model)
         # A layer that is used twice has one state.
-        self._heads = list(dict.fromkeys(routing_heads(self.model)))
+        self._heads = list(dict.fromkeys(routing_heads(model)))
         if not self._heads:
             raise ValueError("CentroidEMA needs a model with RoutingHeads. Found none.")
         for heads in self._heads:
             heads.has_centroid_updates = True
-        self._update_all = None
+
+    def update_centroids(self):
+        """Moves the centroids and load biases by the batches since the last update.
+
+        A custom training loop calls it after each batch: eagerly or in a `tf.function`, compiled by
+        XLA or not, inside `strategy.run` or, better, after it.
+
+        Returns:
+            For each routing layer that is trained, the number of members of its clusters since the
+            last update, `[heads, clusters]`.
+        """
+        replica = tf.distribute.get_replica_context()
+        if replica is None:
+            return self._update_all()
+        # All replicas move the one state together.
+        return replica.merge_call(lambda strategy: self._update_all())
+
+    def on_train_begin(self, logs=None):
+        # Not before the first batch: only then is every layer sure to be built.
+        self._count_update = None
 
     def on_epoch_begin(self, epoch, logs=None):
-        if self._update_all is not None:
+        if self._count_update is not None:
             for members in self._epoch_members:
                 members.assign(tf.zeros_like(members))
 
     def on_train_batch_end(self, batch, logs=None):
         with self.model.distribute_strategy.scope():
-            if self._update_all is None:
-                # Not before the first batch: only then is every layer sure to be built.
-                self._epoch_members = [_zeros_like(x.load_bias) for x in self._heads]
-                self._empty_batches = [_zeros_like(x.load_bias) for x in self._heads]
-                self._update_all = tf.function(self._update_heads)
-            self._update_all()
+            if self._count_update is None:
+                self._epoch_members = [_zeros_like(x.load_bias) for x in self._trained_heads()]
+                self._count_update = tf.function(self._update_and_count)
+            self._count_update()
 
     def on_epoch_end(self, epoch, logs=None):
-        if logs is None or self._update_all is None:
+        if logs is None or self._count_update is None:
             return
         for i, members in enumerate(self._epoch_members):
             fullest, empty, entropy = cluster_use(members)
@@ -112,19 +172,26 @@ class CentroidEMA(keras.callbacks.Callback):
             logs[f"routing_{i}_empty"] = int(empty)
             logs[f"routing_{i}_entropy"] = float(entropy)
 
-    def _update_heads(self):
-        for heads, epoch_members, empty_batches in zip(
-            self._heads, self._epoch_members, self._empty_batches
-        ):
-            members = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
-            batches = tf.convert_to_tensor(heads.member_batches)
+    def _trained_heads(self):
+        return [heads for heads in self._heads if heads.trainable]
+
+    def _update_and_count(self):
+        for epoch_members, members in zip(self._epoch_members, self.update_centroids()):
             epoch_members.assign_add(members)
-            empty_batches.assign(tf.where(members > 0, 0.0, empty_batches + batches))
-            self._move_centroids(heads, empty_batches)
-            heads.load_bias.assign(moved_load_bias(heads.load_bias, members, self.load_bias_step))
-            heads.updates.assign(heads.updates + 1)
-            for statistic in (heads.member_counts, heads.member_sums, heads.member_batches):
-                statistic.assign(tf.zeros_like(statistic))
+
+    def _update_all(self):
+        return [self._update_heads(heads) for heads in self._trained_heads()]
+
+    def _update_heads(self, heads):
+        members = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
+        empty_batches = tf.convert_to_tensor(heads.empty_batches) + heads.member_batches
+        empty_batches = tf.where(members > 0, tf.zeros_like(members), empty_batches)
+        self._move_centroids(heads, empty_batches)
+        heads.load_bias.assign(moved_load_bias(heads.load_bias, members, self.load_bias_step))
+        heads.updates.assign(heads.updates + 1)
+        for statistic in (heads.member_counts, heads.member_sums, heads.member_batches):
+            statistic.assign(tf.zeros_like(statistic))
+        return members
 
     def _move_centroids(self, heads, empty_batches):
         counts, sums, batches, samples, centroids = (
@@ -143,7 +210,7 @@ class CentroidEMA(keras.callbacks.Callback):
             moved = mean_update(centroids, counts, sums, decay)
         else:
             averages = tf.convert_to_tensor(heads.average_counts), heads.average_sums
-            batches = tf.maximum(batches, 1.0)
+            batches = tf.maximum(batches, tf.ones_like(batches))
             averages = moving_averages(*averages, counts / batches, sums / batches, decay)
             moved = count_update(centroids, counts, *averages)
             heads.average_counts.assign(averages[0])
@@ -152,15 +219,16 @@ class CentroidEMA(keras.callbacks.Callback):
 
     def _assign_or_start_over(self, heads, moved, samples, empty_batches):
         """Assigns the moved centroids, but members to those that start from one now."""
-        start = tf.zeros_like(heads.load_bias, dtype=tf.bool)
+        start = tf.zeros_like(empty_batches, dtype=tf.bool)
         if self.initialize_from_batch:
-            start |= tf.equal(heads.updates, 0.0)
+            start |= tf.equal(heads.updates, 0)
         if self.restart_after is not None:
-            start |= empty_batches >= float(self.restart_after)
-            empty_batches.assign(tf.where(start, 0.0, empty_batches))
+            start |= empty_batches >= self.restart_after
+        heads.empty_batches.assign(tf.where(start, tf.zeros_like(empty_batches), empty_batches))
         heads.centroids.assign(tf.where(start[..., None], samples, moved))
         if self.update == "count":
-            heads.average_counts.assign(tf.where(start, 1.0, heads.average_counts))
+            counts = tf.convert_to_tensor(heads.average_counts)
+            heads.average_counts.assign(tf.where(start, tf.ones_like(counts), counts))
             sums = tf.where(start[..., None], samples, heads.average_sums)
             heads.average_sums.assign(sums)
 
@@ -170,87 +238,6 @@ def routing_heads(layer):
     if isinstance(layer, CentroidHeads):
         return [layer]
     return [heads for inner in layer._layers for heads in routing_heads(inner)]
-
-
-def mean_update(centroids, counts, sums, decay):
-    """Centroids moved towards the means of their members, and normalised.
-
-    Args:
-        centroids: `[heads, clusters, depth]`.
-        counts: `[sources, heads, clusters]`, number of members among queries, and among keys.
-        sums: `[sources, heads, clusters, depth]`, sums of the members.
-        decay: λ of this update.
-
-    Returns:
-        `[heads, clusters, depth]`; a centroid without members is as it was.
-    """
-    found = tf.cast(counts > 0, counts.dtype)
-    means = tf.math.divide_no_nan(sums, counts[..., None])
-    sources = tf.reduce_sum(found, axis=0)
-    mean = tf.math.divide_no_nan(tf.reduce_sum(means, axis=0), sources[..., None])
-    moved = tf.math.l2_normalize(decay * centroids + (1 - decay) * mean, axis=-1)
-    return tf.where(sources[..., None] > 0, moved, centroids)
-
-
-def moving_averages(average_counts, average_sums, counts, sums, decay):
-    """Moving averages of counts and sums after one update for each source.
-
-    Args:
-        average_counts: `[heads, clusters]`.
-        average_sums: `[heads, clusters, depth]`.
-        counts: `[sources, heads, clusters]`, of a batch.
-        sums: `[sources, heads, clusters, depth]`, of a batch.
-        decay: λ of one update.
-
-    Returns:
-        Both averages.
-    """
-    for count, total in zip(tf.unstack(counts), tf.unstack(sums)):
-        average_counts = decay * average_counts + (1 - decay) * count
-        average_sums = decay * average_sums + (1 - decay) * total
-    return average_counts, average_sums
-
-
-def count_update(centroids, counts, average_counts, average_sums):
-    """Centroids as moving averages of their members.
-
-    ```
-    centroid_c = sum_c / ((count_c + ε) / (N + clusters ε) N),   N = sum of the counts, ε = 1e-5
-    ```
-
-    Args:
-        centroids: `[heads, clusters, depth]`.
-        counts: `[sources, heads, clusters]`, of the batch that was averaged last.
-        average_counts: `[heads, clusters]`.
-        average_sums: `[heads, clusters, depth]`.
-
-    Returns:
-        `[heads, clusters, depth]`; a centroid without members in the batch is as it was.
-    """
-    total = tf.reduce_sum(average_counts, axis=-1, keepdims=True)
-    clusters = tf.cast(tf.shape(average_counts)[-1], total.dtype)
-    smoothed = (average_counts + 1e-5) / (total + clusters * 1e-5) * total
-    moved = tf.math.divide_no_nan(average_sums, smoothed[..., None])
-    found = tf.reduce_sum(counts, axis=0) > 0
-    return tf.where(found[..., None], moved, centroids)
-
-
-def moved_load_bias(load_bias, members, step):
-    """Load biases moved against the load of their clusters, centred on 0 for each head.
-
-    Args:
-        load_bias: `[heads, clusters]`.
-        members: `[heads, clusters]`, members of each cluster since the last update.
-        step: the furthest that a bias moves.
-
-    Returns:
-        `[heads, clusters]`, as it was for a head without any members.
-    """
-    mean = tf.reduce_mean(members, axis=-1, keepdims=True)
-    load = tf.math.divide_no_nan(members, mean)
-    moved = load_bias - step * tf.clip_by_value(load - 1, -1, 1)
-    moved -= tf.reduce_mean(moved, axis=-1, keepdims=True)
-    return tf.where(mean > 0, moved, load_bias)
 
 
 def cluster_use(members):

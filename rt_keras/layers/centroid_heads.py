@@ -16,7 +16,7 @@ class CentroidHeads(HeadGroup):
     sum and the number of the queries and keys nearest to it; `rt_keras.callbacks.CentroidEMA` moves
     the centroids by them after each batch, moves the load bias, and clears them. The commitment
     loss, `commitment_weight * mean ‖x - centroid_μ(x)‖²`, for queries and keys each, is added to
-    the model's loss.
+    the model's loss. With `trainable=False` the layer collects nothing, and its centroids stay.
 
     Args:
         num_heads: int, heads in the group.
@@ -42,6 +42,7 @@ class CentroidHeads(HeadGroup):
         member_samples: `[heads, clusters, depth]`, random queries of the last batch, for centroids
             that start from members.
         updates: scalar, how often the centroids were moved.
+        empty_batches: `[heads, clusters]`, for how many batches each cluster has been empty.
     None of them is trainable.
 
     Raises:
@@ -100,6 +101,7 @@ class CentroidHeads(HeadGroup):
         self.member_batches = state("member_batches", **one_replica)
         self.member_samples = state("member_samples", heads, clusters, depth, **one_replica)
         self.updates = state("updates")
+        self.empty_batches = state("empty_batches", heads, clusters)
 
     def _unit_noise(self, shape, dtype=None):
         noise = keras.random.normal(shape, dtype=dtype, seed=self.seed_generator)
@@ -120,22 +122,30 @@ class CentroidHeads(HeadGroup):
         return {"query_mask": mask, "key_mask": None}
 
     def after_attention(self, *, query, key, query_mask, key_mask):
-        self._warn_once()
         sources = [(query, query_mask)] if self.share_qk else [(query, query_mask), (key, key_mask)]
         centroids = tf.convert_to_tensor(self.centroids)
-        sums, counts, losses = [], [], []
+        members = []
         for vectors, mask in sources:
             vectors = normalize(vectors)
-            clusters = nearest_centroid(vectors, centroids, self.load_bias)
-            of_source = self.statistics(vectors, clusters, mask)
-            sums.append(of_source[0])
-            counts.append(of_source[1])
-            losses.append(commitment(vectors, clusters, centroids, mask))
+            members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
+        losses = [
+            commitment(vectors, clusters, centroids, mask) for vectors, clusters, mask in members
+        ]
+        loss = self.commitment_loss(tf.add_n(losses), query.shape[-1])
+        # The dtype of Keras's losses, which it can only add up if they agree.
+        self.add_loss(tf.cast(loss, keras.config.floatx()))
+        if self.trainable:
+            self._warn_once()
+            self._collect(members)
+
+    def _collect(self, members):
+        """Adds (vectors, their clusters, mask) of queries and keys to the statistics."""
+        sums, counts = zip(*(self.statistics(*source) for source in members))
         _add(self.member_sums, tf.stack(sums))
         _add(self.member_counts, tf.stack(counts))
         _add(self.member_batches, 1.0)
-        self.member_samples.assign(self._sample(normalize(query), query_mask))
-        self.add_loss(self.commitment_loss(tf.add_n(losses), query.shape[-1]))
+        queries, _, mask = members[0]
+        self.member_samples.assign(self._sample(queries, mask))
 
     def statistics(self, vectors, clusters, mask):
         """Sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
@@ -150,7 +160,9 @@ class CentroidHeads(HeadGroup):
             self.has_centroid_updates = True
             warnings.warn(
                 f"The layer {self.path} is trained, but nothing moves its centroids. Add "
-                "rt_keras.callbacks.CentroidEMA() to the callbacks of fit().",
+                "rt_keras.callbacks.CentroidEMA() to the callbacks of fit(). In a custom training "
+                "loop, call its set_model(model) before the first batch and its "
+                "update_centroids() after each batch.",
                 stacklevel=2,
             )
 

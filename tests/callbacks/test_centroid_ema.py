@@ -1,4 +1,4 @@
-"""One `fit` with the callback against a NumPy loop over the same batches, position by position."""
+"""Training with the callback against a NumPy loop over the same batches, position by position."""
 
 import csv
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
@@ -49,6 +50,32 @@ def fit(model, data, *callbacks, **options):
     targets = np.zeros((*data["query"].shape[:3], 1))
     settings = {"batch_size": BATCH, "shuffle": False, "verbose": 0, **options}
     return model.fit(data, targets, callbacks=list(callbacks), **settings)
+
+
+def make_step(model, callback, strategy=None, jit_compile=None, update_inside=True):
+    """One batch of a custom training loop: it trains the model and moves its centroids."""
+    callback.set_model(model)
+
+    def train(batch):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(batch, training=True) ** 2) + sum(model.losses)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply(gradients, model.trainable_variables)
+        if update_inside:
+            callback.update_centroids()
+
+    @tf.function(jit_compile=jit_compile)
+    def step(batch):
+        strategy.run(train, [batch]) if strategy else train(batch)
+        if not update_inside:
+            callback.update_centroids()
+
+    model.optimizer.build(model.trainable_variables)
+    return step
+
+
+def batches_of(data):
+    return tf.data.Dataset.from_tensor_slices(data).batch(BATCH)
 
 
 def state(model, heads="routing"):
@@ -176,6 +203,99 @@ def test_compiled(update, jit_compile):
     assert_close(state(model), expected)
 
 
+@pytest.mark.parametrize("update, jit_compile", [("mean", True), ("count", False)])
+def test_custom_training_loop(update, jit_compile):
+    model, data = make_model(), make_data(batches=3)
+    callback = CentroidEMA(decay=0.8, update=update)
+    expected, _ = follow(state(model), data, callback)
+    step = make_step(model, callback, jit_compile=jit_compile)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for batch in batches_of(data):
+            step(batch)
+    assert_close(state(model), expected)
+
+
+def test_an_eager_loop_gets_the_members():
+    model, data = make_model(), make_data(batches=2)
+    callback = CentroidEMA(decay=0.8)
+    expected, members = follow(state(model), data, callback)
+    callback.set_model(model)
+    total = 0
+    for batch in batches_of(data):
+        model(batch, training=True)
+        total += callback.update_centroids()[0]
+    np.testing.assert_array_equal(total, members)
+    assert_close(state(model), expected)
+
+
+def test_empty_batches_count_across_calls_of_fit():
+    model = make_model()
+    model.get_layer("routing").load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
+    callback, first = CentroidEMA(load_bias_step=0, restart_after=3), state(model)
+    for batches in (2, 1):
+        np.testing.assert_array_equal(state(model)["centroids"][0, 1], first["centroids"][0, 1])
+        fit(model, make_data(batches), callback)
+    assert np.abs(state(model)["centroids"] - first["centroids"])[0, 1].max() > 0.1
+    assert not model.get_layer("routing").empty_batches[0, 1].numpy()
+
+
+FROZEN = {
+    "the heads": lambda attention, model: [attention.head_groups[0]],
+    "the attention": lambda attention, model: [attention],
+    "the model": lambda attention, model: [model],
+}
+
+
+@pytest.mark.parametrize("frozen", FROZEN)
+def test_frozen_centroids_stay(frozen):
+    heads, others = (RoutingHeads(1, 2, 4) for _ in range(2))
+    attention = MultiHeadAttention([heads], key_dim=4)
+    inputs = keras.Input((9, 8))
+    x = MultiHeadAttention([others], key_dim=4)(*[attention(inputs, inputs)] * 2)
+    model = keras.Model(inputs, x)
+    model.compile("sgd", "mse", jit_compile=False)
+    data = np.random.default_rng(0).normal(size=(4, 9, 8))
+    with pytest.warns(UserWarning, match="nothing moves its centroids"):
+        # Statistics from before the layer was frozen.
+        attention(data, data, training=True)
+    for layer in FROZEN[frozen](attention, model):
+        layer.trainable = False
+    all_frozen = frozen == "the model"
+    before = [weight.numpy() for weight in heads.weights]
+    callback = CentroidEMA(initialize_from_batch=True, restart_after=1)
+    logs = model.fit(data, data, verbose=0, callbacks=[callback]).history
+    for weight, value in zip(heads.weights, before):
+        np.testing.assert_array_equal(weight, value, err_msg=weight.path)
+    assert others.updates.numpy() == (0 if all_frozen else 1)
+    # Those that are left are counted from 0.
+    assert ("routing_0_fullest" in logs) != all_frozen and "routing_1_fullest" not in logs
+
+
+def test_frozen_centroids_raise_no_warning():
+    model = make_model()
+    model.get_layer("routing").trainable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        fit(model, make_data(batches=1))
+    assert not model.get_layer("routing").member_batches.numpy()
+
+
+@pytest.mark.parametrize("assignment, update", [("nearest", "mean"), ("balanced", "count")])
+def test_float64(assignment, update):
+    inputs = keras.Input((9, 8), dtype="float64")
+    heads = RoutingHeads(2, 3, 4, assignment=assignment, dtype="float64")
+    attention = MultiHeadAttention([heads], key_dim=4, dtype="float64")
+    model = keras.Model(inputs, attention(inputs, inputs))
+    model.compile("sgd", "mse", jit_compile=False)
+    data = np.random.default_rng(0).normal(size=(4, 9, 8))
+    before = heads.centroids.numpy()
+    callback = CentroidEMA(0.5, update, initialize_from_batch=True, restart_after=1)
+    model.fit(data, data, batch_size=2, verbose=0, callbacks=[callback])
+    assert heads.updates.numpy() == 2 and heads.centroids.dtype == "float64"
+    assert np.all(np.isfinite(heads.centroids)) and np.abs(heads.centroids - before).max() > 0.1
+
+
 @pytest.mark.parametrize("update", ["mean", "count"])
 def test_batches_of_one_execution_make_one_update(update):
     model, data = make_model(steps_per_execution=3), make_data(batches=8)
@@ -251,7 +371,9 @@ import json
 import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from tests.callbacks.test_centroid_ema import CentroidEMA, fit, make_data, make_model, state
+from tests.callbacks.test_centroid_ema import (
+    CentroidEMA, batches_of, fit, make_data, make_model, make_step, state
+)
 
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 assert strategy.num_replicas_in_sync == 2
@@ -263,6 +385,14 @@ for update, jit_compile in (("mean", False), ("count", "auto")):
     first, second = model.get_layer("routing").centroids.value.values
     tf.debugging.assert_equal(first, second)
     states[update] = {name: value.tolist() for name, value in state(model).items()}
+for update, update_inside in (("mean", True), ("count", False)):
+    with strategy.scope():
+        model = make_model()
+    callback = CentroidEMA(decay=0.8, update=update)
+    step = make_step(model, callback, strategy, update_inside=update_inside)
+    for batch in strategy.experimental_distribute_dataset(batches_of(make_data(batches=3))):
+        step(batch)
+    states[f"{update} in a loop"] = {n: value.tolist() for n, value in state(model).items()}
 print(json.dumps(states))
 """
 
@@ -272,8 +402,10 @@ def test_replicas_make_the_update_of_one_device():
     command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
-    for update, found in json.loads(run.stdout.splitlines()[-1]).items():
-        callback = CentroidEMA(decay=0.8, update=update)
+    states = json.loads(run.stdout.splitlines()[-1])
+    assert len(states) == 4
+    for name, found in states.items():
+        callback = CentroidEMA(decay=0.8, update=name.split()[0])
         expected, _ = follow(state(make_model()), make_data(batches=3), callback)
         assert_close(found, expected)
 
@@ -402,7 +534,7 @@ def test_every_routing_layer_is_found_and_logged():
 
 def test_training_without_the_callback_warns_once():
     model, data = make_model(), make_data(batches=2)
-    message = "routing.*nothing moves its centroids.*CentroidEMA"
+    message = "routing.*nothing moves its centroids.*CentroidEMA.*fit.*update_centroids"
     with pytest.warns(UserWarning, match=message) as found:
         fit(model, data, epochs=2)
         model.compile("sgd", "mse", jit_compile=False)

@@ -1,0 +1,84 @@
+"""How centroids and load biases move: the rules of `CentroidEMA`, on tensors."""
+
+import tensorflow as tf
+
+
+def mean_update(centroids, counts, sums, decay):
+    """Centroids moved towards the means of their members, and normalised.
+
+    Args:
+        centroids: `[heads, clusters, depth]`.
+        counts: `[sources, heads, clusters]`, number of members among queries, and among keys.
+        sums: `[sources, heads, clusters, depth]`, sums of the members.
+        decay: λ of this update.
+
+    Returns:
+        `[heads, clusters, depth]`; a centroid without members is as it was.
+    """
+    found = tf.cast(counts > 0, counts.dtype)
+    means = tf.math.divide_no_nan(sums, counts[..., None])
+    sources = tf.reduce_sum(found, axis=0)
+    mean = tf.math.divide_no_nan(tf.reduce_sum(means, axis=0), sources[..., None])
+    moved = tf.math.l2_normalize(decay * centroids + (1 - decay) * mean, axis=-1)
+    return tf.where(sources[..., None] > 0, moved, centroids)
+
+
+def moving_averages(average_counts, average_sums, counts, sums, decay):
+    """Moving averages of counts and sums after one update for each source.
+
+    Args:
+        average_counts: `[heads, clusters]`.
+        average_sums: `[heads, clusters, depth]`.
+        counts: `[sources, heads, clusters]`, of a batch.
+        sums: `[sources, heads, clusters, depth]`, of a batch.
+        decay: λ of one update.
+
+    Returns:
+        Both averages.
+    """
+    for count, total in zip(tf.unstack(counts), tf.unstack(sums)):
+        average_counts = decay * average_counts + (1 - decay) * count
+        average_sums = decay * average_sums + (1 - decay) * total
+    return average_counts, average_sums
+
+
+def count_update(centroids, counts, average_counts, average_sums):
+    """Centroids as moving averages of their members.
+
+    ```
+    centroid_c = sum_c / ((count_c + ε) / (N + clusters ε) N),   N = sum of the counts, ε = 1e-5
+    ```
+
+    Args:
+        centroids: `[heads, clusters, depth]`.
+        counts: `[sources, heads, clusters]`, of the batch that was averaged last.
+        average_counts: `[heads, clusters]`.
+        average_sums: `[heads, clusters, depth]`.
+
+    Returns:
+        `[heads, clusters, depth]`; a centroid without members in the batch is as it was.
+    """
+    total = tf.reduce_sum(average_counts, axis=-1, keepdims=True)
+    clusters = tf.cast(tf.shape(average_counts)[-1], total.dtype)
+    smoothed = (average_counts + 1e-5) / (total + clusters * 1e-5) * total
+    moved = tf.math.divide_no_nan(average_sums, smoothed[..., None])
+    found = tf.reduce_sum(counts, axis=0) > 0
+    return tf.where(found[..., None], moved, centroids)
+
+
+def moved_load_bias(load_bias, members, step):
+    """Load biases moved against the load of their clusters, centred on 0 for each head.
+
+    Args:
+        load_bias: `[heads, clusters]`.
+        members: `[heads, clusters]`, members of each cluster since the last update.
+        step: the furthest that a bias moves.
+
+    Returns:
+        `[heads, clusters]`, as it was for a head without any members.
+    """
+    mean = tf.reduce_mean(members, axis=-1, keepdims=True)
+    load = tf.math.divide_no_nan(members, mean)
+    moved = load_bias - step * tf.clip_by_value(load - 1, -1, 1)
+    moved -= tf.reduce_mean(moved, axis=-1, keepdims=True)
+    return tf.where(mean > 0, moved, load_bias)
