@@ -1,5 +1,6 @@
 import warnings
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +10,15 @@ from tests.layers import checks
 from tests.ops import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+
+@pytest.fixture
+def float64_losses():
+    """Losses of the dtype that Keras's losses have then."""
+    floatx = keras.config.floatx()
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx(floatx)
 
 
 def vectors(batch=2, length=11, dtype="float64"):
@@ -92,7 +102,7 @@ def statistics(x, group, mask):
 
 @pytest.mark.parametrize("assignment", ["nearest", "balanced"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_statistics_and_commitment_loss(assignment, padded):
+def test_statistics_and_commitment_loss(assignment, padded, float64_losses):
     query, key, value = vectors()
     query_mask = checks.padding(2, 11) if padded else None
     key_mask = checks.padding(2, 11, "left") if padded else None
@@ -116,7 +126,7 @@ def test_statistics_and_commitment_loss(assignment, padded):
     assert group.member_batches.numpy() == 2
 
 
-def test_statistics_of_shared_queries_and_keys():
+def test_statistics_of_shared_queries_and_keys(float64_losses):
     query, _, value = vectors()
     query_mask, key_mask = checks.padding(2, 11), checks.padding(2, 11, "left")
     group = heads(share_qk=True, commitment_weight=0.3)
@@ -136,6 +146,19 @@ def test_nothing_is_counted_outside_training():
     for weight, old in zip(group.get_weights(), before):
         np.testing.assert_array_equal(weight, old)
     assert not group.losses
+
+
+def test_frozen_heads_add_their_loss_and_count_nothing():
+    query, key, value = vectors()
+    group = heads()
+    group.trainable = False
+    before = group.get_weights()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group(query, value, key, training=True)
+    for weight, old in zip(group.get_weights(), before):
+        np.testing.assert_array_equal(weight, old)
+    assert group.losses[0] > 0
 
 
 def test_the_loss_pulls_queries_and_keys_and_leaves_centroids():
@@ -179,7 +202,7 @@ def test_state_is_float32_unless_all_is_float64(dtype):
     x = tf.cast(checks.random(2, 2, 300, 6), group.compute_dtype)
     output = group(x, x, x, training=True)
     assert output.dtype == group.compute_dtype
-    assert group.losses[0].dtype == expected
+    assert group.losses[0].dtype == keras.config.floatx()
     # bfloat16 could not count to 600.
     assert np.sum(group.member_counts) == 2 * 2 * 2 * 300
 
@@ -195,7 +218,9 @@ def test_training_without_the_callback_warns_once():
     query, key, value = vectors()
     group = heads(name="these_heads")
     group(query, value, key)
-    with pytest.warns(UserWarning, match="these_heads.*nothing moves its centroids.*CentroidEMA"):
+    with pytest.warns(
+        UserWarning, match="these_heads.*nothing moves its centroids.*CentroidEMA.*loop"
+    ):
         group(query, value, key, training=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
