@@ -23,6 +23,11 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
     # Whether `tokenize` fails on bytes that are not UTF-8.
     fails_on_bytes = True
 
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        # There is nothing to build, and `quantize` of a model asks every layer for it.
+        self.built = True
+
     def __call__(self, inputs, *args, **kwargs):
         check_strings("inputs", inputs, self.fails_on_bytes)
         return super().__call__(inputs, *args, **kwargs)

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
 from rt_keras.ops.chunks import map_slices
 
@@ -135,6 +136,7 @@ class FeedForward(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "intermediate_dim": self.intermediate_dim,
             "activation": self.activation,
             "dropout": self.dropout,

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
 
 
@@ -364,6 +365,7 @@ class MultiHeadAttention(keras.layers.Layer):
         serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "head_groups": [serialize(group) for group in self.head_groups],
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.rematerialize import rematerialize
+from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.layers.token_shift import TokenShift
 
 PRE_NORM, POST_NORM = ("n", "da"), ("", "dan")
@@ -426,6 +427,7 @@ class TransformerBlock(keras.layers.Layer):
         cross = self.cross_attention and self.cross_attention.head_groups
         return {
             **super().get_config(),
+            "dtype": saved_dtype(self),
             "head_groups": [serialize(group) for group in self.attention.head_groups],
             "intermediate_dim": self.intermediate_dim,
             "key_dim": self.key_dim,

@@ -1,6 +1,7 @@
 """The published configurations as presets without weights."""
 
 import functools
+from pathlib import Path
 
 import keras
 
@@ -69,8 +70,10 @@ class PublishedPresets:
         >>> RoutingTransformerImageBackbone.from_preset(name, load_weights=False).num_layers
         12
         """
-        # KerasHub cannot load what was saved under a mixed policy unless it is told another.
-        kwargs.setdefault("dtype", keras.config.dtype_policy())
+        # KerasHub cannot load what was saved under a mixed policy unless it is told another;
+        # quantized layers have policies of their own.
+        if not _is_quantized(preset):
+            kwargs.setdefault("dtype", keras.config.dtype_policy())
         if preset not in published():
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
         model, _ = published()[preset]
@@ -81,6 +84,12 @@ class PublishedPresets:
                 f"preset={preset!r} is a configuration and has no weights: give load_weights=False"
             )
         return cls.from_section(model, model.vocabulary_size, **kwargs)
+
+
+def _is_quantized(preset):
+    """Whether a preset is the folder of a model whose layers were quantized."""
+    config = Path(preset, "config.json")
+    return config.is_file() and '"DTypePolicyMap"' in config.read_text(encoding="utf-8")
 
 
 @functools.cache

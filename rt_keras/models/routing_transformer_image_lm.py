@@ -24,6 +24,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
 
     Args:
         backbone: a `RoutingTransformerImageBackbone`.
+        head_dtype: dtype policy of the output layer. Defaults to that of the backbone.
         **kwargs: those of `keras_hub.models.Task`.
 
     Call arguments:
@@ -56,7 +57,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
     backbone_cls = RoutingTransformerImageBackbone
     preprocessor_cls = None
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
+    def __init__(self, backbone, preprocessor=None, head_dtype=None, **kwargs):
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
@@ -64,7 +65,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
         self.output_dense = keras.layers.Dense(
             backbone.vocabulary_size,
             kernel_initializer=initializer.clone(),
-            dtype=backbone.dtype_policy,
+            dtype=head_dtype or backbone.dtype_policy,
             name="output_dense",
         )
         self.to_images = ImageOrder(
@@ -75,7 +76,15 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
         inputs = backbone.input
         outputs = self.to_images(self.output_dense(backbone(inputs)))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+        self.head_dtype = head_dtype
         self.generate_function = None
+
+    def get_config(self):
+        head = self.output_dense
+        # A quantized output layer has a policy of its own, unlike the backbone's.
+        dtype = head.dtype_policy if head.quantization_mode else self.head_dtype
+        serialized = dtype and keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
+        return {**super().get_config(), "head_dtype": serialized}
 
     def generate(self, inputs, known_rows=0, temperature=1.0, seed=None):
         """Completes images from their first rows, value by value.

@@ -1,7 +1,10 @@
 import keras
+import numpy as np
 import pytest
 
 from rt_keras import models
+from rt_keras.data import ByteTokenizer
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 
 NAMES = {
     models.RoutingTransformerCausalLM: "enwik8_local8k",
@@ -49,3 +52,43 @@ def test_a_configuration_has_no_weights_to_load():
 def test_a_configuration_of_another_kind_is_refused():
     with pytest.raises(ValueError, match="is of kind image_lm, not of RoutingTransformerCausalLM"):
         models.RoutingTransformerCausalLM.from_preset("mnist_full", load_weights=False)
+
+
+def causal_lm():
+    groups = [LocalHeads(1, block_size=4), RoutingHeads(1, num_clusters=2, window_size=4)]
+    backbone = models.RoutingTransformerBackbone(258, 1, 16, 16, groups)
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(ByteTokenizer())
+    return models.RoutingTransformerCausalLM(backbone, preprocessor)
+
+
+def seq_2_seq_lm():
+    groups = [[LocalHeads(1, block_size=4)], [LocalHeads(1, block_size=4)], [FullHeads(1)]]
+    backbone = models.RoutingTransformerSeq2SeqBackbone(258, 1, 1, 16, 16, *groups)
+    return models.RoutingTransformerSeq2SeqLM(backbone)
+
+
+def image_lm():
+    groups = [LocalHeads(1, block_size=4)]
+    return models.RoutingTransformerImageLM(
+        models.RoutingTransformerImageBackbone(256, (4, 4, 1), 1, 16, 16, groups, (2, 2))
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.filterwarnings("ignore:.compile.*was not called as part of model loading")
+@pytest.mark.parametrize("make", [causal_lm, seq_2_seq_lm, image_lm])
+def test_a_quantized_model_loads_back(make, tmp_path):
+    model = make()
+    inputs = {
+        tensor.name: np.ones([1, *(size or 8 for size in tensor.shape[1:])], "int32")
+        for tensor in model.inputs
+    }
+    model.quantize("int8")
+    expected = np.asarray(model(inputs))
+    model.save_to_preset(str(tmp_path / "preset"))
+    loaded = type(model).from_preset(str(tmp_path / "preset"))
+    np.testing.assert_array_equal(loaded(inputs), expected)
+    model.save(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        keras.saving.load_model(tmp_path / "model.keras")(inputs), expected
+    )

@@ -1,0 +1,36 @@
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import FeedForward, LocalHeads, MultiHeadAttention, TransformerBlock
+
+
+def attention(x):
+    return MultiHeadAttention([LocalHeads(2, block_size=4)], key_dim=8)(x, x, use_causal_mask=True)
+
+
+def block(x):
+    return TransformerBlock([LocalHeads(2, block_size=4)], intermediate_dim=32)(x)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("layer", [attention, lambda x: FeedForward(32)(x), block])
+def test_a_quantized_layer_loads_back(layer, policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
+    try:
+        inputs = keras.Input([8, 16])
+        model = keras.Model(inputs, layer(inputs))
+        x = np.random.default_rng(0).normal(size=[2, 8, 16])
+        exact = np.asarray(model(x), "float32")
+        model.quantize("int8")
+        expected = np.asarray(model(x), "float32")
+        assert 0 < np.abs(expected - exact).max() < 0.1
+        model.save(tmp_path / "model.keras")
+        loaded = keras.saving.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(np.asarray(loaded(x), "float32"), expected)
+        model.save_weights(tmp_path / "model.weights.h5")
+        loaded.load_weights(tmp_path / "model.weights.h5")
+        np.testing.assert_array_equal(np.asarray(loaded(x), "float32"), expected)
+    finally:
+        keras.config.set_dtype_policy("float32")
