@@ -100,3 +100,41 @@ def check_writable(name, path):
     folder = next((folder for folder in path.absolute().parents if folder.exists()), path)
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ValueError(f"{name} must be a file that can be written. Received: {path}")
+
+
+def read_json(path):
+    """Reads the JSON object in a file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A dictionary.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it holds something else than a JSON object.
+    """
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: it is not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} is damaged: it holds no JSON object")
+    return values
+
+
+def check_weights(path):
+    """Raises a ValueError if a file of weights was not written to its end, or is something else.
+
+    Args:
+        path: the file, in HDF5.
+    """
+    import h5py
+
+    try:
+        h5py.File(path).close()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"{path} is damaged: its weights cannot be read ({error})") from None

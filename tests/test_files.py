@@ -55,3 +55,19 @@ def test_missing_folders_are_created(tmp_path):
     files.check_writable("--json", path)
     files.write_json(path, {})
     assert path.is_file()
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": ', b"\xff\xfe", b"[1]"])
+def test_a_damaged_json_file_is_named(content, tmp_path):
+    (tmp_path / "figures.json").write_bytes(content)
+    with pytest.raises(ValueError, match="figures.json is damaged: it "):
+        files.read_json(tmp_path / "figures.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"not HDF5"])
+def test_damaged_weights_are_named(content, tmp_path):
+    (tmp_path / "last.weights.h5").write_bytes(content)
+    with pytest.raises(ValueError, match="last.weights.h5 is damaged: its weights cannot be read"):
+        files.check_weights(tmp_path / "last.weights.h5")
+    with pytest.raises(FileNotFoundError, match="missing.weights.h5"):
+        files.check_weights(tmp_path / "missing.weights.h5")

@@ -1,6 +1,5 @@
 """Keeps the last state of a run, to go on from, and its best model."""
 
-import json
 import math
 import os
 import tempfile
@@ -47,15 +46,29 @@ class KeepCheckpoints(keras.callbacks.Callback):
 
         Returns:
             The step that it has reached, 0 if nothing was saved yet.
+
+        Raises:
+            ValueError: if a file of the checkpoint is damaged.
         """
         last = self.folder / "last.weights.h5"
         if not last.exists():
             return 0
-        progress = json.loads((self.folder / "progress.json").read_text())
-        self.best_step, self.best_value = progress["best_step"], progress["best_value"]
+        self._read_progress()
+        files.check_weights(last)
         model.optimizer.build(model.trainable_variables)
         model.load_weights(last)
         return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+
+    def _read_progress(self):
+        path = self.folder / "progress.json"
+        progress = files.read_json(path)
+        try:
+            self.best_step = int(progress["best_step"])
+            self.best_value = float(progress["best_value"])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(
+                f"{path} is damaged: best_step and best_value must be numbers. Received: {progress}"
+            ) from None
 
     def on_epoch_end(self, epoch, logs=None):
         value = float(logs[self.monitor])

@@ -1,10 +1,10 @@
 """What a configuration describes: its tokenizer, model, optimizer and strategy."""
 
-import json
 from pathlib import Path
 
 import keras
 
+from rt_keras import files
 from rt_keras.training.schedule import make_schedule
 from rt_keras.training.tasks import TASKS, task_named
 
@@ -28,23 +28,38 @@ def make_model(config, tokenizer=None):
 
 
 def load_model(path):
-    """The model in the folder of a run, which holds its best one, or of a preset.
+    """The best model of a run, or the model of a preset.
+
+    Args:
+        path: folder of the run or the preset.
+
+    Returns:
+        A model of one of `rt_keras.training.tasks`.
 
     Raises:
-        FileNotFoundError: if there is neither.
-        ValueError: if what is there is a model of another project.
+        FileNotFoundError: if the folder holds neither.
+        ValueError: if it holds a model of another project, or a file of it is damaged.
     """
     path = Path(path)
     for folder in (path / "model", path):
         if (folder / "task.json").is_file():
-            saved = json.loads((folder / "task.json").read_text(encoding="utf-8"))["class_name"]
-            for task in TASKS.values():
-                if task.model_class.__name__ == saved:
-                    return task.model_class.from_preset(str(folder))
-            raise ValueError(f"{folder} holds a {saved}, which is no model of rt_keras")
+            return _load_preset(folder)
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
     raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
+
+
+def _load_preset(folder):
+    saved = files.read_json(folder / "task.json").get("class_name")
+    classes = {task.model_class.__name__: task.model_class for task in TASKS.values()}
+    if saved not in classes:
+        raise ValueError(f"{folder} holds a {saved}, which is no model of rt_keras")
+    files.read_json(folder / "config.json")
+    files.check_weights(folder / "model.weights.h5")
+    try:
+        return classes[saved].from_preset(str(folder))
+    except Exception as error:
+        raise ValueError(f"{folder} holds a model that cannot be loaded: {error}") from error
 
 
 def make_optimizer(config):

@@ -15,6 +15,7 @@ from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, experiment
+from rt_keras.training.memory import check_memory
 from rt_keras.training.tasks import task_named
 
 
@@ -47,6 +48,8 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     Raises:
         FileExistsError: if the folder holds a run and it is not said what to do with it.
         FileNotFoundError: if there is no run to go on with.
+        ValueError: if the configuration lacks what training needs, or needs more memory than the
+            machine has, or if a file of the run to resume is damaged.
         FloatingPointError: if the loss is no longer a number. The last good checkpoint is kept.
     """
     output = Path(output)
@@ -56,9 +59,11 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     keras.utils.set_random_seed(trainer.seed)
     task = task_named(config.model.kind)
     preprocessor = task.make_preprocessor(config)
+    tokenizer = preprocessor and preprocessor.tokenizer
+    check_memory(config, task.vocabulary_size(config, tokenizer))
     checkpoints = KeepCheckpoints(output, "val_nats_per_token", preprocessor)
     with experiment.make_strategy(trainer).scope():
-        model = compiled_model(config, preprocessor and preprocessor.tokenizer)
+        model = compiled_model(config, tokenizer)
         first_step = checkpoints.restore(model) if resume else 0
     if verbose:
         print(describe(config, model, first_step), flush=True)
@@ -134,7 +139,7 @@ def _check_folder(output, config, resume, overwrite):
         raise ValueError("resume and overwrite are both given; a run is gone on with or deleted")
     if resume and not saved.exists():
         raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
-    if resume and saved.read_text(encoding="utf-8") != config_lib.to_yaml(config):
+    if resume and saved.read_bytes() != config_lib.to_yaml(config).encode("utf-8"):
         raise ValueError(f"the configuration is not that of the run to resume, {saved}")
     if saved.exists() and not resume and not overwrite:
         raise FileExistsError(

@@ -61,3 +61,18 @@ def test_a_loss_that_is_no_number_writes_nothing(checkpoints, model, tmp_path):
     with pytest.raises(FloatingPointError, match="val_loss is nan at step 20"):
         checkpoints.on_epoch_end(1, {"val_loss": float("nan")})
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "name, damage, message",
+    [
+        ("progress.json", lambda old: old[: len(old) // 2], "progress.json is damaged: .* JSON"),
+        ("progress.json", lambda old: b"{}", "progress.json is damaged: best_step and best_value"),
+        ("last.weights.h5", lambda old: old[: len(old) // 2], "last.weights.h5 is damaged: its we"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(checkpoints, model, tmp_path, name, damage, message):
+    checkpoints.on_epoch_end(0, {"val_loss": 1.0})
+    (tmp_path / name).write_bytes(damage((tmp_path / name).read_bytes()))
+    with pytest.raises(ValueError, match=message):
+        KeepCheckpoints(tmp_path).restore(model)

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import keras
@@ -82,6 +83,25 @@ def test_a_folder_without_a_model_is_named(tmp_path):
         experiment.load_model(tmp_path)
     (tmp_path / "config.yaml").write_text("")
     with pytest.raises(FileNotFoundError, match="has not reached its first validation"):
+        experiment.load_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["task.json", "config.json", "model.weights.h5"])
+@pytest.mark.parametrize("size", [0, 0.5])
+def test_a_damaged_model_is_named(tiny_run, tmp_path, name, size):
+    shutil.copytree(tiny_run / "model", tmp_path / "model")
+    path = tmp_path / "model" / name
+    path.write_bytes(path.read_bytes()[: int(size * path.stat().st_size)])
+    with pytest.raises(ValueError, match=f"model/{name} is damaged"):
+        experiment.load_model(tmp_path)
+
+
+def test_weights_of_another_model_are_refused(tiny_run, tmp_path):
+    shutil.copytree(tiny_run / "model", tmp_path / "model")
+    for name in ("task.json", "config.json"):
+        path = tmp_path / "model" / name
+        path.write_text(path.read_text().replace('"hidden_dim": 16', '"hidden_dim": 18'))
+    with pytest.raises(ValueError, match=f"{tmp_path}/model holds a model that cannot be loaded"):
         experiment.load_model(tmp_path)
 
 

@@ -1,0 +1,157 @@
+"""How much memory training needs at least, estimated before it starts."""
+
+import math
+import os
+from pathlib import Path
+
+import tensorflow as tf
+
+from rt_keras.training.tasks import task_named
+
+# Copies of the weights: themselves, their gradients and what the optimizer keeps for each.
+COPIES = {"adam": 4, "adamw": 4, "adafactor": 2}
+# Numbers of a feed-forward network that the gradient needs, for each unit of its width.
+OF_ACTIVATION = {"relu": 1, "gelu": 2, "geglu": 3, "geglu_approximate": 3}
+
+
+def check_memory(config, vocabulary_size):
+    """Raises a ValueError if a configuration certainly needs more memory than the machine has.
+
+    Accelerators have memory of their own: with one of them only batches are held against that of
+    the machine.
+
+    Args:
+        config: an `ExperimentConfig`.
+        vocabulary_size: int, the number of token ids.
+    """
+    trainer = config.trainer
+    elsewhere = trainer.strategy == "tpu" or bool(tf.config.list_physical_devices("GPU"))
+    state = 0 if elsewhere else state_bytes(config, vocabulary_size)
+    example = input_bytes(config)
+    if not elsewhere:
+        example += activation_bytes(config, vocabulary_size)
+    machine, batch_size = machine_memory(), config.data.batch_size
+    needed = state + batch_size * example
+    if needed <= machine:
+        return
+    sizes = "".join(f", {key} {length:,}" for key, length in _lengths(config).items())
+    raise ValueError(
+        f"data.batch_size is {batch_size:,}{sizes}: training needs at least {_gigabytes(needed)} "
+        f"of memory and this machine has {_gigabytes(machine)}. "
+        f"{_what_fits(config, state, example, machine)}"
+    )
+
+
+def _what_fits(config, state, example, machine):
+    """What to change, in words."""
+    if state >= machine:
+        return f"The weights and the optimizer alone take {_gigabytes(state)}: make model smaller"
+    batch_size = int((machine - state) // example)
+    if batch_size:
+        return f"At this size a data.batch_size of at most {batch_size:,} fits"
+    advice = "Not even a data.batch_size of 1 fits"
+    lengths = _lengths(config)
+    if not lengths:
+        return f"{advice}: make the image or model smaller"
+    share = (machine - state) / example
+    fitting = " and ".join(f"{key} {int(n * share):,}" for key, n in lengths.items())
+    return f"{advice}; with it, {fitting} would"
+
+
+def state_bytes(config, vocabulary_size):
+    """Bytes of the weights, their gradients and the optimizer's state.
+
+    Args:
+        config: an `ExperimentConfig`.
+        vocabulary_size: int, the number of token ids.
+
+    >>> from rt_keras.training.config import load_config
+    >>> round(state_bytes(load_config("quickstart"), vocabulary_size=258) / 1e6, 1)
+    8.9
+    """
+    return 4 * COPIES[config.optimizer.name] * count_parameters(config, vocabulary_size)
+
+
+def count_parameters(config, vocabulary_size):
+    """The number of weights of the embeddings and of the large matrices in each block."""
+    model, inner = config.model, _inner_dim(config.model)
+    attention = 4 * model.hidden_dim * inner
+    matrices = 3 if model.activation.startswith("geglu") else 2
+    feed_forward = matrices * model.hidden_dim * model.intermediate_dim
+    embedding_dim = model.embedding_dim or model.hidden_dim
+    tables = 1 if model.tie_embeddings else 2
+    count = tables * vocabulary_size * embedding_dim
+    count += (model.max_sequence_length or 0) * model.hidden_dim
+    if embedding_dim != model.hidden_dim:
+        count += 2 * embedding_dim * model.hidden_dim
+    count += model.num_layers * (attention + feed_forward)
+    if model.num_encoder_layers:
+        count += vocabulary_size * model.hidden_dim + model.num_layers * attention
+        count += model.num_encoder_layers * (attention + feed_forward)
+    return count
+
+
+def activation_bytes(config, vocabulary_size):
+    """Bytes that the gradient of one example needs, without what attention itself keeps.
+
+    Args:
+        config: an `ExperimentConfig`.
+        vocabulary_size: int, the number of token ids.
+    """
+    model, task = config.model, task_named(config.model.kind)
+    # Normalized inputs, projections, the outputs of attention and of the feed-forward network.
+    block = 4 * model.hidden_dim + 4 * _inner_dim(model)
+    if model.feed_forward_chunk_size is None:
+        block += OF_ACTIVATION[model.activation] * model.intermediate_dim
+    numbers = 0
+    for _, length, num_layers in task.stacks(config):
+        blocks = num_layers * block
+        if model.remat or model.reversible:
+            blocks = block + (num_layers * model.hidden_dim if model.remat else 0)
+        numbers += length * blocks
+    if model.loss_chunk_size is None:
+        # The logits and their gradient.
+        numbers += 2 * task.predictions(config) * vocabulary_size
+    return (2 if config.trainer.mixed_bfloat16 else 4) * numbers
+
+
+def input_bytes(config):
+    """Bytes of one example of a batch, with the batch that is prepared meanwhile."""
+    specs = tf.nest.flatten(task_named(config.model.kind).example_spec(config, batch_size=1))
+    return 2 * sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
+
+
+def machine_memory():
+    """Bytes of memory that this process may use.
+
+    >>> machine_memory() > 1e9
+    True
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        limit = Path("/sys/fs/cgroup") / name
+        if limit.is_file() and limit.read_text().strip().isdigit():
+            memory = min(memory, int(limit.read_text()))
+    return memory
+
+
+def _lengths(config):
+    """The keys that set the lengths of sequences, and the lengths."""
+    stacks = task_named(config.model.kind).stacks(config)
+    return {key: length for key, length, _ in stacks if key.startswith("data.")}
+
+
+def _inner_dim(model):
+    """The depth of all heads of a block together."""
+    if model.key_dim is None:
+        return model.hidden_dim
+    heads = sum(section.get("num_heads", 0) for section in _sections(model))
+    return heads * model.key_dim
+
+
+def _sections(model):
+    return [value for value in model.as_dict().values() if isinstance(value, dict)]
+
+
+def _gigabytes(count):
+    return f"{count / 1e9:,.3g} GB" if count < 1e12 else f"{count / 1e9:,.0f} GB"
