@@ -111,9 +111,11 @@ class Key:
         """Returns the value, or raises the ValueError that says what is allowed."""
         if value is None and self.optional:
             return None
-        # YAML 1.1 reads 1e-3, without a point, as text.
-        if self.type is float and re.fullmatch(r"[-+]?\d+[eE][-+]?\d+", str(value)):
+        # YAML 1.1 reads 1e-3 and 1e6, without a point, as text.
+        if self.type in (int, float) and re.fullmatch(r"[-+]?\d+[eE][-+]?\d+", str(value)):
             value = float(value)
+            if self.type is int and value.is_integer():
+                value = int(value)
         if self._is_of_type(value) and self.allowed.holds(value):
             return float(value) if self.type is float else value
         raise ValueError(

@@ -35,6 +35,13 @@ def test_overrides_win_over_the_file_and_take_yaml_values():
     assert config.trainer.jit_compile is False
 
 
+def test_whole_numbers_may_have_an_exponent():
+    config = config_lib.load_config("quickstart", ["data.batch_size=1e11", "trainer.seed=2E3"])
+    assert (config.data.batch_size, config.trainer.seed) == (10**11, 2000)
+    with pytest.raises(ValueError, match="seed is 0.1 .*an integer of at least 0"):
+        config_lib.load_config("quickstart", ["trainer.seed=1e-1"])
+
+
 PAIRS = {"data.name": "pairs_folder"}
 SEQ_2_SEQ = {**PAIRS, "model.kind": "seq_2_seq_lm", "model.num_encoder_layers": 1}
 IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
