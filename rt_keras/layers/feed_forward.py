@@ -8,7 +8,7 @@ import tensorflow as tf
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
-from rt_keras.ops.chunks import map_slices
+from rt_keras.ops.chunks import map_chunks
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -108,7 +108,7 @@ class FeedForward(keras.layers.Layer):
             with keras.StatelessScope(values):
                 return self._compute(chunk["inputs"], training)
 
-        output = tf.transpose(map_slices(compute, sliced, weights, x.dtype), [1, 0, 2, 3])
+        output = tf.transpose(map_chunks(compute, sliced, weights, x.dtype), [1, 0, 2, 3])
         output = tf.reshape(output, [size(inputs, 0), -1, inputs.shape[2]])
         return output[:, :length]
 

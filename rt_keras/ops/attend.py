@@ -1,18 +1,18 @@
-"""Softmax attention inside blocks: what every kind of attention here ends in."""
+"""Softmax attention inside blocks: the last step of every kind of attention."""
 
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
 
-# Stands in for minus infinity, which would turn into NaN in differences of masked logits.
+# Used instead of minus infinity, which would turn into NaN in differences of masked logits.
 MASKED = -1e30
 
-# exp() of minus this is above the smallest number of every type but float16.
+# exp(-MAX_EXPONENT) does not underflow in any dtype but float16.
 MAX_EXPONENT = 80.0
 
 
 def accumulation_dtype(dtype):
-    """float64 for float64, float32 for all else: what softmax and statistics are computed in."""
+    """The dtype of softmax and statistics: float64 for float64, else float32."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
@@ -24,15 +24,13 @@ def attend(
     *,
     bias=None,
     bound=None,
-    relative_values=None,
-    reference=False,
     dropout=0.0,
     seed=None,
 ):
     """Attends from each block's queries to the same block's keys.
 
     ```
-    output_i = sum_j p_ij (value_j + s_ij) / sum_j p_ij,    p_ij = exp(query_i · key_j + bias_ij)
+    output_i = sum_j p_ij value_j / sum_j p_ij,    p_ij = exp(query_i · key_j + bias_ij)
     ```
 
     over the keys j that `allowed` gives to query i. A query without keys gets 0, and no gradient.
@@ -41,28 +39,22 @@ def attend(
         query: `[..., queries, depth]`, already scaled.
         key: `[..., keys, depth]`.
         value: `[..., keys, value_depth]`.
-        allowed: bool, broadcastable to `[..., queries, keys]`; or a tuple of such, which must all
-            allow. Two masks that depend on nothing but positions stay two: combined, TensorFlow
-            would keep them as one large constant of the program.
-        bias: optional, broadcastable to `[..., queries, keys]`, added to the logits.
-        bound: optional number that no logit exceeds, in size: that of normalised vectors without
-            a bias. What is taken off all logits before exp() is then this, and a pass over them
-            for their largest is saved; unless it is so large that p could underflow.
-        relative_values: optional function of p `[..., queries, keys]` that returns the sums
-            sum_j p_ij s_ij `[..., queries, value_depth]`.
-        reference: whether to do as the code of the paper's authors, for its checkpoints alone: a
-            query without keys gets the mean over all keys in place of 0, and p is normalised
-            before the values are summed. The rounding is then theirs, which decides where two
-            positions are as near to a centroid.
-        dropout: share of the attention weights set to 0.
-        seed: int `[2]`, needed where `dropout` is above 0.
+        allowed: bool, broadcastable to `[..., queries, keys]`; or a tuple of such masks, all of
+            which must allow a key. Masks that depend on positions alone are better kept apart:
+            TensorFlow would fold their combination into one large constant of the program.
+        bias: broadcastable to `[..., queries, keys]`, added to the logits; or None.
+        bound: float, an upper bound on the size of every logit, as normalised vectors without a
+            bias have one; or None. It is subtracted before exp() instead of the largest logit,
+            which saves a pass over the logits; unless it is so large that p could underflow.
+        dropout: float, share of the attention weights set to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
-        The output `[..., queries, value_depth]` in value's dtype, and the logarithm of the
-        sum of p `[..., queries]`, `MASKED` where there was no key.
+        The output `[..., queries, value_depth]` in value's dtype, and the logsumexp of the logits
+        `[..., queries]`, `MASKED` for queries without keys.
     """
     dtype = accumulation_dtype(query.dtype)
-    logits = tf.cast(_logits(query, key), dtype)
+    logits = tf.cast(pair_logits(query, key), dtype)
     if bias is not None:
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
@@ -71,51 +63,50 @@ def attend(
     if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
         top = tf.constant([bound], dtype)
     else:
-        top = tf.stop_gradient(_maximum(_where_all(masks, logits, masked)))
-    nothing = tf.where(top > MASKED / 2, masked, 0.0)[..., None] if reference else masked
-    # Masked once more, not read again: neither tensor of masked logits is then ever stored.
-    weights = tf.exp(_where_all(masks, logits - top[..., None], nothing))
+        top = tf.stop_gradient(row_maximum(where_all(masks, logits, masked)))
+    # Masked a second time rather than reused, so that no tensor of masked logits is ever stored.
+    weights = tf.exp(where_all(masks, logits - top[..., None], masked))
     total = tf.reduce_sum(weights, axis=-1)
     found = total > 0
     total = tf.where(found, total, 1.0)
-    if reference:
-        weights /= total[..., None]
-    if dropout:
-        keep = tf.random.stateless_uniform(tf.shape(weights), seed) >= dropout
-        weights = tf.where(keep, weights / (1.0 - dropout), tf.zeros_like(weights))
-    weights = tf.cast(weights, value.dtype)
-    output = _weighted_sums(weights, value)
-    if relative_values is not None:
-        output += relative_values(weights)
-    if not reference:
-        output *= tf.cast(1.0 / total, value.dtype)[..., None]
-    log_total = tf.where(found, top + tf.math.log(total), masked)
-    return output, log_total
+    weights = tf.cast(drop(weights, dropout, seed), value.dtype)
+    output = weighted_sums(weights, value) * tf.cast(1.0 / total, value.dtype)[..., None]
+    logsumexp = tf.where(found, top + tf.math.log(total), masked)
+    return output, logsumexp
 
 
-def _where_all(masks, x, otherwise):
+def where_all(masks, x, otherwise):
+    """`x` where every one of the masks is True, else `otherwise`."""
     for mask in masks:
         x = tf.where(mask, x, otherwise)
     return x
 
 
-# Queries of a part of `in_parts`, and how many parts there are at most.
+def drop(weights, dropout, seed):
+    """Attention weights of which a share is set to 0, the others scaled up to keep the mean."""
+    if not dropout:
+        return weights
+    keep = tf.random.stateless_uniform(tf.shape(weights), seed) >= dropout
+    return tf.where(keep, weights / (1.0 - dropout), tf.zeros_like(weights))
+
+
+# Queries in a part of `in_parts`, and the largest number of parts.
 PART_SIZE, MAX_PARTS = 128, 4
 
 
 def in_parts(attend_rows, queries, causal, offset, seed):
-    """Attention of a block, where causal a part of its queries at a time, to no key after the part.
+    """Attention of a block; if causal, some of its queries at a time, to keys up to the last one.
 
-    A block of w queries that attend to no later key makes w² products, of which nearly half are
-    masked; in two parts it makes a quarter less.
+    A block of w queries that attend to no later key makes w² products, nearly half of them
+    masked. In two parts it makes a quarter less.
 
     Args:
         attend_rows: function of a slice of the block's queries, a slice of its keys and a seed,
             which returns the output of these queries, `[..., queries, value_depth]`.
-        queries: number of queries in a block, or None where it is not known.
-        causal: whether query i attends to no key behind i + offset.
-        offset: place of the block's first query among its keys.
-        seed: int `[2]`, or None where there is no dropout.
+        queries: int, number of queries in a block, or None if it is not known.
+        causal: bool, whether query i attends to no key behind i + offset.
+        offset: int, place of the block's first query among its keys.
+        seed: int `[2]`, or None if there is no dropout.
 
     Returns:
         The output of all queries.
@@ -133,11 +124,11 @@ def in_parts(attend_rows, queries, causal, offset, seed):
 
 
 @tf.custom_gradient
-def _logits(query, key):
+def pair_logits(query, key):
     """`query · key` for all pairs of a block, `[..., queries, keys]`."""
 
     def gradients(upstream):
-        # Transposed are the short rows, never the upstream gradient: a third faster on a CPU.
+        # Transposes the short rows, never the upstream gradient: a third faster on a CPU.
         of_key = tf.matmul(query, upstream, transpose_a=True)
         return tf.matmul(upstream, key), tf.linalg.matrix_transpose(of_key)
 
@@ -145,8 +136,8 @@ def _logits(query, key):
 
 
 @tf.custom_gradient
-def _weighted_sums(weights, value):
-    """The sums of the values that weights `[..., queries, keys]` give."""
+def weighted_sums(weights, value):
+    """Sums of the values with weights `[..., queries, keys]`."""
 
     def gradients(upstream):
         of_value = tf.matmul(upstream, weights, transpose_a=True)
@@ -156,10 +147,11 @@ def _weighted_sums(weights, value):
     return tf.matmul(weights, value), gradients
 
 
-def _maximum(x):
-    """The maximum over the last axis, in two steps where that axis divides into short rows.
+def row_maximum(x):
+    """The maximum over the last axis, in two steps if that axis divides into short rows.
 
-    XLA on a CPU computes what a short reduction reads on the fly, but stores it for a long one.
+    XLA on a CPU computes the operand of a short reduction on the fly, but stores that of a long
+    one.
     """
     width = next((n for n in (32, 16, 8) if x.shape[-1] and x.shape[-1] % n == 0), None)
     if width is not None and x.shape[-1] > width:

@@ -20,8 +20,6 @@ def balanced_attention(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference_block_size=None,
     dropout=0.0,
     seed=None,
 ):
@@ -36,8 +34,8 @@ def balanced_attention(
     output_i = mean of output_ic over the centroids c with i in Q_c; 0 if there is none
     ```
 
-    and if causal only the keys j <= i in K_c. The cost is O(clusters · window_size²) and the
-    selection O(n · clusters). Which positions are members depends on the whole sequence:
+    and if causal only the keys j <= i in K_c. The cost is O(clusters · window_size²) and that of
+    the selection O(n · clusters). Which positions are members depends on the whole sequence:
     **changing a later token can change an earlier output**, causal or not.
 
     Args:
@@ -45,23 +43,17 @@ def balanced_attention(
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
         centroids: `[heads, clusters, depth]`.
-        window_size: members of a cluster; all positions where there are fewer.
-        causal: whether query i sees key j only if j <= i.
+        window_size: int, members of a cluster; all positions if there are fewer.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, queries]`, False for padding: a member only once no other
-            position is left, and its output is 0.
+            position is left, and its output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
-            is left, and never attended to.
-        token_bias: `[batch, keys]`, t above.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. A
-            first axis of 1 is for all heads.
-        relative_values: `[heads, 2 m + 1, value_depth]`, added to the values likewise; only with
-            `reference_block_size`, where distances are those in rank.
-        reference_block_size: None; or, to compute what the code of the paper's authors does, for
-            its checkpoints alone, the block size of the local heads beside. See
-            `rt_keras.ops.members.cluster_attention` for what differs: above all, causality is by
-            rank in the cluster, so that with separate keys a query can see later positions.
-        dropout: share of the attention weights set to 0.
-        seed: int `[2]`, needed where `dropout` is above 0.
+            is left, and never attended to; or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
+            for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -74,21 +66,20 @@ def balanced_attention(
     TensorShape([1, 2, 12, 4])
     """
     return cluster_attention(
-        _members,
-        {
-            "query": query,
-            "key": key,
-            "value": value,
-            "centroids": centroids,
-            "relative_embeddings": relative_embeddings,
-            "relative_values": relative_values,
-        },
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        nearest_members,
+        {"centroids": centroids},
+        query=query,
+        key=key,
+        value=value,
         num_clusters=size(centroids, 1),
         window_size=window_size,
         causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        token_bias=token_bias,
+        relative_embeddings=relative_embeddings,
         dropout=dropout,
-        reference_block_size=reference_block_size,
+        seed=seed,
     )
 
 
@@ -96,22 +87,33 @@ def balanced_attention(
 MAX_SCORES = 2**24
 
 
-def _members(x, mask, count, arguments):
-    centroids = arguments["centroids"]
+def nearest_members(x, mask, count, weights):
+    """The `count` positions that score highest for each of the "centroids" in `weights`.
+
+    Args:
+        x: normalised vectors, `[batch, heads, length, depth]`.
+        mask: bool `[batch, length]`, False for positions that are taken last, or None.
+        count: int, number of members.
+        weights: dictionary with "centroids", `[heads, clusters, depth]`.
+
+    Returns:
+        int32 `[batch, heads, clusters, count]`, in any order.
+    """
+    centroids = weights["centroids"]
     heads, clusters, depth = centroids.shape
     scores = size(x, 0) * heads * clusters * size(x, 2)
-    parts = _num_parts(clusters, scores)
-    if parts == 1:
+    chunks = _num_chunks(clusters, scores)
+    if chunks == 1:
         return _nearest_to(centroids, x, mask, count)
-    groups = move_axis(tf.reshape(centroids, [heads, parts, clusters // parts, depth]), 1, 0)
+    groups = move_axis(tf.reshape(centroids, [heads, chunks, clusters // chunks, depth]), 1, 0)
     found = tf.map_fn(
         lambda group: _nearest_to(group, x, mask, count), groups, fn_output_signature=tf.int32
     )
     return tf.reshape(move_axis(found, 0, 2), [size(x, 0), heads, clusters, -1])
 
 
-def _num_parts(clusters, scores):
-    """How many parts of the clusters bring the scores of a part under the limit."""
+def _num_chunks(clusters, scores):
+    """How many chunks of the clusters bring the scores of a chunk under the limit."""
     if not isinstance(scores, int) or scores <= MAX_SCORES:
         return 1
     return smallest_divisor(clusters, ceil_div(scores, MAX_SCORES))
@@ -121,6 +123,6 @@ def _nearest_to(centroids, x, mask, count):
     """The positions that score highest for each centroid, `[batch, heads, clusters, count]`."""
     dtype = accumulation_dtype(x.dtype)
     centroids = tf.cast(centroids, dtype)[None]
-    # Not the transpose of `centroid_scores`: where there are many clusters, that is twice the work.
+    # Not the transpose of `centroid_scores`, which is twice the work if there are many clusters.
     scores = tf.stop_gradient(tf.matmul(centroids, tf.cast(x, dtype), transpose_b=True))
     return top_members(scores, mask, count)

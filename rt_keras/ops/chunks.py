@@ -1,37 +1,38 @@
-"""Bounding memory: a function mapped over slices one after another, recomputed in the gradient."""
+"""Bounded memory: a function mapped over chunks one at a time, recomputed in the gradient."""
 
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, move_axis, size
 
-# Attention logits, in elements: up to `MAX_LOGITS` (768 MiB in float32) all are made at once, and
-# kept for the gradient. Where there are more, `LOGITS_AT_ONCE` (128 MiB) are, and made anew for
-# the gradient, which costs a third more time.
+# Attention logits, in elements: up to `MAX_LOGITS` (768 MiB in float32) are computed all at once
+# and kept for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time,
+# and again for the gradient, which costs a third more time.
 MAX_LOGITS = 3 * 2**26
 LOGITS_AT_ONCE = 2**25
 
 
-def map_slices(function, sliced, whole, dtype):
-    """Maps `function` over the first axis of some tensors, one slice in memory at a time.
+def map_chunks(function, stacked, whole, dtype):
+    """Maps `function` over the first axis of some tensors, one chunk in memory at a time.
 
-    The gradient recomputes each slice: nothing but the arguments is kept for it.
+    The gradient recomputes each chunk: nothing but the arguments is kept for it.
 
     Args:
-        function: takes a dictionary with one slice of each entry of `sliced`, and `whole`;
-            returns one tensor, or a tuple of them.
-        sliced: dictionary of tensors whose first axes have one static size.
-        whole: dictionary of tensors that every slice sees whole. One of which a slice does nothing
-            but `tf.gather` rows costs the gradient no more than these rows.
-        dtype: of the result, or a tuple of them.
+        function: takes a dictionary with one chunk of each entry of `stacked`, and `whole`;
+            returns a tensor, or a tuple of tensors.
+        stacked: dictionary of tensors whose first axes have the same static size, the number of
+            chunks.
+        whole: dictionary of tensors that every chunk sees whole. If a chunk only gathers rows of
+            one (`tf.gather`), its gradient costs no more than these rows.
+        dtype: dtype of the result, or a tuple of dtypes.
 
     Returns:
         The results, stacked along a new first axis.
     """
-    count = next(iter(sliced.values())).shape[0]
+    count = next(iter(stacked.values())).shape[0]
 
     def arguments_of(flat, index):
-        values = [x[index] for x in flat[: len(sliced)]]
-        return dict(zip(sliced, values)), dict(zip(whole, flat[len(sliced) :]))
+        values = [x[index] for x in flat[: len(stacked)]]
+        return dict(zip(stacked, values)), dict(zip(whole, flat[len(stacked) :]))
 
     @tf.custom_gradient
     def mapped(*flat):
@@ -45,8 +46,8 @@ def map_slices(function, sliced, whole, dtype):
 
     def _gradients(flat, upstream):
         learnt = [i for i, x in enumerate(flat) if x.dtype.is_floating]
-        of_slices = [i for i in learnt if i < len(sliced)]
-        of_whole = [i for i in learnt if i >= len(sliced)]
+        of_stacked = [i for i in learnt if i < len(stacked)]
+        of_whole = [i for i in learnt if i >= len(stacked)]
 
         def step(index, stacks, sums):
             part, every = arguments_of(flat, index)
@@ -65,10 +66,10 @@ def map_slices(function, sliced, whole, dtype):
                     ),
                 )
             )
-            stacks = [stack.write(index, found[i]) for stack, i in zip(stacks, of_slices)]
+            stacks = [stack.write(index, found[i]) for stack, i in zip(stacks, of_stacked)]
             return index + 1, stacks, [_plus(total, found[i]) for total, i in zip(sums, of_whole)]
 
-        stacks = [tf.TensorArray(flat[i].dtype, count) for i in of_slices]
+        stacks = [tf.TensorArray(flat[i].dtype, count) for i in of_stacked]
         sums = [tf.zeros_like(flat[i]) for i in of_whole]
         _, stacks, sums = tf.while_loop(
             lambda index, *_: index < count,
@@ -77,97 +78,88 @@ def map_slices(function, sliced, whole, dtype):
             parallel_iterations=1,
             maximum_iterations=count,
         )
-        found = dict(zip(of_slices, [stack.stack() for stack in stacks]))
+        found = dict(zip(of_stacked, [stack.stack() for stack in stacks]))
         found.update(zip(of_whole, sums))
         return [found.get(i) for i in range(len(flat))]
 
-    return mapped(*sliced.values(), *whole.values())
+    return mapped(*stacked.values(), *whole.values())
 
 
 def _plus(total, gradient):
-    """Their sum, where the gradient may be of some rows only."""
+    """Their sum, where the gradient may be `tf.IndexedSlices`."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], gradient.values)
     return total + gradient
 
 
-def over_heads(function, per_head, shared, logits, dtype):
-    """Runs an attention function over all heads, a few at a time where memory asks for it.
+def over_heads(function, activations, weights, shared, logits, dtype):
+    """Runs an attention function over all heads, a chunk of heads at a time if memory is short.
+
+    An entry that is None is left out of every dictionary.
 
     Args:
         function: takes a dictionary of arguments, with any number of heads, and returns
             `[batch, heads, length, depth]`.
-        per_head: arguments with the heads on axis 1 (`[batch, heads, ...]`), or on axis 0
-            for those whose name is in `PER_HEAD_WEIGHTS`, where a size of 1 is for all heads;
-            None where there is none.
-        shared: arguments that are the same for all heads, or None.
-        logits: attention logits for all heads, an int, or a tensor where shapes are not
-            static: then all heads go at once.
-        dtype: of the result.
+        activations: dictionary of arguments with the heads on axis 1, `[batch, heads, ...]`; one of
+            them is "query".
+        weights: dictionary of arguments with the heads on axis 0, `[heads, ...]`.
+        shared: dictionary of arguments that all heads see whole.
+        logits: number of attention logits of all heads, an int; or a tensor if shapes are not
+            static, in which case there is one chunk.
+        dtype: dtype of the result.
     """
-    per_head, shared = _tensors(per_head), _tensors(shared)
-    heads = per_head["query"].shape[1]
-    for name in PER_HEAD_WEIGHTS:
-        if name in per_head and per_head[name].shape[0] != heads:
-            shared[name] = per_head.pop(name)
-    axes = {name: 0 if name in PER_HEAD_WEIGHTS else 1 for name in per_head}
-    return _over_parts(function, per_head, shared, _num_chunks(heads, logits), axes, 1, dtype)
+    activations, weights = _tensors(activations), _tensors(weights)
+    axes = {**dict.fromkeys(activations, 1), **dict.fromkeys(weights, 0)}
+    chunks = _num_chunks(activations["query"].shape[1], logits)
+    return _in_chunks(
+        function, {**activations, **weights}, _tensors(shared), chunks, axes, 1, dtype
+    )
 
 
-def over_blocks(function, per_block, shared, slices, dtype):
-    """Runs a function over all blocks, a slice of them at a time.
+def over_blocks(function, per_block, shared, chunks, dtype):
+    """Runs a function over all blocks, a chunk of blocks at a time.
 
     Args:
         function: takes a dictionary of arguments, with any number of blocks, and returns
-            `[batch, heads, blocks, ...]`, or a tuple of such.
-        per_block: arguments `[batch, heads, blocks, ...]`, or None.
-        shared: arguments that are the same for all blocks, or None.
-        slices: how many slices, a divisor of the number of blocks: see `num_slices`.
-        dtype: of the result, or a tuple of them.
+            `[batch, heads, blocks, ...]`, or a tuple of such tensors.
+        per_block: dictionary of arguments `[batch, heads, blocks, ...]`; None entries are left out.
+        shared: dictionary of arguments that all blocks see whole; None entries are left out.
+        chunks: int, how many chunks, a divisor of the number of blocks: see `num_chunks`.
+        dtype: dtype of the result, or a tuple of dtypes.
     """
     per_block = _tensors(per_block)
     axes = dict.fromkeys(per_block, 2)
-    return _over_parts(function, per_block, _tensors(shared), slices, axes, 2, dtype)
+    return _in_chunks(function, per_block, _tensors(shared), chunks, axes, 2, dtype)
 
 
-def num_slices(count):
-    """Slices for what makes `count` elements: 1 below `LOGITS_AT_ONCE`, or where it is a tensor.
+def num_chunks(elements):
+    """Chunks for so many elements: 1 below `LOGITS_AT_ONCE`, or if the number is a tensor.
 
-    Else an eighth of that a slice: half a dozen tensors of that size exist at once.
+    Otherwise each chunk has an eighth of that, as half a dozen tensors of its size exist at once.
     """
-    if not isinstance(count, int) or count < LOGITS_AT_ONCE:
+    if not isinstance(elements, int) or elements < LOGITS_AT_ONCE:
         return 1
-    return ceil_div(count, max(1, LOGITS_AT_ONCE // 8))
+    return ceil_div(elements, max(1, LOGITS_AT_ONCE // 8))
 
 
-def slices_of_heads(heads, logits):
-    """Slices for the heads that `over_heads` takes at once: 1 where it bounds memory alone."""
-    return 1 if _fit(logits) else num_slices(logits // _num_chunks(heads, logits))
+def chunks_of_blocks(heads, logits):
+    """Chunks of blocks for the heads that `over_heads` takes at once: 1 if those fit in memory."""
+    return 1 if _fit(logits) else num_chunks(logits // _num_chunks(heads, logits))
 
 
-def _over_parts(function, split, shared, parts, axes, axis, dtype):
-    """Maps over parts of the axes `axes` of `split`; joins the results along `axis`."""
-    if parts == 1:
+def _in_chunks(function, split, shared, chunks, axes, axis, dtype):
+    """Maps over chunks of the axes `axes` of `split`; joins the results along `axis`."""
+    if chunks == 1:
         return function({**split, **shared})
-    sliced = {name: _split_axis(x, parts, axes[name]) for name, x in split.items()}
+    stacked = {name: _split_axis(x, chunks, axes[name]) for name, x in split.items()}
     if "seed" in shared:
-        sliced["seed"] = tf.random.split(shared.pop("seed"), parts)
-    result = map_slices(lambda part, whole: function({**part, **whole}), sliced, shared, dtype)
+        stacked["seed"] = tf.random.split(shared.pop("seed"), chunks)
+    result = map_chunks(lambda part, whole: function({**part, **whole}), stacked, shared, dtype)
     return tf.nest.map_structure(lambda x: _join_axis(x, axis), result)
 
 
 def _tensors(arguments):
     return {name: tf.convert_to_tensor(x) for name, x in arguments.items() if x is not None}
-
-
-PER_HEAD_WEIGHTS = (
-    "centroids",
-    "load_bias",
-    "projections",
-    "relative_embeddings",
-    "relative_values",
-    "routing_seed",
-)
 
 
 def _num_chunks(heads, logits):
@@ -176,7 +168,7 @@ def _num_chunks(heads, logits):
 
 
 def _fit(logits):
-    """Whether so many are made at once; taken for granted where the number is a tensor."""
+    """Whether so many logits are computed at once; assumed if the number is a tensor."""
     return not isinstance(logits, int) or logits <= MAX_LOGITS
 
 
@@ -186,14 +178,14 @@ def smallest_divisor(number, least):
 
 
 def _split_axis(x, parts, axis):
-    """Splits an axis into `parts`, and puts them first."""
+    """Splits an axis into `parts` and moves the new axis to the front."""
     shape = [size(x, i) for i in range(x.shape.rank)]
     shape[axis : axis + 1] = [parts, shape[axis] // parts]
     return move_axis(tf.reshape(x, shape), axis, 0)
 
 
 def _join_axis(x, axis):
-    """The way back."""
+    """The inverse of `_split_axis`."""
     x = move_axis(x, 0, axis)
     shape = [size(x, i) for i in range(x.shape.rank)]
     shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]

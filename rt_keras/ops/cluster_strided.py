@@ -19,23 +19,31 @@ def cluster_strided_attention(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference_block_size=None,
     dropout=0.0,
     seed=None,
 ):
     """Attention among positions taken at even steps from the nearest to a centroid to the furthest.
 
-    As `balanced_attention`, but where a cluster there has the `window_size` nearest positions, one
-    here has every s-th of all n, s = n // window_size, in the order of their scores: the nearest
-    first. So a query meets keys unlike itself, and the heads beside it can stay with what is like.
+    Like `balanced_attention`, but a cluster does not take the `window_size` nearest positions.
+    Sorted by their scores, the nearest first, it takes every s-th of all n, s = n // window_size.
+    So a query meets keys unlike itself, while the heads beside it attend to similar ones.
 
     Args:
-        query, key, value, centroids: as those of `balanced_attention`.
-        window_size: members of a cluster; all positions where there are fewer.
-        causal, query_mask, key_mask, token_bias, relative_embeddings, relative_values,
-        reference_block_size, dropout, seed: as those of `balanced_attention`. Padding comes after
-            all else in the order, and is never attended to.
+        query: `[batch, heads, queries, depth]`, not normalised.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
+        centroids: `[heads, clusters, depth]`.
+        window_size: int, members of a cluster; all positions if there are fewer.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, queries]`, False for padding, which comes last in that
+            order and whose output is 0; or None.
+        key_mask: bool `[batch, keys]`, False for padding, which comes last in that order and
+            is never attended to; or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
+            for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -49,26 +57,36 @@ def cluster_strided_attention(
     TensorShape([1, 2, 12, 4])
     """
     return cluster_attention(
-        _members,
-        {
-            "query": query,
-            "key": key,
-            "value": value,
-            "centroids": centroids,
-            "relative_embeddings": relative_embeddings,
-            "relative_values": relative_values,
-        },
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        strided_members,
+        {"centroids": centroids},
+        query=query,
+        key=key,
+        value=value,
         num_clusters=size(centroids, 1),
         window_size=window_size,
         causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        token_bias=token_bias,
+        relative_embeddings=relative_embeddings,
         dropout=dropout,
-        reference_block_size=reference_block_size,
+        seed=seed,
     )
 
 
-def _members(x, mask, count, arguments):
-    scores = tf.linalg.matrix_transpose(centroid_scores(x, arguments["centroids"]))
+def strided_members(x, mask, count, weights):
+    """Positions at even steps in the order of their scores for each of the "centroids".
+
+    Args:
+        x: normalised vectors, `[batch, heads, length, depth]`.
+        mask: bool `[batch, length]`, False for positions that come last, or None.
+        count: int, number of members.
+        weights: dictionary with "centroids", `[heads, clusters, depth]`.
+
+    Returns:
+        int32 `[batch, heads, clusters, count]`.
+    """
+    scores = tf.linalg.matrix_transpose(centroid_scores(x, weights["centroids"]))
     length = size(x, 2)
     if mask is not None:
         scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, scores.dtype.min)

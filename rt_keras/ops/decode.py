@@ -1,17 +1,16 @@
 """Decoding: the attention of one position, over keys and values kept from those before it.
 
 Every kind that can be decoded has a file of its own, with two functions: `..._cache` makes the
-cache out of the keys and values of a first stretch of positions, and `..._step` adds one position
+cache from the keys and values of a first stretch of positions, and `..._step` adds one position
 to it and attends. A cache is a dictionary of tensors with the batch on axis 0, so that beams can
-repeat, reorder and drop rows. Its size is fixed; what is not yet, or no longer, part of a query's
-keys is masked.
+repeat, reorder and drop rows. Its size is fixed; keys that a query does not see yet, or no longer
+sees, are masked.
 """
 
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
 from rt_keras.ops.blocks import size
-from rt_keras.ops.relative import table_products
 
 
 def attend_step(
@@ -23,16 +22,14 @@ def attend_step(
     *,
     causal=True,
     relative_embeddings=None,
-    relative_values=None,
-    reference=False,
 ):
     """Attention of one position's query, or of several at the same position, to kept keys.
 
     ```
-    output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth) + t_j) (value_j + s_j)
+    output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth) + t_j) value_j
     ```
 
-    with r and s read from tables at each key's distance.
+    with r read from a table at each key's distance.
 
     Args:
         query: `[batch, heads, queries, depth]`.
@@ -40,41 +37,26 @@ def attend_step(
         value: `[batch, heads, keys, value_depth]`.
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
         distance: int `[keys]` or `[batch, heads, keys]`, from the query back to each key.
-        causal: whether no distance below 0 is allowed.
-        relative_embeddings: `[heads, 2 m + 1, depth]` or `[1, 2 m + 1, depth]`, of the distances
-            -m ... m; further ones count as m.
-        relative_values: likewise by value_depth; only where all heads have the same distances.
-        reference: see `attend`.
+        causal: bool, whether no distance below 0 is allowed. Defaults to True.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m; further ones
+            count as m. None for no relative positions.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
     """
     query *= query.shape[-1] ** -0.5
-    bias = values = None
+    bias = None
     if relative_embeddings is not None:
-        table, row = _rows(relative_embeddings, distance, causal, query.dtype)
-        products = table_products(query[:, :, None], table, transpose=True)[:, :, 0]
+        # Of the table, the part that can occur.
+        far = relative_embeddings.shape[1] // 2
+        first = 0 if causal else -far
+        row = tf.clip_by_value(distance, first, far) - first
+        table = tf.cast(relative_embeddings[:, first + far :], query.dtype)
+        products = tf.einsum("bhqd,hrd->bhqr", query, table)
         bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
-    if relative_values is not None:
-        table, row = _rows(relative_values, distance, causal, value.dtype)
-        table = tf.gather(table, row, axis=1)
-
-        def values(weights):
-            return table_products(weights[:, :, None], table)[:, :, 0]
-
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
-    return attend(
-        query, key, value, allowed, bias=bias, relative_values=values, reference=reference
-    )[0]
-
-
-def _rows(table, distance, causal, dtype):
-    """The part of a table that can occur, and the row of it for each distance."""
-    far = table.shape[1] // 2
-    first = 0 if causal else -far
-    row = tf.clip_by_value(distance, first, far) - first
-    return tf.cast(table[:, first + far :], dtype), row
+    return attend(query, key, value, allowed, bias=bias)[0]
 
 
 def with_bias(key, token_bias=None):

@@ -83,7 +83,7 @@ def full_attention(
         return _attend_block(block, causal, dropout)
 
     if isinstance(num_blocks, int) and num_blocks > 1:
-        output = chunks.map_slices(attend_block, sliced, whole, value.dtype)
+        output = chunks.map_chunks(attend_block, sliced, whole, value.dtype)
     else:
         output = attend_block({name: x[0] for name, x in sliced.items()}, whole)[None]
     return join_blocks(move_axis(output, 0, 2), length)

@@ -1,5 +1,7 @@
 """Hashed routing: clusters by the signs of random projections, as in the Reformer."""
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
@@ -19,61 +21,80 @@ def hashed_attention(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference_block_size=None,
     dropout=0.0,
     seed=None,
 ):
     """Attention inside buckets of a locality-sensitive hash.
 
-    The bucket of a normalised vector x is the number whose i-th bit says whether
-    `projection_i · x > 0`. A cluster's members are the first `window_size` positions in its
-    bucket, filled up with the first of those outside; all else is as in `balanced_attention`.
+    The i-th bit of a normalised vector's bucket says whether `projection_i · x > 0`. A cluster's
+    members are the first `window_size` positions in its bucket, filled up with the first of those
+    outside; otherwise attention is that of `balanced_attention`.
 
     Args:
-        query, key, value: as those of `balanced_attention`.
+        query: `[batch, heads, queries, depth]`, not normalised.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
         projections: `[heads, bits, depth]`.
-        num_clusters: how many buckets are used, at most 2^bits; what falls into another attends
-            nowhere but where it fills up a bucket.
-        window_size: members of a cluster; all positions where there are fewer.
-        causal, query_mask, key_mask, token_bias, relative_embeddings, relative_values,
-        reference_block_size, dropout, seed: as those of `balanced_attention`.
+        num_clusters: int, how many buckets are used, at most 2^bits. A position in another bucket
+            attends only where it fills up one of these.
+        window_size: int, members of a cluster; all positions if there are fewer.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, queries]`, False for padding: a member only once no other
+            position is left, and its output is 0; or None.
+        key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
+            is left, and never attended to; or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
+            for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
 
     Source: Kitaev et al. 2020, Reformer, section 2; in this form the code of Roy et al. 2021,
-    section 5.2. Whether a position joins a bucket depends on what comes before it alone, but
-    whether it fills one up depends on all.
+    section 5.2. Whether a position joins a bucket depends on earlier positions alone, but whether
+    it fills one up depends on all.
 
     >>> x = tf.random.normal([1, 2, 12, 4])
     >>> projections = tf.random.normal([2, 2, 4])
     >>> hashed_attention(x, x, x, projections, num_clusters=4, window_size=4).shape
     TensorShape([1, 2, 12, 4])
     """
-
-    def members(x, mask, count, arguments):
-        buckets = hash_buckets(x, arguments["projections"])
-        scores = tf.one_hot(buckets, num_clusters, axis=2, dtype=tf.float32)
-        return top_members(scores, mask, count)
-
     return cluster_attention(
-        members,
-        {
-            "query": query,
-            "key": key,
-            "value": value,
-            "projections": projections,
-            "relative_embeddings": relative_embeddings,
-            "relative_values": relative_values,
-        },
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        functools.partial(bucket_members, num_clusters),
+        {"projections": projections},
+        query=query,
+        key=key,
+        value=value,
         num_clusters=num_clusters,
         window_size=window_size,
         causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        token_bias=token_bias,
+        relative_embeddings=relative_embeddings,
         dropout=dropout,
-        reference_block_size=reference_block_size,
+        seed=seed,
     )
+
+
+def bucket_members(num_clusters, x, mask, count, weights):
+    """The first `count` positions in each bucket, then the first outside.
+
+    Args:
+        num_clusters: int, how many buckets are used.
+        x: normalised vectors, `[batch, heads, length, depth]`.
+        mask: bool `[batch, length]`, False for positions that are taken last, or None.
+        count: int, number of members.
+        weights: dictionary with "projections", `[heads, bits, depth]`.
+
+    Returns:
+        int32 `[batch, heads, num_clusters, count]`, in any order.
+    """
+    buckets = hash_buckets(x, weights["projections"])
+    scores = tf.one_hot(buckets, num_clusters, axis=2, dtype=tf.float32)
+    return top_members(scores, mask, count)
 
 
 def hash_buckets(x, projections):

@@ -1,6 +1,5 @@
 """Local attention: every query against the blocks around its own, in one dimension or more."""
 
-import functools
 import itertools
 import math
 
@@ -9,7 +8,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import attend, in_parts
 from rt_keras.ops.blocks import ceil_div, join_blocks, neighbour_blocks, size, split_blocks
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.relative import window_bias, window_values
+from rt_keras.ops.relative import window_bias
 
 
 def local_attention(
@@ -26,20 +25,17 @@ def local_attention(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference=False,
     dropout=0.0,
     seed=None,
 ):
     """Attention of each block of queries to its own block and those beside it.
 
     ```
-    output_i = sum_(j in N(i)) softmax_j(query_i · (key_j + r_ij) / sqrt(depth) + t_j)
-               (value_j + s_ij)
+    output_i = sum_(j in N(i)) softmax_j(query_i · (key_j + r_ij) / sqrt(depth) + t_j) value_j
     ```
 
     N(i) are the positions of i's block and of the `look_back` blocks before it, those up to i if
-    causal; else the `look_back` blocks after it as well. The cost is O(n · block_size).
+    causal; otherwise also the `look_back` blocks after it. The cost is O(n · block_size).
 
     In more than one dimension blocks tile an image, and lie on a `grid`. Positions are then in
     the order of `rt_keras.ops.to_blocks`: block by block in raster order, inside a block likewise.
@@ -50,26 +46,23 @@ def local_attention(
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
-        block_size: positions in a block. The length need not be a multiple of it.
-        look_back: blocks before its own that a query sees; an int, or one for each dimension.
-        grid: number of blocks along each dimension, whose product times `block_size` is the
-            length; None for a sequence.
-        key_block_size: where keys are another sequence: positions in a block of it, so that both
-            have as many blocks. None for the same sequence, or one of the same length.
-        causal: whether query i sees key j only if j <= i.
-        query_mask: bool `[batch, length]`, False for padding, whose output is 0.
-        key_mask: bool `[batch, keys]`, False for padding, which no query sees.
-        token_bias: `[batch, keys]`, t above.
+        block_size: int, positions in a block. The length need not be a multiple of it.
+        look_back: int, blocks before its own that a query sees, or a tuple with one int for each
+            dimension of `grid`. Defaults to 1.
+        grid: tuple of ints, number of blocks along each dimension, whose product times
+            `block_size` is the length; None, the default, for a sequence.
+        key_block_size: int, if keys are another sequence: positions in a block of it, such that
+            both have as many blocks. None, the default, for the same sequence, or one of the same
+            length.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j; further
             distances count as m. Distances in more than one dimension, or to keys in blocks of
-            another size, are those of the places in N(i). A first axis of 1 is for all heads.
-        relative_values: `[heads, 2 m + 1, value_depth]`, of s_ij, likewise.
-        reference: whether to compute what the code of the paper's authors does, for its
-            checkpoints alone: relative distances are those to a block of queries that stands last
-            in its window, which differs where N(i) goes on behind i's block; padded queries are
-            not masked; a query without keys gets the mean of its window.
-        dropout: share of the attention weights set to 0.
-        seed: int `[2]`, needed where `dropout` is above 0.
+            another size, are those of the places in N(i). None for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query that may see no key gets 0.
@@ -79,56 +72,129 @@ def local_attention(
             numbers of blocks with it, or do not fill the grid.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers,
-    section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r and s: Shaw et al.
-    2018.
+    section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018.
 
     >>> x = tf.random.normal([1, 2, 10, 4])
     >>> local_attention(x, x, x, block_size=4, causal=True).shape
     TensorShape([1, 2, 10, 4])
     """
-    key = query if key is None else key
-    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    length, keys = size(query, 2), size(key, 2)
-    _check_blocks(length, block_size, keys, key_block_size, grid)
-    key_block_size = key_block_size or block_size
-    if causal and key_block_size != block_size:
-        raise ValueError("Causal attention needs queries and keys of one sequence.")
-    query *= query.shape[-1] ** -0.5
-    grid = grid or (ceil_div(length, block_size),)
-    look_back = (look_back,) * len(grid) if isinstance(look_back, int) else tuple(look_back)
-    logits = size(query, 0) * size(query, 1) * length * key_block_size
-    logits *= math.prod(2 * count + 1 for count in look_back)
-    options = {
-        "block_size": block_size,
-        "key_block_size": key_block_size,
-        "grid": grid,
-        "look_back": look_back,
-        "causal": causal,
-        "reference": reference,
-        "dropout": dropout,
-    }
-    return over_heads(
-        lambda arguments: _local_attention(arguments, length, **options),
+    return over_local_heads(
+        _local_attention,
         {
             "query": query,
-            "key": key,
+            "key": query if key is None else key,
             "value": value,
-            "relative_embeddings": relative_embeddings,
-            "relative_values": relative_values,
         },
+        {"relative_embeddings": relative_embeddings},
         {
             "query_mask": query_mask,
             "key_mask": key_mask,
             "token_bias": token_bias,
             "seed": seed,
         },
-        logits,
-        value.dtype,
+        block_size=block_size,
+        key_block_size=key_block_size,
+        grid=grid,
+        look_back=look_back,
+        causal=causal,
+        dropout=dropout,
     )
 
 
+def over_local_heads(
+    attend_heads,
+    activations,
+    weights,
+    shared,
+    *,
+    block_size,
+    key_block_size,
+    grid,
+    look_back,
+    causal,
+    dropout,
+):
+    """Local attention over all heads, a chunk of heads at a time if memory is short.
+
+    Args:
+        attend_heads: function of the arguments of some heads, with scaled queries, of the
+            `LocalWindows` that they attend in, and of `dropout`; returns
+            `[batch, heads, length, value_depth]`.
+        activations: dictionary of "query", "key" and "value".
+        weights: dictionary of arguments `[heads, ...]`.
+        shared: dictionary of arguments that all heads see whole.
+        block_size, key_block_size, grid, look_back, causal, dropout: see `local_attention`.
+    """
+    activations = {name: tf.convert_to_tensor(x) for name, x in activations.items()}
+    query, key = activations["query"], activations["key"]
+    length, keys = size(query, 2), size(key, 2)
+    _check_blocks(length, block_size, keys, key_block_size, grid)
+    key_block_size = key_block_size or block_size
+    if causal and key_block_size != block_size:
+        raise ValueError("Causal attention needs queries and keys of one sequence.")
+    activations["query"] = query * query.shape[-1] ** -0.5
+    grid = grid or (ceil_div(length, block_size),)
+    windows = LocalWindows(block_size, key_block_size, grid, look_back, causal)
+    logits = size(query, 0) * size(query, 1) * length * key_block_size
+    logits *= math.prod(2 * count + 1 for count in windows.look_back)
+    return over_heads(
+        lambda arguments: attend_heads(arguments, windows, dropout),
+        activations,
+        weights,
+        shared,
+        logits,
+        activations["value"].dtype,
+    )
+
+
+class LocalWindows:
+    """The windows of keys around each block of queries.
+
+    Args:
+        block_size, key_block_size, grid, look_back, causal: see `local_attention`.
+    """
+
+    def __init__(self, block_size, key_block_size, grid, look_back, causal):
+        self.block_size = block_size
+        self.key_block_size = key_block_size
+        self.grid = grid
+        self.causal = causal
+        self.look_back = per_dimension(look_back, grid)
+        self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
+        # Where a window's own block begins.
+        self.start = place_of_own_block(self.look_back, self.look_ahead) * key_block_size
+        # In more dimensions, keys behind the own block in the window may come before it.
+        self.one_way = causal and len(grid) == 1
+
+    def of_queries(self, x):
+        """`[batch, heads, length, ...]` in blocks, `[batch, heads, blocks, block_size, ...]`."""
+        return split_blocks(x, math.prod(self.grid), self.block_size)
+
+    def of_keys(self, x):
+        """`[batch, heads, keys, ...]` in windows, `[batch, heads, blocks, window, ...]`."""
+        return neighbour_blocks(x, self.key_block_size, self.grid, self.look_back, self.look_ahead)
+
+    def real_keys(self, arguments):
+        """Which keys of each window exist and are no padding, bool `[batch, 1, blocks, window]`."""
+        real = self.of_keys(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))
+        if "key_mask" in arguments:
+            real &= self.of_keys(tf.cast(arguments["key_mask"], tf.bool)[:, None])
+        return real
+
+    def key_bias(self, arguments):
+        """The token bias of the keys of each window, `[batch, 1, blocks, window]`, or None."""
+        if "token_bias" not in arguments:
+            return None
+        return self.of_keys(tf.cast(arguments["token_bias"], arguments["query"].dtype)[:, None])
+
+    def not_later(self, rows, count):
+        """Which of the first `count` keys of a window are not later than each of some queries."""
+        places = tf.range(self.block_size)[rows, None] + self.start
+        return tf.range(count) <= places
+
+
 def _check_blocks(length, block_size, keys, key_block_size, grid):
-    """Says why blocks of queries and of keys do not go together, as far as sizes are known."""
+    """Raises a ValueError if blocks of queries and of keys do not match, if sizes are known."""
     if not (isinstance(length, int) and isinstance(keys, int)):
         return
     if key_block_size is None and length != keys:
@@ -151,71 +217,49 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
         )
 
 
-def _local_attention(
-    arguments, length, block_size, key_block_size, grid, look_back, causal, reference, dropout
-):
-    after = (0 if causal else look_back[0], *look_back[1:])
-    own = place_of_own_block(look_back, after)
-
-    def windows(x, fill=0):
-        return neighbour_blocks(x, key_block_size, grid, look_back, after, fill)
-
-    query = split_blocks(arguments["query"], math.prod(grid), block_size)
-    key, value = windows(arguments["key"]), windows(arguments["value"])
-    real = windows(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))
-    if "key_mask" in arguments:
-        real &= windows(tf.cast(arguments["key_mask"], tf.bool)[:, None])
-    query_mask = key_bias = None
-    if "query_mask" in arguments and not reference:
-        query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
-        query_mask = split_blocks(query_mask, math.prod(grid), block_size)
-    if "token_bias" in arguments:
-        key_bias = windows(tf.cast(arguments["token_bias"], query.dtype)[:, None])
-    offset = key.shape[3] - block_size if reference else own * key_block_size
-    # In more dimensions, keys that stand behind the own block in the window may come before it.
-    one_way = causal and len(grid) == 1
+def _local_attention(arguments, windows, dropout):
+    query = windows.of_queries(arguments["query"])
+    key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
+    real, key_bias = windows.real_keys(arguments), windows.key_bias(arguments)
+    query_mask = None
+    if "query_mask" in arguments:
+        query_mask = windows.of_queries(tf.cast(arguments["query_mask"], tf.bool)[:, None])
 
     def attend_rows(rows, seen, seed):
-        of_rows, start = query[..., rows, :], offset + (rows.start or 0)
-        count = len(range(key.shape[3])[seen])
+        of_rows, count = query[..., rows, :], len(range(key.shape[3])[seen])
         allowed = (real[..., None, seen],)
-        if causal:
-            places = tf.range(block_size)[rows, None] + own * block_size
-            allowed += (tf.range(count) <= places,)
+        if windows.causal:
+            allowed += (windows.not_later(rows, count),)
         if query_mask is not None:
             allowed += (query_mask[..., rows, None],)
         bias = None if key_bias is None else key_bias[..., None, seen]
-        relative_values = None
         if "relative_embeddings" in arguments:
+            start = windows.start + (rows.start or 0)
             table = arguments["relative_embeddings"]
-            relative = window_bias(of_rows, table, count, start, one_way)
+            relative = window_bias(of_rows, table, count, start, windows.one_way)
             bias = relative if bias is None else bias + relative
-        if "relative_values" in arguments:
-            relative_values = functools.partial(
-                window_values,
-                embeddings=arguments["relative_values"],
-                offset=start,
-                causal=one_way,
-            )
         return attend(
             of_rows,
             key[..., seen, :],
             value[..., seen, :],
             allowed,
             bias=bias,
-            relative_values=relative_values,
-            reference=reference,
             dropout=dropout,
             seed=seed,
         )[0]
 
-    # A query without keys gets the mean of the whole window in the reference.
-    in_order = one_way and not (reference and "key_mask" in arguments)
-    output = in_parts(attend_rows, block_size, in_order, own * block_size, arguments.get("seed"))
-    return join_blocks(output, length)
+    output = in_parts(
+        attend_rows, windows.block_size, windows.one_way, windows.start, arguments.get("seed")
+    )
+    return join_blocks(output, size(arguments["query"], 2))
+
+
+def per_dimension(look_back, grid):
+    """`look_back` as a tuple with one int for each dimension of `grid`."""
+    return (look_back,) * len(grid) if isinstance(look_back, int) else tuple(look_back)
 
 
 def place_of_own_block(before, after):
-    """How many blocks of a window come before the one that it belongs to."""
+    """How many blocks of a window come before the block that it belongs to."""
     ranges = [range(-low, high + 1) for low, high in zip(before, after)]
     return list(itertools.product(*ranges)).index((0,) * len(ranges))

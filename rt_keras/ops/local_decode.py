@@ -1,4 +1,4 @@
-"""Local attention of one position at a time: the blocks in view are kept."""
+"""Local attention of one position at a time: the cache keeps the blocks in view."""
 
 import itertools
 import math
@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, size, split_blocks
 from rt_keras.ops.decode import attend_step, check_position, pad_to, with_bias, write
-from rt_keras.ops.local import place_of_own_block
+from rt_keras.ops.local import per_dimension, place_of_own_block
 
 
 def local_cache(
     key, value, count, *, block_size, look_back=1, grid=None, max_length=None, token_bias=None
 ):
-    """The cache of `local_step`: a ring of the blocks that a query can see.
+    """The cache of `local_step`: a ring buffer of the blocks that a query can see.
 
     Position p is at place p modulo the ring's length, (look_back + 1) · block_size. On a grid,
     where blocks in view lie far apart, all positions are kept.
@@ -22,9 +22,14 @@ def local_cache(
         key: `[batch, heads, length, depth]`, of positions from the first on.
         value: `[batch, heads, length, value_depth]`.
         count: int scalar, how many of these positions count.
-        block_size, look_back, grid: as of `local_attention`.
-        max_length: how many positions there will be: a ring need not be longer. None for any.
-        token_bias: `[batch, length]`, where steps will have one.
+        block_size: int, positions in a block.
+        look_back: int, blocks before its own that a query sees, or a tuple with one int for each
+            dimension of `grid`. Defaults to 1.
+        grid: tuple of ints, number of blocks along each dimension; None, the default, for a
+            sequence.
+        max_length: int, how many positions there will be: the ring need not be longer. None, the
+            default, for any number.
+        token_bias: `[batch, length]`, if steps will have one.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`.
@@ -37,11 +42,11 @@ def local_cache(
     if grid is not None:
         length = math.prod(grid) * block_size
         return {"key": pad_to(key, length), "value": pad_to(value, length)}
-    ring = (_first(look_back) + 1) * block_size
+    ring = (per_dimension(look_back, (1,))[0] + 1) * block_size
     if max_length is not None:
         ring = tf.minimum(ring, max_length) if tf.is_tensor(max_length) else min(ring, max_length)
     last = count - 1
-    # The last position at each place; one before the first is masked by the step.
+    # The last position at each place; the step masks those before the first.
     held = tf.maximum(last - (last - tf.range(ring)) % ring, 0)
     return {"key": tf.gather(key, held, axis=2), "value": tf.gather(value, held, axis=2)}
 
@@ -58,20 +63,22 @@ def local_step(
     grid=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference=False,
 ):
     """Causal `local_attention` of one position, given those before it.
 
     Args:
-        query, key: `[batch, heads, 1, depth]`.
+        query: `[batch, heads, 1, depth]`.
+        key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
-        cache: what `local_cache` or the last step gave.
-        position: int scalar, which the query has.
-        block_size, look_back, grid, reference: as of `local_attention`.
-        token_bias: `[batch, 1]`, of the key.
-        relative_embeddings: `[heads, 2 m + 1, depth]`.
-        relative_values: `[heads, 2 m + 1, value_depth]`.
+        cache: the cache of `local_cache` or of the last step.
+        position: int scalar, the query's position.
+        block_size: int, positions in a block.
+        look_back: int, blocks before its own that a query sees, or a tuple with one int for each
+            dimension of `grid`. Defaults to 1.
+        grid: tuple of ints, number of blocks along each dimension; None, the default, for a
+            sequence.
+        token_bias: `[batch, 1]`, of the key; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
@@ -83,30 +90,9 @@ def local_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    length = size(cache["key"], 2)
-    tables = {"relative_embeddings": relative_embeddings, "relative_values": relative_values}
-    key = with_bias(key, token_bias)
-    if grid is not None:
-        check_position(position, length)
-        cache = write(cache, position, key=key, value=value)
-        output = _attend_window(
-            query,
-            cache,
-            position,
-            block_size=block_size,
-            key_block_size=block_size,
-            look_back=look_back,
-            grid=grid,
-            causal=True,
-            reference=reference,
-            **tables,
-        )
-        return output, cache
-    cache = write(cache, position % length, key=key, value=value)
-    age = (position - tf.range(length)) % length
-    first = tf.maximum((position // block_size - _first(look_back)) * block_size, 0)
-    allowed = age <= position - first
-    return attend_step(query, cache["key"], cache["value"], allowed, age, **tables), cache
+    cache = add_position(cache, position, key, value, grid, token_bias)
+    seen = keys_in_view(cache, position, block_size, look_back, grid)
+    return attend_step(query, **seen, relative_embeddings=relative_embeddings), cache
 
 
 def local_cross_step(
@@ -122,8 +108,6 @@ def local_cross_step(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference=False,
 ):
     """`local_attention` of one position to the blocks of another sequence.
 
@@ -132,11 +116,15 @@ def local_cross_step(
         key: `[batch, heads, keys, depth]`.
         value: `[batch, heads, keys, value_depth]`.
         position: int scalar.
-        block_size, key_block_size, look_back, grid, reference: as of `local_attention`.
-        key_mask: bool `[batch, keys]`, False for padding.
-        token_bias: `[batch, keys]`.
-        relative_embeddings: `[heads, 2 m + 1, depth]`.
-        relative_values: `[heads, 2 m + 1, value_depth]`.
+        block_size: int, positions in a block of queries.
+        key_block_size: int, positions in a block of keys. Defaults to `block_size`.
+        look_back: int, blocks before and after its own that a query sees, or a tuple with one int
+            for each dimension of `grid`. Defaults to 1.
+        grid: tuple of ints, number of blocks along each dimension; None, the default, for a
+            sequence.
+        key_mask: bool `[batch, keys]`, False for padding; or None.
+        token_bias: `[batch, keys]`; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -146,74 +134,77 @@ def local_cross_step(
     TensorShape([1, 2, 1, 4])
     """
     key_block_size = key_block_size or block_size
-    return _attend_window(
-        query,
+    seen = keys_in_window(
         {"key": with_bias(key, token_bias), "value": value},
         position,
-        block_size=block_size,
-        key_block_size=key_block_size,
-        look_back=look_back,
-        grid=grid or (ceil_div(size(key, 2), key_block_size),),
+        block_size,
+        key_block_size,
+        look_back,
+        grid or (ceil_div(size(key, 2), key_block_size),),
         causal=False,
         key_mask=key_mask,
-        reference=reference,
-        relative_embeddings=relative_embeddings,
-        relative_values=relative_values,
     )
+    return attend_step(query, **seen, causal=False, relative_embeddings=relative_embeddings)
 
 
-def _attend_window(
-    query,
-    kept,
-    position,
-    *,
-    block_size,
-    key_block_size,
-    look_back,
-    grid,
-    causal,
-    key_mask=None,
-    reference=False,
-    **tables,
+def add_position(cache, position, key, value, grid, token_bias):
+    """The cache with one more position."""
+    length = size(cache["key"], 2)
+    if grid is not None:
+        check_position(position, length)
+    return write(cache, position % length, key=with_bias(key, token_bias), value=value)
+
+
+def keys_in_view(cache, position, block_size, look_back, grid):
+    """What a causal query at `position` sees of a cache: the arguments of `attend_step`."""
+    if grid is not None:
+        return keys_in_window(cache, position, block_size, block_size, look_back, grid, causal=True)
+    length = size(cache["key"], 2)
+    distance = (position - tf.range(length)) % length
+    first_block = position // block_size - per_dimension(look_back, (1,))[0]
+    first = tf.maximum(first_block * block_size, 0)
+    return {
+        "key": cache["key"],
+        "value": cache["value"],
+        "allowed": distance <= position - first,
+        "distance": distance,
+    }
+
+
+def keys_in_window(
+    kept, position, block_size, key_block_size, look_back, grid, causal, key_mask=None
 ):
-    """Attention to the blocks around the query's own, read from all."""
-    look_back = (look_back,) * len(grid) if isinstance(look_back, int) else tuple(look_back)
-    after = (0 if causal else look_back[0], *look_back[1:])
-    own = place_of_own_block(look_back, after)
-    blocks, inside = _neighbours(position // block_size, grid, look_back, after)
-    num_blocks = math.prod(grid)
+    """What a query at `position` sees of all keys: the arguments of `attend_step`.
+
+    Args:
+        kept: dictionary of "key" and "value", `[batch, heads, keys, ...]`.
+        position: int scalar.
+        block_size, key_block_size, look_back, grid, causal, key_mask: see `local_attention`.
+    """
+    look_back = per_dimension(look_back, grid)
+    look_ahead = (0 if causal else look_back[0], *look_back[1:])
+    start = place_of_own_block(look_back, look_ahead) * key_block_size
+    blocks, inside = _neighbours(position // block_size, grid, look_back, look_ahead)
+    inside = tf.repeat(inside, key_block_size)
 
     def window(x):
-        x = tf.gather(split_blocks(x, num_blocks, key_block_size), blocks, axis=2)
+        x = tf.gather(split_blocks(x, math.prod(grid), key_block_size), blocks, axis=2)
         batch, heads, count, places, depth = (size(x, axis) for axis in range(5))
-        return tf.reshape(x, [batch, heads, count * places, depth])
+        x = tf.reshape(x, [batch, heads, count * places, depth])
+        return tf.where(inside[:, None], x, tf.zeros_like(x))
 
     real = tf.ones([1, size(kept["key"], 2)], tf.bool) if key_mask is None else key_mask
-    real = window(tf.cast(real, tf.bool)[:, None, :, None])
-    inside = tf.repeat(inside, key_block_size)
-    allowed = tf.linalg.matrix_transpose(real) & inside
-    key, value = window(kept["key"]), window(kept["value"])
-    if reference:
-        # What a query without keys gets the mean of.
-        value = tf.where(inside[:, None], value, tf.zeros_like(value))
+    allowed = tf.linalg.matrix_transpose(window(tf.cast(real, tf.bool)[:, None, :, None]))
+    key = window(kept["key"])
     places, place = tf.range(size(key, 2)), position % block_size
+    distance = start + place - places
     if causal:
-        allowed &= places - own * block_size <= place
-    offset = size(key, 2) - block_size if reference else own * key_block_size
-    return attend_step(
-        query,
-        key,
-        value,
-        allowed,
-        offset + place - places,
-        causal=causal,
-        reference=reference,
-        **tables,
-    )
+        allowed &= distance >= 0
+    return {"key": key, "value": window(kept["value"]), "allowed": allowed, "distance": distance}
 
 
 def _neighbours(block, grid, before, after):
-    """The blocks in a block's window, and which of them lie on the grid; as `neighbour_blocks`."""
+    """The blocks in a block's window, and which lie on the grid; as in `neighbour_blocks`."""
     place, found, inside = block, 0, True
     ranges = [range(-low, high + 1) for low, high in zip(before, after)]
     steps = tf.constant(list(itertools.product(*ranges)), tf.int32)
@@ -225,7 +216,3 @@ def _neighbours(block, grid, before, after):
         found += along * stride
         stride *= grid[axis]
     return tf.where(inside, found, 0), inside
-
-
-def _first(look_back):
-    return look_back if isinstance(look_back, int) else look_back[0]

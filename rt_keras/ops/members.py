@@ -1,35 +1,30 @@
-"""Attention inside clusters that pick their members: what the kinds that do so share."""
-
-import functools
+"""Attention inside clusters that pick their members: shared by the kinds that do so."""
 
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
-from rt_keras.ops.blocks import ceil_div, pad_axis, size
-from rt_keras.ops.chunks import (
-    PER_HEAD_WEIGHTS,
-    over_blocks,
-    over_heads,
-    slices_of_heads,
-    smallest_divisor,
-)
-from rt_keras.ops.relative import pair_bias, window_bias, window_values
+from rt_keras.ops.blocks import size
+from rt_keras.ops.chunks import chunks_of_blocks, over_blocks, over_heads, smallest_divisor
+from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.routing import logit_bound, normalize, prepare
-
-# What the paper's authors add to the number of clusters that chose a position.
-REFERENCE_COUNT = 0.01
 
 
 def cluster_attention(
     pick_members,
-    per_head,
-    shared,
+    weights,
     *,
+    query,
+    key,
+    value,
     num_clusters,
     window_size,
     causal,
+    query_mask,
+    key_mask,
+    token_bias,
+    relative_embeddings,
     dropout,
-    reference_block_size,
+    seed,
 ):
     """Attention inside clusters: each picks queries and keys, and attends among them.
 
@@ -41,80 +36,77 @@ def cluster_attention(
     ```
 
     Args:
-        pick_members: function of normalised vectors `[batch, heads, length, depth]`, the mask of
-            those that are not padding or None, the number of members, and the arguments of these
-            heads, a dictionary; returns the positions of each cluster's members, int
+        pick_members: function of normalised vectors `[batch, heads, length, depth]`, of the mask of
+            those that are not padding or None, of the number of members, and of the `weights` of
+            these heads; returns the positions of each cluster's members, int
             `[batch, heads, clusters, members]`.
-        per_head: arguments with heads, as those of `over_heads`: query, key, value,
-            relative_embeddings, relative_values, and what `pick_members` needs.
-        shared: arguments for all heads: query_mask, key_mask, token_bias, seed.
-        num_clusters: how many clusters there are.
-        window_size: members of a cluster; all positions where there are fewer.
-        causal: whether query i sees key j only if j <= i.
-        dropout: share of the attention weights set to 0.
-        reference_block_size: None; or, to compute what the code of the paper's authors does, the
-            block size of the local heads beside. That code pads sequences with zeros to whole
-            blocks, lets padding be members, does not scale the logits, replaces positions by
-            ranks in the cluster, both in the causal mask and in relative distances, gives a query
-            without keys the mean of the cluster, and divides by the number of clusters plus 0.01.
+        weights: dictionary of what `pick_members` needs, `[heads, ...]`.
+        query: `[batch, heads, queries, depth]`, not normalised.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
+        num_clusters: int, number of clusters.
+        window_size: int, members of a cluster; all positions if there are fewer.
+        causal: bool, whether query i sees key j only if j <= i.
+        query_mask: bool `[batch, queries]`, False for padding, or None.
+        key_mask: bool `[batch, keys]`, False for padding, or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above, or None.
+        dropout: float, share of the attention weights set to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
     """
-    query = per_head["query"]
-    logits = size(query, 0) * query.shape[1] * num_clusters * window_size**2
-    dtype = per_head["value"].dtype
-    if reference_block_size is not None:
-        return over_heads(
-            lambda arguments: _attend_as_reference(
-                arguments, pick_members, window_size, causal, dropout, reference_block_size
-            ),
-            per_head,
-            shared,
-            logits,
-            dtype,
-        )
-    key_mask, query_mask = shared["key_mask"], shared["query_mask"]
-    same = per_head["key"] is None and (key_mask is None or key_mask is query_mask)
+    logits = num_logits(query, num_clusters, window_size)
+    same = key is None and (key_mask is None or key_mask is query_mask)
     in_order = causal and same
 
-    # Before attention, whose gradient may compute all that it does anew.
+    # Before attention, whose gradient may recompute all that it does.
     def members_of(x, mask):
-        return _pick(pick_members, per_head, x, mask, window_size, in_order, logits)
+        return _pick(pick_members, weights, x, mask, window_size, in_order, logits)
 
-    members = {"of_queries": members_of(query, query_mask)}
-    if not same:
-        key = query if per_head["key"] is None else per_head["key"]
-        members["of_keys"] = members_of(key, key_mask)
-    slices = smallest_divisor(num_clusters, slices_of_heads(query.shape[1], logits))
+    activations = {
+        "query": query,
+        "key": key,
+        "value": value,
+        "of_queries": members_of(query, query_mask),
+        "of_keys": None if same else members_of(query if key is None else key, key_mask),
+    }
+    chunks = smallest_divisor(num_clusters, chunks_of_blocks(query.shape[1], logits))
     return over_heads(
-        lambda arguments: _attend(arguments, causal, in_order, dropout, slices),
-        {**per_head, **members},
-        shared,
+        lambda arguments: _attend(arguments, causal, in_order, dropout, chunks),
+        activations,
+        {"relative_embeddings": relative_embeddings},
+        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
         logits,
-        dtype,
+        value.dtype,
     )
 
 
-def _pick(pick_members, per_head, x, mask, window_size, in_order, logits):
+def num_logits(query, num_clusters, window_size):
+    """Attention logits of all clusters of all heads."""
+    return size(query, 0) * query.shape[1] * num_clusters * window_size**2
+
+
+def _pick(pick_members, weights, x, mask, window_size, in_order, logits):
     """The members of each cluster among the positions of `x`, `[batch, heads, clusters, members]`.
 
     Args:
-        pick_members, per_head, window_size: as of `cluster_attention`.
+        pick_members, weights, window_size: see `cluster_attention`.
         x: queries or keys.
-        mask: which of them are no padding, or None.
-        in_order: whether members are wanted in ascending order.
-        logits: how many there are for these members, which decides on the heads at once.
+        mask: bool `[batch, length]`, False for padding, or None.
+        in_order: bool, whether members must be in ascending order.
+        logits: int, attention logits of these members, from which the chunks of heads follow.
     """
 
     def pick(arguments):
         x = normalize(arguments["query"])
-        found = pick_members(x, arguments.get("mask"), _count(x, window_size), arguments)
+        found = pick_members(x, arguments.get("mask"), num_members(x, window_size), arguments)
         return tf.sort(found, axis=-1) if in_order else found
 
-    weights = {name: per_head[name] for name in PER_HEAD_WEIGHTS if name in per_head}
-    weights["query"] = tf.stop_gradient(x)
-    return over_heads(pick, weights, {"mask": mask}, logits, tf.int32)
+    return over_heads(
+        pick, {"query": tf.stop_gradient(x)}, weights, {"mask": mask}, logits, tf.int32
+    )
 
 
 def top_members(scores, mask, count):
@@ -122,8 +114,8 @@ def top_members(scores, mask, count):
 
     Args:
         scores: `[batch, heads, clusters, length]`.
-        mask: bool `[batch, length]`, False for what is only taken once all else is, or None.
-        count: how many.
+        mask: bool `[batch, length]`, False for positions that are taken last, or None.
+        count: int, number of members.
 
     Returns:
         int32 `[batch, heads, clusters, count]`. Of equal scores the first positions are taken.
@@ -133,7 +125,7 @@ def top_members(scores, mask, count):
     return tf.math.top_k(scores, count, sorted=False).indices
 
 
-def _attend(arguments, causal, in_order, dropout, slices):
+def _attend(arguments, causal, in_order, dropout, chunks):
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     query, key = prepare(arguments["query"], arguments.get("key"))
     if key is query and key_mask is None:
@@ -148,14 +140,14 @@ def _attend(arguments, causal, in_order, dropout, slices):
         "values": tf.gather(arguments["value"], of_keys, batch_dims=2),
         "of_queries": of_queries,
         "of_keys": of_keys,
-        "key_bias": _token_bias(arguments, of_keys),
-        "real": None if key_mask is None else _at(tf.cast(key_mask, tf.bool), of_keys),
+        "key_bias": bias_of_members(arguments, of_keys),
+        "real": None if key_mask is None else at_members(tf.cast(key_mask, tf.bool), of_keys),
     }
     output = over_blocks(
         lambda part: _attend_clusters(part, depth, causal, in_order, dropout),
         members,
         {name: arguments.get(name) for name in ("relative_embeddings", "seed")},
-        slices,
+        chunks,
         members["values"].dtype,
     )
     output = _put_back(output, of_queries, size(query, 2))
@@ -168,12 +160,12 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
     """Attention inside clusters, to keys up to each query if causal.
 
     Args:
-        members: what is known of the members, `[batch, heads, clusters, members, ...]`; queries
-            are scaled.
-        depth: of queries and keys.
-        causal: whether query i sees key j only if j <= i.
-        in_order: whether queries and keys are the same positions, in ascending order.
-        dropout: share of the attention weights set to 0.
+        members: dictionary of what is known of the members,
+            `[batch, heads, clusters, members, ...]`; queries are scaled.
+        depth: int, depth of queries and keys.
+        causal: bool, whether query i sees key j only if j <= i.
+        in_order: bool, whether queries and keys are the same positions, in ascending order.
+        dropout: float, share of the attention weights set to 0.
     """
 
     def attend_rows(rows, seen, seed):
@@ -202,94 +194,47 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
     return in_parts(attend_rows, members["queries"].shape[3], in_order, 0, members.get("seed"))
 
 
-def _attend_as_reference(arguments, pick_members, window_size, causal, dropout, block_size):
-    length = size(arguments["query"], 2)
-    arguments, real = _pad_to_blocks(arguments, block_size)
-    # The authors scale queries before they normalise them, not after.
-    query = arguments["query"] * arguments["query"].shape[-1] ** -0.5
-    query, key = prepare(query, arguments.get("key"))
-    of_queries = tf.sort(pick_members(query, None, _count(query, window_size), arguments))
-    of_keys = of_queries
-    if key is not query:
-        of_keys = tf.sort(pick_members(key, None, _count(key, window_size), arguments))
-    queries = tf.gather(query, of_queries, batch_dims=2)
-    allowed = _at(real, of_keys)[..., None, :]
-    if causal and of_keys is of_queries:
-        # The order of ranks is then that of positions, which are no constant of the program.
-        allowed &= of_keys[..., None, :] <= of_queries[..., None]
-    elif causal:
-        allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
-    bias, relative_values = _token_bias(arguments, of_keys), None
-    if "relative_embeddings" in arguments:
-        table, count = arguments["relative_embeddings"], size(of_keys, 3)
-        relative = window_bias(queries, table, count, 0, causal)
-        bias = relative if bias is None else bias + relative
-    if "relative_values" in arguments:
-        relative_values = functools.partial(
-            window_values, embeddings=arguments["relative_values"], offset=0, causal=causal
-        )
-    output, _ = attend(
-        queries,
-        tf.gather(key, of_keys, batch_dims=2),
-        tf.gather(arguments["value"], of_keys, batch_dims=2),
-        allowed,
-        bias=bias,
-        relative_values=relative_values,
-        reference=True,
-        dropout=dropout,
-        seed=arguments.get("seed"),
-    )
-    return _put_back(output, of_queries, size(query, 2), REFERENCE_COUNT)[:, :, :length]
-
-
-def _pad_to_blocks(arguments, block_size):
-    """Arguments with zeros behind, up to whole blocks, and the mask of the keys that are real."""
-    padded = dict(arguments)
-    for name, axis in (("query", 2), ("key", 2), ("value", 2), ("token_bias", 1), ("key_mask", 1)):
-        if name in arguments:
-            length = size(arguments[name], axis)
-            missing = ceil_div(length, block_size) * block_size - length
-            padded[name] = pad_axis(tf.convert_to_tensor(arguments[name]), axis, 0, missing)
-    value = arguments["value"]
-    real = tf.ones([size(value, 0), size(value, 2)], tf.bool)
-    real = pad_axis(real, 1, 0, size(padded["value"], 2) - size(value, 2), fill=False)
-    if "key_mask" in arguments:
-        real &= tf.cast(padded["key_mask"], tf.bool)
-    return padded, real
-
-
-def _count(x, window_size):
+def num_members(x, window_size):
+    """Members of a cluster: `window_size`, or all positions if there are fewer."""
     length = size(x, 2)
     return min(window_size, length) if isinstance(length, int) else tf.minimum(window_size, length)
 
 
-def _token_bias(arguments, members):
+def bias_of_members(arguments, members):
     """The bias of each member key, `[batch, heads, clusters, 1, keys]`, or None."""
     if "token_bias" not in arguments:
         return None
-    return _at(tf.cast(arguments["token_bias"], arguments["query"].dtype), members)[..., None, :]
+    bias = tf.cast(arguments["token_bias"], arguments["query"].dtype)
+    return at_members(bias, members)[..., None, :]
 
 
-def _at(x, members):
-    """What `x` `[batch, length]` has at each member `[batch, heads, clusters, w]`."""
-    heads, clusters = size(members, 1), size(members, 2)
-    flat = tf.reshape(members, [size(members, 0), -1])
-    return tf.reshape(
-        tf.gather(x, flat, batch_dims=1), [size(members, 0), heads, clusters, size(members, 3)]
-    )
+def at_members(x, members):
+    """The entries of `x` `[batch, length]` at each member `[batch, heads, clusters, w]`."""
+    shape = [size(members, axis) for axis in range(4)]
+    return tf.reshape(tf.gather(x, tf.reshape(members, [shape[0], -1]), batch_dims=1), shape)
 
 
-def _put_back(output, members, length, added_count=0.0):
-    """Rows at their positions: the sum over the clusters that chose one, over their number."""
+def _put_back(output, members, length):
+    """The rows of members at their positions, the mean over the clusters that chose one."""
+    rows, segments, shape = rows_of_members(output, members, length)
+    means = tf.math.unsorted_segment_mean(rows, segments, shape[0] * shape[1] * length)
+    return tf.cast(tf.reshape(means, shape), output.dtype)
+
+
+def rows_of_members(output, members, length):
+    """What puts the output of members back in order.
+
+    Args:
+        output: `[batch, heads, clusters, w, depth]`.
+        members: int `[batch, heads, clusters, w]`, positions.
+        length: int, number of positions.
+
+    Returns:
+        The rows `[batch * heads * clusters * w, depth]` in float32 (float64 for float64), the
+        segment of each, and the shape `[batch, heads, length, depth]` of the result.
+    """
     batch, heads, depth = size(output, 0), size(output, 1), size(output, 4)
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1])
     segments = tf.reshape(sequences * length + members, [-1])
     rows = tf.cast(tf.reshape(output, [-1, depth]), accumulation_dtype(output.dtype))
-    if added_count:
-        sums = tf.math.unsorted_segment_sum(rows, segments, batch * heads * length)
-        ones = tf.ones_like(rows[:, :1])
-        counts = tf.math.unsorted_segment_sum(ones, segments, batch * heads * length)
-        means = sums / (counts + added_count)
-    else:
-        means = tf.math.unsorted_segment_mean(rows, segments, batch * heads * length)
-    return tf.cast(tf.reshape(means, [batch, heads, length, depth]), output.dtype)
+    return rows, segments, [batch, heads, length, depth]

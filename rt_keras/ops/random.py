@@ -24,18 +24,28 @@ def random_attention(
 ):
     """Attention inside clusters whose members are drawn at random, whatever the content.
 
-    As `balanced_attention`, with a random number in the place of each score: Q_c and K_c are the
-    `window_size` positions with the highest ones, the same positions in every sequence of a
-    length. So nothing depends on content but the attention inside: what routing must do better
-    than. With `causal`, output i depends on positions up to i alone.
+    Like `balanced_attention` with a random number as each score: Q_c and K_c are the `window_size`
+    positions with the highest ones, the same positions in every sequence of a length. Nothing but
+    the attention inside depends on content, which makes it the baseline of routing. With `causal`,
+    output i depends on positions up to i alone.
 
     Args:
-        query, key, value: as those of `balanced_attention`.
-        num_clusters: how many clusters there are.
-        window_size: members of a cluster; all positions where there are fewer.
-        routing_seed: int `[heads, 2]`, what the members of each head are drawn by.
-        causal, query_mask, key_mask, token_bias, relative_embeddings, dropout, seed: as those of
-            `balanced_attention`.
+        query: `[batch, heads, queries, depth]`, not normalised.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
+        num_clusters: int, number of clusters.
+        window_size: int, members of a cluster; all positions if there are fewer.
+        routing_seed: int `[heads, 2]`, seeds of the draw of each head's members.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, queries]`, False for padding: a member only once no other
+            position is left, and its output is 0; or None.
+        key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
+            is left, and never attended to; or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
+            for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -50,27 +60,27 @@ def random_attention(
     TensorShape([1, 2, 12, 4])
     """
 
-    def members(x, mask, count, arguments):
+    def members(x, mask, count, weights):
         length = size(x, 2)
-        scores = random_scores(arguments["routing_seed"], num_clusters, length)
+        scores = random_scores(weights["routing_seed"], num_clusters, length)
         scores = tf.broadcast_to(scores[None], [size(x, 0), x.shape[1], num_clusters, length])
         return top_members(scores, mask, count)
 
     return cluster_attention(
         members,
-        {
-            "query": query,
-            "key": key,
-            "value": value,
-            "routing_seed": routing_seed,
-            "relative_embeddings": relative_embeddings,
-        },
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"routing_seed": routing_seed},
+        query=query,
+        key=key,
+        value=value,
         num_clusters=num_clusters,
         window_size=window_size,
         causal=causal,
+        query_mask=query_mask,
+        key_mask=key_mask,
+        token_bias=token_bias,
+        relative_embeddings=relative_embeddings,
         dropout=dropout,
-        reference_block_size=None,
+        seed=seed,
     )
 
 

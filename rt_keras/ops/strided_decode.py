@@ -8,10 +8,14 @@ from rt_keras.ops.full_decode import full_cache
 
 
 def strided_cache(key, value, *, stride, max_length, token_bias=None):
-    """The cache of `strided_step`: every position's key and value, to whole strides.
+    """The cache of `strided_step`: every position's key and value, up to whole strides.
 
-    Args: those of `full_cache`, and
-        stride: positions from one key to the next.
+    Args:
+        key: `[batch, heads, length, depth]`, of positions from the first on.
+        value: `[batch, heads, length, value_depth]`.
+        stride: int, positions from one key to the next.
+        max_length: int, how many positions there will be.
+        token_bias: `[batch, length]`, if steps will have one.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, strides * stride, ...]`.
@@ -30,13 +34,18 @@ def strided_step(
     stride,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
 ):
     """Causal `strided_attention` of one position, given those before it.
 
-    Args: those of `full_step`, and
-        stride: positions from one key to the next.
-        relative_values: `[heads, 2 m + 1, value_depth]`.
+    Args:
+        query: `[batch, heads, 1, depth]`.
+        key: `[batch, heads, 1, depth]`.
+        value: `[batch, heads, 1, value_depth]`.
+        cache: the cache of `strided_cache` or of the last step.
+        position: int scalar, the query's position.
+        stride: int, positions from one key to the next.
+        token_bias: `[batch, 1]`, of the key; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
@@ -48,23 +57,24 @@ def strided_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    length = size(cache["key"], 2)
-    check_position(position, length)
+    check_position(position, size(cache["key"], 2))
     cache = write(cache, position, key=with_bias(key, token_bias), value=value)
-    steps = tf.range(length // stride)
+    seen = keys_in_column(cache, position, stride)
+    return attend_step(query, **seen, relative_embeddings=relative_embeddings), cache
+
+
+def keys_in_column(cache, position, stride):
+    """What a causal query at `position` sees of a cache: the arguments of `attend_step`."""
+    steps = size(cache["key"], 2) // stride
 
     def column(x):
         batch, heads, depth = (size(x, axis) for axis in (0, 1, 3))
-        x = tf.reshape(x, [batch, heads, length // stride, stride, depth])
-        return x[:, :, :, position % stride]
+        return tf.reshape(x, [batch, heads, steps, stride, depth])[:, :, :, position % stride]
 
-    output = attend_step(
-        query,
-        column(cache["key"]),
-        column(cache["value"]),
-        steps <= position // stride,
-        position // stride - steps,
-        relative_embeddings=relative_embeddings,
-        relative_values=relative_values,
-    )
-    return output, cache
+    distance = position // stride - tf.range(steps)
+    return {
+        "key": column(cache["key"]),
+        "value": column(cache["value"]),
+        "allowed": distance >= 0,
+        "distance": distance,
+    }

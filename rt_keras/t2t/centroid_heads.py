@@ -5,11 +5,14 @@ import tensorflow as tf
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.head_group import positive_int
 from rt_keras.ops.routing import cluster_statistics
+from rt_keras.t2t.ops.clusters import cluster_attention
 from rt_keras.t2t.relative_tables import RelativeTables
 
 
 class T2TCentroidHeads(RelativeTables, CentroidHeads):
     """Heads with centroids as the paper authors' code has them; see `CentroidHeads`.
+
+    A subclass says by `pick_members`, a function of an op, how clusters pick their members.
 
     Args:
         num_heads: int, heads in the group.
@@ -23,6 +26,16 @@ class T2TCentroidHeads(RelativeTables, CentroidHeads):
     def __init__(self, num_heads, num_clusters, window_size, block_size, **kwargs):
         super().__init__(num_heads, num_clusters, window_size, **kwargs)
         self.block_size = positive_int("block_size", block_size)
+
+    def attend(self, **arguments):
+        return cluster_attention(
+            self.pick_members,
+            {"centroids": tf.convert_to_tensor(self.centroids)},
+            num_clusters=self.num_clusters,
+            window_size=self.window_size,
+            block_size=self.block_size,
+            **arguments,
+        )
 
     def after_attention(self, *, query, **arguments):
         # Scaled before it is normalised, which matters to the ε in the normalisation.

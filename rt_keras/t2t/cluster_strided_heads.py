@@ -1,9 +1,8 @@
 """Cluster-strided heads as the paper authors' code has them."""
 
 import keras
-import tensorflow as tf
 
-from rt_keras.ops.cluster_strided import cluster_strided_attention
+from rt_keras.ops.cluster_strided import strided_members
 from rt_keras.t2t.centroid_heads import T2TCentroidHeads
 
 
@@ -31,10 +30,4 @@ class T2TClusterStridedHeads(T2TCentroidHeads):
     TensorShape([1, 2, 10, 8])
     """
 
-    def attend(self, **arguments):
-        return cluster_strided_attention(
-            centroids=tf.convert_to_tensor(self.centroids),
-            window_size=self.window_size,
-            reference_block_size=self.block_size,
-            **arguments,
-        )
+    pick_members = staticmethod(strided_members)

@@ -1,11 +1,14 @@
 """Hashed heads as the paper authors' code has them."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.layers.head_group import positive_int
-from rt_keras.ops.hashed import hashed_attention
+from rt_keras.ops.hashed import bucket_members
+from rt_keras.t2t.ops.clusters import cluster_attention
 from rt_keras.t2t.relative_tables import RelativeTables
 
 
@@ -37,11 +40,12 @@ class T2THashedHeads(RelativeTables, HashedHeads):
         self.block_size = positive_int("block_size", block_size)
 
     def attend(self, **arguments):
-        return hashed_attention(
-            projections=tf.convert_to_tensor(self.projections),
+        return cluster_attention(
+            functools.partial(bucket_members, self.num_clusters),
+            {"projections": tf.convert_to_tensor(self.projections)},
             num_clusters=self.num_clusters,
             window_size=self.window_size,
-            reference_block_size=self.block_size,
+            block_size=self.block_size,
             **arguments,
         )
 

@@ -3,8 +3,7 @@
 import keras
 
 from rt_keras.layers.local_heads import LocalHeads
-from rt_keras.ops.local import local_attention
-from rt_keras.ops.local_decode import local_cross_step, local_step
+from rt_keras.t2t.ops.local import local_attention, local_cross_step, local_step
 from rt_keras.t2t.relative_tables import RelativeTables
 
 
@@ -31,14 +30,10 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     """
 
     def attend(self, **arguments):
-        return local_attention(
-            **self.blocks, key_block_size=self.key_block_size, reference=True, **arguments
-        )
+        return local_attention(**self.blocks, key_block_size=self.key_block_size, **arguments)
 
     def step(self, **arguments):
-        return local_step(**self.blocks, reference=True, **arguments)
+        return local_step(**self.blocks, **arguments)
 
     def cross_step(self, **arguments):
-        return local_cross_step(
-            **self.blocks, key_block_size=self.key_block_size, reference=True, **arguments
-        )
+        return local_cross_step(**self.blocks, key_block_size=self.key_block_size, **arguments)

@@ -3,7 +3,7 @@
 import keras
 
 from rt_keras.layers.strided_heads import StridedHeads
-from rt_keras.ops.strided import strided_attention
+from rt_keras.t2t.ops.strided import strided_attention, strided_step
 from rt_keras.t2t.relative_tables import RelativeTables
 
 
@@ -41,4 +41,7 @@ class T2TStridedHeads(RelativeTables, StridedHeads):
         super().__init__(num_heads, stride, max_relative_distance, **kwargs)
 
     def attend(self, **arguments):
-        return strided_attention(stride=self.stride, reference=True, **arguments)
+        return strided_attention(stride=self.stride, **arguments)
+
+    def step(self, **arguments):
+        return strided_step(stride=self.stride, **arguments)

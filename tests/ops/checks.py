@@ -17,8 +17,6 @@ def arrays(
     shared=False,
     clusters=None,
     far=None,
-    shared_table=False,
-    relative_values=False,
     load_bias=False,
     token_bias=False,
     batch=2,
@@ -27,10 +25,7 @@ def arrays(
     value_depth=5,
     seed=0,
 ):
-    """Random float64 inputs by name. `keys` is their number, `far` the relative reach.
-
-    With `shared_table` all heads have one table of relative positions.
-    """
+    """Random float64 inputs by name. `keys` is their number, `far` the relative reach."""
     rng = np.random.default_rng(seed)
     keys = length if keys is None else keys
     found = {
@@ -42,11 +37,8 @@ def arrays(
         found["centroids"] = rng.normal(size=(heads, clusters, depth))
     if load_bias:
         found["load_bias"] = rng.normal(size=(heads, clusters))
-    tables = 1 if shared_table else heads
     if far is not None:
-        found["relative_embeddings"] = rng.normal(size=(tables, 2 * far + 1, depth))
-    if relative_values:
-        found["relative_values"] = rng.normal(size=(tables, 2 * far + 1, value_depth))
+        found["relative_embeddings"] = rng.normal(size=(heads, 2 * far + 1, depth))
     if token_bias:
         found["token_bias"] = rng.normal(size=(batch, keys))
     return found

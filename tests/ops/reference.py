@@ -55,8 +55,6 @@ def local(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference=False,
 ):
     key = query if key is None else key
     length, keys = query.shape[2], key.shape[2]
@@ -67,39 +65,30 @@ def local(
     steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
     steps = [step for step in steps if step[0] <= 0 or not causal]
     offset = steps.index((0,) * len(grid)) * key_block_size
-    if reference:
-        offset = len(steps) * key_block_size - block_size
-    # What lies beyond the edges is one more key, of zeros.
-    key, value = (np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (key, value))
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for b, h, i in np.ndindex(query.shape[:3]):
         window = []
         for step in steps:
             block = tuple(np.add(blocks[i // block_size], step))
             start = blocks.index(block) * key_block_size if block in blocks else keys
-            window += [min(start + place, keys) for place in range(key_block_size)]
+            window += [start + place for place in range(key_block_size)]
         seen = [
             (j, offset + i % block_size - place)
             for place, j in enumerate(window)
             if j < keys
             and (j <= i or not causal)
-            and (real(query_mask, b, i) or reference)
+            and real(query_mask, b, i)
             and real(key_mask, b, j)
         ]
-        pairs = seen
-        if reference and not seen:
-            pairs = [(j, offset + i % block_size - place) for place, j in enumerate(window)]
         output[b, h, i] = attend_row(
             query,
             key,
             value,
             (b, h, i),
-            [j for j, _ in pairs],
+            [j for j, _ in seen],
             relative_embeddings,
-            relative_values=relative_values,
             token_bias=token_bias,
-            distances=[distance for _, distance in pairs],
-            equal=not seen,
+            distances=[distance for _, distance in seen],
         )
     return output
 
@@ -115,15 +104,8 @@ def strided(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference=False,
 ):
     key = query if key is None else key
-    length = query.shape[2]
-    if reference:
-        filled = [(0, 0), (0, 0), (0, -length % stride), (0, 0)]
-        key, value = np.pad(key, filled), np.pad(value, filled)
-        query_mask = key_mask = token_bias = None
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for b, h, i in np.ndindex(query.shape[:3]):
         seen = [
@@ -141,7 +123,6 @@ def strided(
             (b, h, i),
             seen,
             relative_embeddings,
-            relative_values=relative_values,
             token_bias=token_bias,
             distances=[(i - j) // stride for j in seen],
         )
@@ -274,29 +255,12 @@ def clustered(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
-    relative_values=None,
-    reference_block_size=None,
 ):
     """Attention in clusters whose members are `members(x, head, cluster, count, later)`.
 
     x are the normalised vectors of a sequence, and `later` the positions taken only once there
     are no others.
     """
-    if reference_block_size is not None:
-        return clustered_as_reference(
-            query,
-            key,
-            value,
-            num_clusters,
-            window_size,
-            members,
-            reference_block_size,
-            causal=causal,
-            key_mask=key_mask,
-            token_bias=token_bias,
-            relative_embeddings=relative_embeddings,
-            relative_values=relative_values,
-        )
     if key is None and key_mask is None:
         key_mask = query_mask
     query, key = normalize(query), normalize(query if key is None else key)
@@ -320,63 +284,6 @@ def clustered(
     return total / np.maximum(count, 1)
 
 
-def clustered_as_reference(
-    query,
-    key,
-    value,
-    num_clusters,
-    window_size,
-    members,
-    block_size,
-    *,
-    causal,
-    key_mask,
-    token_bias,
-    relative_embeddings,
-    relative_values,
-):
-    """The same as the code of the paper's authors has it, by rank in the cluster."""
-    length, keys = query.shape[2], value.shape[2]
-
-    def filled(x):
-        return np.pad(x, [(0, 0), (0, 0), (0, -x.shape[2] % block_size), (0, 0)])
-
-    scale = query.shape[3] ** -0.5
-    value = filled(value)
-    key = normalize(filled(query * scale if key is None else key))
-    query = normalize(filled(query * scale))
-    if token_bias is not None:
-        token_bias = np.pad(token_bias, [(0, 0), (0, -keys % block_size)])
-    total = np.zeros(query.shape[:3] + value.shape[3:])
-    count = np.zeros(query.shape[:3] + (1,))
-    for b, h, c in np.ndindex(*query.shape[:2], num_clusters):
-        of_keys, of_queries = (
-            sorted(members(x[b, h], h, c, min(window_size, x.shape[2]), [])) for x in (key, query)
-        )
-        for rank, i in enumerate(of_queries):
-            seen = [
-                place
-                for place, j in enumerate(of_keys)
-                if j < keys and real(key_mask, b, j) and (place <= rank or not causal)
-            ]
-            places = seen or range(len(of_keys))
-            total[b, h, i] += attend_row(
-                query,
-                key,
-                value,
-                (b, h, i),
-                [of_keys[place] for place in places],
-                relative_embeddings,
-                relative_values=relative_values,
-                token_bias=token_bias,
-                distances=[rank - place for place in places],
-                scale=1.0,
-                equal=not seen,
-            )
-            count[b, h, i] += 1
-    return (total / (count + 0.01))[:, :, :length]
-
-
 def real(mask, b, i):
     return mask is None or bool(mask[b, i])
 
@@ -391,43 +298,28 @@ def attend_rows(query, key, value, keys_of, relative_embeddings, token_bias=None
 
 
 def attend_row(
-    query,
-    key,
-    value,
-    row,
-    keys,
-    relative_embeddings,
-    *,
-    relative_values=None,
-    token_bias=None,
-    distances=None,
-    scale=None,
-    equal=False,
+    query, key, value, row, keys, relative_embeddings, *, token_bias=None, distances=None
 ):
-    """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) (v_j + s_(i - j)); 0 without.
+    """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) v_j; 0 without keys.
 
-    `distances` are to stand in the place of i - j, `scale` in that of 1 / sqrt(depth); with
-    `equal` all weights are the same.
+    `distances` are used instead of i - j.
     """
     b, h, i = row
     if not keys:
         return np.zeros(value.shape[3])
-    scale = query.shape[3] ** -0.5 if scale is None else scale
-    logits, values = [], []
+    logits = []
     for place, j in enumerate(keys):
         distance = i - j if distances is None else distances[place]
         logit = query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, distance))
-        logits.append(0.0 if equal else logit * scale)
-        if token_bias is not None and not equal:
-            logits[-1] += token_bias[b, j]
-        values.append(value[b, h, j] + relative(relative_values, h, distance))
+        bias = 0.0 if token_bias is None else token_bias[b, j]
+        logits.append(logit * query.shape[3] ** -0.5 + bias)
     weights = np.exp(np.array(logits) - max(logits))
-    return weights / weights.sum() @ np.array(values)
+    return weights / weights.sum() @ value[b, h, keys]
 
 
 def relative(table, head, distance):
-    """The vector of a head for a distance; 0 where there is no table."""
+    """The vector of a head for a distance; 0 if there is no table."""
     if table is None:
         return 0.0
     far = table.shape[1] // 2
-    return table[head % len(table), min(max(distance, -far), far) + far]
+    return table[head, min(max(distance, -far), far) + far]

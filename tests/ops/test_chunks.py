@@ -22,7 +22,7 @@ def one_after_another(x, w):
 
 def mapped(x, w):
     sliced = {"index": tf.constant(INDEX), "x": x}
-    return chunks.map_slices(function, sliced, {"mask": tf.constant(MASK), "w": w}, tf.float64)
+    return chunks.map_chunks(function, sliced, {"mask": tf.constant(MASK), "w": w}, tf.float64)
 
 
 def gradients(function):
@@ -35,17 +35,17 @@ def gradients(function):
 
 
 @pytest.mark.parametrize("how", [None, "graph", "xla"])
-def test_map_slices(how):
+def test_map_chunks(how):
     function = mapped if how is None else tf.function(mapped, jit_compile=how == "xla")
     for found, expected in zip(gradients(function), gradients(one_after_another)):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_a_slice_that_does_not_use_an_argument_gives_it_no_gradient():
+def test_a_chunk_that_does_not_use_an_argument_gives_it_no_gradient():
     x, unused = tf.constant(X), tf.constant([1.0, 2.0, 3.0])
     with tf.GradientTape() as tape:
         tape.watch([x, unused])
-        result = chunks.map_slices(
+        result = chunks.map_chunks(
             lambda part, whole: part["x"], {"x": x, "unused": unused}, {}, tf.float64
         )
     assert not np.any(tape.gradient(result, unused))
@@ -58,12 +58,12 @@ def rows_and_sums(part, whole):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_slices_with_two_results_and_rows_of_a_whole_argument(compiled):
+def test_chunks_with_two_results_and_rows_of_a_whole_argument(compiled):
     x, w = np.random.default_rng(3).normal(size=(3, 1, 2)), X[0]
 
     def mapped(x, w):
         sliced = {"index": tf.constant(INDEX), "x": x}
-        return chunks.map_slices(rows_and_sums, sliced, {"w": w}, (tf.float64, tf.float64))
+        return chunks.map_chunks(rows_and_sums, sliced, {"w": w}, (tf.float64, tf.float64))
 
     def one_after_another(x, w):
         parts = [rows_and_sums({"index": i, "x": x[n]}, {"w": w}) for n, i in enumerate(INDEX)]
@@ -77,12 +77,12 @@ def test_slices_with_two_results_and_rows_of_a_whole_argument(compiled):
             results = function(*given)
             loss = tf.reduce_sum(results[0] ** 2) + tf.reduce_sum(tf.exp(results[1]))
         found.append([*results, *map(tf.convert_to_tensor, tape.gradient(loss, given))])
-    for of_slices, expected in zip(*found):
-        np.testing.assert_allclose(of_slices, expected, rtol=0, atol=1e-12)
+    for of_chunks, expected in zip(*found):
+        np.testing.assert_allclose(of_chunks, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("slices", [1, 2, 3, 6])
-def test_over_blocks(slices):
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_over_blocks(count):
     blocks = np.random.default_rng(4).normal(size=(2, 3, 6, 4))
     seen = []
 
@@ -94,18 +94,20 @@ def test_over_blocks(slices):
         function,
         {"x": tf.constant(blocks)},
         {"scale": tf.constant(2.0, tf.float64), "absent": None},
-        slices,
+        count,
         (tf.float64, tf.float64),
     )
     np.testing.assert_array_equal(found[0], 2 * blocks)
     np.testing.assert_array_equal(found[1], blocks[..., 0])
-    assert set(seen) == {6 // slices}
+    assert set(seen) == {6 // count}
 
 
-@pytest.mark.parametrize("count, slices", [(99, 1), (100, 9), (1200, 100), (tf.constant(10**6), 1)])
-def test_slices_are_far_smaller_than_what_needs_none(count, slices, monkeypatch):
+@pytest.mark.parametrize(
+    "elements, count", [(99, 1), (100, 9), (1200, 100), (tf.constant(10**6), 1)]
+)
+def test_chunks_are_far_smaller_than_what_needs_none(elements, count, monkeypatch):
     monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", 100)
-    assert chunks.num_slices(count) == slices
+    assert chunks.num_chunks(elements) == count
 
 
 def heads_of(parts):
@@ -131,7 +133,8 @@ def test_over_heads_takes_as_many_heads_as_fit(logits, heads_at_once, monkeypatc
     parts = []
     found = chunks.over_heads(
         heads_of(parts),
-        {"query": query, "centroids": centroids, "absent": None},
+        {"query": query, "absent": None},
+        {"centroids": centroids},
         {"bias": np.array(2.0)},
         tf.constant(1000) if logits is None else logits,
         tf.float64,
@@ -151,6 +154,7 @@ def test_every_chunk_has_a_seed_of_its_own(monkeypatch):
             )
         ),
         {"query": query},
+        {},
         {"seed": [1, 2]},
         10**6,
         tf.float64,

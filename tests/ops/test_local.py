@@ -44,23 +44,18 @@ def test_relative_embeddings(far, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("shared_table", [False, True])
-def test_relative_values_and_token_bias(causal, shared_table):
-    inputs = checks.arrays(
-        11, far=3, relative_values=True, shared_table=shared_table, token_bias=True
-    )
+def test_token_bias(causal):
+    inputs = checks.arrays(11, far=3, token_bias=True)
     checks.holds(local_attention, reference.local, inputs, block_size=4, causal=causal)
 
 
 @pytest.mark.parametrize("block_size, part_size", [(5, 2), (6, 1), (4, 2)])
 @pytest.mark.parametrize("padding", [None, "scattered"])
-@pytest.mark.parametrize("of_reference", [False, True])
-def test_in_parts(block_size, part_size, padding, of_reference, monkeypatch):
+def test_in_parts(block_size, part_size, padding, monkeypatch):
     monkeypatch.setattr("rt_keras.ops.attend.PART_SIZE", part_size)
-    inputs = checks.arrays(17, far=3, relative_values=True, token_bias=True)
+    inputs = checks.arrays(17, far=3, token_bias=True)
     mask = checks.mask(padding, 17)
-    options = {"block_size": block_size, "causal": True, "reference": of_reference}
-    options |= {"query_mask": mask, "key_mask": mask}
+    options = {"block_size": block_size, "causal": True, "query_mask": mask, "key_mask": mask}
     checks.holds(local_attention, reference.local, inputs, **options)
 
 
@@ -71,7 +66,7 @@ def test_in_parts(block_size, part_size, padding, of_reference, monkeypatch):
 )
 def test_grid(causal, grid, look_back):
     length = 2 * int(np.prod(grid))
-    inputs = checks.arrays(length, batch=1, far=3, relative_values=True, token_bias=True)
+    inputs = checks.arrays(length, batch=1, far=3, token_bias=True)
     options = {"block_size": 2, "grid": grid, "look_back": look_back, "causal": causal}
     checks.holds(local_attention, reference.local, inputs, **options)
 
@@ -123,7 +118,7 @@ def test_key_block_size(look_back, length, block_size, keys, key_block_size):
     checks.holds(
         local_attention,
         reference.local,
-        checks.arrays(length, keys=keys, far=2, relative_values=True, token_bias=True),
+        checks.arrays(length, keys=keys, far=2, token_bias=True),
         block_size=block_size,
         key_block_size=key_block_size,
         look_back=look_back,
@@ -144,22 +139,6 @@ def test_key_block_size_in_a_grid():
     )
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("options", [{"block_size": 4}, {"block_size": 2, "grid": (2, 3)}])
-def test_reference(causal, options):
-    # With padding at the start, queries without keys get the mean of their window.
-    checks.holds(
-        local_attention,
-        reference.local,
-        checks.arrays(12, far=3, relative_values=True, shared_table=True, token_bias=True),
-        causal=causal,
-        query_mask=checks.mask("right", 12),
-        key_mask=np.arange(12) >= np.array([[3], [11]]),
-        reference=True,
-        **options,
-    )
-
-
 def test_causality():
     inputs = checks.arrays(13, far=3)
     for start in (1, 6, 12):
@@ -172,15 +151,7 @@ def test_in_chunks(shared, monkeypatch):
     mask = checks.mask("scattered", 11)
     checks.holds_in_chunks(
         local_attention,
-        checks.arrays(
-            11,
-            shared=shared,
-            far=2,
-            relative_values=True,
-            shared_table=shared,
-            token_bias=True,
-            heads=4,
-        ),
+        checks.arrays(11, shared=shared, far=2, token_bias=True, heads=4),
         monkeypatch,
         block_size=3,
         causal=True,
@@ -205,7 +176,7 @@ def test_compiled(causal):
 def test_grid_compiled():
     checks.holds_compiled(
         local_attention,
-        checks.arrays(12, far=3, relative_values=True, token_bias=True),
+        checks.arrays(12, far=3, token_bias=True),
         block_size=2,
         grid=(2, 3),
         causal=True,

@@ -9,13 +9,12 @@ from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 from tests.ops import checks, decode_checks
 
 
-def holds(inputs, count, max_length=None, reference=False, **blocks):
+def holds(inputs, count, max_length=None, **blocks):
     def make_cache(key, value, count, **options):
         return local_cache(key, value, count, max_length=max_length, **blocks, **options)
 
-    options = {**blocks, "reference": reference}
-    found = decode_checks.decode(make_cache, local_step, inputs, count, **options)
-    decode_checks.same(found, local_attention, inputs, count, **options)
+    found = decode_checks.decode(make_cache, local_step, inputs, count, **blocks)
+    decode_checks.same(found, local_attention, inputs, count, **blocks)
 
 
 @settings(max_examples=30)
@@ -38,18 +37,10 @@ def test_steps(length, block_size, look_back, far, token_bias, bounded, data):
     )
 
 
-@pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("count", [0, 9, 23])
 @pytest.mark.parametrize("look_back", [1, (1, 0), (0, 1), (2, 1)])
-def test_steps_on_a_grid(look_back, count, reference):
-    inputs = checks.arrays(24, far=5, shared_table=True, relative_values=True)
-    options = {"block_size": 4, "look_back": look_back, "grid": (3, 2), "reference": reference}
-    holds(inputs, count, **options)
-
-
-def test_relative_values():
-    inputs = checks.arrays(13, far=3, shared_table=True, relative_values=True, token_bias=True)
-    holds(inputs, 4, block_size=4, reference=True)
+def test_steps_on_a_grid(look_back, count):
+    holds(checks.arrays(24, far=5), count, block_size=4, look_back=look_back, grid=(3, 2))
 
 
 def test_the_ring_holds_the_blocks_in_view_whatever_the_length():
@@ -60,14 +51,11 @@ def test_the_ring_holds_the_blocks_in_view_whatever_the_length():
     assert local_cache(x, x, 5, block_size=4, max_length=6)["key"].shape == (2, 1, 6, 4)
 
 
-@pytest.mark.parametrize("reference", [False, True])
 @pytest.mark.parametrize("padding", [None, "right", "a whole row"])
-def test_recall(padding, reference):
-    inputs = checks.tensors(
-        checks.arrays(9, keys=6, far=2, shared_table=True, relative_values=True, token_bias=True)
-    )
+def test_cross_step(padding):
+    inputs = checks.tensors(checks.arrays(9, keys=6, far=2, token_bias=True))
     mask = checks.mask(padding, 6)
-    options = {"block_size": 4, "key_block_size": 2, "key_mask": mask, "reference": reference}
+    options = {"block_size": 4, "key_block_size": 2, "key_mask": mask}
     expected = local_attention(**inputs, **options)
     query = inputs.pop("query")
     for position in range(9):

@@ -46,7 +46,7 @@ def test_padding(causal, shared, padding):
 def test_cross_attention(length, keys):
     checks.holds(
         *of_heads(),
-        checks.arrays(length, keys=keys, far=2, shared_table=True),
+        checks.arrays(length, keys=keys, far=2),
         query_mask=checks.mask("right", length),
         key_mask=checks.mask("scattered", keys),
     )

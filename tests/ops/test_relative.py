@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops.relative import pair_bias, window_bias, window_values
+from rt_keras.ops.relative import pair_bias, window_bias
 
 QUERY = np.random.default_rng(0).normal(size=(2, 2, 3, 4, 5))
 
 
-def embeddings(far, tables=2):
-    return np.random.default_rng(1).normal(size=(tables, 2 * far + 1, 5))
+def embeddings(far):
+    return np.random.default_rng(1).normal(size=(2, 2 * far + 1, 5))
 
 
 def equation(table, distance):
@@ -18,7 +18,7 @@ def equation(table, distance):
     bias = np.zeros((2, 2, 3, 4, keys))
     for b, h, m, a, j in np.ndindex(bias.shape):
         index = min(max(distance(b, h, m, a, j), -far), far) + far
-        bias[b, h, m, a, j] = QUERY[b, h, m, a] @ table[h % len(table), index]
+        bias[b, h, m, a, j] = QUERY[b, h, m, a] @ table[h, index]
     return bias
 
 
@@ -38,12 +38,6 @@ def test_a_causal_window_leaves_out_later_keys_alone(far):
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset, causal=True).numpy()
     seen = np.arange(7) - offset <= np.arange(4)[:, None]
     np.testing.assert_allclose(found[..., seen], whole[..., seen], rtol=0, atol=1e-12)
-    # A query without keys weighs all of them by 1.
-    weights = np.random.default_rng(5).random(size=(2, 2, 3, 4, 7)) * seen
-    weights[:, :, 1, 2] = 1.0
-    found = window_values(tf.constant(weights), tf.constant(table), offset, causal=True)
-    expected = window_values(tf.constant(weights), tf.constant(table), offset)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("far", [0, 1, 3, 20])
@@ -57,34 +51,8 @@ def test_pair_bias(far):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_a_table_for_all_heads():
-    table = embeddings(3, tables=1)
-    found = window_bias(tf.constant(QUERY), tf.constant(table), 7, 2)
-    expected = equation(table, lambda b, h, m, a, j: a + 2 - j)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    positions = np.random.default_rng(2).integers(0, 12, size=(2, 2, 3, 7))
-    found = pair_bias(tf.constant(QUERY), tf.constant(table), positions[..., :4], positions)
-    expected = equation(table, lambda b, h, m, a, j: positions[b, h, m, a] - positions[b, h, m, j])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("tables", [1, 2])
-@pytest.mark.parametrize("far", [0, 1, 3, 20])
-@pytest.mark.parametrize("offset", [0, 3, 9])
-def test_window_values(tables, far, offset):
-    weights = np.random.default_rng(5).random(size=(2, 2, 3, 4, 7))
-    table = embeddings(far, tables)
-    found = window_values(tf.constant(weights), tf.constant(table), offset)
-    expected = np.zeros((2, 2, 3, 4, 5))
-    for b, h, m, a, j in np.ndindex(weights.shape):
-        index = min(max(a + offset - j, -far), far) + far
-        expected[b, h, m, a] += weights[b, h, m, a, j] * table[h % tables, index]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("tables", [1, 2])
 @pytest.mark.parametrize("far", [1, 20])
-def test_gradients(far, tables):
+def test_gradients(far):
     positions = np.random.default_rng(2).integers(0, 12, size=(2, 2, 3, 7))
 
     def by_window(query, table):
@@ -95,7 +63,7 @@ def test_gradients(far, tables):
 
     for bias in (by_window, by_pair):
         upstream = np.random.default_rng(3).normal(size=(2, 2, 3, 4, 7))
-        query, table = tf.Variable(QUERY), tf.Variable(embeddings(far, tables))
+        query, table = tf.Variable(QUERY), tf.Variable(embeddings(far))
         with tf.GradientTape() as tape:
             found = bias(query, table)
         gradients = tape.gradient(found, [query, table], upstream)
@@ -108,23 +76,9 @@ def test_gradients(far, tables):
             )
 
 
-@pytest.mark.parametrize("tables", [1, 2])
-def test_gradients_of_values(tables):
-    weights = tf.Variable(np.random.default_rng(5).random(size=(2, 2, 3, 4, 7)))
-    table = tf.Variable(embeddings(2, tables))
-    upstream = np.random.default_rng(3).normal(size=(2, 2, 3, 4, 5))
-    with tf.GradientTape() as tape:
-        found = window_values(weights, table, 3)
-    gradients = tape.gradient(found, [weights, table], upstream)
-    # The sums are linear in each.
-    for gradient, other in zip(gradients, (weights, table)):
-        np.testing.assert_allclose(np.sum(gradient * other), np.sum(found * upstream), rtol=1e-9)
-
-
 def test_dtype_is_the_query_s():
     query = tf.constant(QUERY, tf.bfloat16)
     table = tf.constant(embeddings(2), tf.float32)
     positions = np.zeros((2, 2, 3, 4), np.int32)
     assert window_bias(query, table, 7, 3).dtype == tf.bfloat16
     assert pair_bias(query, table, positions, positions).dtype == tf.bfloat16
-    assert window_values(tf.zeros([2, 2, 3, 4, 7], tf.bfloat16), table, 3).dtype == tf.bfloat16

@@ -34,29 +34,10 @@ def test_padding(causal, padding):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("far, shared_table", [(1, False), (2, True), (20, False)])
-def test_relative_positions(causal, far, shared_table):
-    inputs = checks.arrays(
-        14, far=far, relative_values=True, shared_table=shared_table, token_bias=True
-    )
+@pytest.mark.parametrize("far", [1, 20])
+def test_relative_positions(causal, far):
+    inputs = checks.arrays(14, far=far, token_bias=True)
     checks.holds(strided_attention, reference.strided, inputs, stride=3, causal=causal)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_reference(causal):
-    # Masks and token bias count for nothing, and zeros fill up the last stride.
-    mask = checks.mask("scattered", 14)
-    checks.holds(
-        strided_attention,
-        reference.strided,
-        checks.arrays(14, far=2, relative_values=True, shared_table=True),
-        stride=4,
-        causal=causal,
-        token_bias=checks.arrays(14, token_bias=True)["token_bias"],
-        query_mask=mask,
-        key_mask=mask,
-        reference=True,
-    )
 
 
 def test_what_is_seen():
@@ -74,12 +55,9 @@ def test_causality():
     assert not checks.past_is_untouched(strided_attention, inputs, 6, stride=4, causal=False)
 
 
-@pytest.mark.parametrize("shared_table", [False, True])
-def test_in_chunks(shared_table, monkeypatch):
+def test_in_chunks(monkeypatch):
     mask = checks.mask("scattered", 11)
-    inputs = checks.arrays(
-        11, far=2, relative_values=True, shared_table=shared_table, token_bias=True, heads=4
-    )
+    inputs = checks.arrays(11, far=2, token_bias=True, heads=4)
     checks.holds_in_chunks(
         strided_attention,
         inputs,
@@ -96,7 +74,7 @@ def test_compiled(causal):
     mask = checks.mask("left", 11)
     checks.holds_compiled(
         strided_attention,
-        checks.arrays(11, far=3, relative_values=True, token_bias=True),
+        checks.arrays(11, far=3, token_bias=True),
         stride=4,
         causal=causal,
         query_mask=mask,
@@ -143,7 +121,7 @@ def test_numpy_arguments(monkeypatch):
     checks.takes_numpy(
         strided_attention,
         reference.strided,
-        checks.arrays(7, far=2, relative_values=True, token_bias=True),
+        checks.arrays(7, far=2, token_bias=True),
         monkeypatch,
         stride=3,
         query_mask=mask,

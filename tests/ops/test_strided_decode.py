@@ -7,11 +7,9 @@ from tests.ops import checks, decode_checks
 
 @pytest.mark.parametrize("count", [0, 1, 6, 12])
 @pytest.mark.parametrize("stride", [1, 4, 5, 20])
-@pytest.mark.parametrize(
-    "options", [{}, {"far": 2, "token_bias": True, "relative_values": True}], ids=str
-)
+@pytest.mark.parametrize("options", [{}, {"far": 2, "token_bias": True}], ids=str)
 def test_steps(count, stride, options):
-    inputs = checks.arrays(13, shared_table=True, **options)
+    inputs = checks.arrays(13, **options)
 
     def make_cache(key, value, count, **options):
         return strided_cache(key, value, stride=stride, max_length=13, **options)

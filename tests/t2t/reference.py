@@ -197,9 +197,9 @@ def attend_row(
     logits, values = [], []
     for j, distance in pairs:
         logit = query[b, h, i] @ (key[b, h, j] + vector(relative_embeddings, distance)) * scale
-        logits.append(logit + (0.0 if token_bias is None else token_bias[b, j]))
+        logits.append(0.0 if equal else logit + (0.0 if token_bias is None else token_bias[b, j]))
         values.append(value[b, h, j] + vector(relative_values, distance))
-    weights = np.ones(len(logits)) if equal else np.exp(np.array(logits) - max(logits))
+    weights = np.exp(np.array(logits) - max(logits))
     return weights / weights.sum() @ np.array(values)
 
 

@@ -1,0 +1,56 @@
+"""Nearest attention of queries that are their own keys: local attention in the sorted order."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import (
+    ceil_div,
+    gather_rows,
+    join_blocks,
+    overlapping_blocks,
+    size,
+    split_blocks,
+)
+from rt_keras.ops.nearest_windows import (
+    attend_blocks,
+    block_size_of,
+    gathered_windows,
+    round_to_chunks,
+    sorted_keys,
+)
+from rt_keras.ops.ranks import sort_by_cluster
+
+
+def attend_sorted(query, key, value, clusters, num_clusters, window_size, causal, options):
+    """Queries that are their own keys: local attention in the order of (cluster, position)."""
+    length = size(query, 2)
+    block_size = block_size_of(window_size)
+    num_blocks, chunks = round_to_chunks(ceil_div(length, block_size), options["chunks"])
+    count = ceil_div(window_size, block_size) + 1
+    before = window_size - 1 if causal else window_size // 2
+    order, place, _ = sort_by_cluster(clusters, num_clusters)
+    # Counted from the last: 0 for padding, and beyond both ends.
+    clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
+    per_block = {
+        "query": gather_rows(query, order, place),
+        "positions": order,
+        "clusters": clusters,
+    }
+    per_block = {name: split_blocks(x, num_blocks, block_size) for name, x in per_block.items()}
+    of_keys = {**sorted_keys(key, value, order, place, options), "key_clusters": clusters}
+    steps = tf.range(count * block_size) - tf.range(block_size)[:, None]
+
+    def allowed(part, cut):
+        of_window = cut["key_clusters"][..., None, :]
+        same = (of_window == part["clusters"][..., None]) & (of_window > 0)
+        return same & (steps >= 0) & (steps < window_size)
+
+    def windows(x, part):
+        return overlapping_blocks(x, num_blocks, block_size, count, before)
+
+    if chunks > 1:
+        first = tf.zeros([size(query, 0), size(query, 1), 1], tf.int32) + tf.range(num_blocks)
+        of_keys, per_block["window"], windows = gathered_windows(
+            of_keys, first, num_blocks + count - 1, block_size, count, before
+        )
+    output = attend_blocks(per_block, of_keys, windows, allowed, chunks, 1, options)
+    return gather_rows(join_blocks(output, length), place, order)

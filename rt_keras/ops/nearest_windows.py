@@ -1,0 +1,119 @@
+"""Windows of sorted keys, and attention of blocks of queries to them, for `nearest_attention`."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype, attend
+from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
+from rt_keras.ops.chunks import over_blocks
+from rt_keras.ops.relative import pair_bias
+from rt_keras.ops.routing import logit_bound
+
+# Rows of a block: small enough to waste few keys, large enough to fill a matrix unit.
+MAX_BLOCK_SIZE = 128
+
+
+def block_size_of(window_size):
+    """Positions in a block: the window's largest even part of at most `MAX_BLOCK_SIZE`."""
+    return ceil_div(window_size, ceil_div(window_size, MAX_BLOCK_SIZE))
+
+
+def sorted_keys(key, value, order, place, options):
+    """The tensors that windows are cut from, `[batch, heads, length, ...]`, in the sorted order."""
+    found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
+    if options["relative_embeddings"] is not None:
+        found["key_positions"] = order
+    if options["token_bias"] is not None:
+        bias = tf.cast(options["token_bias"], key.dtype)[:, None, :, None]
+        bias = tf.tile(bias, [1, size(key, 1), 1, 1])
+        found["key_bias"] = gather_rows(bias, order, place)[..., 0]
+    return found
+
+
+def attend_blocks(per_block, of_keys, windows, allowed, chunks, probes, options):
+    """Attention of blocks of queries to windows of the sorted keys, a chunk of blocks at a time.
+
+    Args:
+        per_block: dictionary of arguments `[batch, heads, blocks, ...]`: "query", "positions" and
+            what the functions need.
+        of_keys: dictionary of the tensors that windows are cut from; see `sorted_keys`.
+        windows: function of one of `of_keys` and of the arguments of a chunk of the blocks, which
+            cuts their windows, `[batch, heads, blocks, keys, ...]`.
+        allowed: function of the arguments of a chunk and of its windows by name; returns which keys
+            each query attends to, bool `[batch, heads, blocks, queries, keys]`.
+        chunks: int, how many chunks, a divisor of the number of blocks.
+        probes: int, clusters in which each query attends.
+
+    Returns:
+        The output of each block's queries and, for several probes, the logsumexp of their logits.
+    """
+
+    def attend_chunk(part):
+        cut = {name: windows(part[name], part) for name in of_keys}
+        bias = cut["key_bias"][..., None, :] if "key_bias" in cut else None
+        if "key_positions" in cut:
+            relative = pair_bias(
+                part["query"], part["relative_embeddings"], part["positions"], cut["key_positions"]
+            )
+            bias = relative if bias is None else bias + relative
+        found = attend(
+            part["query"],
+            cut["key"],
+            cut["value"],
+            allowed(part, cut),
+            bias=bias,
+            bound=logit_bound(part["query"].shape[-1], bias),
+            dropout=options["dropout"],
+            seed=part.get("seed"),
+        )
+        return found[0] if probes == 1 else found
+
+    shared = {**of_keys, **{name: options[name] for name in ("relative_embeddings", "seed")}}
+    dtype = of_keys["value"].dtype
+    if probes > 1:
+        dtype = dtype, accumulation_dtype(dtype)
+    return over_blocks(attend_chunk, per_block, shared, chunks, dtype)
+
+
+def round_to_chunks(num_blocks, chunks):
+    """The number of blocks, rounded up so that chunks are equal, and the number of chunks."""
+    if chunks == 1:
+        return num_blocks, 1
+    at_once = ceil_div(num_blocks, chunks)
+    chunks = ceil_div(num_blocks, at_once)
+    return chunks * at_once, chunks
+
+
+def gathered_windows(of_keys, first, num_blocks, block_size, count, before):
+    """Windows of `count` blocks that may begin at any block.
+
+    Args:
+        of_keys: dictionary of `[batch, heads, length, ...]`.
+        first: int `[batch, heads, windows]`, the first block of each window.
+        num_blocks: int, number of blocks.
+        block_size: int, positions in a block.
+        count: int, blocks in a window.
+        before: int, zeros before the first position.
+
+    Returns:
+        The blocks of each entry; the index among them of each window's first; and a function of
+        one of these and a dictionary with these indices as "window", which cuts windows.
+    """
+    batch, heads = size(first, 0), size(first, 1)
+    blocks = {}
+    for name, x in of_keys.items():
+        x = split_blocks(pad_axis(x, 2, before, 0), num_blocks, block_size)
+        shape = [size(x, axis) for axis in range(x.shape.rank)]
+        blocks[name] = tf.reshape(x, [batch * heads * num_blocks, *shape[3:]])
+
+    def windows(x, part):
+        x = tf.gather(x, part["window"][..., None] + tf.range(count))
+        shape = [size(x, axis) for axis in range(x.shape.rank)]
+        return tf.reshape(x, [*shape[:3], count * block_size, *shape[5:]])
+
+    sequence = tf.reshape(tf.range(batch * heads), [batch, heads, 1])
+    return blocks, sequence * num_blocks + first, windows
+
+
+def flatten_blocks(x):
+    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
+    return join_blocks(x, size(x, 2) * size(x, 3))

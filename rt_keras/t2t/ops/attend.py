@@ -1,0 +1,89 @@
+"""Softmax attention as the paper authors' code computes it, with relative values."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import (
+    MASKED,
+    accumulation_dtype,
+    drop,
+    pair_logits,
+    row_maximum,
+    weighted_sums,
+    where_all,
+)
+
+
+def attend(query, key, value, allowed, *, bias=None, relative_values=None, dropout=0.0, seed=None):
+    """Attends from each block's queries to the same block's keys.
+
+    ```
+    output_i = sum_j p_ij (value_j + s_ij),    p_ij = softmax_j(query_i · key_j + bias_ij)
+    ```
+
+    over the keys j that `allowed` gives to query i; a query without keys weighs all keys equally.
+    Weights are normalised before values are summed, as in that code: how sums are rounded decides
+    which of two equally near positions joins a cluster of the next layer.
+
+    Args:
+        query: `[..., queries, depth]`, already scaled.
+        key: `[..., keys, depth]`.
+        value: `[..., keys, value_depth]`.
+        allowed: tuple of bool masks, broadcastable to `[..., queries, keys]`.
+        bias: broadcastable to `[..., queries, keys]`, added to the logits; or None.
+        relative_values: function of p that returns the sums sum_j p_ij s_ij; or None.
+        dropout: float, share of the attention weights set to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[..., queries, value_depth]`, in value's dtype.
+    """
+    dtype = accumulation_dtype(query.dtype)
+    logits = tf.cast(pair_logits(query, key), dtype)
+    if bias is not None:
+        logits += tf.cast(bias, dtype)
+    masked = tf.constant(MASKED, dtype)
+    top = tf.stop_gradient(row_maximum(where_all(allowed, logits, masked)))
+    nothing = tf.where(top > MASKED / 2, masked, 0.0)[..., None]
+    weights = tf.exp(where_all(allowed, logits - top[..., None], nothing))
+    weights /= tf.reduce_sum(weights, axis=-1, keepdims=True)
+    weights = tf.cast(drop(weights, dropout, seed), value.dtype)
+    output = weighted_sums(weights, value)
+    return output if relative_values is None else output + relative_values(weights)
+
+
+def attend_step(
+    query, key, value, allowed, distance, *, relative_embeddings=None, relative_values=None
+):
+    """Attention of one position's query, or of several at the same position, to kept keys.
+
+    Args:
+        query: `[batch, heads, queries, depth]`.
+        key: `[batch, heads, keys, depth]`; or one deeper, with a token bias at the end.
+        value: `[batch, heads, keys, value_depth]`.
+        allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
+        distance: int `[keys]`, from the query back to each key.
+        relative_embeddings: `[1, 2 m + 1, depth]`; or None.
+        relative_values: `[1, 2 m + 1, value_depth]`; or None.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+    """
+    query *= query.shape[-1] ** -0.5
+    bias = values = None
+    if relative_embeddings is not None:
+        of_keys = _at_distances(relative_embeddings, distance, query.dtype)
+        bias = tf.einsum("bhqd,kd->bhqk", query, of_keys)
+    if relative_values is not None:
+        of_values = _at_distances(relative_values, distance, value.dtype)
+
+        def values(weights):
+            return tf.einsum("bhqk,kd->bhqd", weights, of_values)
+
+    if key.shape[-1] > query.shape[-1]:
+        query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
+    return attend(query, key, value, (allowed,), bias=bias, relative_values=values)
+
+
+def _at_distances(table, distance, dtype):
+    far = table.shape[1] // 2
+    return tf.cast(tf.gather(table[0], tf.clip_by_value(distance, -far, far) + far), dtype)

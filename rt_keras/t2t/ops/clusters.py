@@ -1,0 +1,140 @@
+"""Attention inside clusters as the paper authors' code computes it, by rank in the cluster."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import ceil_div, pad_axis, size
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.members import (
+    at_members,
+    bias_of_members,
+    num_logits,
+    num_members,
+    rows_of_members,
+)
+from rt_keras.ops.routing import prepare
+from rt_keras.t2t.ops.attend import attend
+from rt_keras.t2t.ops.relative import relative_terms
+
+# What that code adds to the number of clusters that chose a position.
+ADDED_COUNT = 0.01
+
+
+def cluster_attention(
+    pick_members,
+    weights,
+    *,
+    query,
+    key,
+    value,
+    num_clusters,
+    window_size,
+    block_size,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+    relative_values=None,
+    dropout=0.0,
+    seed=None,
+):
+    """`rt_keras.ops.members.cluster_attention` in the paper authors' dialect.
+
+    That code pads sequences with zeros to whole blocks, lets padding be members, does not scale
+    the logits, uses ranks in the cluster instead of positions, both in the causal mask and in
+    relative distances, gives a query without keys the mean of the cluster, and divides by the
+    number of clusters that chose a position plus 0.01. Causal by rank, with separate keys a query
+    can see later positions.
+
+    Args:
+        pick_members, weights, query, key, value, num_clusters, window_size: see there.
+        block_size: int, size of the blocks to which sequences are padded.
+        causal: bool, whether the query of rank i sees the key of rank j only if j <= i.
+        query_mask: has no effect in that code.
+        key_mask: bool `[batch, keys]`, False for padding, which is not attended to; or None.
+        token_bias: `[batch, keys]`, or None.
+        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
+        relative_values: `[1, 2 m + 1, value_depth]`, or None.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+    """
+
+    def members_of(x, arguments):
+        return tf.sort(pick_members(x, None, num_members(x, window_size), arguments))
+
+    def attend_heads(arguments):
+        return _attend(arguments, members_of, block_size, causal, dropout)
+
+    return over_heads(
+        attend_heads,
+        {"query": query, "key": key, "value": value},
+        weights,
+        {
+            "key_mask": key_mask,
+            "token_bias": token_bias,
+            "relative_embeddings": relative_embeddings,
+            "relative_values": relative_values,
+            "seed": seed,
+        },
+        num_logits(query, num_clusters, window_size),
+        value.dtype,
+    )
+
+
+def _attend(arguments, members_of, block_size, causal, dropout):
+    length = size(arguments["query"], 2)
+    arguments, real = _pad_to_blocks(arguments, block_size)
+    # That code scales queries before it normalises them, not after.
+    query = arguments["query"] * arguments["query"].shape[-1] ** -0.5
+    query, key = prepare(query, arguments.get("key"))
+    of_queries = members_of(query, arguments)
+    of_keys = of_queries if key is query else members_of(key, arguments)
+    allowed = at_members(real, of_keys)[..., None, :]
+    if causal and of_keys is of_queries:
+        # The order of ranks is then that of positions, which are no constant of the program.
+        allowed &= of_keys[..., None, :] <= of_queries[..., None]
+    elif causal:
+        allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
+    queries, bias = tf.gather(query, of_queries, batch_dims=2), bias_of_members(arguments, of_keys)
+    relative, values = relative_terms(arguments, queries, size(of_keys, 3), 0, causal)
+    if relative is not None:
+        bias = relative if bias is None else bias + relative
+    output = attend(
+        queries,
+        tf.gather(key, of_keys, batch_dims=2),
+        tf.gather(arguments["value"], of_keys, batch_dims=2),
+        (allowed,),
+        bias=bias,
+        relative_values=values,
+        dropout=dropout,
+        seed=arguments.get("seed"),
+    )
+    return _put_back(output, of_queries, size(query, 2))[:, :, :length]
+
+
+def _pad_to_blocks(arguments, block_size):
+    """Arguments padded with zeros to whole blocks, and the mask of the keys that are real."""
+    padded = dict(arguments)
+    for name, axis in (("query", 2), ("key", 2), ("value", 2), ("token_bias", 1), ("key_mask", 1)):
+        if name in arguments:
+            length = size(arguments[name], axis)
+            missing = ceil_div(length, block_size) * block_size - length
+            padded[name] = pad_axis(arguments[name], axis, 0, missing)
+    value = arguments["value"]
+    real = tf.ones([size(value, 0), size(value, 2)], tf.bool)
+    real = pad_axis(real, 1, 0, size(padded["value"], 2) - size(value, 2), fill=False)
+    if "key_mask" in arguments:
+        real &= tf.cast(padded["key_mask"], tf.bool)
+    return padded, real
+
+
+def _put_back(output, members, length):
+    """The rows of members at their positions: sum over clusters / (their number + 0.01)."""
+    rows, segments, shape = rows_of_members(output, members, length)
+    count = shape[0] * shape[1] * length
+    sums = tf.math.unsorted_segment_sum(rows, segments, count)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(rows[:, :1]), segments, count)
+    return tf.cast(tf.reshape(sums / (counts + ADDED_COUNT), shape), output.dtype)

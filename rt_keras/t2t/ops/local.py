@@ -1,0 +1,178 @@
+"""Local attention as the paper authors' code computes it."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import in_parts
+from rt_keras.ops.blocks import ceil_div, join_blocks, size
+from rt_keras.ops.decode import with_bias
+from rt_keras.ops.local import over_local_heads
+from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
+from rt_keras.t2t.ops.attend import attend, attend_step
+from rt_keras.t2t.ops.relative import relative_terms
+
+
+def local_attention(
+    query,
+    key,
+    value,
+    *,
+    block_size,
+    look_back=1,
+    grid=None,
+    key_block_size=None,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+    relative_values=None,
+    dropout=0.0,
+    seed=None,
+):
+    """`rt_keras.ops.local_attention` in the paper authors' dialect.
+
+    Relative distances are those to a block of queries that stands last in its window, which
+    differs if windows go on behind the block. Padded queries are not masked. A query without keys
+    gets the mean of its window, zeros beyond the edges included.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
+        block_size, look_back, grid, key_block_size, causal, key_mask, token_bias, dropout, seed:
+            see `rt_keras.ops.local_attention`.
+        query_mask: has no effect in that code.
+        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
+        relative_values: `[1, 2 m + 1, value_depth]`, or None.
+
+    Returns:
+        `[batch, heads, length, value_depth]`.
+    """
+    return over_local_heads(
+        _local_attention,
+        {"query": query, "key": query if key is None else key, "value": value},
+        {},
+        {
+            "key_mask": key_mask,
+            "token_bias": token_bias,
+            "relative_embeddings": relative_embeddings,
+            "relative_values": relative_values,
+            "seed": seed,
+        },
+        block_size=block_size,
+        key_block_size=key_block_size,
+        grid=grid,
+        look_back=look_back,
+        causal=causal,
+        dropout=dropout,
+    )
+
+
+def _local_attention(arguments, windows, dropout):
+    query = windows.of_queries(arguments["query"])
+    key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
+    real, key_bias = windows.real_keys(arguments), windows.key_bias(arguments)
+    offset = key.shape[3] - windows.block_size
+
+    def attend_rows(rows, seen, seed):
+        of_rows, count = query[..., rows, :], len(range(key.shape[3])[seen])
+        allowed = (real[..., None, seen],)
+        if windows.causal:
+            allowed += (windows.not_later(rows, count),)
+        bias = None if key_bias is None else key_bias[..., None, seen]
+        relative, relative_values = relative_terms(
+            arguments, of_rows, count, offset + (rows.start or 0), windows.one_way
+        )
+        if relative is not None:
+            bias = relative if bias is None else bias + relative
+        return attend(
+            of_rows,
+            key[..., seen, :],
+            value[..., seen, :],
+            allowed,
+            bias=bias,
+            relative_values=relative_values,
+            dropout=dropout,
+            seed=seed,
+        )
+
+    # A query without keys needs all keys of its window, later ones too.
+    in_order = windows.one_way and "key_mask" not in arguments
+    output = in_parts(
+        attend_rows, windows.block_size, in_order, windows.start, arguments.get("seed")
+    )
+    return join_blocks(output, size(arguments["query"], 2))
+
+
+def local_step(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    look_back=1,
+    grid=None,
+    token_bias=None,
+    **tables,
+):
+    """`rt_keras.ops.local_decode.local_step` in the paper authors' dialect.
+
+    Args:
+        query, key, value, cache, position, block_size, look_back, grid, token_bias: see there.
+        **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+    """
+    cache = add_position(cache, position, key, value, grid, token_bias)
+    seen = keys_in_view(cache, position, block_size, look_back, grid)
+    if grid is not None:
+        seen = _as_last_block(seen, position, block_size)
+    return attend_step(query, **seen, **tables), cache
+
+
+def local_cross_step(
+    query,
+    key,
+    value,
+    position,
+    *,
+    block_size,
+    key_block_size=None,
+    look_back=1,
+    grid=None,
+    key_mask=None,
+    token_bias=None,
+    **tables,
+):
+    """`rt_keras.ops.local_decode.local_cross_step` in the paper authors' dialect.
+
+    Args:
+        query, key, value, position, block_size, key_block_size, look_back, grid, key_mask,
+            token_bias: see there.
+        **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`.
+    """
+    key_block_size = key_block_size or block_size
+    seen = keys_in_window(
+        {"key": with_bias(key, token_bias), "value": value},
+        position,
+        block_size,
+        key_block_size,
+        look_back,
+        grid or (ceil_div(size(key, 2), key_block_size),),
+        causal=False,
+        key_mask=key_mask,
+    )
+    return attend_step(query, **_as_last_block(seen, position, block_size), **tables)
+
+
+def _as_last_block(seen, position, block_size):
+    """The keys in a window, with distances as if the query's block stood last in it."""
+    keys = size(seen["key"], 2)
+    place = keys - block_size + position % block_size
+    return {**seen, "distance": place - tf.range(keys)}

@@ -1,0 +1,90 @@
+"""Relative positions on keys and values, from tables that all heads share.
+
+A table for all heads makes one product of matrices. Broadcast along the heads it would be copied
+for each block, and as an einsum its gradient would transpose the activations.
+"""
+
+import functools
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import size
+from rt_keras.ops.relative import by_distance, by_key, table_of_distances
+
+
+def relative_terms(arguments, query, keys, offset, causal):
+    """What relative positions add to the logits and to the values of blocks.
+
+    Args:
+        arguments: dictionary that may have "relative_embeddings", `[1, 2 m + 1, depth]`, and
+            "relative_values", `[1, 2 m + 1, value_depth]`.
+        query: `[batch, heads, blocks, queries, depth]`, scaled.
+        keys: int, number of keys in a block's window.
+        offset: int, place of the block's first query in its window.
+        causal: bool, whether the block is the last of its window and later keys do not count.
+
+    Returns:
+        The bias `[batch, heads, blocks, queries, keys]` and the function of attention weights that
+        sums relative values, each None if there is no table.
+    """
+    bias = values = None
+    if "relative_embeddings" in arguments:
+        bias = window_bias(query, arguments["relative_embeddings"], keys, offset, causal)
+    if "relative_values" in arguments:
+        table = arguments["relative_values"]
+        values = functools.partial(window_values, embeddings=table, offset=offset, causal=causal)
+    return bias, values
+
+
+def window_bias(query, embeddings, keys, offset, causal):
+    """`rt_keras.ops.relative.window_bias` with a table `[1, 2 m + 1, depth]` for all heads."""
+    queries = size(query, 3)
+    columns = keys + (1 if causal else queries)
+    table = table_of_distances(embeddings, columns, offset + queries - 1, query.dtype)
+    return by_key(_product(query, table[0], transpose=True), keys)
+
+
+def window_values(weights, embeddings, offset, causal):
+    """Sums of relative values where query a and key j of every block lie `a + offset - j` apart.
+
+    ```
+    output_a = sum_j weights_aj embeddings[clip(a + offset - j, -m, m) + m]
+    ```
+
+    Args:
+        weights: `[batch, heads, blocks, queries, keys]`.
+        embeddings: `[1, 2 m + 1, depth]`, of the distances -m ... m.
+        offset: int, place of the block's first query in its window.
+        causal: bool, whether the block is the last of its window and all later keys of a query have
+            the same weight: 0, unless the query has no keys.
+
+    Returns:
+        `[batch, heads, blocks, queries, depth]`.
+
+    Source: Shaw et al. 2018, section 3.2, the part on values.
+    """
+    if not causal:
+        return _sums(weights, embeddings, offset, size(weights, 3))
+    queries, keys = size(weights, 3), size(weights, 4)
+    later = tf.range(keys) > offset + tf.range(queries)[:, None]
+    of_seen = tf.where(later, tf.zeros_like(weights), weights)
+    sums = _sums(of_seen, embeddings, offset, 1)
+    # The weight of the last key, if it is later, is that of all later keys, and a constant.
+    later = tf.cast(later, weights.dtype)
+    of_tables = tf.broadcast_to(later, [1, 1, 1, queries, keys])
+    of_later = _sums(of_tables, embeddings, offset, queries)
+    return sums + tf.stop_gradient(weights[..., -1:]) * later[:, -1:] * of_later
+
+
+def _sums(weights, embeddings, offset, more):
+    """The sums over as many distances as there are keys and `more`, from the furthest down."""
+    queries, columns = size(weights, 3), size(weights, 4) + more
+    table = table_of_distances(embeddings, columns, offset + queries - 1, weights.dtype)
+    return _product(by_distance(weights, columns), table[0])
+
+
+def _product(x, table, transpose=False):
+    """The last axis of `[batch, heads, blocks, n, m]` times a matrix, or the matrix transposed."""
+    shape = [size(x, axis) for axis in range(5)]
+    product = tf.matmul(tf.reshape(x, [-1, shape[-1]]), table, transpose_b=transpose)
+    return tf.reshape(product, [*shape[:-1], size(product, 1)])

@@ -1,0 +1,93 @@
+"""Strided attention as the paper authors' code computes it."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import ceil_div, size
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.decode import check_position, write
+from rt_keras.ops.strided import columns, from_columns
+from rt_keras.ops.strided_decode import keys_in_column
+from rt_keras.t2t.ops.attend import attend, attend_step
+from rt_keras.t2t.ops.relative import relative_terms
+
+
+def strided_attention(
+    query,
+    key,
+    value,
+    *,
+    stride,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+    relative_values=None,
+    dropout=0.0,
+    seed=None,
+):
+    """`rt_keras.ops.strided_attention` in the paper authors' dialect.
+
+    The zeros that fill up the last stride are attended to.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, length, depth]`, or None for the queries themselves.
+        value: `[batch, heads, length, value_depth]`.
+        stride: int, positions from one key to the next.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask, key_mask: have no effect in that code.
+        relative_embeddings: `[1, 2 m + 1, depth]`, or None.
+        relative_values: `[1, 2 m + 1, value_depth]`, or None.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`.
+    """
+    key = query if key is None else key
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
+    length = size(query, 2)
+
+    def attend_heads(arguments):
+        of_queries = columns(arguments["query"], stride)
+        steps = size(of_queries, 3)
+        allowed = tf.ones([1, 1], tf.bool)
+        if causal:
+            allowed = tf.range(steps) <= tf.range(steps)[:, None]
+        bias, values = relative_terms(arguments, of_queries, steps, 0, causal)
+        output = attend(
+            of_queries,
+            columns(arguments["key"], stride),
+            columns(arguments["value"], stride),
+            (allowed,),
+            bias=bias,
+            relative_values=values,
+            dropout=dropout,
+            seed=arguments.get("seed"),
+        )
+        return from_columns(output, length)
+
+    tables = {"relative_embeddings": relative_embeddings, "relative_values": relative_values}
+    return over_heads(
+        attend_heads,
+        {"query": query * query.shape[-1] ** -0.5, "key": key, "value": value},
+        {},
+        {**tables, "seed": seed},
+        size(query, 0) * size(query, 1) * length * ceil_div(length, stride),
+        value.dtype,
+    )
+
+
+def strided_step(query, key, value, cache, position, *, stride, **tables):
+    """`rt_keras.ops.strided_decode.strided_step` in the paper authors' dialect.
+
+    Args:
+        query, key, value, cache, position, stride: see there.
+        **tables: `relative_embeddings` and `relative_values`, as of `strided_attention`.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+    """
+    check_position(position, size(cache["key"], 2))
+    cache = write(cache, position, key=key, value=value)
+    return attend_step(query, **keys_in_column(cache, position, stride), **tables), cache
