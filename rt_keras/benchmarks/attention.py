@@ -232,9 +232,9 @@ def _measure_point(point, kinds, chosen_rivals, repeats, threads):
 
 def _floor(kind, point, seconds, product):
     """The least that the operations of a kind take at the rate of the product of matrices."""
-    from rt_keras.ops.nearest import _block_size
+    from rt_keras.ops.nearest_windows import block_size_of
 
-    block_size = _block_size(point["window"])
+    block_size = block_size_of(point["window"])
     needed = operations.count(kind, **point, block_size=block_size)
     if product is None:
         return {"operations": needed}
