@@ -1,9 +1,12 @@
-"""Training: an experiment's configuration, its model, optimizer and schedule, the run, its scores.
+"""Training: the configuration of an experiment, its task, the run and the scores.
 
 - `config.py`: the typed configuration and its YAML.
-- `experiment.py`: tokenizer, model, optimizer and strategy from a configuration.
-- `schedule.py`: the learning rate over the steps.
+- `config_checks.py`: which values of a configuration go together.
+- `tasks/`: what models are trained to do, one object per task.
+- `tokenizer.py`, `schedule.py`: the tokenizer and the learning rate that a configuration describes.
+- `experiment.py`: the model, optimizer and strategy that it describes; how a model is loaded.
+- `memory.py`: how much memory training needs at least.
 - `run.py`: the `fit` driver.
-- `evaluation.py`: bits per byte and perplexity of a model on a split.
-- `baselines.py`: what gzip and a byte bigram make of the same split.
+- `evaluation.py`: the scores of a model on a split.
+- `baselines.py`: how gzip and a byte bigram compress the same split.
 """

@@ -1,4 +1,4 @@
-"""What simple means make of the text that a model is judged on, in bits per byte."""
+"""Simple baselines for the text that a model is scored on, in bits per byte."""
 
 import zlib
 
@@ -6,18 +6,21 @@ import numpy as np
 
 
 def gzip_bits_per_byte(documents):
-    """Bits per byte of `gzip -9` over the documents as one file.
+    """Bits per byte of `gzip -9`, with all documents in one file.
 
     Args:
-        documents: bytes objects.
+        documents: iterable of bytes objects.
 
     Returns:
-        Compressed bits per byte of text.
+        Float, compressed bits per byte of text.
+
+    Raises:
+        ValueError: if there is no text.
 
     >>> gzip_bits_per_byte([b"spam " * 1000, b"spam " * 1000]) < 0.1
     True
     """
-    compressor = zlib.compressobj(level=9, wbits=31)  # 31: with the header and trailer of gzip
+    compressor = zlib.compressobj(level=9, wbits=31)  # 31: the gzip format
     size = text_size = 0
     for document in documents:
         size += len(compressor.compress(document))
@@ -27,18 +30,21 @@ def gzip_bits_per_byte(documents):
 
 
 def bigram_bits_per_byte(training_documents, documents, smoothing=0.1):
-    """Bits per byte under a model that predicts each byte from the one before.
+    """Bits per byte of a model that predicts each byte from the one before.
 
-    `p(b | a) = (count(a, b) + smoothing) / (count(a) + 256 * smoothing)`, with the counts of the
-    training documents. A document's first byte follows a start symbol of its own.
+    `p(b | a) = (count(a, b) + smoothing) / (count(a) + 256 * smoothing)`, with counts from the
+    training documents. The first byte of a document follows a special start symbol.
 
     Args:
-        training_documents: bytes objects to count in.
-        documents: bytes objects to predict.
-        smoothing: what every count starts from.
+        training_documents: iterable of bytes objects, to count in.
+        documents: iterable of bytes objects, to predict.
+        smoothing: float, added to every count. Defaults to 0.1.
 
     Returns:
-        Mean of `-log2 p` over the bytes of `documents`.
+        Float, the mean of `-log2 p` over the bytes of `documents`.
+
+    Raises:
+        ValueError: if `documents` have no text.
 
     >>> round(bigram_bits_per_byte([b"ab" * 1000], [b"ab" * 1000]), 2)
     0.04
@@ -52,7 +58,7 @@ _START = 256
 
 
 def _pair_counts(documents):
-    """How often byte b follows byte a, or the start of a document: `[257, 256]`."""
+    """How often byte b follows byte a, or the start of a document, as `[257, 256]`."""
     counts = np.zeros(257 * 256, np.int64)
     for document in documents:
         following = np.frombuffer(document, np.uint8).astype(np.int64)

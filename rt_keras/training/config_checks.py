@@ -14,13 +14,8 @@ def check_together(config):
 
 
 def _check_task(config):
-    model, task = config.model, task_named(config.model.kind)
+    task = task_named(config.model.kind)
     _check_use(config, task)
-    if model.reversible and (model.remat or not model.normalize_first):
-        raise ValueError(
-            f"model.reversible is true, model.remat {model.remat} and model.normalize_first "
-            f"{model.normalize_first}; reversible blocks need remat false, normalize_first true"
-        )
     if not task.knows_data(config.data.name):
         raise ValueError(
             f"data.name is {config.data.name!r}; for kind {task.kind} it must be {task.data_names}"

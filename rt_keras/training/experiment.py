@@ -1,4 +1,4 @@
-"""What a configuration describes: its tokenizer, model, optimizer and strategy."""
+"""What a configuration describes: the model, optimizer and strategy."""
 
 from pathlib import Path
 
@@ -10,13 +10,16 @@ from rt_keras.training.tasks import TASKS, task_named
 
 
 def make_model(config, tokenizer=None):
-    """The model of an `ExperimentConfig`, with new weights.
+    """The model of a configuration, with new weights.
 
-    It has no preprocessor, so that `fit` takes the batches of `rt_keras.data`, which are numbers.
+    It has no preprocessor: `fit` takes the batches of the task, which are preprocessed.
 
     Args:
         config: an `ExperimentConfig`.
         tokenizer: its tokenizer. Defaults to a new one, if the vocabulary depends on it.
+
+    Returns:
+        A model of the task's `model_class`.
 
     Raises:
         ValueError: if `model.vocabulary_size` is less than the tokenizer's.
@@ -63,7 +66,14 @@ def _load_preset(folder):
 
 
 def make_optimizer(config):
-    """The optimizer of an `ExperimentConfig`, with its learning rate schedule."""
+    """The optimizer of an `ExperimentConfig`, with its learning rate schedule.
+
+    Args:
+        config: an `ExperimentConfig`.
+
+    Returns:
+        A `keras.optimizers.Optimizer`.
+    """
     optimizer = config.optimizer
     arguments = {
         "learning_rate": make_schedule(
@@ -73,12 +83,12 @@ def make_optimizer(config):
             config.trainer.steps,
             config.schedule.final_fraction,
         ),
-        # Adam and Adafactor save the work of no decay at None, which AdamW does not take.
+        # None saves Adam and Adafactor the work of a decay by 0; AdamW does not accept it.
         "weight_decay": optimizer.weight_decay or (0.0 if optimizer.name == "adamw" else None),
         "global_clipnorm": optimizer.global_clipnorm,
     }
     if optimizer.name == "adafactor":
-        # Its own relative step would take the place of the schedule.
+        # Its own relative step would replace the schedule.
         return keras.optimizers.Adafactor(relative_step=False, **arguments)
     kind = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW}[optimizer.name]
     return kind(
@@ -90,9 +100,14 @@ def make_optimizer(config):
 
 
 def add_l2(model, weight):
-    """Has `weight / 2` times the sum of squares of all trainable weights but biases in the loss.
+    """Adds L2 regularization to the loss of a model.
 
-    Those of dense layers and normalisations named bias are left out, as Tensor2Tensor does.
+    It is `weight / 2` times the sum of squares of all trainable weights except biases of dense
+    layers and normalizations, as in Tensor2Tensor.
+
+    Args:
+        model: a built model.
+        weight: float; 0 adds nothing.
     """
     if weight:
         for variable in model.trainable_variables:
@@ -101,7 +116,14 @@ def add_l2(model, weight):
 
 
 def make_strategy(config):
-    """The strategy of a `TrainerConfig`, over the GPUs of this machine or else its CPU."""
+    """The distribution strategy of a configuration, over the GPUs of this machine or its CPU.
+
+    Args:
+        config: a `TrainerConfig`.
+
+    Returns:
+        A `tf.distribute.Strategy`.
+    """
     import tensorflow as tf
     from official.common import distribute_utils
 

@@ -5,19 +5,23 @@ from keras import ops
 
 
 def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
-    """A learning rate that rises linearly from 0 and then does as its name says.
+    """A learning rate that warms up linearly from 0 and then follows a schedule.
 
     Args:
-        name: `"constant"` stays at the peak, `"cosine"` falls to `final_fraction * peak` at the
-            last step along half a cosine, `"inverse_sqrt"` falls as `1 / sqrt(step)`, and
-            `"held_inverse_sqrt"` does so too, but starts at the peak in the place of a warm-up.
-        peak: the highest learning rate.
-        warmup_steps: steps until it is reached.
-        steps: steps of the whole run; `"cosine"` alone needs it.
-        final_fraction: what `"cosine"` leaves of the peak.
+        name: string. `"constant"` stays at the peak; `"cosine"` falls to `final_fraction * peak` at
+            the last step, along half a cosine; `"inverse_sqrt"` falls as `1 / sqrt(step)`;
+            `"held_inverse_sqrt"` falls likewise, but has no warm-up: it holds the peak for
+            `warmup_steps` steps.
+        peak: float, the highest learning rate.
+        warmup_steps: int, the number of steps until it is reached.
+        steps: int, the number of steps of the whole run. Only `"cosine"` needs it.
+        final_fraction: float, the fraction of the peak that `"cosine"` ends at. Defaults to 0.0.
 
     Returns:
         A `keras.optimizers.schedules.LearningRateSchedule`.
+
+    Raises:
+        ValueError: if there is no schedule of that name.
 
     >>> schedule = make_schedule("cosine", peak=1.0, warmup_steps=10, steps=110, final_fraction=0.5)
     >>> [round(float(schedule(step)), 2) for step in (5, 10, 60, 110)]
@@ -41,13 +45,14 @@ def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
             end_learning_rate=peak,
         )
     raise ValueError(
-        f"schedule {name!r} is unknown; allowed: constant, cosine, inverse_sqrt, held_inverse_sqrt"
+        "name must be one of constant, cosine, inverse_sqrt, held_inverse_sqrt. "
+        f"Received: name={name!r}"
     )
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """A warm-up, then decay with the inverse square root of the step.
+    """A warm-up, followed by decay with the inverse square root of the step.
 
     ```
     peak * min(t / warmup_steps, sqrt(warmup_steps / t)),    t = step + 1     linear warm-up
@@ -55,13 +60,13 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     ```
 
     The first is the schedule of "Attention Is All You Need", section 5.3, where the peak is
-    (dim * warmup_steps)^-0.5; the second is that of Adafactor's authors. Both count steps as
+    (dim * warmup_steps)^-0.5. The second is from the authors of Adafactor. Both count steps as
     Tensor2Tensor does.
 
     Args:
-        peak: the highest learning rate.
-        warmup_steps: steps until the decay; 0 is taken as 1.
-        hold: whether the learning rate is the peak until then, in the place of rising to it.
+        peak: float, the highest learning rate.
+        warmup_steps: int, the number of steps before the decay; 0 counts as 1.
+        hold: bool, whether to hold the peak until then instead of warming up. Defaults to False.
 
     >>> schedule = InverseSquareRoot(peak=1.0, warmup_steps=100)
     >>> [round(float(schedule(step)), 2) for step in (49, 99, 399)]

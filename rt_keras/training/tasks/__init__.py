@@ -1,10 +1,10 @@
-"""What models are trained to do: one object for each task, which answers for it everywhere.
+"""What models are trained to do: one object per task, the only place that knows what it is.
 
-- `task.py`: what every task answers.
+- `task.py`: what the rest of the project asks of a task.
 - `text_task.py`: what tasks on texts have in common.
-- `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`: a task each.
+- `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`: the tasks.
 
-A new task is a file here, a line in `TASKS` and its tests. Nothing else asks which task it has.
+A new task is a file here, its entry in `TASKS` and its tests.
 """
 
 from rt_keras.training.tasks.causal_lm import CausalLMTask

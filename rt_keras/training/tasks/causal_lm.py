@@ -5,9 +5,11 @@ import math
 import tensorflow as tf
 
 from rt_keras import data as data_lib
+from rt_keras import models
 from rt_keras.data import documents
 from rt_keras.training.tasks.task import bits
 from rt_keras.training.tasks.text_task import TextTask, token_specs
+from rt_keras.training.tokenizer import make_tokenizer
 
 
 class CausalLMTask(TextTask):
@@ -18,7 +20,9 @@ class CausalLMTask(TextTask):
     """
 
     kind = "causal_lm"
+    model_class = models.RoutingTransformerCausalLM
     keys = (*TextTask.keys, "model.reversible")
+    data_names = f"one of {', '.join(documents.NAMES)}"
     folder_sets = documents.OF_FOLDERS
     units = (
         ("bits_per_byte", ".4f"),
@@ -28,24 +32,20 @@ class CausalLMTask(TextTask):
     )
     continues_text = True
 
-    @property
-    def model_class(self):
-        from rt_keras.models import RoutingTransformerCausalLM
-
-        return RoutingTransformerCausalLM
+    def check(self, config):
+        super().check(config)
+        model = config.model
+        if model.reversible and (model.remat or not model.normalize_first):
+            raise ValueError(
+                f"model.reversible is true, model.remat {model.remat} and model.normalize_first "
+                f"{model.normalize_first}; reversible blocks need remat false, normalize_first true"
+            )
 
     def knows_data(self, name):
         return name in documents.NAMES
 
-    @property
-    def data_names(self):
-        return f"one of {', '.join(documents.NAMES)}"
-
     def make_preprocessor(self, config):
-        from rt_keras.models import RoutingTransformerCausalLMPreprocessor
-        from rt_keras.training.tokenizer import make_tokenizer
-
-        return RoutingTransformerCausalLMPreprocessor(
+        return models.RoutingTransformerCausalLMPreprocessor(
             make_tokenizer(config.tokenizer), sequence_length=config.data.sequence_length
         )
 

@@ -5,6 +5,7 @@ import math
 import tensorflow as tf
 
 from rt_keras import data as data_lib
+from rt_keras import models
 from rt_keras.data import images
 from rt_keras.training.tasks.task import Task, bits, count_examples
 
@@ -16,16 +17,11 @@ class ImageLMTask(Task):
     """Predicts each value of each channel of an image from those before it."""
 
     kind = "image_lm"
+    model_class = models.RoutingTransformerImageLM
     keys = ("model.image.",)
+    data_names = f"one of {', '.join(images.NAMES)}"
     units = (("bits_per_dimension", ".4f"), ("nats_per_token", ".4f"))
     generates = "image"
-    data_names = f"one of {', '.join(images.NAMES)}"
-
-    @property
-    def model_class(self):
-        from rt_keras.models import RoutingTransformerImageLM
-
-        return RoutingTransformerImageLM
 
     def vocabulary_size(self, config, tokenizer=None):
         return config.model.vocabulary_size or PIXEL_VALUES

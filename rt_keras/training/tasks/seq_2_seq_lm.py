@@ -5,6 +5,7 @@ import math
 import tensorflow as tf
 
 from rt_keras import data as data_lib
+from rt_keras import models
 from rt_keras.data import pairs
 from rt_keras.models.model_section import check_cross_lengths
 from rt_keras.training.tasks.task import count_examples
@@ -19,6 +20,7 @@ class Seq2SeqLMTask(TextTask):
     """
 
     kind = "seq_2_seq_lm"
+    model_class = models.RoutingTransformerSeq2SeqLM
     keys = (
         *TextTask.keys,
         "model.num_encoder_layers",
@@ -26,18 +28,12 @@ class Seq2SeqLMTask(TextTask):
         "data.encoder_sequence_length",
         "data.reverse",
     )
-    folder_sets = ("pairs_folder",)
-    units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
     data_names = (
         "pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed, or a pair of WMT's "
         "languages such as wmt14_translate/de-en"
     )
-
-    @property
-    def model_class(self):
-        from rt_keras.models import RoutingTransformerSeq2SeqLM
-
-        return RoutingTransformerSeq2SeqLM
+    folder_sets = ("pairs_folder",)
+    units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
 
     def prompts(self, texts):
         return {"encoder_text": texts, "decoder_text": [""] * len(texts)}
@@ -60,9 +56,7 @@ class Seq2SeqLMTask(TextTask):
         return name in self.folder_sets or bool(pairs.PAIRS.fullmatch(name))
 
     def make_preprocessor(self, config):
-        from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor
-
-        return RoutingTransformerSeq2SeqLMPreprocessor(
+        return models.RoutingTransformerSeq2SeqLMPreprocessor(
             make_tokenizer(config.tokenizer),
             encoder_sequence_length=_encoder_length(config),
             decoder_sequence_length=config.data.sequence_length,

@@ -1,4 +1,4 @@
-"""What every task answers."""
+"""What the rest of the project asks of a task."""
 
 import math
 import os
@@ -10,13 +10,15 @@ import tensorflow as tf
 class Task:
     """What a model is trained to do, and everything that depends on it.
 
-    Subclasses set the attributes and write the methods that raise `NotImplementedError`. They have
-    no state: arguments are configurations, models and data.
+    Subclasses set the attributes and implement the methods that raise `NotImplementedError`. A task
+    has no state: configurations, models and data are arguments.
 
     Attributes:
-        kind: string, its name, the value of `model.kind`.
-        keys: the keys of a configuration that not every task has a use for, but this one. A name
+        kind: string, the name of the task and the value of `model.kind`.
+        model_class: the class of its models, a `keras_hub.models.Task` with `from_section`.
+        keys: names of the configuration keys that this task uses and other tasks may not. A name
             that ends in a dot stands for a section.
+        data_names: string, the names of its data sets in words: "it must be {data_names}".
         folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
             first of them.
         units: pairs of a score and its format, in the order in which they are printed.
@@ -26,18 +28,15 @@ class Task:
     """
 
     kind = None
+    model_class = None
     keys = ()
+    data_names = None
     folder_sets = ()
     units = (("nats_per_token", ".4f"),)
     generates = None
     continues_text = False
 
     # The model.
-
-    @property
-    def model_class(self):
-        """The class of the task's models, a `keras_hub.models.Task`."""
-        raise NotImplementedError
 
     def vocabulary_size(self, config, tokenizer=None):
         """The number of token ids that the model of a configuration has.
@@ -80,11 +79,6 @@ class Task:
 
     def knows_data(self, name):
         """Whether the task has a data set of this name."""
-        raise NotImplementedError
-
-    @property
-    def data_names(self):
-        """The names of the task's data sets, in words."""
         raise NotImplementedError
 
     def data_named(self, name):
