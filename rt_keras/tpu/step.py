@@ -33,20 +33,17 @@ def training_step(config, batch_size):
 
     model = compiled_model(config)
     model.optimizer.build(model.trainable_variables)
-    callbacks = []
+    centroid_ema = None
     if routing_heads(model):
-        callbacks = [CentroidEMA(**config.centroids.as_dict())]
-        callbacks[0].set_model(model)
-        callbacks[0].on_train_begin()
-        # Makes the callback's own variables, which a compiled function cannot.
-        callbacks[0].on_train_batch_end(0)
+        centroid_ema = CentroidEMA(**config.centroids.as_dict())
+        centroid_ema.set_model(model)
     example = task_named(config.model.kind).example_spec(config, batch_size)
 
     @tf.function(jit_compile=True)
     def step(*tensors):
         logs = model.train_step(tf.nest.pack_sequence_as(example, tensors))
-        for callback in callbacks:
-            callback.on_train_batch_end(0)
+        if centroid_ema is not None:
+            centroid_ema.update_centroids()
         return logs
 
     return step, tf.nest.flatten(example), model
