@@ -10,7 +10,7 @@ from pathlib import Path
 
 import keras
 
-from rt_keras import layers, t2t
+from rt_keras import t2t
 from rt_keras.models.routing_transformer_image_embedding import sides
 
 COMMON = {
@@ -195,7 +195,7 @@ def _check_together(h):
             'ffn_layer "none", blocks without a feed-forward network, has no model here'
         )
     _check_routing(h)
-    spelling(h)
+    normalize_first(h)
 
 
 def _check_routing(h):
@@ -233,18 +233,25 @@ def num_heads(h):
     )
 
 
-def spelling(h):
-    """The two sequences of letters that `TransformerBlock` takes as `normalize_first`."""
+def normalize_first(h):
+    """Whether blocks are pre-norm.
+
+    Tensor2Tensor writes what precedes and follows each function of a block as letters: n for layer
+    normalisation, d for dropout, a for adding the input.
+    """
     names = ("layer_preprocess_sequence", "layer_postprocess_sequence")
-    before, after = ("" if h[name] == "none" else h[name] for name in names)
-    try:
-        layers.transformer_block.residual_sequences((before, after))
-    except ValueError:
+    given = tuple("" if h[name] == "none" else h[name] for name in names)
+    known = {("n", "da"): True, ("", "dan"): False}
+    if not h["layer_prepostprocess_dropout"]:
+        # Then d does nothing, wherever it stands.
+        given = tuple(letters.replace("d", "") for letters in given)
+        known = {("n", "a"): True, ("", "an"): False}
+    if given not in known:
         raise ValueError(
-            f"{names[0]} must be of the letters n and d, and {names[1]} of n, d and one a; they "
-            f"are {h[names[0]]!r} and {h[names[1]]!r}"
-        ) from None
-    return before, after
+            f"{names[0]} and {names[1]} must be 'n' and 'da' (pre-norm) or 'none' and 'dan' "
+            f"(post-norm); they are {h[names[0]]!r} and {h[names[1]]!r}"
+        )
+    return known[given]
 
 
 def block_options(h):
@@ -256,7 +263,7 @@ def block_options(h):
         "key_dim": (h["attention_key_channels"] or h["hidden_size"]) // heads,
         "value_dim": (h["attention_value_channels"] or h["hidden_size"]) // heads,
         "activation": "geglu_approximate" if geglu else "relu",
-        "normalize_first": spelling(h),
+        "normalize_first": normalize_first(h),
         "dropout": h["layer_prepostprocess_dropout"],
         "attention_dropout": h["attention_dropout"],
         "activation_dropout": h["relu_dropout"],

@@ -179,20 +179,14 @@ def _norm(layer, name):
 
 def _block(block, scope, h):
     yield from _attention(block.attention, f"{scope}/self_attention")
-    functions = [block.attention_norms]
+    norms = [block.attention_norm]
     if block.cross_attention is not None:
         yield from _attention(block.cross_attention, f"{scope}/enc_dec_attention")
-        functions.append(block.cross_attention_norms)
-    functions.append(block.feed_forward_norms)
-    before, after = block.residual_sequences
-    for i, norms in enumerate(functions):
-        names = [
-            f"{scope}/{place}{_suffix(i)}/layer_norm{_suffix(j)}"
-            for place, letters in (("layer_prepostprocess", before), ("layer_postprocess", after))
-            for j in range(letters.count("n"))
-        ]
-        for norm, name in zip(norms, names):
-            yield from _norm(norm, name)
+        norms.append(block.cross_attention_norm)
+    norms.append(block.feed_forward_norm)
+    place = "layer_prepostprocess" if block.normalize_first else "layer_postprocess"
+    for i, norm in enumerate(norms):
+        yield from _norm(norm, f"{scope}/{place}{_suffix(i)}/layer_norm")
     yield from _feed_forward(block.feed_forward, f"{scope}/ffn")
 
 

@@ -56,10 +56,10 @@ class ReversibleBlocks(keras.layers.Layer):
         for block in blocks:
             if block.cross_attention is not None:
                 raise ValueError("Reversible blocks cannot attend to an encoder.")
-            if not block.residual_sequences[1].endswith("a"):
+            if not block.normalize_first:
                 raise ValueError(
                     "Reversible blocks must be pre-norm: nothing may follow the residual. "
-                    f"Received: normalize_first={block.normalize_first!r}"
+                    "Received a block with normalize_first=False."
                 )
         self.blocks = list(blocks)
 

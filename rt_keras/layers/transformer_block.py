@@ -1,6 +1,7 @@
 """A Transformer block: attention and a feed-forward network, each with a residual."""
 
 import functools
+import inspect
 
 import keras
 import tensorflow as tf
@@ -11,8 +12,6 @@ from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.layers.token_shift import TokenShift
 
-PRE_NORM, POST_NORM = ("n", "da"), ("", "dan")
-
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TransformerBlock(keras.layers.Layer):
@@ -21,58 +20,58 @@ class TransformerBlock(keras.layers.Layer):
     ```
     pre-norm:   x = x + dropout(f(shift(LN(x))))
     post-norm:  x = LN(x + dropout(f(shift(x))))
-    for f in self-attention [, attention to an encoder's output], feed-forward
+    for f in self-attention [, cross-attention], feed-forward
     ```
 
     Args:
         head_groups: list of head groups, such as `LocalHeads` and `RoutingHeads`.
-        intermediate_dim: width of the feed-forward network.
-        key_dim: depth of a head. Defaults to the width over the number of heads.
-        value_dim: depth of a head's values. Defaults to `key_dim`.
-        cross_head_groups: list of head groups that attend to an encoder's output, or None for a
-            block without.
-        activation: of the feed-forward network; see `FeedForward`.
-        normalize_first: pre-norm if True, post-norm if False. Or a pair of strings that spell what
-            happens before and after each f, of the letters n (layer normalisation), d (dropout)
-            and a (adding x): pre-norm is ("n", "da"), post-norm ("", "dan").
-        dropout: share set to 0 in training before each residual.
-        attention_dropout: share of the attention weights set to 0 in training. Defaults to
+        intermediate_dim: int, width of the feed-forward network.
+        cross_head_groups: list of head groups that attend to an encoder's output; None, the
+            default, for a block without cross-attention.
+        key_dim: int, depth of a head's queries and keys. Defaults to the width over the number of
+            heads.
+        value_dim: int, depth of a head's values. Defaults to `key_dim`.
+        activation: activation of the feed-forward network; see `FeedForward`. Defaults to "geglu".
+        normalize_first: bool, pre-norm if True, the default, and post-norm if False.
+        dropout: float, share set to 0 in training before each residual. Defaults to 0.
+        attention_dropout: float, share of the attention weights set to 0 in training. Defaults to
             `dropout`.
-        activation_dropout: share of the activations set to 0 in training. Defaults to `dropout`.
-        shift_tokens: whether shift is `TokenShift`, so that each position knows the one before it;
-            else it changes nothing.
-        attention_bias: whether the dense layers of attention have biases.
-        feed_forward_bias: whether those of the feed-forward network have.
-        use_head_dense: whether heads pass through a dense layer of their own; see
-            `MultiHeadAttention`.
-        layer_norm_epsilon: ε of the layer normalisations.
-        kernel_initializer: of the dense layers.
-        feed_forward_chunk_size: how many positions go through the feed-forward network at once, or
-            None for all; see `FeedForward`.
-        remat: whether the gradient computes the block anew from its inputs, in the place of keeping
-            in memory what it computed: less memory, and half as much time again.
-        **kwargs: those of `keras.layers.Layer`.
+        activation_dropout: float, share of the activations set to 0 in training. Defaults to
+            `dropout`.
+        shift_tokens: bool, whether shift is `TokenShift`, which shows each position the one before
+            it. Defaults to False, for no shift.
+        attention_bias: bool, whether the dense layers of attention have biases. Defaults to True.
+        feed_forward_bias: bool, whether those of the feed-forward network have biases. Defaults to
+            True.
+        use_head_dense: bool, whether heads pass through a dense layer of their own; see
+            `MultiHeadAttention`. Defaults to False.
+        layer_norm_epsilon: float ε of the layer normalisations. Defaults to 1e-6.
+        kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
+        feed_forward_chunk_size: int, the number of positions that go through the feed-forward
+            network at once; None, the default, for all. See `FeedForward`.
+        remat: bool, whether the gradient recomputes the block from its inputs instead of keeping
+            its activations in memory: less memory, and half as much time again. Defaults to False.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
-        padding_mask: bool or int `[batch, length]`, 0 for padding.
-        use_causal_mask: whether a position sees no later one.
-        training: whether dropout is on and routing heads collect statistics.
-        mask: the mask that `inputs` carries, filled by Keras; what counts where there is no
-            `padding_mask`.
+        padding_mask: bool or int `[batch, length]`, 0 for padding. Defaults to `mask`.
+        use_causal_mask: bool, whether a position sees no later one.
+        training: bool, whether dropout is on and routing heads collect statistics.
+        mask: the mask that `inputs` carries, filled in by Keras.
         token_bias: `[batch, length]`, added to the logits of self-attention; see `HeadGroup`.
-        encoder_outputs: `[batch, encoder_length, width]`, where there are `cross_head_groups`.
+        encoder_outputs: `[batch, encoder_length, width]`, if there are `cross_head_groups`.
         encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-        encoder_token_bias: `[batch, encoder_length]`, added to the logits of attention to it.
-        return_attention_scores: whether to return the weights of self-attention too,
+        encoder_token_bias: `[batch, encoder_length]`, added to the logits of cross-attention.
+        return_attention_scores: bool, whether to return the weights of self-attention too,
             `[batch, heads, length, length]`. That costs O(n²) whatever the heads.
 
     Returns:
-        `[batch, length, width]`, and the weights where asked for.
+        `[batch, length, width]`, and the weights if asked for.
 
     Raises:
-        ValueError: if the number of heads does not divide the width and `key_dim` is not given, or
-            if `normalize_first` spells no residual.
+        ValueError: if an argument is out of range, or the number of heads does not divide the width
+            and `key_dim` is not given.
 
     Source: Vaswani et al. 2017, section 3; pre-norm: Xiong et al. 2020.
 
@@ -86,9 +85,10 @@ class TransformerBlock(keras.layers.Layer):
         self,
         head_groups,
         intermediate_dim,
+        cross_head_groups=None,
+        *,
         key_dim=None,
         value_dim=None,
-        cross_head_groups=None,
         activation="geglu",
         normalize_first=True,
         dropout=0.0,
@@ -106,12 +106,16 @@ class TransformerBlock(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
+        if not isinstance(normalize_first, bool):
+            raise ValueError(
+                "normalize_first must be True (pre-norm) or False (post-norm). Received: "
+                f"normalize_first={normalize_first!r}"
+            )
         self.intermediate_dim = intermediate_dim
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.activation = activation
         self.normalize_first = normalize_first
-        self.residual_sequences = residual_sequences(normalize_first)
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
@@ -137,9 +141,9 @@ class TransformerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="feed_forward",
         )
-        self.attention_norms = self._norms("attention")
-        self.cross_attention_norms = self._norms("cross_attention") if cross_head_groups else []
-        self.feed_forward_norms = self._norms("feed_forward")
+        self.attention_norm = self._norm("attention")
+        self.cross_attention_norm = self._norm("cross_attention") if cross_head_groups else None
+        self.feed_forward_norm = self._norm("feed_forward")
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
         self.token_shift = None
         if shift_tokens:
@@ -159,26 +163,20 @@ class TransformerBlock(keras.layers.Layer):
             name=name,
         )
 
-    def _norms(self, name):
-        """A layer normalisation for each n, in the order of `residual_sequences`."""
-        count = "".join(self.residual_sequences).count("n")
-        return [
-            keras.layers.LayerNormalization(
-                epsilon=self.layer_norm_epsilon,
-                dtype=self.dtype_policy,
-                name=f"{name}_norm" + (f"_{i}" if i else ""),
-            )
-            for i in range(count)
-        ]
+    def _norm(self, name):
+        return keras.layers.LayerNormalization(
+            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_norm"
+        )
 
     def build(self, input_shape):
         self.width = input_shape[-1]
         self.attention.build(input_shape, input_shape)
         if self.cross_attention is not None:
             self.cross_attention.build(input_shape, (input_shape[0], None, input_shape[-1]))
+            self.cross_attention_norm.build(input_shape)
         self.feed_forward.build(input_shape)
-        for norm in self.attention_norms + self.cross_attention_norms + self.feed_forward_norms:
-            norm.build(input_shape)
+        self.attention_norm.build(input_shape)
+        self.feed_forward_norm.build(input_shape)
         self.built = True
 
     def call(
@@ -270,16 +268,23 @@ class TransformerBlock(keras.layers.Layer):
         return x if self.token_shift is None else self.token_shift(x, mask=padding_mask)
 
     def branches(self, padding_mask=None, token_bias=None, use_causal_mask=False, training=None):
-        """What the residuals add: functions of `[batch, length, width]`, without adding it.
+        """What the residuals of a pre-norm block add to their inputs.
 
-        That of attention, and that of the feed-forward network.
+        Args:
+            padding_mask: bool or int `[batch, length]`, 0 for padding, or None.
+            token_bias: `[batch, length]`, or None.
+            use_causal_mask: bool, whether a position sees no later one.
+            training: bool, as in a call.
+
+        Returns:
+            Two functions of `[batch, length, width]`: the branch of attention and that of the
+            feed-forward network.
         """
         functions = self._functions_of_self(padding_mask, token_bias, use_causal_mask, training)
+        norms = self.attention_norm, self.feed_forward_norm
         return [
-            functools.partial(
-                self._residual, function=function, norms=norms, training=training, added=False
-            )
-            for function, norms in zip(functions, (self.attention_norms, self.feed_forward_norms))
+            functools.partial(self._branch, function=function, norm=norm, training=training)
+            for function, norm in zip(functions, norms)
         ]
 
     # Decoding.
@@ -384,32 +389,22 @@ class TransformerBlock(keras.layers.Layer):
         if isinstance(x, tuple):
             # The two streams of `ReversibleBlocks`.
             first, second = x
-            first = self._residual(second, attention, self.attention_norms, training, first)
-            second = self._residual(first, feed_forward, self.feed_forward_norms, training, second)
-            return first, second
-        x = self._residual(x, attention, self.attention_norms, training)
+            first = add(first, self._branch(second, attention, self.attention_norm, training))
+            branch = self._branch(first, feed_forward, self.feed_forward_norm, training)
+            return first, add(second, branch)
+        x = self._residual(x, attention, self.attention_norm, training)
         if self.cross_attention is not None:
-            x = self._residual(x, cross_attention, self.cross_attention_norms, training)
-        return self._residual(x, feed_forward, self.feed_forward_norms, training)
+            x = self._residual(x, cross_attention, self.cross_attention_norm, training)
+        return self._residual(x, feed_forward, self.feed_forward_norm, training)
 
-    def _residual(self, x, function, norms, training, added=True):
-        """f(x) with all around it; `added` is x if True, nothing if False, or another tensor."""
-        norms = iter(norms)
-        if added is True:
-            added = x
+    def _residual(self, x, function, norm, training):
+        x = add(x, self._branch(x, function, norm, training))
+        return x if self.normalize_first else norm(x)
 
-        def apply(sequence, y):
-            for letter in sequence:
-                if letter == "n":
-                    y = next(norms)(y)
-                elif letter == "d":
-                    y = self.dropout_layer(y, training=training)
-                elif added is not False:
-                    y = added + tf.cast(y, added.dtype)
-            return y
-
-        before, after = self.residual_sequences
-        return apply(after, function(apply(before, x)))
+    def _branch(self, x, function, norm, training):
+        """What a residual adds to x."""
+        y = function(norm(x) if self.normalize_first else x)
+        return self.dropout_layer(y, training=training)
 
     def compute_output_shape(self, input_shape):
         return input_shape
@@ -430,22 +425,9 @@ class TransformerBlock(keras.layers.Layer):
             "dtype": saved_dtype(self),
             "head_groups": [serialize(group) for group in self.attention.head_groups],
             "intermediate_dim": self.intermediate_dim,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
             "cross_head_groups": cross and [serialize(group) for group in cross],
-            "activation": self.activation,
-            "normalize_first": self.normalize_first,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "shift_tokens": self.shift_tokens,
-            "attention_bias": self.attention_bias,
-            "feed_forward_bias": self.feed_forward_bias,
-            "use_head_dense": self.use_head_dense,
-            "layer_norm_epsilon": self.layer_norm_epsilon,
+            **{name: getattr(self, name) for name in BLOCK_OPTIONS},
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "feed_forward_chunk_size": self.feed_forward_chunk_size,
-            "remat": self.remat,
         }
 
     @classmethod
@@ -458,15 +440,14 @@ class TransformerBlock(keras.layers.Layer):
         return cls(**{**config, **groups})
 
 
-def residual_sequences(normalize_first):
-    """What happens before and after each function of a block, as letters n, d and a."""
-    if isinstance(normalize_first, bool):
-        return PRE_NORM if normalize_first else POST_NORM
-    before, after = normalize_first
-    if set(before) - set("nd") or set(after) - set("nda") or after.count("a") != 1:
-        raise ValueError(
-            "normalize_first must be True, False, or a pair of strings: of the letters n and d "
-            "before, and of n, d and one a after. Received: "
-            f"normalize_first={normalize_first!r}"
-        )
-    return before, after
+# The keyword-only arguments of `TransformerBlock` and their defaults, which backbones pass on.
+BLOCK_OPTIONS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(TransformerBlock.__init__).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+}
+
+
+def add(x, y):
+    """x + y in the dtype of x."""
+    return x + tf.cast(y, x.dtype)

@@ -51,8 +51,7 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         key_dim, value_dim: depth of a head's keys and values. None for `hidden_dim` over the
             number of heads.
         activation: of the feed-forward networks; see `rt_keras.layers.FeedForward`.
-        normalize_first: pre-norm if True, else post-norm, which has no final LN; or how both are
-            spelt, see `rt_keras.layers.TransformerBlock`.
+        normalize_first: bool, pre-norm if True, else post-norm, which has no final LN.
         dropout: share set to 0 in training, before the first block and in the blocks.
         attention_dropout, activation_dropout: the same of attention weights and of the activations
             of feed-forward networks. None for `dropout`.

@@ -4,26 +4,7 @@ import keras
 
 from rt_keras.layers import TransformerBlock
 from rt_keras.layers.head_group import HeadGroup, copy_groups
-from rt_keras.layers.transformer_block import residual_sequences
-
-# The arguments of `TransformerBlock` that backbones pass on, and their defaults.
-BLOCK_OPTIONS = {
-    "key_dim": None,
-    "value_dim": None,
-    "activation": "geglu",
-    "normalize_first": True,
-    "dropout": 0.0,
-    "attention_dropout": None,
-    "activation_dropout": None,
-    "shift_tokens": False,
-    "attention_bias": True,
-    "feed_forward_bias": True,
-    "use_head_dense": False,
-    "layer_norm_epsilon": 1e-6,
-    "kernel_initializer": "glorot_uniform",
-    "feed_forward_chunk_size": None,
-    "remat": False,
-}
+from rt_keras.layers.transformer_block import BLOCK_OPTIONS
 
 
 def take_block_options(kwargs):
@@ -61,7 +42,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
 
 def make_final_norm(options, dtype, name):
     """The layer normalisation behind the last block, which pre-norm asks for; else None."""
-    if "n" not in residual_sequences(options["normalize_first"])[0]:
+    if not options["normalize_first"]:
         return None
     return keras.layers.LayerNormalization(
         epsilon=options["layer_norm_epsilon"], dtype=dtype, name=name

@@ -44,8 +44,8 @@ def test_from_a_file(tmp_path):
         ({"memory_flange": [512, 512]}, "must have one number for each dimension"),
         ({"query_shape": [0]}, "query_shape and memory_query_shape must be positive"),
         ({"ffn_layer": "none"}, "without a feed-forward network"),
-        ({"layer_postprocess_sequence": "dn"}, "layer_postprocess_sequence of n, d and one a"),
-        ({"layer_preprocess_sequence": "a"}, "layer_preprocess_sequence must be of the letters"),
+        ({"layer_postprocess_sequence": "dn"}, r"\(post-norm\); they are 'none' and 'dn'"),
+        ({"layer_preprocess_sequence": "n"}, r"\(post-norm\); they are 'n' and 'dan'"),
         ({"sparsity_cluster_num_heads": 8}, "cluster heads need sparsity_cluster_size"),
         (
             {"sparsity_cluster_strided_num_heads": 8},
@@ -57,6 +57,33 @@ def test_from_a_file(tmp_path):
 def test_what_is_refused(hparams, message):
     with pytest.raises(ValueError, match=message):
         t2t_hparams.read_hparams(hparams)
+
+
+@pytest.mark.parametrize(
+    "before, after, rate, pre_norm",
+    [
+        ("n", "da", 0.1, True),
+        ("none", "dan", 0.1, False),
+        ("", "dan", 0.1, False),
+        # Without dropout its letters do not matter.
+        ("n", "a", 0.0, True),
+        ("nd", "da", 0.0, True),
+        ("none", "an", 0.0, False),
+    ],
+)
+def test_pre_norm_and_post_norm(before, after, rate, pre_norm):
+    given = {
+        "layer_preprocess_sequence": before,
+        "layer_postprocess_sequence": after,
+        "layer_prepostprocess_dropout": rate,
+    }
+    assert t2t_hparams.normalize_first(t2t_hparams.read_hparams(given)) is pre_norm
+
+
+@pytest.mark.parametrize("after", ["a", "an", "dna", "adn"])
+def test_other_residuals_are_refused(after):
+    with pytest.raises(ValueError, match="layer_postprocess_sequence must be .*they are"):
+        t2t_hparams.read_hparams({"layer_postprocess_sequence": after})
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,6 @@ def test_saved_and_loaded(tmp_path):
     "options, message",
     [
         ({"normalize_first": False}, "pre-norm"),
-        ({"normalize_first": ("n", "dan")}, "pre-norm"),
         ({"cross_head_groups": [FullHeads(2)]}, "attend to an encoder"),
     ],
 )

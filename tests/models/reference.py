@@ -37,11 +37,11 @@ def attention(layer, x, y, seen):
 
 def pre_norm_block(block, x, seen, encoded=None, seen_of_encoder=None):
     """`rt_keras.layers.TransformerBlock` with relu: x + f(LN(x)) for each f in turn."""
-    hidden = layer_norm(block.attention_norms[0], x)
+    hidden = layer_norm(block.attention_norm, x)
     x = x + attention(block.attention, hidden, hidden, seen)
     if encoded is not None:
-        hidden = layer_norm(block.cross_attention_norms[0], x)
+        hidden = layer_norm(block.cross_attention_norm, x)
         x = x + attention(block.cross_attention, hidden, encoded, seen_of_encoder)
-    hidden = layer_norm(block.feed_forward_norms[0], x)
+    hidden = layer_norm(block.feed_forward_norm, x)
     hidden = np.maximum(dense(block.feed_forward.inner_dense, hidden), 0)
     return x + dense(block.feed_forward.output_dense, hidden)

@@ -171,7 +171,7 @@ def test_each_block_shifts_tokens_twice(shift_tokens, reach):
 def test_post_norm():
     backbone = checks.make_backbone(normalize_first=False)
     assert backbone.layer_norm is None
-    last = backbone.transformer_blocks[-1].feed_forward_norms[0]
+    last = backbone.transformer_blocks[-1].feed_forward_norm
     output = np.asarray(backbone(checks.inputs(checks.random_tokens(2, 9))))
     normalised = (output - last.beta.numpy()) / last.gamma.numpy()
     np.testing.assert_allclose(normalised.mean(-1), 0, atol=1e-5)

@@ -59,7 +59,7 @@ def test_blocks_that_attend_to_an_encoder():
     assert output.shape == (2, 5, 8)
 
 
-@pytest.mark.parametrize("normalize_first, there", [(True, True), (False, False), (("", "dan"), 0)])
+@pytest.mark.parametrize("normalize_first, there", [(True, True), (False, False)])
 def test_the_last_norm_belongs_to_pre_norm(normalize_first, there):
     options = take_block_options({"normalize_first": normalize_first, "layer_norm_epsilon": 1e-3})
     norm = make_final_norm(options, "mixed_bfloat16", "norm")
