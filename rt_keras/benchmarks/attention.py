@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rt_keras.benchmarks import machine, operations, options, plot, rivals, workers
 from rt_keras.files import check_writable
+from rt_keras.tables import table
 
 KINDS = (
     "full",
@@ -211,7 +212,7 @@ def _measure_point(point, kinds, chosen_rivals, repeats, threads):
 
     found = workers.contest(contenders, repeats, threads, say)
     product = found.pop(PRODUCT, None)
-    references = [name for name in ("full", "local", *chosen_rivals) if name in found]
+    baselines = [name for name in ("full", "local", *chosen_rivals) if name in found]
     return [
         {
             "kind": kind,
@@ -222,7 +223,7 @@ def _measure_point(point, kinds, chosen_rivals, repeats, threads):
             "clusters": point["length"] // point["window"],
             **figure,
             "times_as_fast_as": {
-                name: found[name]["seconds"] / figure["seconds"] for name in references
+                name: found[name]["seconds"] / figure["seconds"] for name in baselines
             },
             **({} if kind in chosen_rivals else _floor(kind, point, figure["seconds"], product)),
         }
@@ -248,41 +249,33 @@ def _floor(kind, point, seconds, product):
 
 
 def report(result):
-    """The figures as a table: one row for each length and kind.
+    """The figures as a table with one row for each length and kind.
 
     Args:
         result: what `measure` returned.
 
     Returns:
-        Lines of text. The last columns are how many times as fast as others it is, forward +
-        backward; "x floor" is how many times as long as its floor it takes.
+        Lines of text. "x floor" is the time divided by its floor; the last columns are how many
+        times as fast as the baselines a kind is, forward + backward.
     """
     found = {(f["length"], f["kind"], f["direction"]): f for f in result["figures"]}
-    others = dict.fromkeys(name for f in result["figures"] for name in f["times_as_fast_as"])
-    columns = "{:>9}  {:24}{:>11}{:>9}{:>9}{:>12}{:>9}{:>9} "
-    columns += "".join(f"  {{:>{max(len(name), 6)}}}" for name in others)
-    names = [name.replace("_", " ") for name in others]
-    lines = [
-        plot.title(result),
-        "",
-        f"{'':35}{'forward':^29}{'forward + backward':^30}   {'times as fast as' if names else ''}",
-        columns.format("n", "kind", *2 * ("s", "x floor", "MB"), *names),
-    ]
+    baselines = dict.fromkeys(name for f in result["figures"] for name in f["times_as_fast_as"])
+    columns = {"length": ",", "kind": ""}
+    for direction in ("forward", "+ backward"):
+        columns |= {f"{direction}\ntime (s)": ".4f", f"{direction}\nx floor": ".1f"}
+        columns |= {f"{direction}\npeak (MB)": ",.0f"}
+    columns |= options.speedup_columns(baselines, ".1f")
+    rows = []
     for length, kind in dict.fromkeys((length, kind) for length, kind, _ in found):
         both = [found.get((length, kind, direction)) for direction in plot.DIRECTIONS]
-        ratios = both[1]["times_as_fast_as"] if both[1] else {}
+        speedups = both[1]["times_as_fast_as"] if both[1] else {}
         cells = [cell for figure in both for cell in _cells(figure)]
-        cells += [f"{ratios[name]:.1f}" if name in ratios else "-" for name in others]
-        lines.append(columns.format(f"{length:,}", kind.replace("_", " "), *cells))
-    return "\n".join(line.rstrip() for line in lines)
+        name = kind.replace("_", " ")
+        rows.append([length, name, *cells, *(speedups.get(name) for name in baselines)])
+    return f"{plot.title(result)}\n\n{table(columns, rows)}"
 
 
 def _cells(figure):
     if figure is None:
-        return ["-", "-", "-"]
-    floor = figure.get("times_floor")
-    return [
-        f"{figure['seconds']:.4f}",
-        "-" if floor is None else f"{floor:.1f}",
-        f"{figure['peak_bytes'] / 1e6:,.0f}",
-    ]
+        return [None, None, None]
+    return [figure["seconds"], figure.get("times_floor"), figure["peak_bytes"] / 1e6]

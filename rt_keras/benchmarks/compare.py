@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
-# What tells the figures of a file apart, and what is compared. Less is better.
+from rt_keras.tables import table
+
+# What identifies a figure in a file.
 NAMES = ("kind", "direction", "length", "batch")
-QUANTITIES = {"seconds": ("s", 1), "peak_bytes": ("MB", 1e6)}
+# What is compared: its name, unit, scale and format. Less is better.
+QUANTITIES = {"seconds": ("time", "s", 1, ".5f"), "peak_bytes": ("peak", "MB", 1e6, ",.0f")}
 
 
 def add_arguments(parser):
@@ -115,27 +118,22 @@ def report(before, after, rows):
 
     Args:
         before, after: the two results.
-        rows: what `compare` returned of them.
+        rows: what `compare` returned for them.
 
     Returns:
-        Lines of text; "WORSE" stands beside what is.
+        Lines of text; "WORSE" marks a figure that got worse.
     """
-    columns = "{:>9}  {:25}{:18}{:>12}{:>12} {:3}{:>8}  {}"
-    lines = [*differences(before, after)]
-    lines.append(columns.format("n", "kind", "", "before", "after", "", "ratio", "").rstrip())
-    for row in rows:
-        unit, scale = QUANTITIES[row["quantity"]]
-        digits = ",.0f" if unit == "MB" else ".5f"
-        lines.append(
-            columns.format(
-                f"{row['length']:,}",
-                row["kind"].replace("_", " "),
-                row.get("direction", "").replace("_", " + "),
-                format(row["before"] / scale, digits),
-                format(row["after"] / scale, digits),
-                unit,
-                f"{row['ratio']:.2f}",
-                "WORSE" if row["worse"] else "",
-            ).rstrip()
-        )
-    return "\n".join(lines)
+    columns = {"length": ",", "kind": "", "direction": ""}
+    for what, unit, _, spec in QUANTITIES.values():
+        columns |= {f"{what} ({unit})\nbefore": spec, f"{what} ({unit})\nafter": spec}
+        columns |= {f"{what}\nratio": ".2f"}
+    lines = []
+    # Each figure has one row for each quantity.
+    for figure in zip(*(rows[i :: len(QUANTITIES)] for i in range(len(QUANTITIES)))):
+        cells = [figure[0]["length"], figure[0]["kind"].replace("_", " ")]
+        cells.append(figure[0].get("direction", "").replace("_", " + "))
+        for row in figure:
+            scale = QUANTITIES[row["quantity"]][2]
+            cells += [row["before"] / scale, row["after"] / scale, row["ratio"]]
+        lines.append([*cells, "WORSE" if any(row["worse"] for row in figure) else ""])
+    return "\n".join([*differences(before, after), table({**columns, "": ""}, lines)])

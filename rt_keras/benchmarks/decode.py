@@ -7,6 +7,7 @@ they take turns, and times are medians.
 import os
 
 from rt_keras.benchmarks import machine, options, rivals, workers
+from rt_keras.tables import table
 
 # Whether each keeps a cache. Others call the model on all positions for each token.
 CACHED = {"nearest_shared": True, "nearest_separate": True, "full": True, "balanced_shared": False}
@@ -145,7 +146,7 @@ def _measure_length(length, kinds, tokens, shape, chosen_rivals, repeats, thread
 
     found = workers.contest(contenders, repeats, threads, say)
     seconds = {name: figure["seconds"] / counts[name] for name, figure in found.items()}
-    references = [name for name in ("full", *chosen_rivals) if name in found]
+    baselines = [name for name in ("full", *chosen_rivals) if name in found]
     return [
         {
             "kind": name,
@@ -156,7 +157,7 @@ def _measure_length(length, kinds, tokens, shape, chosen_rivals, repeats, thread
             "seconds": seconds[name],
             "runs": [run / counts[name] for run in figure["runs"]],
             "peak_bytes": figure["peak_bytes"],
-            "times_as_fast_as": {other: seconds[other] / seconds[name] for other in references},
+            "times_as_fast_as": {other: seconds[other] / seconds[name] for other in baselines},
         }
         for name, figure in found.items()
     ]
@@ -172,7 +173,7 @@ def title(result):
 
 
 def report(result):
-    """The figures as a table: one row for each length and model.
+    """The figures as a table with one row for each length and model.
 
     Args:
         result: what `measure` returned.
@@ -180,26 +181,18 @@ def report(result):
     Returns:
         Lines of text.
     """
-    others = dict.fromkeys(name for f in result["figures"] for name in f["times_as_fast_as"])
-    columns = "{:>9}  {:22}{:>7}{:>12}{:>9} "
-    columns += "".join(f"  {{:>{max(len(name), 8)}}}" for name in others)
-    names = [name.replace("_", " ") for name in others]
-    lines = [
-        title(result),
-        "",
-        f"{'':63}{'times as fast as' if names else ''}",
-        columns.format("n", "kind", "cache", "ms a token", "MB", *names),
+    baselines = dict.fromkeys(name for f in result["figures"] for name in f["times_as_fast_as"])
+    columns = {"length": ",", "kind": "", "cache": "", "time per\ntoken (ms)": ".3f"}
+    columns |= {"peak (MB)": ",.0f", **options.speedup_columns(baselines, ".3g")}
+    rows = [
+        [
+            figure["length"],
+            figure["kind"].replace("_", " "),
+            "yes" if figure["cached"] else "no",
+            1000 * figure["seconds"],
+            figure["peak_bytes"] / 1e6,
+            *(figure["times_as_fast_as"].get(name) for name in baselines),
+        ]
+        for figure in result["figures"]
     ]
-    for figure in result["figures"]:
-        ratios = figure["times_as_fast_as"]
-        lines.append(
-            columns.format(
-                f"{figure['length']:,}",
-                figure["kind"].replace("_", " "),
-                "yes" if figure["cached"] else "no",
-                f"{1000 * figure['seconds']:.3f}",
-                f"{figure['peak_bytes'] / 1e6:,.0f}",
-                *(f"{ratios[name]:.3g}" if name in ratios else "-" for name in others),
-            )
-        )
-    return "\n".join(line.rstrip() for line in lines)
+    return f"{title(result)}\n\n{table(columns, rows)}"

@@ -7,6 +7,7 @@ and times are medians. The pipeline that reads their input takes turns with them
 import os
 
 from rt_keras.benchmarks import machine, options, rivals, workers
+from rt_keras.tables import table
 
 KINDS = (
     "balanced_shared",
@@ -17,8 +18,7 @@ KINDS = (
     "local_same_keys",
     "full",
 )
-# What others are compared with.
-REFERENCES = ("local", "local_same_keys", "full")
+BASELINES = ("local", "local_same_keys", "full")
 INPUT = "input"
 
 
@@ -146,7 +146,7 @@ def _contenders(shape, kinds, chosen_rivals, relative_positions):
 
 
 def _figures(found, shape, chosen_rivals):
-    references = [name for name in (*REFERENCES, *chosen_rivals) if name in found]
+    baselines = [name for name in (*BASELINES, *chosen_rivals) if name in found]
     return [
         {
             "kind": kind,
@@ -156,7 +156,7 @@ def _figures(found, shape, chosen_rivals):
             **figure,
             "tokens_per_second": shape["length"] * shape["batch"] / figure["seconds"],
             "times_as_fast_as": {
-                name: found[name]["seconds"] / figure["seconds"] for name in references
+                name: found[name]["seconds"] / figure["seconds"] for name in baselines
             },
         }
         for kind, figure in found.items()
@@ -186,7 +186,7 @@ def title(result):
 
 
 def report(result):
-    """The figures as a table: one row for each model.
+    """The figures as a table with one row for each model.
 
     Args:
         result: what `measure` returned.
@@ -194,27 +194,22 @@ def report(result):
     Returns:
         Lines of text.
     """
-    others = list(result["figures"][0]["times_as_fast_as"])
-    columns = "{:22}{:>10}{:>12}{:>9} " + "".join(f"  {{:>{max(len(name), 6)}}}" for name in others)
-    names = [name.replace("_", " ") for name in others]
-    lines = [
-        title(result),
-        "",
-        f"{'':54}  {'times as fast as' if names else ''}",
-        columns.format("kind", "s a step", "tokens a s", "MB", *names),
+    baselines = list(result["figures"][0]["times_as_fast_as"])
+    columns = {"kind": "", "time per\nstep (s)": ".4f", "tokens/s": ",.0f", "peak (MB)": ",.0f"}
+    columns |= options.speedup_columns(baselines, ".2f")
+    rows = [
+        [
+            figure["kind"].replace("_", " "),
+            figure["seconds"],
+            figure["tokens_per_second"],
+            figure["peak_bytes"] / 1e6,
+            *(figure["times_as_fast_as"][name] for name in baselines),
+        ]
+        for figure in result["figures"]
     ]
-    for figure in result["figures"]:
-        lines.append(
-            columns.format(
-                figure["kind"].replace("_", " "),
-                f"{figure['seconds']:.4f}",
-                f"{figure['tokens_per_second']:,.0f}",
-                f"{figure['peak_bytes'] / 1e6:,.0f}",
-                *(f"{figure['times_as_fast_as'][name]:.2f}" for name in others),
-            )
-        )
+    lines = [title(result), "", table(columns, rows)]
     if result["input"]:
         rate, times = (result["input"][x] for x in ("tokens_per_second", "times_the_fastest_step"))
-        more = "" if times is None else f", {times:,.0f} times what the fastest step takes"
-        lines += ["", f"input from text files: {rate:,.0f} tokens a second{more}"]
-    return "\n".join(line.rstrip() for line in lines)
+        more = "" if times is None else f", {times:,.0f} times as many as the fastest step takes"
+        lines += ["", f"input from text files: {rate:,.0f} tokens/s{more}"]
+    return "\n".join(lines)

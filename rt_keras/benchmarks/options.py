@@ -92,3 +92,12 @@ def origin(chosen_rivals, load_average):
         "rivals": rivals.versions(chosen_rivals),
         "load_average": [*load_average, os.getloadavg()[0]],
     }
+
+
+def speedup_columns(baselines, spec):
+    """The columns of a table that compare with baselines.
+
+    >>> list(speedup_columns(["torch_full"], ".1f").values())
+    ['.1f']
+    """
+    return {f"speedup over\n{name.replace('_', ' ')}": spec for name in baselines}

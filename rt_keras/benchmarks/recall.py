@@ -8,6 +8,7 @@ Small models of the same size learn it for as many steps as one another.
 import sys
 
 from rt_keras.benchmarks import machine
+from rt_keras.tables import table
 
 VOCABULARY = 64
 LENGTH = 128
@@ -193,38 +194,34 @@ def steps_to(accuracies, wanted):
 
 
 def report(result):
-    """The figures as a table, one row for each kind.
+    """The figures as a table with one row for each kind.
 
     Args:
         result: the figures that `main` collects.
 
     Returns:
-        Lines of text. "keys" are the most that a query attends to in one routing head; "fullest"
-        and "entropy" are of the last training steps, worst layer: see `CentroidEMA`.
+        Lines of text. "keys" is the most keys that a query attends to in one head; "fullest" and
+        "entropy" describe the clusters of the worst layer at the end: see `CentroidEMA`.
     """
-    columns = "{:18}{:>10}{:>6}{:>10}{:>10}{:>10}{:>9}{:>9}"
-    lines = [
-        f"Recall over {LENGTH // 2} tokens, {result['settings']['steps']:,} steps of {BATCH} "
-        f"sequences, chance {1 / VOCABULARY:.3f}",
-        result["machine"],
-        "",
-        columns.format(
-            "kind", "weights", "keys", "accuracy", "to 0.90", "to 0.95", "fullest", "entropy"
-        ),
-    ]
+    columns = {"kind": "", "weights": ",", "keys": ",", "accuracy": ".3f"}
+    columns |= {"steps to\n0.90": ",", "steps to\n0.95": ",", "fullest": ".2f", "entropy": ".2f"}
+    rows = []
     for figure in result["figures"]:
         use = figure["cluster_use"]
         fullest = [values[-1] for name, values in use.items() if name.endswith("fullest")]
         entropy = [values[-1] for name, values in use.items() if name.endswith("entropy")]
-        lines.append(
-            columns.format(
+        rows.append(
+            [
                 figure["kind"].replace("_", " "),
-                f"{figure['weights']:,}",
+                figure["weights"],
                 figure["keys"],
-                f"{figure['accuracy'][-1]:.3f}",
-                *(f"{steps_to(figure['accuracy'], x) or '-'}" for x in (0.90, 0.95)),
-                f"{max(fullest):.2f}" if fullest else "-",
-                f"{min(entropy):.2f}" if entropy else "-",
-            )
+                figure["accuracy"][-1],
+                *(steps_to(figure["accuracy"], wanted) for wanted in (0.90, 0.95)),
+                max(fullest, default=None),
+                min(entropy, default=None),
+            ]
         )
-    return "\n".join(lines)
+    return (
+        f"Recall over {LENGTH // 2} tokens, {result['settings']['steps']:,} steps of {BATCH} "
+        f"sequences, chance {1 / VOCABULARY:.3f}\n{result['machine']}\n\n{table(columns, rows)}"
+    )

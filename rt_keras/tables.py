@@ -1,0 +1,35 @@
+"""Tables of text, in which numbers are aligned to the right and have their unit in the heading."""
+
+
+def table(columns, rows):
+    """Lays out rows as text, without a limit on the width.
+
+    Args:
+        columns: dictionary from headings to format specifications of their values, such as
+            `{"length": ",", "time (s)": ".4f"}`. An empty specification is for strings, which are
+            aligned to the left. A heading may have several lines.
+        rows: iterable of sequences, one value for each column; None is shown as "-".
+
+    Returns:
+        A string of lines without a line break at the end.
+
+    >>> print(table({"kind": "", "time (s)": ".2f"}, [("full", 12.3456), ("local", None)]))
+    kind   time (s)
+    full      12.35
+    local         -
+    """
+    import io
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, padding=(0, 1), pad_edge=False)
+    for heading, spec in columns.items():
+        grid.add_column(Text(heading), justify="right" if spec else "left", vertical="bottom")
+    for row in rows:
+        cells = ("-" if x is None else format(x, spec) for x, spec in zip(row, columns.values()))
+        grid.add_row(*map(Text, cells))
+    output = io.StringIO()
+    Console(file=output, width=10**4, force_terminal=False, legacy_windows=False).print(grid)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
