@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras import progress
+from rt_keras.tables import table
 
 # Differences of log-probabilities up to this are rounding.
 TOLERANCE = 1e-3
@@ -131,17 +132,25 @@ def _by_distance(distances, changed):
 
 
 def report(figures):
-    """The figures of `measure` as lines of text."""
+    """The figures of `measure` as lines of text.
+
+    Args:
+        figures: what `measure` returned.
+
+    Returns:
+        A string.
+    """
     gain = figures["nats_by_prefix"] - figures["nats_in_parallel"]
-    lines = [
-        f"{figures['share_changed']:.2%} of {figures['outputs']:,} outputs before a change of the "
-        "future changed",
-        f"their distributions moved by {figures['mean_change']:.2g} on average and "
-        f"{figures['largest_change']:.2g} at most (total variation)",
-        f"{figures['nats_in_parallel']:.4f} nats per token in parallel, "
-        f"{figures['nats_by_prefix']:.4f} prefix by prefix: seeing the future saves {gain:.4f}",
-        "positions before the change, and the share of them that changed:",
+    columns = {"positions before\nthe change": "", "outputs\nchanged": ".2%"}
+    rows = [
+        (f"{row['from']:,} to {row['to']:,}", row["share"]) for row in figures["share_by_distance"]
     ]
-    for row in figures["share_by_distance"]:
-        lines.append(f"{row['from']:>7,} to {row['to']:<7,} {row['share']:.2%}")
-    return "\n".join(lines)
+    return (
+        f"{figures['share_changed']:.2%} of {figures['outputs']:,} outputs before a change of the "
+        "future changed\n"
+        f"their distributions moved by {figures['mean_change']:.2g} on average and by "
+        f"{figures['largest_change']:.2g} at most (total variation)\n"
+        f"{figures['nats_in_parallel']:.4f} nats per token in parallel, "
+        f"{figures['nats_by_prefix']:.4f} prefix by prefix: seeing the future saves {gain:.4f}\n"
+        f"\n{table(columns, rows)}"
+    )

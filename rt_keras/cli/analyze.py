@@ -1,7 +1,5 @@
 """`rt-keras analyze`: inspects the attention of a model."""
 
-import sys
-
 from rt_keras.cli import examples, options
 
 
@@ -40,12 +38,12 @@ def analyze_causality(args):
     from rt_keras.analysis import causality
     from rt_keras.training.tasks import task_of
 
-    if args.sequences < 1:
-        raise ValueError(f"--sequences is {args.sequences}; it must be at least 1")
+    for name in ("sequences", "positions", "changes"):
+        options.check_range(args, name, 1)
     model, documents, name = examples.load(args)
     task = task_of(model)
     if not task.continues_text:
-        raise ValueError(f"{args.model} holds no causal language model")
+        raise ValueError(f"--model {args.model} must be a causal language model")
     batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
     rows = [
         np.concatenate([inputs["token_ids"][0, :1], labels[0]])
@@ -54,14 +52,13 @@ def analyze_causality(args):
     ]
     if not rows:
         raise ValueError(f"{name} is shorter than one sequence of the model")
-    print(f"changing the future of {len(rows)} sequences of {name}", flush=True)
     figures = causality.measure(
         model,
         np.stack(rows),
         num_positions=args.positions,
         num_changes=args.changes,
         seed=args.seed,
-        verbose=1 if sys.stdout.isatty() else 0,
+        verbose=1,
     )
-    print(causality.report(figures))
+    print(f"{len(rows)} sequences of {name}\n{causality.report(figures)}")
     return figures

@@ -3,13 +3,14 @@
 import json
 
 from rt_keras import config_files
+from rt_keras.tables import table
 
 
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description += (
-        " Those marked `causal` never see the future. Models of the others do, in training and "
-        "when they are scored, through the members of their clusters."
+        " Strictly causal models never see the future. The others do, in training and when they "
+        "are scored, through the members of their clusters."
     )
     parser.epilog = "example: rt-keras configs --keys"
     parser.add_argument(
@@ -34,10 +35,11 @@ def _list_configs():
         values = config_files.read_config(name)["model"]
         causal = is_strictly_causal(read_section(ModelSection, values, "model."))
         found[name] = {"summary": config_files.read_summary(name), "strictly_causal": causal}
-    width = max(map(len, found))
-    for name, config in found.items():
-        causal = "causal" if config["strictly_causal"] else ""
-        print(f"{name:{width}}  {causal:6}  {config['summary']}")
+    rows = [
+        (name, "yes" if config["strictly_causal"] else "no", config["summary"])
+        for name, config in found.items()
+    ]
+    print(table({"name": "", "strictly causal": "", "summary": ""}, rows))
     return found
 
 
@@ -53,10 +55,7 @@ def _list_keys():
         (name, yaml_text(key["default"]), key["allowed"], key["meaning"])
         for name, key in found.items()
     ]
-    widths = [max(map(len, column)) for column in zip(*rows)][:-1]
-    for *columns, meaning in rows:
-        padded = (f"{text:{width}}" for text, width in zip(columns, widths))
-        print("  ".join([*padded, meaning]))
+    print(table({"key": "", "default": "", "allowed": "", "meaning": ""}, rows))
     return found
 
 

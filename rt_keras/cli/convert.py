@@ -1,5 +1,6 @@
 """`rt-keras convert`: imports checkpoints of other projects."""
 
+from rt_keras import progress
 from rt_keras.cli.options import add_command
 
 
@@ -52,15 +53,16 @@ def convert_t2t(args):
     """Writes a checkpoint of the paper authors' code as a preset."""
     from rt_keras.convert import convert_t2t_checkpoint
 
-    task = convert_t2t_checkpoint(
-        args.checkpoint,
-        args.hparams,
-        args.output,
-        vocabulary=args.vocabulary,
-        image_shape=args.image_shape,
-        num_classes=args.num_classes,
-        strict=not args.not_strict,
-    )
+    with progress.bar(f"converting {args.checkpoint}"):
+        task = convert_t2t_checkpoint(
+            args.checkpoint,
+            args.hparams,
+            args.output,
+            vocabulary=args.vocabulary,
+            image_shape=args.image_shape,
+            num_classes=args.num_classes,
+            strict=not args.not_strict,
+        )
     parameters = task.count_params()
     print(f"wrote a {type(task).__name__} of {parameters:,} parameters to {args.output}")
     return {"preset": args.output, "model": type(task).__name__, "parameters": parameters}

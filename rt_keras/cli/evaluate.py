@@ -1,8 +1,7 @@
 """`rt-keras evaluate`: scores a model on held-out examples."""
 
-import sys
-
 from rt_keras.cli import examples, options
+from rt_keras.tables import table
 
 
 def add_arguments(parser):
@@ -31,10 +30,11 @@ def evaluate(model, data, name):
     from rt_keras.training import evaluation
     from rt_keras.training.tasks import task_of
 
-    print(f"evaluating on {name}", flush=True)
-    scores = evaluation.evaluate(model, data, verbose=1 if sys.stdout.isatty() else 0)
-    for key, digits in task_of(model).units:
-        print(f"{scores[key]:{digits}} {key.replace('_', ' ')}")
-    counts = [f"{value:,} {key}" for key, value in scores.items() if isinstance(value, int)]
-    print(f"of {', '.join(counts[:-1])} and {counts[-1]}")
+    scores = evaluation.evaluate(model, data, verbose=1)
+    counts = [(key, ",") for key, value in scores.items() if isinstance(value, int)]
+    rows = [
+        (key.replace("_", " "), format(scores[key], spec))
+        for key, spec in (*task_of(model).units, *counts)
+    ]
+    print(f"scores on {name}\n{table({'': '', 'value': '>'}, rows)}")
     return scores

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from rt_keras.cli.options import load_model
+
 
 def load(args):
     """Loads the model of `--model` and the examples of `--data` and `--split`.
@@ -13,10 +15,9 @@ def load(args):
         A tuple of the model, a `tf.data.Dataset` of its kind of examples, and what they are called.
     """
     from rt_keras.training import config as config_lib
-    from rt_keras.training import experiment
     from rt_keras.training.tasks import task_of
 
-    model = experiment.load_model(args.model)
+    model = load_model(args.model)
     task = task_of(model)
     run = Path(args.model) / "config.yaml"
     if args.data is not None:

@@ -1,5 +1,6 @@
 """`rt-keras export`: writes a model as a SavedModel for TensorFlow Serving."""
 
+from rt_keras import progress
 from rt_keras.cli import options
 
 
@@ -27,13 +28,13 @@ def main(args):
     """Writes a model as a SavedModel and names the operations that are not standard."""
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops
-    from rt_keras.training import experiment
     from rt_keras.training.tasks import task_of
 
-    model = experiment.load_model(args.model)
+    model = options.load_model(args.model)
     if not task_of(model).continues_text:
-        raise ValueError(f"{args.model} holds no causal language model")
-    path = export_saved_model(model, args.output, args.max_length)
+        raise ValueError(f"--model {args.model} must be a causal language model")
+    with progress.bar("tracing and exporting"):
+        path = export_saved_model(model, args.output, args.max_length)
     print(f"wrote the SavedModel {path}: score, score_text and generate")
     foreign = foreign_ops(path)
     for name, reason in foreign.items():

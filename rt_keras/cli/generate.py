@@ -1,9 +1,22 @@
 """`rt-keras generate`: continues texts, writes one from another, or completes an image."""
 
-from rt_keras import files
+import itertools
+import os
+
+from rt_keras import extras, files, progress
 from rt_keras.cli import options
 
 SAMPLERS = ("random", "greedy", "top_k", "top_p", "beam", "contrastive")
+# The options that each sampler has, by the names of its arguments.
+SAMPLER_OPTIONS = {
+    "top_k": {"k": "top_k"},
+    "top_p": {"k": "top_k", "p": "top_p"},
+    "beam": {"num_beams": "num_beams"},
+    "contrastive": {"k": "top_k"},
+}
+# The options that only some models have.
+TEXT_OPTIONS = ("prompt", "max_length", "stop", "stream", "sampler", "top_k", "top_p", "num_beams")
+IMAGE_OPTIONS = ("image", "known_rows", "label", "output")
 
 
 def add_arguments(parser):
@@ -13,14 +26,14 @@ def add_arguments(parser):
     )
     options.add_model(parser)
     parser.add_argument(
-        "--max-length",
-        type=int,
-        default=256,
-        metavar="N",
-        help="maximum number of tokens, including the prompt and the start token (default: 256)",
+        "--temperature",
+        type=float,
+        default=0.8,
+        metavar="T",
+        help="divides the logits; lower values are less random (default: 0.8)",
     )
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     _add_text_arguments(parser.add_argument_group("text models"))
-    _add_sampler_arguments(parser.add_argument_group("sampling"))
     _add_image_arguments(parser.add_argument_group("image models"))
 
 
@@ -33,29 +46,24 @@ def _add_text_arguments(group):
         "processed as one batch",
     )
     group.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="maximum number of tokens, including the prompt and the start token (default: 256)",
+    )
+    group.add_argument(
         "--stop",
         metavar="TOKEN",
         nargs="+",
         help="tokens that end a text, as the tokenizer spells them (default: end of text)",
     )
     group.add_argument(
-        "--stream", action="store_true", help="print the text as it is generated; one prompt only"
-    )
-
-
-def _add_sampler_arguments(group):
-    group.add_argument(
-        "--sampler",
-        choices=SAMPLERS,
-        default="random",
-        help="how the next token is chosen (default: random)",
+        "--stream",
+        action="store_true",
+        help="print the text as it is generated; for one prompt of a causal model",
     )
     group.add_argument(
-        "--temperature",
-        type=float,
-        default=0.8,
-        metavar="T",
-        help="divides the logits; lower values are less random (default: 0.8)",
+        "--sampler", choices=SAMPLERS, help="how the next token is chosen (default: random)"
     )
     group.add_argument(
         "--top-k",
@@ -73,116 +81,156 @@ def _add_sampler_arguments(group):
     group.add_argument(
         "--num-beams", type=int, metavar="N", help="number of beams of beam search (default: 5)"
     )
-    group.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
 
 
 def _add_image_arguments(group):
+    group.add_argument("--output", metavar="FILE", help="the PNG file to write")
     group.add_argument("--image", metavar="FILE", help="the image to complete (default: none)")
     group.add_argument(
-        "--known-rows", type=int, default=0, metavar="N", help="rows of it to keep, from the top"
+        "--known-rows", type=int, metavar="N", help="rows of it to keep, from the top (default: 0)"
     )
     group.add_argument("--label", type=int, metavar="N", help="class, for class-conditional models")
-    group.add_argument("--output", metavar="FILE", help="the PNG file to write")
 
 
 def main(args):
     """Generates from the model and prints or writes the result."""
-    from rt_keras.training import experiment
     from rt_keras.training.tasks import task_of
 
-    if args.max_length < 1:
-        raise ValueError(f"--max-length is {args.max_length}; it must be above 0")
-    if not args.temperature > 0:
-        raise ValueError(f"--temperature is {args.temperature}; it must be above 0")
-    model = experiment.load_model(args.model)
+    model = options.load_model(args.model)
     task = task_of(model)
-    if task.generates == "image":
-        return _generate_image(model, args)
     if task.generates is None:
-        raise ValueError(f"{args.model} holds a model of kind {task.kind}, which generates nothing")
+        raise ValueError(f"--model {args.model} holds a {task.kind} model, which generates nothing")
+    if task.generates == "image":
+        _refuse(args, TEXT_OPTIONS, "an image model")
+        return _generate_image(model, args)
+    _refuse(args, IMAGE_OPTIONS, "a text model")
+    return _generate_text(model, task, args)
+
+
+def _refuse(args, names, kind):
+    """Raises a ValueError if an option was given that this kind of model does not have."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value is not False:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} does not apply: --model {args.model} is {kind}")
+
+
+def _generate_text(model, task, args):
     if args.prompt is None:
         raise ValueError("--prompt is missing: the text to start from")
-    model.compile(sampler=_make_sampler(args))
-    stop = _stop_tokens(model.preprocessor.tokenizer, args.stop)
+    max_length = 256 if args.max_length is None else args.max_length
+    if max_length < 1:
+        raise ValueError(f"--max-length must be at least 1. Received: {max_length}")
+    if args.stream and not (task.continues_text and len(args.prompt) == 1):
+        raise ValueError("--stream is for one --prompt of a causal language model")
+    model.compile(sampler=_make_sampler(args, model.backbone.vocabulary_size))
+    tokenizer = model.preprocessor.tokenizer
+    stop = [tokenizer.end_token_id]
+    if args.stop is not None:
+        stop = [tokenizer.token_to_id(name) for name in args.stop]
+    # Bytes, as the shell gave them, which need not be UTF-8.
+    prompts = [os.fsencode(prompt) for prompt in args.prompt]
     if args.stream:
-        if not task.continues_text or len(args.prompt) > 1:
-            raise ValueError("--stream is for one --prompt of a causal language model")
-        return {"text": _stream(model, args.prompt[0], args.max_length, stop)}
-    prompts = task.prompts(args.prompt)
-    texts = model.generate(prompts, max_length=args.max_length, stop_token_ids=stop)
+        return {"text": _stream(model, prompts[0], max_length, stop)}
+    with progress.bar("compiling and generating"):
+        texts = model.generate(task.prompts(prompts), max_length=max_length, stop_token_ids=stop)
     print("\n\n".join(texts))
     return {"text": texts[0]} if len(texts) == 1 else {"texts": texts}
-
-
-def _stop_tokens(tokenizer, names):
-    if names is None:
-        return [tokenizer.end_token_id]
-    return [tokenizer.token_to_id(name) for name in names]
 
 
 def _stream(model, prompt, max_length, stop_token_ids):
     from rt_keras.models.streaming import stream
 
-    pieces = []
-    for piece in stream(model, prompt, max_length, stop_token_ids):
+    pieces = stream(model, prompt, max_length, stop_token_ids)
+    # The prompt comes first, and the second piece only once everything is compiled.
+    with progress.bar("compiling"):
+        first = list(itertools.islice(pieces, 2))
+    text = ""
+    for piece in itertools.chain(first, pieces):
         print(piece, end="", flush=True)
-        pieces.append(piece)
+        text += piece
     print()
-    return "".join(pieces)
+    return text
 
 
-def _make_sampler(args):
-    """KerasHub's sampler of that name, with the options that it takes."""
+def _make_sampler(args, vocabulary_size):
+    """The sampler of KerasHub that the options describe."""
     from keras_hub import samplers
 
-    given = {"k": args.top_k, "p": args.top_p, "num_beams": args.num_beams}
-    arguments = {name: value for name, value in given.items() if value is not None}
-    takes = {"top_k": {"k"}, "top_p": {"k", "p"}, "beam": {"num_beams"}, "contrastive": {"k"}}
-    names = {"k": "--top-k", "p": "--top-p", "num_beams": "--num-beams"}
-    for name, value in arguments.items():
-        if name not in takes.get(args.sampler, ()):
-            raise ValueError(f"{names[name]} is {value}; sampler {args.sampler} has none")
-        if not (0 < value <= 1 if name == "p" else value >= 1):
-            allowed = "above 0 and at most 1" if name == "p" else "at least 1"
-            raise ValueError(f"{names[name]} is {value}; it must be {allowed}")
-    if args.sampler == "greedy":
+    name = args.sampler or "random"
+    most = {"top_k": vocabulary_size, "top_p": 1.0, "num_beams": None}
+    for option, highest in most.items():
+        if getattr(args, option) is not None:
+            if option not in SAMPLER_OPTIONS.get(name, {}).values():
+                raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
+            options.check_range(args, option, 0 if option == "top_p" else 1, highest)
+    if name == "greedy":
         return samplers.GreedySampler()
-    if args.sampler in ("random", "top_k", "top_p"):
+    arguments = {
+        argument: getattr(args, option)
+        for argument, option in SAMPLER_OPTIONS.get(name, {}).items()
+        if getattr(args, option) is not None
+    }
+    if name in ("random", "top_k", "top_p"):
         arguments["seed"] = args.seed
-    if args.sampler == "top_p":
+    if name == "top_p":
         arguments.setdefault("p", 0.9)
-    kinds = {
+    sampler = {
         "random": samplers.RandomSampler,
         "top_k": samplers.TopKSampler,
         "top_p": samplers.TopPSampler,
         "beam": samplers.BeamSampler,
         "contrastive": samplers.ContrastiveSampler,
-    }
-    return kinds[args.sampler](**arguments, temperature=args.temperature)
+    }[name]
+    return sampler(**arguments, temperature=args.temperature)
 
 
 def _generate_image(model, args):
-    import keras
-    import numpy as np
-
     if args.output is None:
-        raise ValueError("--output is missing: the PNG file that the image is written to")
-    shape = model.backbone.image_shape
-    images = np.zeros((1, *shape), "int32")
-    if args.image is not None:
-        mode = "grayscale" if shape[2] == 1 else "rgb"
-        picture = keras.utils.load_img(args.image, color_mode=mode, target_size=shape[:2])
-        images[0] = keras.utils.img_to_array(picture)
-    elif args.known_rows:
-        raise ValueError(f"--known-rows is {args.known_rows}, but no --image has them")
-    inputs = {"images": images}
-    if model.backbone.num_classes is not None:
-        if args.label is None or not 0 <= args.label < model.backbone.num_classes:
-            last = model.backbone.num_classes - 1
-            raise ValueError(f"--label is {args.label}; it must be from 0 to {last}")
-        inputs["labels"] = np.array([args.label], "int32")
-    image = model.generate(inputs, args.known_rows, args.temperature, args.seed)[0]
+        raise ValueError("--output is missing: the PNG file to write the image to")
+    files.check_writable("--output", args.output)
+    with extras.needed("plot", "Reading and writing images"):
+        import PIL.Image  # noqa: F401
+    import keras
+
+    shape, known_rows = model.backbone.image_shape, args.known_rows or 0
+    if known_rows and args.image is None:
+        raise ValueError(f"--known-rows is {known_rows}, but there is no --image to take them from")
+    inputs = {"images": _read_image(args.image, shape), **_label(args, model.backbone.num_classes)}
+    with progress.bar("compiling and generating"):
+        image = model.generate(inputs, known_rows, args.temperature, args.seed)[0]
     with files.whole_file(args.output, suffix=".png") as part:
         keras.utils.save_img(part, image, file_format="png", scale=False)
     print(f"wrote the image {args.output}, {shape[1]} x {shape[0]} pixels")
     return {"image": args.output}
+
+
+def _read_image(path, shape):
+    """An image file, or zeros without one, as a batch of one image of a shape."""
+    import keras
+    import numpy as np
+    import PIL
+
+    if path is None:
+        return np.zeros((1, *shape), "int32")
+    mode = "grayscale" if shape[2] == 1 else "rgb"
+    try:
+        image = keras.utils.load_img(path, color_mode=mode, target_size=shape[:2])
+    except PIL.UnidentifiedImageError:
+        raise ValueError(f"--image must be an image file. Received: {path}") from None
+    return keras.utils.img_to_array(image)[None].astype("int32")
+
+
+def _label(args, num_classes):
+    """The input of class-conditional models; empty for others."""
+    import numpy as np
+
+    if num_classes is None:
+        if args.label is not None:
+            raise ValueError(f"--label does not apply: {args.model} has no classes")
+        return {}
+    if args.label is None:
+        raise ValueError(f"--label is missing: a class from 0 to {num_classes - 1}")
+    options.check_range(args, "label", 0, num_classes - 1)
+    return {"labels": np.array([args.label], "int32")}

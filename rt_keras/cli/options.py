@@ -2,6 +2,8 @@
 
 import importlib
 
+from rt_keras import progress
+
 
 def add_commands(parser, package, summaries):
     """Adds one subcommand for each module of a package.
@@ -71,3 +73,35 @@ def add_examples(parser):
         "text pairs (default: the data that the model was trained on)",
     )
     parser.add_argument("--split", default="test", help="train, validation or test (default: test)")
+
+
+def load_model(path):
+    """The model in the folder of a run or of a preset.
+
+    Args:
+        path: string or `Path`, the folder.
+    """
+    with progress.bar(f"loading {path}"):
+        from rt_keras.training import experiment
+
+        return experiment.load_model(path)
+
+
+def check_range(args, name, lowest, highest=None):
+    """Raises a ValueError if an option is out of range.
+
+    Args:
+        args: namespace of the options.
+        name: string, the option, with underscores.
+        lowest: number, the least value that is allowed.
+        highest: number, the greatest value that is allowed. Defaults to None, no limit.
+
+    >>> import argparse
+    >>> check_range(argparse.Namespace(top_k=0), "top_k", 1, 258)
+    Traceback (most recent call last):
+    ValueError: --top-k must be from 1 to 258. Received: 0
+    """
+    value = getattr(args, name)
+    if not lowest <= value <= (value if highest is None else highest):
+        allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+        raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")

@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from rt_keras.cli import options
+from rt_keras.tables import table
 from rt_keras.tpu import check
 
 
@@ -73,10 +74,13 @@ def main(args):
 
 
 def report(result):
-    """The figures in lines of text.
+    """The figures as lines of text.
 
     Args:
-        result: the dict that `main` makes.
+        result: the dictionary that `main` returns.
+
+    Returns:
+        A string.
     """
     heading = (
         f"{result['config']}: {result['parameters']:,} parameters, {result['compute']} compute, "
@@ -85,35 +89,42 @@ def report(result):
     )
     if result["check"] == "tpu_kernels":
         return f"{heading}\nevery operation of the training step has a TPU kernel"
-    memory = result["chip_bytes"]
-    held = result["held_bytes"]
-    lines = [
-        heading,
-        f"compiles for {result['topology']} and fits: {_gigabytes(held)} "
-        f"of {_gigabytes(memory)}, {held / memory:.0%}",
+    chip, held = result["topology"].partition(":")[0], result["held_bytes"]
+    memory = [
+        (name, result[f"{key}_bytes"] / 2**30, what)
+        for name, key, what in (
+            ("arguments", "argument", "weights, optimizer, centroids and batch"),
+            ("outputs", "output", "of which the next line takes no room"),
+            ("aliased", "aliased", "outputs that reuse the memory of arguments"),
+            ("temporaries", "temporary", "activations, gradients and everything else"),
+            ("code", "code", "the program"),
+            ("held", "held", f"of {result['chip_bytes'] / 2**30:.0f} GiB"),
+        )
     ]
-    for name, key, what in (
-        ("arguments", "argument_bytes", "weights, optimizer, centroids and batch"),
-        ("outputs", "output_bytes", "of which the next line takes no room"),
-        ("aliased", "aliased_bytes", "outputs in the place of arguments"),
-        ("temporaries", "temporary_bytes", "activations, gradients and all else"),
-        ("code", "code_bytes", "the program"),
-    ):
-        lines.append(f"  {name:12}{_gigabytes(result[key]):>12}  {what}")
-    chip = result["topology"].partition(":")[0]
-    lines += [
-        f"operations      {result['operations'] / 1e12:8.3f} T   "
-        f"{result['operation_seconds'] * 1e3:9.2f} ms at the peak of {chip} in bfloat16",
-        f"bytes accessed  {_gigabytes(result['accessed_bytes']):>11}  "
-        f"{result['access_seconds'] * 1e3:9.2f} ms at the peak of its memory",
-        f"at these rates  {result['tokens_per_second']:,.0f} tokens a second on each core",
-        f"not in it: the sum of the gradients over cores, {_gigabytes(result['gradient_bytes'])} "
-        "a step, and the input",
+    rates = [
+        (
+            "operations, bfloat16",
+            f"{result['operations'] / 1e12:.3f} T",
+            result["operation_seconds"] * 1e3,
+        ),
+        (
+            "bytes accessed",
+            f"{result['accessed_bytes'] / 2**30:.3f} GiB",
+            result["access_seconds"] * 1e3,
+        ),
     ]
-    if result["loops"]:
-        lines.append(f"nor more than one round of each of {result['loops']} loops")
-    return "\n".join(lines)
-
-
-def _gigabytes(number):
-    return f"{number / 2**30:.3f} GiB"
+    loops = f", and every round but one of {result['loops']} loops" if result["loops"] else ""
+    return "\n".join(
+        [
+            heading,
+            f"compiles for {result['topology']} and fits: {held / result['chip_bytes']:.0%} of its "
+            "memory",
+            "",
+            table({"memory": "", "size (GiB)": ".3f", "": ""}, memory),
+            "",
+            table({f"at the peak rates of {chip}": "", "amount": ">", "time (ms)": ".2f"}, rates),
+            f"{result['tokens_per_second']:,.0f} tokens/s on each core, at most",
+            f"not included: the input, the sum of the gradients over cores "
+            f"({result['gradient_bytes'] / 2**30:.3f} GiB a step){loops}",
+        ]
+    )

@@ -13,6 +13,6 @@ def test_a_causal_model_sees_nothing_of_its_future(run, tiny_run, tmp_path):
 
 def test_bad_arguments_give_one_line(run, tiny_run):
     analyze = ["analyze", "causality", "--model", tiny_run]
-    for argument, part in (("--positions", "num_positions is 0"), ("--sequences", "--sequences")):
+    for argument in ("--positions", "--sequences", "--changes"):
         status, _, error = run(*analyze, argument, 0)
-        assert_one_line(status, error, part)
+        assert_one_line(status, error, f"{argument} must be at least 1. Received: 0")

@@ -8,10 +8,11 @@ def test_every_file_is_listed_with_its_summary(run, tmp_path):
     assert status == 0
     found = json.loads((tmp_path / "configs.json").read_text())
     assert list(found) == config_files.published_names()
-    lines = output.splitlines()
+    header, *lines = output.splitlines()
+    assert header.split() == ["name", "strictly", "causal", "summary"]
     for line, (name, config) in zip(lines, found.items()):
         assert line.startswith(name) and line.endswith(config["summary"])
-        assert (" causal " in line) == config["strictly_causal"]
+        assert line.split()[1] == ("yes" if config["strictly_causal"] else "no")
     assert found["pg19_nearest8k"]["strictly_causal"]
     assert not found["pg19_local_cluster8k"]["strictly_causal"]
 
@@ -25,5 +26,5 @@ def test_every_key_is_listed(run, tmp_path):
         "allowed": "at least 0 and below 1",
         "meaning": "decay of the mean of gradients, in adam and adamw",
     }
-    assert all(line.startswith(name) for line, name in zip(output.splitlines(), found))
+    assert all(line.startswith(name) for line, name in zip(output.splitlines()[1:], found))
     assert "model.local.block_size" in found and "model.image.height" in found

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -25,17 +26,55 @@ def test_several_prompts_are_one_batch(run, tiny_run, tmp_path):
     assert [text[:2] for text in texts] == ["ca", "ab"]
 
 
+def test_a_prompt_need_not_be_utf_8(run, tiny_run, tmp_path):
+    prompt = os.fsdecode(b"caf\xe9 ")
+    arguments = ["--prompt", prompt, "--max-length", 12, "--json", tmp_path / "figures.json"]
+    assert run("generate", "--model", tiny_run, *arguments)[0] == 0
+
+
+def test_a_stream_comes_in_pieces_once_all_is_compiled(run, tiny_run, monkeypatch):
+    events = []
+
+    def stream(*arguments):
+        for piece in ("a", "b", "c"):
+            events.append(f"made {piece}")
+            yield piece
+
+    def show(*values, **options):
+        events.append(f"printed {values[0]}" if values else "printed")
+
+    monkeypatch.setattr("rt_keras.models.streaming.stream", stream)
+    monkeypatch.setattr("builtins.print", show)
+    run("generate", "--model", tiny_run, "--prompt", "a", "--stream")
+    shown = events[events.index("made a") :]
+    assert shown == ["made a", "made b", "printed a", "printed b", "made c", "printed c", "printed"]
+
+
 @pytest.mark.parametrize(
     "arguments, parts",
     [
         ([], ["--prompt is missing"]),
-        (["--prompt", "a", "--max-length", 0], ["--max-length"]),
-        (["--prompt", "a", "--temperature", 0], ["--temperature"]),
-        (["--prompt", "a", "--top-p", 0.5], ["--top-p is 0.5", "sampler random has none"]),
+        (["--prompt", "a", "--max-length", 0], ["--max-length must be at least 1. Received: 0"]),
+        (["--prompt", "a", "--temperature", 0], ["temperature", "0.0"]),
+        (["--prompt", "a", "--temperature", "inf"], ["temperature", "finite", "inf"]),
+        (["--prompt", "a", "--temperature", 1e-300], ["temperature", "at least", "1e-300"]),
+        (["--prompt", "a", "--temperature", "nan", "--stream"], ["temperature", "finite", "nan"]),
+        (["--prompt", "a", "--top-p", 0.5], ["--top-p does not apply to sampler random"]),
         (
             ["--prompt", "a", "--sampler", "top_p", "--top-p", 2],
-            ["--top-p is 2.0", "at most 1"],
+            ["--top-p must be from 0 to 1.0. Received: 2.0"],
         ),
+        (
+            ["--prompt", "a", "--sampler", "top_k", "--top-k", 1000000],
+            ["--top-k must be from 1 to 258. Received: 1000000"],
+        ),
+        (
+            ["--prompt", "a", "--sampler", "beam", "--num-beams", 0],
+            ["--num-beams must be at least 1. Received: 0"],
+        ),
+        (["--prompt", "a", "--image", "x.png"], ["--image does not apply", "is a text model"]),
+        (["--prompt", "a", "--label", 0], ["--label does not apply", "is a text model"]),
+        (["--prompt", "a", "--known-rows", 1], ["--known-rows does not apply"]),
         (["--prompt", "a", "b", "--stream"], ["--stream is for one --prompt"]),
         (
             ["--prompt", "a", "--sampler", "beam", "--stream"],

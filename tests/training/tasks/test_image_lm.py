@@ -86,10 +86,19 @@ def test_the_command_line_completes_an_image(of_images, tmp_path, capsys):
     "arguments, message",
     [
         (["--label", "3"], "--output is missing"),
-        (["--output", "x.png"], "--label is None; it must be from 0 to 9"),
-        (["--output", "x.png", "--label", "10"], "--label is 10; it must be from 0 to 9"),
-        (["--output", "x.png", "--label", "1", "--known-rows", "2"], "no --image has them"),
+        (["--output", "x.png"], "--label is missing: a class from 0 to 9"),
+        (["--output", "x.png", "--label", "10"], "--label must be from 0 to 9. Received: 10"),
+        (
+            ["--output", "x.png", "--label", "1", "--known-rows", "2"],
+            "there is no --image to take them from",
+        ),
         (["--output", "x.png", "--label", "1", "--image", "no.png"], "No such file"),
+        (
+            ["--output", "x.png", "--label", "1", "--image", "config.yaml"],
+            "--image must be an image file. Received: config.yaml",
+        ),
+        (["--output", "x.png", "--prompt", "a"], "--prompt does not apply: --model"),
+        (["--output", "x.png", "--stream"], "--stream does not apply: --model"),
     ],
 )
 def test_what_an_image_needs_is_asked_for(arguments, message, of_images, capsys, monkeypatch):
