@@ -1,4 +1,4 @@
-"""Where the published configurations are, and files that are written whole or not at all."""
+"""The folder of the published configurations; files and folders that are written whole or not."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 def config_folder():
     """The folder of the published configurations.
 
-    It lies inside the package where that is installed, and beside it in a checkout.
+    It is inside the installed package and beside it in a checkout.
     """
     package = Path(__file__).resolve().parent
     inside = package / "configs"
@@ -19,16 +19,21 @@ def config_folder():
 
 @contextlib.contextmanager
 def whole_file(path, suffix=""):
-    """Gives the name of a temporary file that takes the place of `path` once it is written.
+    """Gives the name of a temporary file that replaces `path` once it is written.
 
-    An error while writing (a full disk, an interruption) leaves what was at `path` as it was.
+    An error while writing, such as a full disk or an interruption, leaves `path` as it was.
 
     Args:
-        path: the file to write; its folder is made where it is missing.
-        suffix: ending of the temporary name, for writers that look at it.
+        path: string or `Path`, the file to write. Missing folders are created.
+        suffix: string, the end of the temporary name, for writers that depend on it. Defaults
+            to "".
 
     Yields:
-        The path to write to, in the folder of `path`.
+        The `Path` to write to, in the folder of `path`.
+
+    Raises:
+        FileNotFoundError: if `path` is a dangling link, or is below one.
+        NotADirectoryError: if `path` is below a file.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "numbers.txt"
@@ -38,13 +43,14 @@ def whole_file(path, suffix=""):
     '1 2 3'
     """
     path = Path(path)
+    _check_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=suffix, dir=path.parent)
     os.close(handle)
     part = Path(name)
     try:
         yield part
-        # mkstemp makes files that their owner alone can read; give this one the usual rights.
+        # mkstemp makes files that only their owner can read; give this one the usual rights.
         mask = os.umask(0)
         os.umask(mask)
         part.chmod(0o666 & ~mask)
@@ -55,16 +61,25 @@ def whole_file(path, suffix=""):
 
 @contextlib.contextmanager
 def whole_folder(path):
-    """Gives a temporary folder that takes the place of `path` once it is written.
+    """Gives a temporary folder that replaces `path` once it is written.
 
     Args:
-        path: the folder to write; it must not exist yet or be empty.
+        path: string or `Path`, the folder to write; it must not exist yet or be empty.
 
     Yields:
-        The folder to write to, beside `path`.
+        The `Path` of the folder to write to, beside `path`.
 
     Raises:
-        FileExistsError: if there is something at `path` already.
+        FileExistsError: if there is already something at `path`.
+        FileNotFoundError: if `path` is a dangling link, or is below one.
+        NotADirectoryError: if `path` is below a file.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "texts"
+    >>> with whole_folder(path) as part:
+    ...     _ = (part / "1.txt").write_text("one")
+    >>> [file.name for file in path.iterdir()]
+    ['1.txt']
     """
     path = Path(path)
     check_new_folder(path)
@@ -77,43 +92,45 @@ def whole_folder(path):
 
 
 def check_new_folder(path):
-    """Raises a FileExistsError if there is anything at `path` but an empty folder."""
+    """Raises an `OSError` that says why no new folder can be written to a path.
+
+    Args:
+        path: string or `Path`; an empty folder may be there.
+
+    Raises:
+        FileExistsError: if there is already something at `path`.
+        FileNotFoundError: if `path` is a dangling link, or is below one.
+        NotADirectoryError: if `path` is below a file.
+    """
     path = Path(path)
+    _check_path(path)
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise FileExistsError(f"{path} already holds something; name a new or an empty folder")
 
 
 def write_json(path, values):
-    """Writes `values` to `path` as JSON, whole or not at all."""
-    with whole_file(path) as part:
-        part.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-
-def check_writable(name, path):
-    """Raises a ValueError if no file can be written to `path`, folders above it included.
+    """Writes values to a file as JSON, whole or not at all.
 
     Args:
-        name: string, what the error calls the path.
-        path: string or `Path`; the folders above it need not exist.
+        path: string or `Path`, the file.
+        values: dictionary or list of JSON values.
     """
-    path = Path(path)
-    folder = next((folder for folder in path.absolute().parents if folder.exists()), path)
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"{name} must be a file that can be written. Received: {path}")
+    with whole_file(path) as part:
+        part.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def read_json(path):
     """Reads the JSON object in a file.
 
     Args:
-        path: the file.
+        path: string or `Path`, the file.
 
     Returns:
         A dictionary.
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it holds something else than a JSON object.
+        ValueError: if it holds anything but a JSON object.
     """
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -125,10 +142,10 @@ def read_json(path):
 
 
 def check_weights(path):
-    """Raises a ValueError if a file of weights was not written to its end, or is something else.
+    """Raises a ValueError if a file of weights is truncated or holds something else.
 
     Args:
-        path: the file, in HDF5.
+        path: string or `Path`, the file, in HDF5.
     """
     import h5py
 
@@ -138,3 +155,31 @@ def check_weights(path):
         raise
     except OSError as error:
         raise ValueError(f"{path} is damaged: its weights cannot be read ({error})") from None
+
+
+def check_writable(name, path):
+    """Raises a ValueError if no file can be written to a path.
+
+    Args:
+        name: string, what the error calls the path.
+        path: string or `Path`; the folders above it need not exist.
+    """
+    path = Path(path)
+    folder = next((folder for folder in path.absolute().parents if folder.exists()), path)
+    try:
+        _check_path(path)
+    except OSError as error:
+        raise ValueError(f"{name} must be a file that can be written: {error}") from None
+    if path.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"{name} must be a file that can be written. Received: {path}")
+
+
+def _check_path(path):
+    """Raises an `OSError` if `path` is a dangling link, or is below one or below a file."""
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            raise FileNotFoundError(
+                f"{part} is a link to {os.readlink(part)}, which does not exist"
+            )
+        if part != path and part.exists() and not part.is_dir():
+            raise NotADirectoryError(f"{part} is not a folder")

@@ -46,8 +46,36 @@ def test_the_published_configurations_are_found():
 
 @pytest.mark.parametrize("path", ["/", __file__ + "/figures.json"])
 def test_a_path_where_no_file_can_be_written_is_refused(path):
-    with pytest.raises(ValueError, match="--json must be a file that can be written. Received: /"):
+    with pytest.raises(ValueError, match="--json must be a file that can be written.*/"):
         files.check_writable("--json", path)
+
+
+def write_file(path):
+    with files.whole_file(path) as part:
+        part.write_text("whole")
+
+
+def write_folder(path):
+    with files.whole_folder(path) as part:
+        (part / "weights").write_text("whole")
+
+
+@pytest.mark.parametrize("write", [write_file, write_folder, files.check_new_folder])
+@pytest.mark.parametrize("below", ["", "config.yaml"])
+def test_a_dangling_link_is_named_with_its_target(tmp_path, write, below):
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="link is a link to .*gone, which does not exist"):
+        write(tmp_path / "link" / below)
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+    with pytest.raises(ValueError, match="--json must be a file .*gone, which does not exist"):
+        files.check_writable("--json", tmp_path / "link" / below)
+
+
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_a_path_below_a_file_is_refused(tmp_path, write):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file is not a folder"):
+        write(tmp_path / "file" / "figures.json")
 
 
 def test_missing_folders_are_created(tmp_path):

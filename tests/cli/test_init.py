@@ -63,9 +63,7 @@ def test_ctrl_c_gives_one_line(run, monkeypatch):
 def test_python_m_rt_keras_is_the_command_and_fails_without_a_trace(tmp_path):
     command = [sys.executable, "-m", "rt_keras", "evaluate", "--model", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 1
     assert_one_line(result.returncode, result.stderr, "neither a run nor a preset")
-    assert "Traceback" not in result.stderr
 
 
 def test_a_file_for_figures_that_cannot_be_written_is_refused_first(run):
