@@ -1,8 +1,10 @@
 """The golden cases: what the reference implementation computed, and the models that hold it."""
 
+import contextlib
 import json
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
@@ -63,6 +65,19 @@ class Case:
 
         reader = py_checkpoint_reader.NewCheckpointReader(self.checkpoint)
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@contextlib.contextmanager
+def computed_in(dtype):
+    """Layers that are made in this context compute in a dtype."""
+    floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx(dtype)
+    keras.config.set_dtype_policy(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(floatx)
+        keras.config.set_dtype_policy(policy)
 
 
 def write_checkpoint(variables, path):
