@@ -22,57 +22,76 @@ from rt_keras.training.tasks import task_named
 def train(config, output, resume=False, overwrite=False, verbose=1):
     """Trains the model of a configuration.
 
-    The folder `output` holds in the end
-    - `config.yaml`: the configuration, all keys;
-    - `model/`: the model with the least validation loss, as a KerasHub preset;
-    - `last.weights.h5`, `progress.json`: what `resume` goes on from;
+    In the end the folder `output` holds
+
+    - `config.yaml`: the configuration, with all keys;
+    - `model/`: the model with the lowest validation loss, as a KerasHub preset;
+    - `last.weights.h5`, `progress.json`: the last checkpoint, which `resume` starts from;
     - `log.csv`, `tensorboard/`: losses and cluster use after every validation.
 
-    Two runs with the same configuration, seed and machine are equal. A run that was interrupted
-    and goes on is equal to one that was not: weights, optimizer, step and the place in the training
-    data are those of the last validation. But for what is drawn at random on the way: the masks of
-    dropout, and the members that empty clusters restart from.
+    Two runs with the same configuration and seed, on the same machine, are equal. A run that was
+    interrupted and resumed equals one that was not: weights, optimizer, step and position in the
+    training data are restored from the last validation. The exceptions are random numbers drawn
+    during training: dropout masks, and the members that empty clusters restart from.
 
     Args:
         config: an `ExperimentConfig`.
         output: folder of the run.
-        resume: whether to go on with the run that the folder holds.
-        overwrite: whether to delete the run that the folder holds.
+        resume: bool, whether to continue the run in the folder. Defaults to False.
+        overwrite: bool, whether to delete the run in the folder first. Defaults to False.
         verbose: int, 0 for silence, 1 for a line after each validation and, in a terminal, one
             progress bar, 2 for the lines alone. Defaults to 1.
 
     Returns:
-        A dict with `steps`, `best_step`, `validation_nats_per_token` at that step, `parameters`,
-        and of this call `new_steps`, `seconds` and `tokens_per_second`, validation included.
+        A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step,
+        `parameters`, and for this call `new_steps`, `seconds` and `tokens_per_second`, including
+        validation. If the run to resume is finished, all three are 0.
 
     Raises:
-        FileExistsError: if the folder holds a run and it is not said what to do with it.
-        FileNotFoundError: if there is no run to go on with.
+        FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
+        FileNotFoundError: if there is no run to resume.
         ValueError: if the configuration lacks what training needs, or needs more memory than the
             machine has, or if a file of the run to resume is damaged.
-        FloatingPointError: if the loss is no longer a number. The last good checkpoint is kept.
+        FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
     """
     output = Path(output)
     config_checks.check_sources(config)
     _check_folder(output, config, resume, overwrite)
-    trainer = config.trainer
-    keras.utils.set_random_seed(trainer.seed)
+    keras.utils.set_random_seed(config.trainer.seed)
     task = task_named(config.model.kind)
     preprocessor = task.make_preprocessor(config)
     tokenizer = preprocessor and preprocessor.tokenizer
     check_memory(config, task.vocabulary_size(config, tokenizer))
     checkpoints = KeepCheckpoints(output, "val_nats_per_token", preprocessor)
-    with experiment.make_strategy(trainer).scope():
+    with experiment.make_strategy(config.trainer).scope():
         model = compiled_model(config, tokenizer)
         first_step = checkpoints.restore(model) if resume else 0
     if verbose:
         print(describe(config, model, first_step), flush=True)
-    # After the model, whose first weights would else depend on what reading the data draws.
-    training, validation = _datasets(config, model, preprocessor)
+    new_steps, seconds = config.trainer.steps - first_step, 0.0
+    if new_steps:
+        seconds = _fit(config, model, checkpoints, first_step, resume, verbose)
+    tokens = new_steps * config.data.batch_size * task.predictions(config)
+    return {
+        "steps": config.trainer.steps,
+        "new_steps": new_steps,
+        "best_step": checkpoints.best_step,
+        "validation_nats_per_token": checkpoints.best_value,
+        "parameters": model.count_params(),
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds if new_steps else 0.0,
+    }
+
+
+def _fit(config, model, checkpoints, first_step, resume, verbose):
+    """Trains a compiled model from a step on; returns the seconds that it took."""
+    trainer = config.trainer
+    # After the model, so that reading the data does not change its random initial weights.
+    training, validation = _datasets(config, model, checkpoints.preprocessor)
     if not resume:
-        _start_folder(output, config)
-    tokens = config.data.batch_size * task.predictions(config)
-    callbacks = _callbacks(config, model, output, checkpoints, resume)
+        _start_folder(checkpoints.folder, config)
+    callbacks = _callbacks(config, model, checkpoints.folder, checkpoints, resume)
+    tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
     started = time.monotonic()
     try:
         with progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update:
@@ -90,28 +109,19 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             )
     except FloatingPointError as error:
         raise FloatingPointError(
-            f"{error}; training stopped, and {output} keeps the last good checkpoint, if there was "
-            "one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
+            f"{error}; training stopped. {checkpoints.folder} keeps the last good checkpoint, if "
+            "there was one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
         ) from None
-    seconds = time.monotonic() - started
-    return {
-        "steps": trainer.steps,
-        "new_steps": trainer.steps - first_step,
-        "best_step": checkpoints.best_step,
-        "validation_nats_per_token": checkpoints.best_value,
-        "parameters": model.count_params(),
-        "seconds": seconds,
-        "tokens_per_second": (trainer.steps - first_step) * tokens / seconds,
-    }
+    return time.monotonic() - started
 
 
 def describe(config, model, first_step=0):
-    """What a run trains, and on what, in one line.
+    """What a run trains, on what data and for how long, in one line.
 
     Args:
         config: an `ExperimentConfig`.
         model: its model.
-        first_step: int, steps that were done before. Defaults to 0.
+        first_step: int, the number of steps that are done already. Defaults to 0.
 
     Returns:
         A string.
@@ -120,7 +130,10 @@ def describe(config, model, first_step=0):
     size = f"{model.count_params():,} parameters ({config.model.kind})"
     batch = f"{data.batch_size} x {task_named(config.model.kind).predictions(config):,} tokens"
     if first_step >= trainer.steps:
-        return f"the run of {size} on {data.name} is finished: {trainer.steps:,} steps are done"
+        return (
+            f"nothing left to train: the run of {size} on {data.name} has done all of its "
+            f"{trainer.steps:,} steps"
+        )
     steps = (
         f"steps {first_step + 1:,} to {trainer.steps:,}"
         if first_step
@@ -133,22 +146,22 @@ def describe(config, model, first_step=0):
 
 
 def _check_folder(output, config, resume, overwrite):
-    """Says why a run cannot start, or go on, in the folder."""
+    """Raises the error that says why a run cannot start, or continue, in the folder."""
     saved = output / "config.yaml"
     if resume and overwrite:
-        raise ValueError("resume and overwrite are both given; a run is gone on with or deleted")
+        raise ValueError("resume and overwrite exclude each other: continue the run or delete it")
     if resume and not saved.exists():
         raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
     if resume and saved.read_bytes() != config_lib.to_yaml(config).encode("utf-8"):
-        raise ValueError(f"the configuration is not that of the run to resume, {saved}")
+        raise ValueError(f"the configuration differs from that of the run to resume, {saved}")
     if saved.exists() and not resume and not overwrite:
         raise FileExistsError(
-            f"{output} already holds a run; --resume goes on with it, --overwrite deletes it"
+            f"{output} already holds a run; --resume continues it, --overwrite deletes it"
         )
 
 
 def _start_folder(output, config):
-    """Deletes what an earlier run has written, and nothing else that may lie there."""
+    """Deletes the files of an earlier run, and nothing else, and writes the configuration."""
     for name in ("config.yaml", "last.weights.h5", "progress.json", "log.csv"):
         (output / name).unlink(missing_ok=True)
     for name in ("model", "tensorboard"):
@@ -190,17 +203,17 @@ def _datasets(config, model, preprocessor):
         config.data.batch_size,
         preprocessor,
     ).take(config.trainer.validation_batches)
-    # Keras warns of a data set that ends without having said when.
+    # Keras warns about a data set that ends but does not know its size.
     count = int(validation.reduce(0, lambda number, _: number + 1))
     validation = validation.apply(tf.data.experimental.assert_cardinality(count))
-    # Replicas share each batch; that files be shared instead is only warned about.
+    # Replicas share each batch. TensorFlow would try to share files, and warn that it cannot.
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return training.with_options(options), validation.with_options(options)
 
 
 def _callbacks(config, model, output, checkpoints, resume):
-    """What watches a run; what adds to the epoch logs comes before what writes them."""
+    """The callbacks of a run; those that add to the epoch logs precede those that write them."""
     return [
         *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),

@@ -76,9 +76,16 @@ def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
     assert_equal_weights(tmp_path / "run", tiny_run)
     log, whole = ((folder / "log.csv").read_text() for folder in (tmp_path / "run", tiny_run))
     assert log == whole
-    # Nothing is left to do.
-    assert train(resume=True)["best_step"] == 4
-    assert (tmp_path / "run" / "log.csv").read_text() == whole
+
+
+def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys, monkeypatch):
+    log = (tiny_run / "log.csv").read_bytes()
+    monkeypatch.setattr(run, "_datasets", None)
+    figures = run.train(config_lib.make_config(tiny_settings), tiny_run, resume=True)
+    assert figures["best_step"] == 4
+    assert figures["new_steps"] == figures["seconds"] == figures["tokens_per_second"] == 0
+    assert "nothing left to train" in capsys.readouterr().out
+    assert (tiny_run / "log.csv").read_bytes() == log
 
 
 def test_a_folder_with_a_run_is_refused(train, tiny_run, tmp_path):
@@ -88,9 +95,9 @@ def test_a_folder_with_a_run_is_refused(train, tiny_run, tmp_path):
     assert (tiny_run / "last.weights.h5").read_bytes() == before
     with pytest.raises(FileNotFoundError, match="holds no run to resume"):
         train(resume=True)
-    with pytest.raises(ValueError, match="both given"):
+    with pytest.raises(ValueError, match="exclude each other"):
         train(tiny_run, resume=True, overwrite=True)
-    with pytest.raises(ValueError, match="is not that of the run"):
+    with pytest.raises(ValueError, match="differs from that of the run"):
         train(tiny_run, {"optimizer.learning_rate": 1e-4}, resume=True)
 
 
