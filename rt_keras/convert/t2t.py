@@ -21,17 +21,18 @@ def load_t2t_checkpoint(
     """Loads a checkpoint of the paper's authors' code into a model that gives the same numbers.
 
     Their code is google-research's `routing_transformer`, models of Tensor2Tensor. The heads of
-    the model are told to compute what that code does (`reference`), which differs in places from
-    the paper and from what a new model here would do: see `rt_keras.ops.balanced_attention`.
+    the model are those of `rt_keras.t2t`, which compute what that code does; it differs in places
+    from the paper and from a new model of `rt_keras`.
 
     Args:
         checkpoint: path of a checkpoint without its suffix, such as ".../model.ckpt-1".
         hparams: dictionary of hyperparameters under that code's names, or the path of an
             `hparams.json`.
-        vocabulary_size: number of token ids, or of values of a channel of an image.
-        image_shape: `(height, width, channels)` for an image model, None for text.
-        num_classes: number of classes of a class-conditional image model.
-        strict: whether variables that are not found, or of the checkpoint not placed, are an error.
+        vocabulary_size: int, number of token ids, or of values of a channel of an image.
+        image_shape: tuple `(height, width, channels)` for an image model; None for text.
+        num_classes: int, classes of a class-conditional image model, or None.
+        strict: bool, whether variables that are not found, or of the checkpoint not placed, are an
+            error. Defaults to True.
 
     Returns:
         A `T2TModel`. Its `task` is the `RoutingTransformerCausalLM`,
@@ -40,7 +41,7 @@ def load_t2t_checkpoint(
     Raises:
         FileNotFoundError: if there is no such checkpoint.
         ValueError: if the checkpoint cannot be read, the hyperparameters are wrong, or the two do
-            not fit: with the name and shape of every variable that is concerned.
+            not match; names every variable concerned, with its shape.
 
     >>> load_t2t_checkpoint("missing/model.ckpt-1", {}, vocabulary_size=97)
     Traceback (most recent call last):
@@ -84,9 +85,15 @@ def convert_t2t_checkpoint(
     """Writes a checkpoint of the paper's authors' code as a preset folder.
 
     Args:
-        checkpoint, hparams, image_shape, num_classes, strict: as those of `load_t2t_checkpoint`.
-        output: the folder to write, whole or not at all: new, or empty.
-        vocabulary: path of the file of subwords; None for image models alone.
+        checkpoint: path of a checkpoint without its suffix, such as ".../model.ckpt-1".
+        hparams: dictionary of hyperparameters under that code's names, or the path of an
+            `hparams.json`.
+        output: path of the folder to write, new or empty; it is written whole or not at all.
+        vocabulary: path of the file of subwords; None for image models only.
+        image_shape: tuple `(height, width, channels)` for an image model; None for text.
+        num_classes: int, classes of a class-conditional image model, or None.
+        strict: bool, whether variables that are not found, or of the checkpoint not placed, are an
+            error. Defaults to True.
 
     Returns:
         The model, with its preprocessor where it is one of text.
@@ -139,9 +146,11 @@ def make_backbone(h, vocabulary_size, image_shape=None, num_classes=None, token_
     """The backbone that hyperparameters describe, with new weights.
 
     Args:
-        h: hyperparameters as `t2t_hparams.read_hparams` returns them.
-        vocabulary_size, image_shape, num_classes: as those of `load_t2t_checkpoint`.
-        token_bias: whether its heads take a token bias.
+        h: dictionary of hyperparameters, as `t2t_hparams.read_hparams` returns them.
+        vocabulary_size: int, number of token ids, or of values of a channel of an image.
+        image_shape: tuple `(height, width, channels)` for an image model; None for text.
+        num_classes: int, classes of a class-conditional image model, or None.
+        token_bias: bool, whether the heads take a token bias. Defaults to False.
     """
     from rt_keras import models
 
@@ -190,14 +199,14 @@ def make_backbone(h, vocabulary_size, image_shape=None, num_classes=None, token_
 class T2TModel(keras.Model):
     """A model as the paper's authors' code has it: targets in, logits of the same targets out.
 
-    That code shifts the targets by one itself, and starts with id 0: the logits at t are those of
-    `targets[t]`. The models here take what comes before and give the logits of what follows.
+    That code itself shifts the targets by one and starts with id 0: the logits at t predict
+    `targets[t]`. The models of `rt_keras` take the tokens before and predict the next one.
 
     Args:
         task: a `RoutingTransformerCausalLM`, `RoutingTransformerSeq2SeqLM` or
             `RoutingTransformerImageLM`.
-        max_target_length: targets are cut off behind it; None for no limit.
-        **kwargs: those of `keras.Model`.
+        max_target_length: int, length to which targets are cut; None, the default, for no limit.
+        **kwargs: keyword arguments of `keras.Model`, such as `name`.
 
     Call arguments:
         inputs: dictionary of "targets", int `[batch, length]`, or `[batch, height, width,
@@ -214,7 +223,7 @@ class T2TModel(keras.Model):
         super().__init__(**kwargs)
         self.task = task
         self.max_target_length = max_target_length
-        # All weights are those of the task, which has them already.
+        # All weights belong to the task, which is built.
         self.built = True
 
     def call(self, inputs, training=None):

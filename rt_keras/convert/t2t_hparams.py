@@ -76,7 +76,7 @@ IMAGE = {
     "add_positional_emb": True,
     "unconditional": True,
 }
-# What Tensor2Tensor and the two models know besides: how training goes, and what they leave alone.
+# Hyperparameters that Tensor2Tensor and the two models know besides: training, and unused ones.
 _OTHERS = """
 activation_dtype batch_shuffle_size batch_size bottom cache_padding_bias clip_grad_norm
 compress_steps daisy_chain_variables dropout ema eval_drop_long_sequences eval_run_autoregressive
@@ -111,14 +111,14 @@ OTHERS = frozenset(_OTHERS.split())
 
 
 def read_hparams(hparams, image=False):
-    """Hyperparameters, checked, with the defaults of what is not given.
+    """Checked hyperparameters, with defaults for those that are not given.
 
     Args:
         hparams: a dictionary, or the path of an `hparams.json`.
-        image: whether they are those of the image model.
+        image: bool, whether they describe an image model. Defaults to False.
 
     Returns:
-        A dictionary of everything that says what the model computes.
+        A dictionary of all hyperparameters that determine what the model computes.
 
     Raises:
         FileNotFoundError: if there is no such file.

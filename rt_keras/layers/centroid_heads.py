@@ -152,7 +152,7 @@ class CentroidHeads(HeadGroup):
         return cluster_statistics(vectors, clusters, self.num_clusters, mask)
 
     def commitment_loss(self, distance, depth):
-        """What the mean squared distance of vectors to their centroids adds to the loss."""
+        """The loss for the mean squared distance of vectors of a depth to their centroids."""
         return self.commitment_weight * distance
 
     def _warn_once(self):

@@ -153,7 +153,7 @@ class HeadGroup(keras.layers.Layer):
         """Hook: what a training step does besides, such as collecting statistics."""
 
     def _tables(self):
-        """What the group learns about relative positions, by its name in the ops."""
+        """The learnt relative positions, by their names in the ops."""
         if self.relative_embeddings is None:
             return {}
         return {"relative_embeddings": keras.ops.convert_to_tensor(self.relative_embeddings)}
@@ -183,7 +183,7 @@ class HeadGroup(keras.layers.Layer):
         return self.make_cache(key, value, None if self.share_qk else key, 0, max_length)
 
     def make_cache(self, query, value, key, count, max_length, token_bias=None):
-        """What later positions need of the first ones.
+        """The cache that decoding continues from after the first positions.
 
         Args:
             query: `[batch, heads, length, depth]`.

@@ -119,7 +119,7 @@ class RoutingHeads(CentroidHeads):
         return nearest_step(**self._routing(), num_probes=self.num_probes, **arguments)
 
     def _routing(self):
-        """What the ops of assignment "nearest" route by."""
+        """The arguments by which the ops of assignment "nearest" route."""
         return {
             "centroids": tf.convert_to_tensor(self.centroids),
             "load_bias": tf.convert_to_tensor(self.load_bias),

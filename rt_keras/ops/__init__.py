@@ -1,4 +1,15 @@
-"""Attention as pure functions on `[batch, heads, length, depth]`, one kind a file; and a loss."""
+"""Attention as pure functions on `[batch, heads, length, depth]`, one kind a file; and a loss.
+
+Words that have one meaning in these files:
+
+- block: positions that follow one another and attend together, in the order of the sequence or,
+  for routing, in the order of (cluster, position);
+- window: the keys that a block of queries is given, of which masks leave those that a query sees;
+- tile: in `nearest_tiles.py`, one block of queries and the window of keys that it meets there;
+- chunk: the part of the heads, blocks or positions that is computed at a time to bound memory;
+- part: some rows of a block, computed without the keys that come after all of them;
+- member: a position that a cluster picked or that belongs to it.
+"""
 
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import from_blocks, to_blocks

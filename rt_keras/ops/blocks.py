@@ -1,4 +1,4 @@
-"""Cutting sequences into blocks, and reading rows of them, with gradients that gather."""
+"""Sequences cut into blocks and windows, and rows gathered with gradients that gather."""
 
 import itertools
 import math
@@ -7,13 +7,13 @@ import tensorflow as tf
 
 
 def size(x, axis):
-    """Size of an axis: an int where it is known when traced, else a scalar tensor."""
+    """Size of an axis: an int if it is static, else a scalar tensor."""
     static = x.shape[axis]
     return tf.shape(x)[axis] if static is None else static
 
 
 def ceil_div(numerator, denominator):
-    """Integer division rounded up, for ints and tensors alike."""
+    """Integer division rounded up, for ints and tensors."""
     return -(-numerator // denominator)
 
 
@@ -49,11 +49,11 @@ def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
 
     Args:
         x: `[batch, heads, length, ...]`.
-        num_blocks: number of windows.
-        block_size: distance from one window's start to the next's.
-        count: length of a window in blocks.
-        offset: how far before its block a window starts.
-        fill: value beyond both ends.
+        num_blocks: int, number of windows.
+        block_size: int, distance from one window's start to the next.
+        count: int, length of a window in blocks.
+        offset: int, how far before its block a window starts.
+        fill: value beyond both ends. Defaults to 0.
 
     Returns:
         `[batch, heads, num_blocks, count * block_size, ...]`.
@@ -67,16 +67,15 @@ def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
 def neighbour_blocks(x, block_size, grid, before, after, fill=0):
     """Windows of the blocks around each block of a grid, one window for each block.
 
-    Blocks follow one another in raster order of the grid, those of a window too. Blocks beyond
-    the edges hold `fill`.
+    Blocks are in raster order, in the grid and in a window. Blocks beyond the edges hold `fill`.
 
     Args:
         x: `[batch, heads, length, ...]`, in the order of the blocks, at most as many as the grid.
-        block_size: positions in a block.
-        grid: number of blocks along each dimension of the grid.
-        before, after: how many blocks of a window lie before and after its own, along each
-            dimension.
-        fill: value beyond the edges.
+        block_size: int, positions in a block.
+        grid: tuple of ints, number of blocks along each dimension.
+        before: tuple of ints, blocks of a window before its own, along each dimension.
+        after: tuple of ints, blocks of a window after its own, along each dimension.
+        fill: value beyond the edges. Defaults to 0.
 
     Returns:
         `[batch, heads, blocks, block_size * prod(before + 1 + after), ...]`.
@@ -95,14 +94,13 @@ def neighbour_blocks(x, block_size, grid, before, after, fill=0):
 
 
 def gather_rows(x, index, inverse):
-    """`x[:, :, index]`, with a gradient that gathers where TensorFlow's own would scatter.
+    """`x[:, :, index]`, with a gradient that gathers; TensorFlow's own scatters.
 
     Args:
         x: `[batch, heads, rows, depth]`.
         index: int `[batch, heads, m]`, rows of `x` to read.
         inverse: int `[batch, heads, rows]`, for each row of `x` the one place of the result
-            through which it is used. Another place may repeat the row only if nothing
-            downstream depends on it.
+            that is used. Other places may repeat the row only if nothing depends on them.
 
     Returns:
         `[batch, heads, m, depth]`.
@@ -120,12 +118,11 @@ def gather_rows(x, index, inverse):
 def to_blocks(x, block_shape):
     """Positions of an image, or of any grid, block by block in one sequence.
 
-    Blocks follow one another in raster order, positions inside a block too. `from_blocks` is the
-    way back.
+    Blocks are in raster order, and so are positions inside a block. `from_blocks` is the inverse.
 
     Args:
         x: `[batch, d1, ..., dn, ...]`.
-        block_shape: `(b1, ..., bn)`, which divide `d1, ..., dn`.
+        block_shape: tuple of ints `(b1, ..., bn)`, which divide `d1, ..., dn`.
 
     Returns:
         `[batch, d1 * ... * dn, ...]`.
@@ -149,12 +146,12 @@ def to_blocks(x, block_shape):
 
 
 def from_blocks(x, block_shape, shape):
-    """Positions in the order of `to_blocks`, back in their grid.
+    """The inverse of `to_blocks`.
 
     Args:
         x: `[batch, d1 * ... * dn, ...]`.
-        block_shape: `(b1, ..., bn)`.
-        shape: `(d1, ..., dn)`.
+        block_shape: tuple of ints `(b1, ..., bn)`.
+        shape: tuple of ints `(d1, ..., dn)`.
 
     Returns:
         `[batch, d1, ..., dn, ...]`.

@@ -1,4 +1,4 @@
-"""The cross entropy of a softmax over a large vocabulary, without all the logits at once."""
+"""Cross entropy over a large vocabulary that never holds all the logits."""
 
 import tensorflow as tf
 
@@ -6,25 +6,26 @@ from rt_keras.ops.blocks import size
 
 
 def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
-    """The cross entropy of each position, and the likeliest label, some positions at a time.
+    """The cross entropy of each position, and the likeliest label, a chunk of positions at a time.
 
     ```
     logits = hidden · tableᵀ + bias
     loss_i = log Σ_v exp(logits_iv) - logits_i,label_i
     ```
 
-    Never more than `chunk_size * vocabulary` logits are in memory: the gradient computes those of
-    each chunk a second time. Logits and all sums are float32.
+    At most `chunk_size * vocabulary` logits are in memory: the gradient recomputes those of each
+    chunk. Logits and all sums are float32.
 
     Args:
         hidden: `[batch, length, depth]`.
         table: `[vocabulary, depth]`, a vector for each label.
         labels: int `[batch, length]`.
-        bias: `[vocabulary]`, or None.
-        chunk_size: positions, of all rows together, whose logits are computed at once.
+        bias: `[vocabulary]`, or None, the default, for zeros.
+        chunk_size: int, positions, of all rows together, whose logits are computed at once.
+            Defaults to 1024.
 
     Returns:
-        Losses, float32 `[batch, length]`, NaN where there is no such label; and the labels of the
+        Losses, float32 `[batch, length]`, NaN for labels out of range; and the labels of the
         largest logits, int32 `[batch, length]`.
 
     >>> hidden, table = tf.random.normal([2, 5, 8]), tf.random.normal([100, 8])
@@ -44,7 +45,7 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
     @tf.custom_gradient
     def computed(hidden, table, bias):
         chunks = _chunks(hidden, padding, chunk_size)
-        losses, likeliest, normalizers = tf.map_fn(
+        losses, likeliest, logsumexps = tf.map_fn(
             lambda chunk: _forward(*chunk, table, bias),
             (chunks, labels),
             fn_output_signature=(tf.float32, tf.int32, tf.float32),
@@ -53,7 +54,7 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
 
         def gradient(of_losses, _):
             of_losses = _chunks(of_losses, padding, chunk_size)
-            of_chunks, *of_whole = _gradients(chunks, labels, normalizers, of_losses, table, bias)
+            of_chunks, *of_whole = _gradients(chunks, labels, logsumexps, of_losses, table, bias)
             return _join(of_chunks, count, tf.shape(hidden)), *of_whole
 
         return (_join(losses, count, shape), _join(likeliest, count, shape)), gradient
@@ -62,7 +63,7 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
 
 
 def _chunks(x, padding, chunk_size):
-    """`[batch, length, ...]` to `[chunks, chunk_size, ...]`, with zeros behind."""
+    """`[batch, length, ...]` to `[chunks, chunk_size, ...]`, zero-padded."""
     rest = x.shape[2:]
     x = tf.reshape(x, [-1, *rest])
     x = tf.pad(x, [[0, padding]] + [[0, 0]] * len(rest))
@@ -84,22 +85,22 @@ def _is_label(labels, logits):
 
 
 def _forward(hidden, labels, table, bias):
-    """Losses of a chunk, its largest logits' labels, and the logarithms of its softmax's sums."""
+    """Losses of a chunk, the labels of its largest logits, and the logsumexp of its logits."""
     logits = _logits(hidden, table, bias)
-    normalizers = tf.reduce_logsumexp(logits, axis=1)
+    logsumexps = tf.reduce_logsumexp(logits, axis=1)
     of_labels = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=1)
     known = (labels >= 0) & (labels < size(table, 0))
-    losses = tf.where(known, normalizers - of_labels, float("nan"))
-    return losses, tf.argmax(logits, axis=1, output_type=tf.int32), normalizers
+    losses = tf.where(known, logsumexps - of_labels, float("nan"))
+    return losses, tf.argmax(logits, axis=1, output_type=tf.int32), logsumexps
 
 
-def _gradients(chunks, labels, normalizers, of_losses, table, bias):
+def _gradients(chunks, labels, logsumexps, of_losses, table, bias):
     """The gradients of all chunks, of the table and of the bias."""
     count = size(chunks, 0)
 
     def step(index, found, of_table, of_bias):
         logits = _logits(chunks[index], table, bias)
-        of_logits = tf.exp(logits - normalizers[index][:, None])
+        of_logits = tf.exp(logits - logsumexps[index][:, None])
         of_logits -= tf.cast(_is_label(labels[index], logits), tf.float32)
         of_logits *= of_losses[index][:, None]
         found = found.write(index, tf.cast(of_logits @ tf.cast(table, tf.float32), chunks.dtype))

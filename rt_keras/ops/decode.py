@@ -60,11 +60,11 @@ def attend_step(
 
 
 def with_bias(key, token_bias=None):
-    """Keys that carry their token bias as one more entry, which meets a 1 in the query.
+    """Keys with their token bias as one more entry, which is multiplied by a 1 in the query.
 
     Args:
         key: `[batch, heads, keys, depth]`.
-        token_bias: `[batch, keys]`, or None for keys as they are.
+        token_bias: `[batch, keys]`; None, the default, for the keys unchanged.
     """
     if token_bias is None:
         return key
@@ -82,8 +82,8 @@ def write(cache, position, **rows):
 def put_rows(kept, place, new):
     """Puts one row for each row of the batch and each head at its place.
 
-    Compiled by XLA inside of a loop this changes the rows in place: a scatter is not fused with
-    what reads its result, as an update of a slice is, which then needs the tensor as it was.
+    Compiled by XLA inside a loop this changes the rows in place: unlike an update of a slice, a
+    scatter is not fused with what reads its result, which would then need the old tensor.
 
     Args:
         kept: `[batch, heads, places, ...]`.
@@ -100,18 +100,18 @@ def put_rows(kept, place, new):
 
 
 def like(cache, before):
-    """A cache whose static shapes are those of the cache that it was, as loops ask for."""
+    """A cache with the static shapes that it had before, as loops require."""
     return {name: tf.ensure_shape(x, before[name].shape) for name, x in cache.items()}
 
 
 def pad_to(x, length):
-    """`[batch, heads, n, depth]` with zeros behind, or cut, to make `length` of n."""
+    """`[batch, heads, n, depth]` zero-padded or cut to `length`."""
     x = x[:, :, :length]
     return tf.pad(x, [[0, 0], [0, 0], [0, length - size(x, 2)], [0, 0]])
 
 
 def check_position(position, length):
-    """Raises a ValueError where it is known that a position lies behind the end of a cache."""
+    """Raises a ValueError if a position is known to lie behind the end of a cache."""
     known = tf.get_static_value(position)
     if known is not None and isinstance(length, int) and not 0 <= known < length:
         raise ValueError(

@@ -28,20 +28,21 @@ def full_attention(
     output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth) + t_j) value_j
     ```
 
-    Time is O(n²); the logits of only as many queries as fit `chunks.LOGITS_AT_ONCE` exist at once.
+    Time is O(n²); memory is bounded: at most `chunks.LOGITS_AT_ONCE` logits exist at once.
 
     Args:
         query: `[batch, heads, queries, depth]`.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
-        causal: whether query i sees key j only if j <= i.
-        query_mask: bool `[batch, queries]`, False for padding, whose output is 0.
-        key_mask: bool `[batch, keys]`, False for padding, which no query sees.
-        attention_mask: bool `[batch, queries, keys]`, which keys each query may see.
-        token_bias: `[batch, keys]`, t above.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m.
-        dropout: share of the attention weights set to 0.
-        seed: int `[2]`, needed where `dropout` is above 0.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, queries]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
+        attention_mask: bool `[batch, queries, keys]`, which keys each query may see; or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
+            for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`. A query that may see no key gets 0.
@@ -90,7 +91,7 @@ def full_attention(
 
 
 def _queries_at_once(batch, heads, length, keys):
-    """How many queries to take at once so that their logits stay within the limit."""
+    """The largest number of queries whose logits stay within the limit."""
     if not all(isinstance(x, int) for x in (batch, heads, length, keys)):
         return length
     return max(1, min(length, chunks.LOGITS_AT_ONCE // (batch * heads * keys)))

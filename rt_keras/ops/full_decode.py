@@ -10,11 +10,11 @@ def full_cache(key, value, *, max_length, token_bias=None):
     """The cache of `full_step`: every position's key and value.
 
     Args:
-        key: `[batch, heads, length, depth]`, of positions from the first on. The step overwrites
-            those that it comes to, so that only those before it count.
+        key: `[batch, heads, length, depth]`, of positions from the first on. Steps overwrite their
+            own position, so that only positions before it count.
         value: `[batch, heads, length, value_depth]`.
-        max_length: how many positions there will be.
-        token_bias: `[batch, length]`, where steps will have one.
+        max_length: int, how many positions there will be.
+        token_bias: `[batch, length]`, if steps will have one.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, max_length, ...]`.
@@ -33,12 +33,13 @@ def full_step(query, key, value, cache, position, *, token_bias=None, relative_e
     """Causal `full_attention` of one position, given those before it.
 
     Args:
-        query, key: `[batch, heads, 1, depth]`.
+        query: `[batch, heads, 1, depth]`.
+        key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
-        cache: what `full_cache` or the last step gave.
-        position: int scalar, which the query has.
-        token_bias: `[batch, 1]`, of the key.
-        relative_embeddings: `[heads, 2 m + 1, depth]`.
+        cache: the cache of `full_cache` or of the last step.
+        position: int scalar, the query's position.
+        token_bias: `[batch, 1]`, of the key; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
@@ -75,9 +76,9 @@ def full_cross_step(
         key: `[batch, heads, keys, depth]`.
         value: `[batch, heads, keys, value_depth]`.
         position: int scalar.
-        key_mask: bool `[batch, keys]`, False for padding.
-        token_bias: `[batch, keys]`.
-        relative_embeddings: `[heads, 2 m + 1, depth]`.
+        key_mask: bool `[batch, keys]`, False for padding; or None.
+        token_bias: `[batch, keys]`; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
 
     Returns:
         `[batch, heads, queries, value_depth]`.

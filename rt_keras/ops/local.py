@@ -161,7 +161,7 @@ class LocalWindows:
         self.causal = causal
         self.look_back = per_dimension(look_back, grid)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
-        # Where a window's own block begins.
+        # Where the block itself begins in its window.
         self.start = place_of_own_block(self.look_back, self.look_ahead) * key_block_size
         # In more dimensions, keys behind the own block in the window may come before it.
         self.one_way = causal and len(grid) == 1

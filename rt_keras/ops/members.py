@@ -222,7 +222,7 @@ def _put_back(output, members, length):
 
 
 def rows_of_members(output, members, length):
-    """What puts the output of members back in order.
+    """The output of members as rows and segments, to put it back in order.
 
     Args:
         output: `[batch, heads, clusters, w, depth]`.

@@ -21,26 +21,27 @@ def nearest_cache(
     token_bias=None,
     keep_positions=False,
 ):
-    """The cache of `nearest_step`: for each cluster a ring of its last members.
+    """The cache of `nearest_step`: for each cluster a ring buffer of its last members.
 
     The r-th member of a cluster, in the order of positions, is at place r modulo `window_size`.
 
     Args:
-        key: `[batch, heads, length, depth]`, not normalised, of positions from the first on;
-            where queries are their own keys, the queries.
+        key: `[batch, heads, length, depth]`, not normalised, of positions from the first on; the
+            queries if these are their own keys.
         value: `[batch, heads, length, value_depth]`.
         centroids: `[heads, clusters, depth]`.
         count: int scalar, how many of these positions count.
-        window_size: the most keys that a query attends to in one cluster.
+        window_size: int, the most keys that a query attends to in one cluster.
         load_bias: `[heads, clusters]`, or None for zeros.
-        max_length: how many positions there will be: a ring need not be longer. None for any.
-        token_bias: `[batch, length]`, where steps will have one.
-        keep_positions: whether steps will have relative embeddings.
+        max_length: int, how many positions there will be: a ring need not be longer. None, the
+            default, for any number.
+        token_bias: `[batch, length]`, if steps will have one.
+        keep_positions: bool, whether steps will have relative embeddings. Defaults to False.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, window, depth]`, keys
         normalised; "counts", int `[batch, heads, clusters]`, how many members there have been; and
-        where asked for "positions", int `[batch, heads, clusters, window]`.
+        with `keep_positions`, "positions", int `[batch, heads, clusters, window]`.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
@@ -58,7 +59,7 @@ def nearest_cache(
     order, _, starts = sort_by_cluster(of_keys, clusters)
     starts, ends = starts[..., :-2], starts[..., 1:-1]
     counts = ends - starts
-    # The last member at each place of a ring; one before the first is masked by the step.
+    # The last member at each place of a ring; the step masks those before the first.
     last = counts[..., None] - 1
     rank = tf.maximum(last - (last - tf.range(window)) % window, 0) + starts[..., None]
     rank = tf.reshape(tf.minimum(rank, length - 1), [batch, heads, clusters * window])
@@ -93,13 +94,13 @@ def nearest_step(
         query: `[batch, heads, 1, depth]`, not normalised.
         key: `[batch, heads, 1, depth]`, or None for the query itself.
         value: `[batch, heads, 1, value_depth]`.
-        cache: what `nearest_cache` or the last step gave.
-        position: int scalar, which the query has.
+        cache: the cache of `nearest_cache` or of the last step.
+        position: int scalar, the query's position.
         centroids: `[heads, clusters, depth]`.
-        num_probes: clusters in which the query attends.
+        num_probes: int, clusters in which the query attends. Defaults to 1.
         load_bias: `[heads, clusters]`, or None for zeros.
-        token_bias: `[batch, 1]`, of the key.
-        relative_embeddings: `[heads, 2 m + 1, depth]`.
+        token_bias: `[batch, 1]`, of the key; or None.
+        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
 
     Returns:
         `[batch, heads, 1, value_depth]`, 0 for a query without keys; and the cache with this
@@ -139,7 +140,7 @@ def nearest_step(
 
 
 def _add(cache, cluster, key, value, position):
-    """The cache with one more member, of cluster `[batch, heads, 1]`, in the oldest's place."""
+    """The cache with one more member of a cluster `[batch, heads, 1]`, instead of the oldest."""
     batch, heads, clusters, window = (size(cache["key"], axis) for axis in range(4))
     cluster = cluster[:, :, 0]
     place = tf.gather(cache["counts"], cluster, batch_dims=2) % window

@@ -85,15 +85,15 @@ def random_attention(
 
 
 def random_scores(seeds, num_clusters, length):
-    """Random numbers by head, cluster and position, the same wherever they are computed.
+    """Random numbers by head, cluster and position, the same on every device.
 
-    TensorFlow's own differ between XLA and eager execution, and by device: members would change
-    from training to evaluation.
+    TensorFlow's own differ between XLA and eager execution and between devices, so that members
+    would change from training to evaluation.
 
     Args:
         seeds: int `[heads, 2]`.
-        num_clusters: how many clusters there are.
-        length: number of positions.
+        num_clusters: int, number of clusters.
+        length: int, number of positions.
 
     Returns:
         `[heads, clusters, length]`, float32, whole numbers from 0 to 2^24 - 1.

@@ -1,11 +1,11 @@
-"""The order of (cluster, position), found by counting: no sort."""
+"""The order of (cluster, position), found by counting instead of sorting."""
 
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 
-# Positions whose clusters are compared with one another; before them, clusters are counted.
-CHUNK_SIZE = 32
+# Positions whose clusters are compared pair by pair; before them, clusters are counted.
+RUN_SIZE = 32
 
 
 def sort_by_cluster(clusters, num_clusters):
@@ -13,12 +13,13 @@ def sort_by_cluster(clusters, num_clusters):
 
     Args:
         clusters: int `[batch, heads, probes, length]`, at most `num_clusters`.
-        num_clusters: how many clusters there are.
+        num_clusters: int, number of clusters.
 
     Returns:
-        Three int32: the number of each entry in that order, probe * length + position,
-        `[batch, heads, probes * length]`; for each number its place in that order, likewise; and
-        the place of each cluster's first entry, `[batch, heads, num_clusters + 2]`, then the end.
+        Three int32 tensors: the entries in that order, each as probe * length + position,
+        `[batch, heads, probes * length]`; the place of each entry in that order, of the same
+        shape; and the place of each cluster's first entry, followed by the number of entries,
+        `[batch, heads, num_clusters + 2]`.
     """
     batch, heads, probes, length = (size(clusters, axis) for axis in range(4))
     # As one list, in which the entries of a position follow one another.
@@ -36,28 +37,28 @@ def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
     rank_i = number of j with others_j < clusters_i, or others_j = clusters_i and j < i
     ```
 
-    Counted are the others of each cluster in each chunk of positions, the sums of these before
-    each chunk, and inside a chunk the equal ones before each entry: for n entries and k clusters
-    n · (k + `CHUNK_SIZE`) comparisons. On a CPU a sort takes eight times as long for 32,768
+    The others of each cluster are counted in runs of `RUN_SIZE` positions and summed over the
+    runs before; inside a run, entries are compared pair by pair. For n entries and k clusters that
+    is n · (k + `RUN_SIZE`) comparisons. On a CPU a sort takes eight times as long for 32,768
     entries and 128 clusters, three times for 131,072 and 512.
 
     Args:
         clusters: int `[batch, heads, lists, length]`.
         others: int `[batch, heads, 1 or lists, length]`; the entries themselves for their places.
-        num_clusters: above every cluster.
-        inclusive: whether j = i counts too.
+        num_clusters: int, above every cluster.
+        inclusive: bool, whether j = i counts too. Defaults to False.
 
     Returns:
-        Two int32: the ranks `[batch, heads, lists, length]`; and how many of the others lie in
-        lower clusters than each, `[batch, heads, 1 or lists, num_clusters + 1]`, the last of which
-        is all.
+        Two int32 tensors: the ranks `[batch, heads, lists, length]`; and for each cluster how many
+        of the others lie in lower ones, followed by the number of all,
+        `[batch, heads, 1 or lists, num_clusters + 1]`.
 
     >>> ranks, starts = rank_in_clusters(*2 * [tf.constant([[[[1, 0, 1, 2, 0]]]])], 3)
     >>> ranks.numpy().tolist(), starts.numpy().tolist()
     ([[[[2, 0, 3, 4, 1]]]], [[[[0, 2, 4, 5]]]])
     """
     length = size(clusters, 3)
-    own, others = _chunks(clusters), _chunks(others)
+    own, others = _runs(clusters), _runs(others)
     # Floats count exactly up to 2²⁴.
     here = others[..., None] == tf.range(num_clusters, dtype=others.dtype)
     counts = tf.reduce_sum(tf.cast(here, tf.float32), axis=4)
@@ -65,11 +66,11 @@ def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
     totals = before[:, :, :, -1] + counts[:, :, :, -1]
     starts = tf.cumsum(tf.pad(totals, [[0, 0], [0, 0], [0, 0], [1, 0]]), axis=3)
     before += starts[:, :, :, None, :-1]
-    of_chunk = _look_up(before, own)
-    step = tf.range(CHUNK_SIZE)
+    of_run = _look_up(before, own)
+    step = tf.range(RUN_SIZE)
     earlier = step <= step[:, None] if inclusive else step < step[:, None]
     equal = (own[..., :, None] == others[..., None, :]) & earlier
-    ranks = of_chunk + tf.reduce_sum(tf.cast(equal, tf.float32), axis=5)
+    ranks = of_run + tf.reduce_sum(tf.cast(equal, tf.float32), axis=5)
     shape = [size(ranks, axis) for axis in range(5)]
     ranks = tf.reshape(tf.cast(ranks, tf.int32), [*shape[:3], shape[3] * shape[4]])
     return ranks[..., :length], tf.cast(starts, tf.int32)
@@ -86,43 +87,43 @@ def inverse_permutation(ranks):
     return tf.reshape(order, [batch, heads, count])
 
 
-def _chunks(clusters):
-    """`[batch, heads, lists, length]` to `[batch, heads, lists, chunks, CHUNK_SIZE]`.
+def _runs(clusters):
+    """`[batch, heads, lists, length]` to `[batch, heads, lists, runs, RUN_SIZE]`.
 
-    What is added behind is in no cluster.
+    Padding is in no cluster.
     """
     batch, heads, lists, length = (size(clusters, axis) for axis in range(4))
-    chunks = ceil_div(length, CHUNK_SIZE)
-    clusters = pad_axis(clusters, 3, 0, chunks * CHUNK_SIZE - length, fill=-1)
-    return tf.reshape(clusters, [batch, heads, lists, chunks, CHUNK_SIZE])
+    runs = ceil_div(length, RUN_SIZE)
+    clusters = pad_axis(clusters, 3, 0, runs * RUN_SIZE - length, fill=-1)
+    return tf.reshape(clusters, [batch, heads, lists, runs, RUN_SIZE])
 
 
 def _look_up(table, clusters):
-    """What the table of each chunk, `[batch, heads, lists, chunks, clusters]`, has for entries."""
-    batch, heads, lists, chunks, columns = (size(table, axis) for axis in range(5))
+    """The entry of each run's table `[batch, heads, lists, runs, clusters]` for each cluster."""
+    batch, heads, lists, runs, columns = (size(table, axis) for axis in range(5))
     shape = [size(clusters, axis) for axis in range(5)]
-    index = tf.maximum(clusters, 0) + tf.range(chunks)[:, None] * columns
+    index = tf.maximum(clusters, 0) + tf.range(runs)[:, None] * columns
     index = tf.reshape(index, [batch, heads, lists, -1])
-    table = tf.reshape(table, [batch, heads, lists, chunks * columns])
+    table = tf.reshape(table, [batch, heads, lists, runs * columns])
     return tf.reshape(tf.gather(table, index, batch_dims=3), shape)
 
 
 def _sums_before(x):
     """Sums over the rows before each row, `[batch, heads, lists, rows, columns]`.
 
-    As products with triangles of ones: XLA on a CPU takes a cumulative sum apart row by row.
+    As products with triangles of ones: XLA on a CPU unrolls a cumulative sum row by row.
     """
     batch, heads, lists, rows, columns = (size(x, axis) for axis in range(5))
     if not isinstance(rows, int):
         return tf.cumsum(x, axis=3, exclusive=True)
-    if rows <= CHUNK_SIZE:
+    if rows <= RUN_SIZE:
         return tf.matmul(_triangle(rows), x)
-    groups = ceil_div(rows, CHUNK_SIZE)
-    x = pad_axis(x, 3, 0, groups * CHUNK_SIZE - rows)
-    x = tf.reshape(x, [batch, heads, lists, groups, CHUNK_SIZE, columns])
+    groups = ceil_div(rows, RUN_SIZE)
+    x = pad_axis(x, 3, 0, groups * RUN_SIZE - rows)
+    x = tf.reshape(x, [batch, heads, lists, groups, RUN_SIZE, columns])
     before = _sums_before(tf.reduce_sum(x, axis=4))[..., None, :]
-    before += tf.matmul(_triangle(CHUNK_SIZE), x)
-    before = tf.reshape(before, [batch, heads, lists, groups * CHUNK_SIZE, columns])
+    before += tf.matmul(_triangle(RUN_SIZE), x)
+    before = tf.reshape(before, [batch, heads, lists, groups * RUN_SIZE, columns])
     return before[:, :, :, :rows]
 
 

@@ -1,7 +1,6 @@
-"""Routing attention: every query against keys of its own cluster.
+"""What both assignments of routing attention share, `balanced.py` and `nearest.py`.
 
-This file holds what both assignments share: normalisation, scores, the nearest centroid, and the
-statistics that move centroids. `balanced.py` and `nearest.py` are the two assignments.
+Normalisation, scores, the nearest centroid, and the statistics that move centroids.
 """
 
 import tensorflow as tf
@@ -25,8 +24,8 @@ def normalize(x):
         `[..., depth]`, of norm sqrt(depth), computed in float32 (float64 for float64 input) and
         returned in x's dtype.
 
-    Source: Roy et al. 2021, section 4.1; there a vector so normalised lies on the unit ball but
-    for its factor sqrt(depth).
+    Source: Roy et al. 2021, section 4.1, where it maps to the unit ball up to the factor
+    sqrt(depth).
 
     >>> round(float(tf.norm(normalize(tf.constant([1.0, 2.0, 3.0, 4.0])))), 3)
     2.0
@@ -38,7 +37,7 @@ def normalize(x):
 
 
 def centroid_scores(x, centroids, load_bias=None):
-    """How near each vector is to each centroid, `x · centroid_c + load_bias_c`.
+    """The score of each vector for each centroid, `x · centroid_c + load_bias_c`.
 
     Args:
         x: normalised vectors, `[batch, heads, length, depth]`.
@@ -77,13 +76,13 @@ def nearest_centroid(x, centroids, load_bias=None):
 
 
 def cluster_statistics(x, clusters, num_clusters, mask=None):
-    """Sum and number of each cluster's members, over the batch.
+    """Sum and count of each cluster's members over the batch.
 
     Args:
         x: normalised vectors, `[batch, heads, length, depth]`.
         clusters: int `[batch, heads, length]`, the cluster of each.
-        num_clusters: how many clusters there are.
-        mask: bool `[batch, length]`, False for padding, which does not count.
+        num_clusters: int, number of clusters.
+        mask: bool `[batch, length]`, False for padding, which does not count; or None.
 
     Returns:
         Sums `[heads, clusters, depth]` and counts `[heads, clusters]`, float32 (float64 for
@@ -98,16 +97,13 @@ def cluster_statistics(x, clusters, num_clusters, mask=None):
 
 
 def prepare(query, key):
-    """Normalised queries and keys; one and the same tensor where `key` is None."""
+    """Normalised queries and keys, the same tensor if `key` is None."""
     query = normalize(query)
     return query, query if key is None else normalize(key)
 
 
 def logit_bound(depth, bias):
-    """The most that a product of normalised queries and keys over sqrt(depth) can be, sqrt(depth).
-
-    None where a bias is added to it.
-    """
+    """The bound of the logits of normalised queries and keys, sqrt(depth); None with a bias."""
     return depth**0.5 if bias is None else None
 
 
@@ -122,10 +118,10 @@ def commitment(x, clusters, centroids, mask=None):
         x: normalised vectors, `[batch, heads, length, depth]`.
         clusters: int `[batch, heads, length]`, the cluster μ(x) of each.
         centroids: `[heads, clusters, depth]`.
-        mask: bool `[batch, length]`, False for padding, which does not count.
+        mask: bool `[batch, length]`, False for padding, which does not count; or None.
 
     Returns:
-        A scalar, float32 (float64 for float64 vectors), 0 where all is padding.
+        A scalar, float32 (float64 for float64 vectors), 0 if all is padding.
 
     Source: van den Oord et al. 2017, Neural Discrete Representation Learning, section 3.2.
     """

@@ -9,7 +9,7 @@ from rt_keras.t2t.relative_tables import RelativeTables
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2TLocalHeads(RelativeTables, LocalHeads):
-    """Local heads as the paper authors' code has them; arguments are those of `LocalHeads`.
+    """Local heads as the paper authors' code has them; see `rt_keras.layers.LocalHeads`.
 
     Relative distances are those to a block of queries that stands last in its window, which is not
     so in more dimensions or without a causal mask. Padded queries are not masked, and a query

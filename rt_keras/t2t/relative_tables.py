@@ -4,9 +4,9 @@ import keras
 
 
 class RelativeTables:
-    """What head groups of this dialect have before `HeadGroup`: tables that heads share.
+    """A mixin of this dialect's head groups: relative positions from tables that heads share.
 
-    One table of vectors for all heads is added to the keys, and another one to the values.
+    The vectors of one table are added to the keys, those of another to the values.
     """
 
     relative_values = None

@@ -9,7 +9,7 @@ from rt_keras.t2t.relative_tables import RelativeTables
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2TStridedHeads(RelativeTables, StridedHeads):
-    """Strided heads as the paper authors' code has them; arguments are those of `StridedHeads`.
+    """Strided heads as the paper authors' code has them; see `rt_keras.layers.StridedHeads`.
 
     Masks have no effect, the zeros that fill up the last stride are attended to, and there is no
     token bias.

@@ -4,7 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras.ops.ranks import CHUNK_SIZE, inverse_permutation, rank_in_clusters
+from rt_keras.ops.ranks import RUN_SIZE, inverse_permutation, rank_in_clusters
 
 CLUSTERS = 5
 
@@ -26,7 +26,7 @@ def starts_of_loop(others):
 
 @st.composite
 def lists(draw):
-    lengths = [1, CHUNK_SIZE - 1, CHUNK_SIZE, CHUNK_SIZE + 1, CHUNK_SIZE**2 + 5]
+    lengths = [1, RUN_SIZE - 1, RUN_SIZE, RUN_SIZE + 1, RUN_SIZE**2 + 5]
     rng = np.random.default_rng(draw(st.integers(0, 2**31)))
     probes, of_others = draw(st.sampled_from([(1, 1), (2, 1), (2, 2)]))
     length = draw(st.sampled_from(lengths))
@@ -50,7 +50,7 @@ def test_ranks_and_starts(case):
 
 
 @settings(max_examples=25)
-@given(st.integers(1, 3 * CHUNK_SIZE), st.integers(0, 2**31))
+@given(st.integers(1, 3 * RUN_SIZE), st.integers(0, 2**31))
 def test_places_are_those_of_a_stable_sort(length, seed):
     clusters = np.random.default_rng(seed).integers(0, CLUSTERS, (1, 2, 1, length))
     ranks, _ = rank_in_clusters(*2 * [tf.constant(clusters, tf.int32)], CLUSTERS)

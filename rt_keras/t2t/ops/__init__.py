@@ -1,7 +1,7 @@
-"""What the paper authors' code computes, as pure functions; see `rt_keras.t2t`.
+"""The attention of the paper authors' code as pure functions; see `rt_keras.t2t`.
 
-Shapes are those of `rt_keras.ops`, but for the tables of relative positions, `[1, 2 m + 1, depth]`,
-which all heads share.
+Shapes are as in `rt_keras.ops`, except that all heads share the tables of relative positions,
+`[1, 2 m + 1, depth]`.
 """
 
 from rt_keras.t2t.ops.clusters import cluster_attention
