@@ -41,8 +41,9 @@ def task_of(model):
     Raises:
         ValueError: if the model is of no task.
     """
-    for task in TASKS.values():
-        if isinstance(model, task.model_class):
-            return task
+    tasks = {task.model_class: task for task in TASKS.values()}
+    for cls in type(model).__mro__:
+        if cls in tasks:
+            return tasks[cls]
     names = ", ".join(task.model_class.__name__ for task in TASKS.values())
     raise ValueError(f"model must be one of {names}. Received: a {type(model).__name__}")
