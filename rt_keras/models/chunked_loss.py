@@ -8,31 +8,41 @@ from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
 
 class ChunkedLoss:
-    """What language models have before KerasHub's bases: `loss_chunk_size`.
+    """Mixin of language models, before KerasHub's bases: `loss_chunk_size`.
 
-    Where it is given, `fit` and `evaluate` call the model with the labels among its inputs, which
-    makes it return, for each token, its cross entropy and the likeliest token in the place of
-    logits. The rest of a step is Keras's, with losses and metrics that take them from there. A
-    subclass has `hidden_states(inputs, training)`.
+    With it, `fit` and `evaluate` give the model the labels among its inputs. It then returns, for
+    each token, the cross entropy and the most likely token instead of logits. The rest of a step is
+    Keras's, with losses and metrics that read those two. A subclass has
+    `hidden_states(inputs, training)`.
     """
 
     # Positions whose logits are computed at once in training; None for all of them.
     loss_chunk_size = None
 
     def set_loss_chunk_size(self, size):
-        """Checks and keeps `loss_chunk_size`, for the constructor."""
+        """Sets `loss_chunk_size`, for constructors.
+
+        Args:
+            size: int, or None for all positions at once.
+        """
         if size is not None:
             positive_int("loss_chunk_size", size)
         self.loss_chunk_size = size
 
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
-        """As that of KerasHub's base class.
+        """Configures the model for training and generation.
 
-        With `loss_chunk_size` the loss must be a `SparseCategoricalCrossentropy` from logits, as by
-        default, and metrics that or accuracy: there are no logits for others.
+        With `loss_chunk_size` there are no logits for other losses than
+        `SparseCategoricalCrossentropy`, and for other metrics than that and accuracy.
+
+        Args:
+            optimizer: optimizer, as for KerasHub's `compile`. Defaults to `"auto"`.
+            loss: loss. Defaults to `"auto"`, a `SparseCategoricalCrossentropy` from logits.
+            weighted_metrics: list of metrics. Defaults to `"auto"`, the accuracy.
+            **kwargs: other arguments of KerasHub's `compile`.
 
         Raises:
-            ValueError: if another loss or metric is asked for.
+            ValueError: if `loss_chunk_size` does not go with a loss or a metric.
         """
         if self.loss_chunk_size is not None:
             loss = _token_loss(loss)
@@ -64,12 +74,12 @@ class ChunkedLoss:
         return tf.stack([losses, tf.cast(likeliest, losses.dtype)], axis=-1)
 
     def token_losses(self, hidden, labels, chunk_size):
-        """The cross entropy of each token, and the likeliest tokens.
+        """The cross entropy of each token, and the most likely tokens.
 
         Args:
             hidden: `[batch, length, hidden_dim]`.
             labels: int `[batch, length]`.
-            chunk_size: positions whose logits are computed at once.
+            chunk_size: int, number of positions whose logits are computed at once.
 
         Returns:
             Both `[batch, length]`; see `rt_keras.ops.chunked_cross_entropy`.
@@ -86,7 +96,7 @@ class ChunkedLoss:
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenLoss(keras.losses.Loss):
-    """The cross entropy that a model with `loss_chunk_size` gives."""
+    """The cross entropy that a model with `loss_chunk_size` returns, as a loss."""
 
     def call(self, y_true, y_pred):
         return y_pred[..., 0]
@@ -94,7 +104,7 @@ class TokenLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenCrossEntropy(keras.metrics.Mean):
-    """The mean of the same, as a metric."""
+    """The cross entropy that a model with `loss_chunk_size` returns, as a metric."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         return super().update_state(y_pred[..., 0], sample_weight)
@@ -102,7 +112,7 @@ class TokenCrossEntropy(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenAccuracy(keras.metrics.Mean):
-    """The share of tokens that a model with `loss_chunk_size` finds likeliest."""
+    """The accuracy of the most likely tokens that a model with `loss_chunk_size` returns."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         found = tf.cast(y_pred[..., 1], tf.int32) == tf.cast(y_true, tf.int32)

@@ -1,39 +1,27 @@
-"""What the models share of generation: how a prompt is taken, and which function is compiled."""
+"""What the models share of generation: checks, the compiled function, and masks."""
 
 import numpy as np
 import tensorflow as tf
 
 from rt_keras.data.tokenizer import check_strings
 
-# The shortest stretch of a prompt that the compiled function is made for.
+# The shortest prompt that the compiled function is made for.
 SHORTEST_BUCKET = 64
-
-
-class CompiledGeneration:
-    """What models have before KerasHub's bases: how `compile` has generation compiled."""
-
-    # Whether XLA compiles generation; see `compile`.
-    jit_generate = True
-    # The compiled functions of `rt_keras.models.streaming`, for the sampler of the last `compile`.
-    stream_functions = None
-
-    def compile(self, *args, jit_compile="auto", **kwargs):
-        """As that of KerasHub's base class; "auto" lets XLA compile generation anywhere."""
-        super().compile(*args, jit_compile=jit_compile, **kwargs)
-        self.jit_generate = bool(jit_compile)
-        self.generate_function = self.stream_functions = None
+# Logits over lower ones could exceed a float32.
+LOWEST_TEMPERATURE = 1e-30
 
 
 def make_generate_function(model, mask_name="padding_mask"):
-    """The function that KerasHub's `generate` calls on a batch of prompts.
+    """Makes the function that KerasHub's `generate` calls on a batch of prompts.
 
-    XLA compiles it, on every device, unless the model was compiled with `jit_compile=False`: only
-    so are caches changed in place. It is compiled once for each shape of its inputs and each bucket
-    of the prompts' lengths: the power of two, from 64 up, that holds the shortest prompt.
+    XLA compiles it on every device unless the model was compiled with `jit_compile=False`: only
+    then are caches updated in place. It is compiled once for each shape of its inputs and each
+    bucket of prompt lengths: the power of two, from 64 up, that holds the shortest prompt.
 
     Args:
-        model: with `generate_step(inputs, stop_token_ids, prefill_length=...)` and `jit_generate`.
-        mask_name: of the input that is True where a prompt is.
+        model: a model with `generate_step(inputs, stop_token_ids, prefill_length=...)`.
+        mask_name: string, name of the input that is True at the prompt. Defaults to
+            `"padding_mask"`.
 
     Returns:
         A function of `(inputs, stop_token_ids)`.
@@ -43,7 +31,7 @@ def make_generate_function(model, mask_name="padding_mask"):
         step = tf.function(step, jit_compile=model.jit_generate)
 
     def generate(inputs, stop_token_ids=None):
-        check_sampler(model.sampler)
+        check_sampler(model.sampler, model.backbone.vocabulary_size)
         check_tokens(inputs, model.backbone.vocabulary_size)
         mask = np.asarray(inputs[mask_name])
         shortest = check_prompts(mask, mask_name)
@@ -54,68 +42,89 @@ def make_generate_function(model, mask_name="padding_mask"):
 
 
 def check_prompts(mask, name="padding_mask"):
-    """The length of the shortest prompt; an error where prompts cannot be continued.
+    """Checks that prompts can be continued.
 
     Args:
         mask: bool or int array `[batch, max_length]`, which tokens are prompts.
-        name: what the error calls it.
+        name: string, name of the argument, for errors. Defaults to `"padding_mask"`.
+
+    Returns:
+        Int, the length of the shortest prompt; 1 if there is no prompt.
 
     Raises:
-        ValueError: if a row has no token or its tokens do not stand at the left.
+        ValueError: if a row has no token or its tokens are not at the left.
     """
     mask = np.asarray(mask).astype(bool)
     if mask.ndim != 2:
         raise ValueError(f"{name} must be [batch, max_length]. Received: shape {mask.shape}")
     empty = np.flatnonzero(~mask[:, :1].any(axis=1))
     if mask[empty].any():
-        raise ValueError(f"{name}: row {empty[0]} starts with padding; prompts stand at the left")
+        raise ValueError(f"{name}: row {empty[0]} starts with padding; prompts must be at the left")
     if len(empty):
         raise ValueError(
-            f"{name}: row {empty[0]} has no token to go on from. A prompt has at least one, such "
-            "as end-of-text, with which the preprocessors start every text."
+            f"{name}: row {empty[0]} is an empty prompt. A prompt has at least one token, such as "
+            "end-of-text, with which the preprocessors start every text"
         )
     gaps = np.flatnonzero((mask[:, 1:] & ~mask[:, :-1]).any(axis=1))
     if len(gaps):
-        raise ValueError(f"{name}: row {gaps[0]} has padding inside of its prompt")
+        raise ValueError(f"{name}: row {gaps[0]} has padding inside its prompt")
     return int(mask.sum(axis=1).min()) if len(mask) else 1
 
 
 def check_tokens(inputs, vocabulary_size):
-    """Raises a ValueError where inputs named token_ids hold an id that is of no token."""
+    """Raises a ValueError if token ids are out of range.
+
+    Args:
+        inputs: dictionary of the inputs of a model; those checked end in "token_ids".
+        vocabulary_size: int, number of token ids.
+    """
     for name, ids in inputs.items():
         if name.endswith("token_ids"):
             ids = np.asarray(ids)
             wrong = ids[(ids < 0) | (ids >= vocabulary_size)]
             if wrong.size:
-                raise ValueError(f"{name}: {wrong[0]} must be from 0 to {vocabulary_size - 1}")
+                raise ValueError(
+                    f"{name} must be from 0 to {vocabulary_size - 1}. Received: {wrong[0]}"
+                )
 
 
-def check_sampler(sampler):
-    """Raises a ValueError where a sampler's numbers are out of range, which KerasHub takes."""
-    name = type(sampler).__name__
+def check_sampler(sampler, vocabulary_size):
+    """Raises a ValueError if a number of a sampler is out of range, which KerasHub does not check.
+
+    Args:
+        sampler: a `keras_hub.samplers.Sampler`.
+        vocabulary_size: int, number of token ids.
+    """
     temperature = getattr(sampler, "temperature", 1.0)
-    if not temperature > 0:
-        raise ValueError(f"{name} has temperature={temperature}; it must be above 0")
-    share = getattr(sampler, "p", 1.0)
-    if not 0 < share <= 1:
-        raise ValueError(f"{name} has p={share}; it must be above 0 and at most 1")
-    for option in ("k", "num_beams"):
-        count = getattr(sampler, option, None)
-        if count is not None and count < 1:
-            raise ValueError(f"{name} has {option}={count}; it must be at least 1")
+    if not LOWEST_TEMPERATURE <= temperature < float("inf"):
+        _refuse(sampler, "temperature", f"finite and at least {LOWEST_TEMPERATURE}")
+    if not 0 < getattr(sampler, "p", 1.0) <= 1:
+        _refuse(sampler, "p", "above 0 and at most 1")
+    k = getattr(sampler, "k", None)
+    if k is not None and not 1 <= k <= vocabulary_size:
+        _refuse(sampler, "k", f"from 1 to {vocabulary_size}, the number of token ids")
+    if getattr(sampler, "num_beams", 1) < 1:
+        _refuse(sampler, "num_beams", "at least 1")
+
+
+def _refuse(sampler, name, allowed):
+    raise ValueError(
+        f"{name} of {type(sampler).__name__} must be {allowed}. "
+        f"Received: {name}={getattr(sampler, name)}"
+    )
 
 
 def check_texts(name, texts, tokenizer, limit, added=1):
-    """Raises a ValueError where a text is too long to be taken whole, or cannot be read.
+    """Raises a ValueError if a text has too many tokens or cannot be read.
 
     Inside TensorFlow functions nothing is checked: `rt_keras.serving` has checks for those.
 
     Args:
-        name: what the error calls the texts.
+        name: string, name of the argument, for errors.
         texts: a string, or strings `[batch]`.
-        tokenizer: that which reads them.
-        limit: the most tokens that there is room for.
-        added: tokens that are put around each text.
+        tokenizer: the tokenizer that reads them.
+        limit: int, the highest number of tokens.
+        added: int, number of tokens that are put around each text. Defaults to 1.
     """
     if not tf.executing_eagerly():
         return
@@ -126,13 +135,17 @@ def check_texts(name, texts, tokenizer, limit, added=1):
         count = len(tokenizer(text)) + added
         if count > limit:
             raise ValueError(
-                f"{row}: it makes {count} tokens, those put around it included; there is room for "
-                f"{limit}"
+                f"{row} must have at most {limit} tokens, including those that are put around it. "
+                f"Received: {count} tokens"
             )
 
 
 def bucket(length, max_length):
-    """The smallest power of two from 64 up that is at least `length`, but at most `max_length`.
+    """The bucket of a length: the power of two, from 64 up, that holds it; at most `max_length`.
+
+    Args:
+        length: int, at least 1.
+        max_length: int.
 
     >>> [bucket(length, 1000) for length in (1, 64, 65, 700)]
     [64, 64, 128, 1000]
@@ -141,26 +154,41 @@ def bucket(length, max_length):
 
 
 def shortest_prompt(mask):
-    """The number of tokens of the shortest prompt, at least 1, as a scalar tensor."""
+    """The length of the shortest prompt, at least 1, in a graph.
+
+    Args:
+        mask: bool `[batch, length]`, True at the prompts.
+
+    Returns:
+        Int scalar tensor.
+    """
     return tf.maximum(tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)), 1)
 
 
 def pad_length(x, length):
-    """`[batch, n, ...]` with zeros behind, to make `length` of n."""
+    """Pads axis 1 with zeros at the end.
+
+    Args:
+        x: `[batch, n, ...]`.
+        length: int or scalar tensor, at least n.
+
+    Returns:
+        `[batch, length, ...]`.
+    """
     after = length - tf.shape(x)[1]
     return tf.pad(x, [[0, 0], [0, after]] + [[0, 0]] * (x.shape.rank - 2))
 
 
 def written_tokens(tokens, prompt_mask, stop_token_ids=None):
-    """Which tokens count: all up to the first stop token behind the prompt.
+    """The mask of the tokens up to the first stop token after the prompt, the stop token included.
 
     Args:
         tokens: int `[batch, length]`.
-        prompt_mask: bool `[batch, length]`, True where the prompt is.
-        stop_token_ids: ids that end a sequence, or None.
+        prompt_mask: bool `[batch, length]`, True at the prompt.
+        stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
 
     Returns:
-        bool `[batch, length]`.
+        Bool `[batch, length]`.
     """
     if stop_token_ids is None:
         return tf.ones_like(prompt_mask)

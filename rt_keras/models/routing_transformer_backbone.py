@@ -12,81 +12,74 @@ from rt_keras.models.transformer_blocks import (
     call_blocks_with_cache,
     config_of_groups,
     config_of_options,
+    document_block_options,
     groups_of_blocks,
     groups_of_config,
     make_blocks,
     make_final_norm,
     new_caches,
     prefill_blocks,
+    take_block_options,
 )
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
+@document_block_options
 class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
-    """A decoder whose attention mixes local, routing and full heads.
+    """A decoder whose attention mixes heads of several kinds.
 
     ```
     x = sqrt(hidden_dim) embedding(token_ids)  [+ positions]
     x = block_l(x)  for l in 1 ... num_layers
-    output = LN(x)
+    output = LN(x)  if normalize_first
     ```
 
-    Every block is causal. With "nearest" routing heads so is the whole model: an output depends on
-    no later token. Without `max_sequence_length` there is no position embedding, and sequences may
-    be of any length; order is then known from relative positions, from the causal mask and from
-    what lies in the same block.
+    Attention is causal. With routing heads of assignment "nearest", local, strided and full heads
+    no output depends on a later token; which keys other heads see can depend on the whole sequence.
+    Without `max_sequence_length` there is no position embedding and sequences may have any length:
+    order then comes from relative positions, the causal mask and the blocks of local attention.
+
+    `dropout` also applies before the first block, and `kernel_initializer` to the embedding.
 
     Args:
-        vocabulary_size: number of token ids.
-        num_layers: number of blocks.
-        hidden_dim: width of the blocks.
-        intermediate_dim: width of the feed-forward networks.
+        vocabulary_size: int, number of token ids.
+        num_layers: int, number of blocks.
+        hidden_dim: int, width of the blocks.
+        intermediate_dim: int, width of the feed-forward networks.
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
-            such lists, one for each block.
-        embedding_dim: width of the embedding where it goes to `hidden_dim` through a dense layer,
-            in the place of the factor sqrt(hidden_dim). None for an embedding as wide as the
-            blocks, without.
-        tie_embeddings: whether a language model's output has the weights of the embedding; else a
-            dense layer with a bias of its own.
-        key_dim, value_dim: depth of a head's keys and values. None for `hidden_dim` over the
-            number of heads.
-        activation: of the feed-forward networks; see `rt_keras.layers.FeedForward`.
-        normalize_first: bool, pre-norm if True, else post-norm, which has no final LN.
-        dropout: share set to 0 in training, before the first block and in the blocks.
-        attention_dropout, activation_dropout: the same of attention weights and of the activations
-            of feed-forward networks. None for `dropout`.
-        embedding_dropout: the same of the embedding.
-        token_dropout: probability in training that a token is replaced by 0.
-        shift_tokens: whether what goes into attention and feed-forward network is mixed with the
-            position before; see `rt_keras.layers.TokenShift`.
-        max_sequence_length: how many positions have an embedding, or None for none.
-        sinusoidal_positions: whether to add `rt_keras.layers.SinusoidalPositions`.
-        attention_bias, feed_forward_bias, use_head_dense: see `rt_keras.layers.TransformerBlock`.
-        layer_norm_epsilon: ε of the layer normalisations.
-        kernel_initializer: of dense layers and, where it is not the default, of the embedding.
-        feed_forward_chunk_size: how many positions go through a feed-forward network at once, or
-            None for all; see `rt_keras.layers.FeedForward`.
-        reversible: whether the blocks are on two streams from which the gradient goes back without
-            their inputs, so that memory does not grow with `num_layers`; see
-            `rt_keras.layers.ReversibleBlocks`. This is another model than one without. It does not
-            go with `remat`.
-        remat: whether the gradient computes each block anew from its inputs, which alone stay in
-            memory; see `rt_keras.layers.TransformerBlock`.
-        dtype: dtype policy.
-        **kwargs: those of `keras_hub.models.Backbone`.
+            such lists, one per block.
+        embedding_dim: int, width of an embedding that a dense layer brings to `hidden_dim`,
+            instead of the factor sqrt(hidden_dim). Defaults to None, an embedding as wide as the
+            blocks and no dense layer.
+        tie_embeddings: bool, whether the output of a language model shares the weights of the
+            embedding, or else is a dense layer with a bias. Defaults to True.
+        embedding_dropout: float, dropout rate of the embedding. Defaults to 0.0.
+        token_dropout: float, probability in training that a token is replaced by 0. Defaults to
+            0.0.
+        max_sequence_length: int, number of positions with an embedding. Defaults to None, no
+            position embedding.
+        sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
+            to False.
+        reversible: bool, whether the blocks are `rt_keras.layers.ReversibleBlocks`, whose gradient
+            needs memory that does not grow with `num_layers`. They compute something else than
+            plain blocks, and exclude `remat`. Defaults to False.
+        {block_options}
+        dtype: dtype policy. Defaults to Keras's global one.
+        **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
-        inputs: dictionary of "token_ids", int `[batch, length]`, "padding_mask", bool or int
-            `[batch, length]`, 0 for padding, and where a head group takes it "token_bias", float
+        inputs: dictionary of "token_ids", int `[batch, length]`; "padding_mask", bool or int
+            `[batch, length]`, 0 for padding; and, if a head group takes it, "token_bias", float
             `[batch, length]`.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
 
     Returns:
         `[batch, length, hidden_dim]`.
 
     Raises:
-        ValueError: if a size is not a positive integer, if there is a block without head groups or
-            lists of them that are not one for each block, or if a sequence is longer than
-            `max_sequence_length`.
+        ValueError: if a size is not a positive integer, if a block has no head groups or there is
+            not one list of them per block, or if a sequence is longer than `max_sequence_length`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers.
 
@@ -114,55 +107,19 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         head_groups,
         embedding_dim=None,
         tie_embeddings=True,
-        key_dim=None,
-        value_dim=None,
-        activation="geglu",
-        normalize_first=True,
-        dropout=0.0,
-        attention_dropout=None,
-        activation_dropout=None,
         embedding_dropout=0.0,
         token_dropout=0.0,
-        shift_tokens=False,
         max_sequence_length=None,
         sinusoidal_positions=False,
-        attention_bias=True,
-        feed_forward_bias=True,
-        use_head_dense=False,
-        layer_norm_epsilon=1e-6,
-        kernel_initializer="glorot_uniform",
-        feed_forward_chunk_size=None,
         reversible=False,
-        remat=False,
         dtype=None,
         **kwargs,
     ):
-        sizes = {"vocabulary_size": vocabulary_size, "num_layers": num_layers}
-        sizes.update({"hidden_dim": hidden_dim, "embedding_dim": embedding_dim})
-        sizes["max_sequence_length"] = max_sequence_length
-        for name, value in sizes.items():
-            if value is not None or name not in ("embedding_dim", "max_sequence_length"):
-                positive_int(name, value)
-        if reversible and remat:
-            raise ValueError("reversible and remat are both True: give one of them.")
+        positive_int("num_layers", num_layers)
+        block_options = take_block_options(kwargs)
+        if reversible and block_options["remat"]:
+            raise ValueError("reversible and remat cannot both be True. Received: both are True")
         all_groups = groups_of_blocks(head_groups, num_layers)
-        block_options = {
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "activation": activation,
-            "normalize_first": normalize_first,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-            "shift_tokens": shift_tokens,
-            "attention_bias": attention_bias,
-            "feed_forward_bias": feed_forward_bias,
-            "use_head_dense": use_head_dense,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "kernel_initializer": kernel_initializer,
-            "feed_forward_chunk_size": feed_forward_chunk_size,
-            "remat": remat,
-        }
 
         # === Layers ===
         self.embedding = RoutingTransformerEmbedding(
@@ -173,11 +130,13 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
             sinusoidal_positions=sinusoidal_positions,
             embedding_dropout=embedding_dropout,
             token_dropout=token_dropout,
-            kernel_initializer=kernel_initializer,
+            kernel_initializer=block_options["kernel_initializer"],
             dtype=dtype,
             name="embedding",
         )
-        self.input_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="input_dropout")
+        self.input_dropout = keras.layers.Dropout(
+            block_options["dropout"], dtype=dtype, name="input_dropout"
+        )
         self.transformer_blocks = make_blocks(
             all_groups, intermediate_dim, block_options, dtype, "transformer_block"
         )
@@ -230,67 +189,73 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         return super().call(inputs, training=training, mask=mask)
 
     def check_length(self, length):
-        """Raises a ValueError if it is known that not every position has an embedding."""
+        """Raises a ValueError if not every position of a sequence has an embedding.
+
+        Args:
+            length: int, number of positions; None if unknown, which is no error.
+        """
         if None not in (length, self.max_sequence_length) and length > self.max_sequence_length:
             raise ValueError(
-                f"A sequence of length {length} is longer than "
-                f"max_sequence_length={self.max_sequence_length}, the number of positions that "
-                "have an embedding."
+                f"A sequence must have at most max_sequence_length={self.max_sequence_length} "
+                f"positions, the number that have an embedding. Received: length {length}"
             )
 
     # Decoding.
 
     @property
     def cached_decoding(self):
-        """Whether all heads can be decoded with a cache; see `rt_keras.layers.HeadGroup`."""
+        """Whether all heads decode with a cache; see `rt_keras.layers.HeadGroup`."""
         return all(block.cached_decoding for block in self.transformer_blocks)
 
     def new_cache(self, batch, max_length):
-        """The cache of no positions yet, for `call_with_cache`.
+        """Makes an empty cache for `call_with_cache`.
 
         Args:
-            batch: rows of the cache, an int or a scalar tensor.
-            max_length: how many positions there will be; full heads keep as many.
+            batch: int or scalar tensor, rows of the cache.
+            max_length: int, the number of positions that there will be; full heads keep as many.
+
+        Returns:
+            Nested dictionaries and tuples of tensors with the batch on axis 0.
         """
         return new_caches(self.transformer_blocks, batch, max_length)
 
     def prefill(self, token_ids, count, max_length, token_bias=None):
-        """The outputs of a first stretch of positions, and the cache that goes on from them.
+        """Runs the model on the first positions of sequences and caches them.
 
         Args:
             token_ids: int `[batch, length]`.
-            count: int scalar, how many of the positions the cache is to hold. The others may hold
-                anything.
-            max_length: how many positions there will be.
-            token_bias: `[batch, length]`, where a head group takes it.
+            count: int scalar, how many of the positions the cache holds. The others may have any
+                token.
+            max_length: int, the number of positions that there will be.
+            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
 
         Returns:
-            `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples of tensors
-            with the batch on axis 0.
+            Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
+            of tensors with the batch on axis 0.
 
         Raises:
             ValueError: if `cached_decoding` is False.
         """
         x = self.embedding(token_ids, training=False)
         x, cache = prefill_blocks(
-            self.transformer_blocks, self._split(x), count, max_length, token_bias=token_bias
+            self.transformer_blocks, self._split(x), count, max_length, token_bias
         )
         return self._normalized(x), cache
 
     def call_with_cache(self, token_ids, cache, position, token_bias=None):
-        """The output of one position, given those before it.
+        """Runs the model on one position, given the cache of those before it.
 
         Args:
             token_ids: int `[batch, 1]`.
-            cache: what `prefill`, `new_cache` or the last call gave.
+            cache: the cache that `prefill`, `new_cache` or the last call returned.
             position: int scalar, how many positions came before.
-            token_bias: `[batch, 1]`, where a head group takes it.
+            token_bias: float `[batch, 1]`, for head groups that take it. Defaults to None.
 
         Returns:
-            `[batch, 1, hidden_dim]`, and the cache with this position in it.
+            Outputs, `[batch, 1, hidden_dim]`, and the cache with this position added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache is another model's.
+            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
 
         >>> from rt_keras.layers import LocalHeads, RoutingHeads
         >>> heads = [LocalHeads(2, block_size=4), RoutingHeads(2, 4, window_size=4)]
@@ -304,12 +269,12 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         """
         x = self.embedding(token_ids, training=False, start=position)
         x, cache = call_blocks_with_cache(
-            self.transformer_blocks, self._split(x), cache, position, token_bias=token_bias
+            self.transformer_blocks, self._split(x), cache, position, token_bias
         )
         return self._normalized(x), cache
 
     def _split(self, x):
-        """What the first block takes: two streams, where blocks are reversible."""
+        """The input of the first block: two streams if blocks are reversible."""
         return x if self.reversible_blocks is None else self.reversible_blocks.split(x)
 
     def _normalized(self, x):

@@ -7,8 +7,8 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.models.chunked_loss import ChunkedLoss
+from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import (
-    CompiledGeneration,
     make_generate_function,
     pad_length,
     shortest_prompt,
@@ -24,7 +24,7 @@ from rt_keras.ops.blocks import size
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerCausalLM(
-    PublishedPresets, CompiledGeneration, ChunkedLoss, keras_hub.models.CausalLM
+    PublishedPresets, CompiledFunctions, ChunkedLoss, keras_hub.models.CausalLM
 ):
     """A language model: logits of each next token.
 
@@ -32,27 +32,30 @@ class RoutingTransformerCausalLM(
     logits = backbone(inputs) · token_embeddingᵀ
     ```
 
-    or, where the backbone says that embeddings are not tied, through a dense layer of its own; in
-    either case by way of another dense layer where the embedding is of another width.
+    If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
+    embedding has another width than the blocks, another dense layer comes before it.
 
     Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
 
     Args:
         backbone: a `RoutingTransformerBackbone`.
-        preprocessor: a `RoutingTransformerCausalLMPreprocessor`, or None to work on token ids.
-        loss_chunk_size: how many positions' logits `fit` and `evaluate` hold at once, computing
-            them a second time for the gradient. None for all, of the whole batch: one float for
-            each position and entry of the vocabulary, and as many for their gradient.
-        **kwargs: those of `keras_hub.models.CausalLM`.
+        preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, to work on
+            token ids.
+        loss_chunk_size: int, the number of positions whose logits `fit` and `evaluate` hold at
+            once; they are computed a second time for the gradient. Defaults to None, all positions
+            of a batch: a float for each position and token id, and as many for their gradient.
+        **kwargs: keyword arguments of `keras_hub.models.CausalLM`, such as `name`.
 
     Call arguments:
-        inputs: dictionary of "token_ids", int `[batch, length]`, and "padding_mask",
-            `[batch, length]`, 0 for padding. With "labels", int `[batch, length]`, among them, the
-            model returns for each the cross entropy and the likeliest token,
-            `[batch, length, 2]`.
+        inputs: dictionary of "token_ids", int `[batch, length]`; "padding_mask", bool or int
+            `[batch, length]`, 0 for padding; and, if a head group takes it, "token_bias", float
+            `[batch, length]`. With "labels", int `[batch, length]`, the model returns the cross
+            entropy of each label and the most likely token, `[batch, length, 2]`.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
 
     Returns:
-        `[batch, length, vocabulary_size]`.
+        Logits, `[batch, length, vocabulary_size]`.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerBackbone(
@@ -79,7 +82,7 @@ class RoutingTransformerCausalLM(
         self.output_projection, self.output_dense = output_layers(backbone)
 
         # === Config ===
-        # First, as the base class compiles the model.
+        # Before the constructor of the base class, which compiles the model.
         self.set_loss_chunk_size(loss_chunk_size)
 
         # === Functional Model ===
@@ -88,11 +91,26 @@ class RoutingTransformerCausalLM(
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
     def hidden_states(self, inputs, training=None):
-        """What logits are computed from, `[batch, length, hidden_dim]`."""
+        """The states that logits are computed from.
+
+        Args:
+            inputs: dictionary as in a call.
+            training: bool, whether dropout is on. Defaults to None.
+
+        Returns:
+            `[batch, length, hidden_dim]`.
+        """
         return self.backbone(inputs, training=training)
 
     def token_logits(self, hidden):
-        """The logits that hidden states `[..., hidden_dim]` stand for."""
+        """The logits of hidden states.
+
+        Args:
+            hidden: `[..., hidden_dim]`.
+
+        Returns:
+            `[..., vocabulary_size]`.
+        """
         if self.output_projection is not None:
             hidden = self.output_projection(hidden)
         if self.output_dense is not None:
@@ -105,38 +123,46 @@ class RoutingTransformerCausalLM(
     def cached_decoding(self):
         """Whether generation keeps a cache, so that a token costs the same at every position.
 
-        It does where every output depends on the tokens up to its own alone: with `LocalHeads`,
-        `RoutingHeads` of assignment "nearest", `StridedHeads` and `FullHeads` (the last two keep
-        all keys). Where a model has other heads, whose members depend on the whole sequence, no
-        output can be kept: generation calls the model for each token on all of `max_length`
-        positions, those to come as padding, and costs as much as `max_length` parallel passes. With
-        "balanced" routing and `HashedHeads` that is the model called on each prefix; members of
-        `ClusterStridedHeads`, `RandomHeads` and heads with a `reference_block_size` depend on the
-        length as well, and are those of `max_length`.
+        That is so if no output depends on a later token: with `LocalHeads`, `RoutingHeads` of
+        assignment "nearest", `StridedHeads` and `FullHeads` (the last two keep all keys). With
+        other heads the keys that a query sees depend on the whole sequence: for each token,
+        generation calls the model on all `max_length` positions, later ones as padding, and costs
+        as much as `max_length` parallel passes. With "balanced" routing and `HashedHeads` the
+        result is that of the model on each prefix; with `ClusterStridedHeads`, `RandomHeads` and
+        heads of a dialect it also depends on `max_length`.
         """
         return self.backbone.cached_decoding
 
     def new_cache(self, batch, max_length):
-        """The cache of no positions yet, for `call_with_cache`; see `prefill`."""
+        """Makes an empty cache for `call_with_cache`.
+
+        Args:
+            batch: int or scalar tensor, rows of the cache.
+            max_length: int, the number of positions that there will be.
+
+        Returns:
+            The cache, as from `prefill`.
+        """
         cache = {"blocks": self.backbone.new_cache(batch, max_length)}
         if "token_bias" in self.backbone.input:
             cache["token_bias"] = tf.zeros([batch, max_length])
         return cache
 
     def prefill(self, token_ids, count, max_length, token_bias=None):
-        """One parallel pass over a first stretch of positions, and the cache that goes on from it.
+        """Runs the model on the first positions of sequences, in parallel, and caches them.
 
         Args:
             token_ids: int `[batch, length]`.
-            count: int scalar, how many of the positions the cache is to hold. The others may hold
-                anything.
-            max_length: how many positions there will be.
-            token_bias: `[batch, max_length]`, where a head group takes it; zeros if None.
+            count: int scalar, how many of the positions the cache holds. The others may have any
+                token.
+            max_length: int, the number of positions that there will be.
+            token_bias: float `[batch, max_length]`, for head groups that take it. Defaults to
+                None, for zeros.
 
         Returns:
-            Hidden states `[batch, length, hidden_dim]`, and the cache: nested dictionaries and
-            tuples of tensors with the batch on axis 0. Their sizes depend on `max_length` only
-            for `FullHeads` and `StridedHeads`, and for a token bias.
+            Hidden states, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and
+            tuples of tensors with the batch on axis 0, whose sizes depend on `max_length` only
+            with `FullHeads`, `StridedHeads` and a token bias.
 
         Raises:
             ValueError: if `cached_decoding` is False.
@@ -151,25 +177,26 @@ class RoutingTransformerCausalLM(
         return hidden, cache
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
-        """The logits of the token after one more token.
+        """Runs the model on one token, given the cache of those before it.
 
         Args:
             token_ids: int `[batch, 1]`.
-            cache: what `prefill`, `new_cache` or the last call gave.
-            cache_update_index: int scalar, the position of that token: how many the cache holds.
+            cache: the cache that `prefill`, `new_cache` or the last call returned.
+            cache_update_index: int scalar, the position of the token, which is the number of
+                positions in the cache.
 
         Returns:
-            Logits `[batch, 1, vocabulary_size]`, the hidden states `[batch, 1, hidden_dim]` that
-            they come from, and the cache with this position in it.
+            Logits of the next token, `[batch, 1, vocabulary_size]`; the hidden states that they
+            come from, `[batch, 1, hidden_dim]`; and the cache with this position added.
 
         Raises:
-            ValueError: if there is more than one token in a row, `cached_decoding` is False, or the
-                cache is another model's.
+            ValueError: if a row has more than one token, `cached_decoding` is False, or the cache
+                belongs to another model.
         """
         if token_ids.shape[1] not in (None, 1):
             raise ValueError(
-                "call_with_cache takes one token a row, [batch, 1]; prefill takes many. Received: "
-                f"token_ids of shape {token_ids.shape}"
+                "token_ids must be [batch, 1]; prefill takes more tokens at once. Received: shape "
+                f"{token_ids.shape}"
             )
         token_bias = cache.get("token_bias")
         if token_bias is not None:
@@ -181,30 +208,30 @@ class RoutingTransformerCausalLM(
 
     def make_generate_function(self):
         """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
-        if self.generate_function is None:
-            self.generate_function = make_generate_function(self)
-        return self.generate_function
+        return self.compiled_function("generate", lambda: make_generate_function(self))
 
     def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
         """Continues a batch of prompts.
 
-        With a cache (see `cached_decoding`), one parallel pass takes in as many tokens as the
-        shortest prompt has; from there on each step takes one token of every row, and where a
-        prompt is longer, the next token is the prompt's.
+        With a cache (see `cached_decoding`), one parallel pass reads as many tokens as the shortest
+        prompt has. From there on each step reads one token of every row; the next token of a row is
+        that of its prompt if it is longer.
 
         Args:
-            inputs: dictionary of "token_ids" and "padding_mask", int and bool
-                `[batch, max_length]`; prompts stand at the left and have at least one token. Where
-                a head group takes it, "token_bias" `[batch, max_length]`; zeros if there is none.
-            stop_token_ids: ids that end a sequence, or None.
-            sampler: a `keras_hub.samplers.Sampler`. None for the one the model was compiled with.
-            prefill_length: int, how many positions the parallel pass has: at least as many as the
-                shortest prompt. None for exactly as many, which XLA cannot compile, as it needs to
-                know that number.
+            inputs: dictionary of "token_ids", int `[batch, max_length]`, and "padding_mask", bool
+                `[batch, max_length]`, True at the prompts, which are at the left and have at least
+                one token; and, if a head group takes it, "token_bias", float
+                `[batch, max_length]`, by default zeros.
+            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
+            sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
+                with.
+            prefill_length: int, number of positions of the parallel pass, at least the length of
+                the shortest prompt. Defaults to None, that length, which XLA cannot compile, as it
+                is not known before.
 
         Returns:
-            A dictionary of "token_ids", with the tokens filled in, and "padding_mask", which ends
-            at the stop token.
+            A dictionary of "token_ids", the prompts with the new tokens, and "padding_mask", True
+            up to the stop token.
         """
         prompt = tf.cast(inputs["token_ids"], tf.int32)
         mask = tf.cast(inputs["padding_mask"], tf.bool)
@@ -227,17 +254,18 @@ class RoutingTransformerCausalLM(
         return {"token_ids": tokens, "padding_mask": written}
 
     def next_logits(self, tokens, cache, index, token_bias=None):
-        """What a sampler asks for at each step.
+        """Computes the logits of the next token, for a sampler.
 
         Args:
-            tokens: int `[batch, max_length]`, of which the first `index` count.
-            cache: the cache of the first `index - 1`; or anything, where there is none.
+            tokens: int `[batch, max_length]`, of which the first `index` are known.
+            cache: the cache of the first `index - 1`; without cached decoding, anything.
             index: int scalar.
-            token_bias: `[prompts, max_length]`, where there is no cache, which else holds it.
+            token_bias: float `[prompts, max_length]`, without cached decoding; a cache has its own.
+                Defaults to None.
 
         Returns:
-            Logits `[batch, vocabulary_size]` of the token at `index`, the hidden states that they
-            come from, and the cache with one position more.
+            Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
+            come from, `[batch, hidden_dim]`; and the cache with one position more.
         """
         if self.cached_decoding:
             logits, hidden, cache = self.call_with_cache(
@@ -248,7 +276,7 @@ class RoutingTransformerCausalLM(
         return self.token_logits(last), last, cache
 
     def _start_with_cache(self, prompt, first, prefill_length, token_bias):
-        """The prompt's hidden states, and the cache that a sampler goes on from."""
+        """The prompt's hidden states and the cache, for a sampler."""
         max_length = size(prompt, 1)
         # The sampler begins with the last token of the shortest prompt.
         hidden, cache = self.prefill(
@@ -260,11 +288,11 @@ class RoutingTransformerCausalLM(
         return pad_length(hidden, max_length), cache
 
     def _start_without_cache(self, prompt, first, prefill_length, token_bias):
-        """The same where each token needs all the sequence, at its full length."""
+        """The same if each token needs the whole sequence, at its full length."""
         return self._states(prompt, first, token_bias), ()
 
     def _states(self, tokens, count, token_bias):
-        """Hidden states of sequences of which `count` tokens count."""
+        """Hidden states of sequences of which `count` tokens are known."""
         known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
         inputs = {"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)}
         if "token_bias" in self.backbone.input:
@@ -279,11 +307,14 @@ class RoutingTransformerCausalLM(
 
 
 def output_layers(backbone):
-    """What leads from hidden states to logits: back to the width of the embedding, and on.
+    """Makes the layers from hidden states to logits.
+
+    Args:
+        backbone: a backbone with an embedding of tokens.
 
     Returns:
-        Two dense layers; None for the first where the width is right already, and for the second
-        where the embedding's own weights serve.
+        A dense layer to the width of the embedding, or None if it is that of the blocks; and a
+        dense layer to logits, or None if the embedding is tied.
     """
     options = {"dtype": backbone.dtype_policy}
     initializer = keras.initializers.get(backbone.block_options["kernel_initializer"])

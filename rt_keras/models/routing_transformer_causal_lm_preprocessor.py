@@ -1,4 +1,4 @@
-"""Strings to what a causal language model trains on and generates from, and back."""
+"""The preprocessor of causal language models, from strings to token ids and back."""
 
 import keras
 import keras_hub
@@ -9,41 +9,46 @@ from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
 from rt_keras.data.t2t_subword_tokenizer import T2TSubwordTokenizer
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
+from rt_keras.data.word_tokenizer import WordTokenizer
 from rt_keras.models.generation import check_texts
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 
 # All are imported here, so that Keras knows them by name when it loads a preset.
-TOKENIZERS = (ByteTokenizer, SentencePieceTokenizer, WordPieceTokenizer, T2TSubwordTokenizer)
+TOKENIZERS = (
+    ByteTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    T2TSubwordTokenizer,
+    WordTokenizer,
+)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
     """KerasHub's preprocessor of causal language models, for any tokenizer of `rt_keras.data`.
 
-    A text becomes: end of text, its tokens, end of text; cut or padded to `sequence_length`. It
-    starts with end of text because that is what precedes a document where documents are packed one
-    after the other; with a `T2TSubwordTokenizer` it starts with padding, as its models do. All of
-    it runs inside TensorFlow functions too, so that a served model can take and give strings.
+    A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
+    It starts with end of text because that precedes a document in training, where documents are
+    packed one after the other; with a `T2TSubwordTokenizer` it starts with padding, as for its
+    models. All of it runs inside TensorFlow functions, so that a served model takes and returns
+    strings.
 
     Args:
-        tokenizer: a `ByteTokenizer`, `SentencePieceTokenizer`, `WordPieceTokenizer` or
-            `T2TSubwordTokenizer`.
-        sequence_length: int, the number of tokens that the model sees.
-        **kwargs: those of `keras_hub.models.CausalLMPreprocessor`.
+        tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
+        sequence_length: int, the number of tokens that the model sees. Defaults to 1024.
+        **kwargs: keyword arguments of `keras_hub.models.CausalLMPreprocessor`, such as `name`.
 
     Call arguments:
         x: a string, or strings `[batch]`.
 
     Returns:
-        `(x, y, sample_weight)` with `x = {"token_ids", "padding_mask"}`, all
-        `[batch, sequence_length]` or, for one string, `[sequence_length]`: `y` is the token after
-        each of `token_ids`, and `sample_weight` is False where that is padding.
+        Tuple `(x, y, sample_weight)` of `[batch, sequence_length]`, or `[sequence_length]` for one
+        string: `x` is a dictionary of "token_ids" and "padding_mask", `y` has the token after each
+        of them, and `sample_weight` is False where that is padding.
 
     Raises:
-        TypeError: if `tokenizer` is of another class.
+        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
         ValueError: if `sequence_length` is less than 1.
-
-    Example:
 
     >>> preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=4)
     >>> x, y, sample_weight = preprocessor("ab")
@@ -62,30 +67,32 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
     def __init__(self, tokenizer, sequence_length=1024, **kwargs):
         check_tokenizer(tokenizer)
         if sequence_length < 1:
-            raise ValueError(f"sequence_length={sequence_length}: it must be at least 1")
+            raise ValueError(
+                f"sequence_length must be at least 1. Received: sequence_length={sequence_length}"
+            )
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
     def generate_preprocess(self, x, sequence_length=None):
-        """Prompts to what `generate` continues: the start token, the prompt's, and room behind.
+        """Turns prompts into the inputs of generation: a start token, the prompt, and padding.
 
         Args:
             x: a string, or strings `[batch]`.
-            sequence_length: int, tokens in all. Defaults to the preprocessor's.
+            sequence_length: int, number of tokens. Defaults to the preprocessor's.
 
         Returns:
-            Dict of "token_ids" and "padding_mask", `[batch, sequence_length]`.
+            Dictionary of "token_ids" and "padding_mask", `[batch, sequence_length]`.
 
         Raises:
-            ValueError: if a prompt makes more tokens, or is not UTF-8 and has to be.
+            ValueError: if a prompt has more tokens, or is not the UTF-8 that the tokenizer needs.
         """
         check_texts("prompt", x, self.tokenizer, sequence_length or self.sequence_length)
         return super().generate_preprocess(x, sequence_length=sequence_length)
 
     def generate_postprocess(self, x):
-        """Tokens back to strings, without padding and end of text.
+        """Turns tokens back into strings, without padding and end of text.
 
         Args:
-            x: dict of "token_ids" and "padding_mask", as `generate` gives them.
+            x: dictionary of "token_ids" and "padding_mask", from generation.
 
         Returns:
             List of strings, or one string for one sequence; bytes that are not UTF-8 become
@@ -95,16 +102,26 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
 
 
 def check_tokenizer(tokenizer):
-    """Raises a TypeError if the tokenizer is none of those that the models take."""
+    """Raises a TypeError if a tokenizer is none of `rt_keras.data`."""
     if not isinstance(tokenizer, TextTokenizer):
         raise TypeError(
-            f"tokenizer is a {type(tokenizer).__name__}: it must be one of "
-            f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}"
+            "tokenizer must be a tokenizer of rt_keras.data, such as "
+            f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}. "
+            f"Received: a {type(tokenizer).__name__}"
         )
 
 
 def strings_of_tokens(tokenizer, token_ids, padding_mask):
-    """What tokens stand for, without padding and end of text, as `generate_postprocess` has it."""
+    """Turns tokens back into strings, without padding and end of text.
+
+    Args:
+        tokenizer: the tokenizer of the tokens.
+        token_ids: int `[batch, length]` or `[length]`.
+        padding_mask: bool or int, of the same shape, 0 for padding.
+
+    Returns:
+        As for `RoutingTransformerCausalLMPreprocessor.generate_postprocess`.
+    """
     tokens = tf.convert_to_tensor(token_ids)
     kept = tf.cast(padding_mask, tf.bool)
     for special in tokenizer.special_token_ids:

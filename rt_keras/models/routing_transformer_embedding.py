@@ -1,14 +1,15 @@
-"""What turns token ids into the inputs of the first block."""
+"""The embedding of token ids, before the first block."""
 
 import keras
 import keras_hub
 
 from rt_keras.layers import SinusoidalPositions, TokenDropout
+from rt_keras.layers.head_group import positive_int
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerEmbedding(keras.layers.Layer):
-    """Embeds tokens, brings them to the width of the blocks, and adds positions.
+    """Embeds tokens in the width of the blocks and adds positions.
 
     ```
     x = sqrt(hidden_dim) embedding(token_ids)        without `embedding_dim`
@@ -16,17 +17,38 @@ class RoutingTransformerEmbedding(keras.layers.Layer):
     x = x [+ position embedding] [+ sines and cosines of the position]
     ```
 
-    Args: those of `RoutingTransformerBackbone` of the same names.
+    Args:
+        vocabulary_size: int, number of token ids.
+        hidden_dim: int, width of the blocks.
+        embedding_dim: int, width of the embedding if a dense layer brings it to `hidden_dim`.
+            Defaults to None, for `hidden_dim` and no dense layer.
+        max_sequence_length: int, number of positions with a learned embedding. Defaults to None,
+            no such embedding.
+        sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
+            to False.
+        embedding_dropout: float, dropout rate of the embedding. Defaults to 0.0.
+        token_dropout: float, probability in training that a token is replaced by 0. Defaults to
+            0.0.
+        kernel_initializer: initializer of the dense layer and, with `embedding_dim`, of the
+            embedding. Defaults to `"glorot_uniform"`.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: int `[batch, length]`.
-        training: whether dropout is on.
-        start: the first position, an int or a scalar tensor.
+        training: bool, whether dropout is on.
+        start: int or scalar tensor, the first position. Defaults to 0.
 
     Returns:
         `[batch, length, hidden_dim]`.
 
-    Source: factorised embeddings: Lan et al. 2020, ALBERT, section 3.1.
+    Raises:
+        ValueError: if a size is not a positive integer.
+
+    Source: factorized embeddings: Lan et al. 2020, ALBERT, section 3.1.
+
+    >>> embedding = RoutingTransformerEmbedding(vocabulary_size=20, hidden_dim=8, embedding_dim=4)
+    >>> embedding(keras.ops.ones([1, 5], "int32")).shape
+    TensorShape([1, 5, 8])
     """
 
     def __init__(
@@ -42,15 +64,19 @@ class RoutingTransformerEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
+        self.vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
+        self.hidden_dim = positive_int("hidden_dim", hidden_dim)
+        if embedding_dim is not None:
+            positive_int("embedding_dim", embedding_dim)
         self.embedding_dim = embedding_dim
+        if max_sequence_length is not None:
+            positive_int("max_sequence_length", max_sequence_length)
         self.max_sequence_length = max_sequence_length
         self.sinusoidal_positions = sinusoidal_positions
         self.embedding_dropout = embedding_dropout
         self.token_dropout = token_dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        # Small, so that logits start small where the output has the same weights.
+        # Small, so that logits start small if the output shares these weights.
         initializer = keras.initializers.RandomNormal(stddev=(embedding_dim or hidden_dim) ** -0.5)
         if embedding_dim is not None:
             initializer = self.kernel_initializer.clone()

@@ -16,6 +16,7 @@ from rt_keras.models.transformer_blocks import (
     call_blocks_with_cache,
     config_of_groups,
     config_of_options,
+    document_block_options,
     groups_of_blocks,
     groups_of_config,
     make_blocks,
@@ -26,44 +27,48 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
+@document_block_options
 class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbone):
     """A decoder over the values of an image, one channel of one pixel after the other.
 
     ```
-    x = embedding of the value before, its channel, its place [and the class]
+    x = embedding of the value before, its channel, its position [and the class]
     x = block_l(x)  for l in 1 ... num_layers
-    output = LN(x)  if pre-norm
+    output = LN(x)  if normalize_first
     ```
 
-    A pixel's channels lie side by side, so that the image is `[height, width * channels]` values.
-    Their order is that of `rt_keras.ops.to_blocks` with `block_shape`: with one dimension, plain
-    raster order; with two, block by block. Every block of layers is causal in that order.
+    The channels of a pixel lie side by side, so that an image is `[height, width * channels]`
+    values. They are in the order of `rt_keras.ops.to_blocks` with `block_shape`: plain raster order
+    if it has one dimension, block by block if it has two. Attention is causal in that order.
+
+    `dropout` also applies before the first block, and `kernel_initializer` to embeddings.
 
     Args:
-        vocabulary_size: number of values of a channel.
-        image_shape: `(height, width, channels)`.
-        num_layers: number of blocks.
-        hidden_dim: width of the blocks.
-        intermediate_dim: width of the feed-forward networks.
-        head_groups: list of head groups, copied for each block, or a list of such lists. Local
-            heads over two dimensions need `grid=(height / b1, width * channels / b2)`.
-        block_shape: `(b,)` or `(b1, b2)`: the order of the values. It must divide the image's.
-        num_classes: number of classes of which each image has one; None for images without.
-        position_embedding: whether row and column have embeddings.
-        dtype: dtype policy.
-        **kwargs: `key_dim`, `value_dim`, `activation`, `normalize_first`, `dropout`,
-            `attention_dropout`, `activation_dropout`, `attention_bias`, `feed_forward_bias`,
-            `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`,
-            `feed_forward_chunk_size`, `remat`, as those of `TransformerBlock`; and those of
-            `keras_hub.models.Backbone`.
+        vocabulary_size: int, number of values of a channel.
+        image_shape: tuple of ints, `(height, width, channels)`.
+        num_layers: int, number of blocks.
+        hidden_dim: int, width of the blocks.
+        intermediate_dim: int, width of the feed-forward networks.
+        head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
+            such lists, one per block. Local heads over two dimensions need
+            `grid=(height / b1, width * channels / b2)`.
+        block_shape: tuple of ints, `(b,)` or `(b1, b2)`, which sets the order of the values. It
+            must divide the image.
+        num_classes: int, number of classes of images. Defaults to None, images without classes.
+        position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
+        {block_options}
+        dtype: dtype policy. Defaults to Keras's global one.
+        **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
-        inputs: dictionary of "images", int `[batch, height, width, channels]`, and where there are
-            classes "labels", int `[batch]`.
+        inputs: dictionary of "images", int `[batch, height, width, channels]`, and with
+            `num_classes` "labels", int `[batch]`.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
 
     Returns:
-        `[batch, height * width * channels, hidden_dim]`, in the order of the blocks: the state
-        that tells the value at each place, from those before it.
+        `[batch, height * width * channels, hidden_dim]`, in the order of the blocks: at each place
+        the state that predicts its value, from those before it.
 
     Raises:
         ValueError: if a size is not a positive integer or the blocks do not divide the image.
@@ -175,21 +180,22 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
 
     @property
     def cached_decoding(self):
-        """Whether all heads can be decoded with a cache; see `rt_keras.layers.HeadGroup`."""
+        """Whether all heads decode with a cache; see `rt_keras.layers.HeadGroup`."""
         return all(block.cached_decoding for block in self.transformer_blocks)
 
     def prefill(self, before, count, labels=None):
-        """The outputs of the first places, and the cache that goes on from them.
+        """Runs the model on the first places of images and caches them.
 
         Args:
-            before: int `[batch, length]`, at each place the value before it, 0 before the first;
+            before: int `[batch, length]`, at each place the value before it, 0 at the first;
                 places are in the order of the blocks.
-            count: int scalar, how many of the places the cache is to hold. The others may hold
-                anything.
-            labels: int `[batch]`, where there are classes.
+            count: int scalar, how many of the places the cache holds. The others may have any
+                value.
+            labels: int `[batch]`, for models with classes. Defaults to None.
 
         Returns:
-            `[batch, length, hidden_dim]`, and the cache, of tensors with the batch on axis 0.
+            Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
+            of tensors with the batch on axis 0.
 
         Raises:
             ValueError: if `cached_decoding` is False.
@@ -199,16 +205,19 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
         return self._normalized(x), cache
 
     def call_with_cache(self, before, cache, place, labels=None):
-        """The output of one place, given those before it.
+        """Runs the model on one place, given the cache of those before it.
 
         Args:
             before: int `[batch, 1]`, the value before it.
-            cache: what `prefill` or the last call gave.
-            place: int scalar, in the order of the blocks.
-            labels: int `[batch]`, where there are classes.
+            cache: the cache that `prefill` or the last call returned.
+            place: int scalar, the place in the order of the blocks.
+            labels: int `[batch]`, for models with classes. Defaults to None.
 
         Returns:
-            `[batch, 1, hidden_dim]`, and the cache with this place in it.
+            Outputs, `[batch, 1, hidden_dim]`, and the cache with this place added.
+
+        Raises:
+            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
         """
         x = self.embedding.embed(before, labels, start=place)
         x, cache = call_blocks_with_cache(self.transformer_blocks, x, cache, place)

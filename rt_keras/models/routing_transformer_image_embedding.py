@@ -1,4 +1,4 @@
-"""What turns the values of an image into the inputs of the first block."""
+"""The embedding of the values of an image, before the first block."""
 
 import keras
 import numpy as np
@@ -9,26 +9,39 @@ from rt_keras.ops.blocks import from_blocks, size, to_blocks
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerImageEmbedding(keras.layers.Layer):
-    """Embeds each place by the value before it in the order of the blocks, and by where it is.
+    """Embeds each place by the value before it, in the order of the blocks, and by its position.
 
     ```
     x = sqrt(hidden_dim) channel_embedding(channel, value before)
         + sqrt(channels hidden_dim) (row embedding + column embedding)  [+ class embedding]
     ```
 
-    Row and column embeddings are of all channels of a pixel together. The value before the first
-    is 0.
+    The embedding of a row or a column has `hidden_dim` entries for each channel. The value before
+    the first place is 0.
 
-    Args: those of `RoutingTransformerImageBackbone` of the same names.
+    Args:
+        vocabulary_size: int, number of values of a channel.
+        hidden_dim: int, width of the blocks.
+        image_shape: tuple of ints, `(height, width, channels)`.
+        block_shape: tuple of ints, `(b,)` or `(b1, b2)`; see `RoutingTransformerImageBackbone`.
+        num_classes: int, number of classes of images. Defaults to None, images without classes.
+        position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
+        kernel_initializer: initializer of all embeddings but those of positions. Defaults to
+            `"glorot_uniform"`.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: int `[batch, height, width, channels]`.
-        labels: int `[batch]`, where there are classes.
+        labels: int `[batch]`, for images with classes. Defaults to None.
 
     Returns:
         `[batch, height * width * channels, hidden_dim]`, in the order of the blocks.
 
     Source: Parmar et al. 2018, Image Transformer, section 3; Roy et al. 2021, section 5.1.
+
+    >>> embedding = RoutingTransformerImageEmbedding(256, 8, (4, 4, 3), block_shape=(12,))
+    >>> embedding(keras.ops.zeros([1, 4, 4, 3], "int32")).shape
+    TensorShape([1, 48, 8])
     """
 
     def __init__(
@@ -85,12 +98,12 @@ class RoutingTransformerImageEmbedding(keras.layers.Layer):
         return self.embed(self.to_sequence(self.shift(inputs)), labels)
 
     def embed(self, before, labels=None, start=0):
-        """The embedding of some places that follow one another.
+        """Embeds consecutive places.
 
         Args:
-            before: int `[batch, length]`, at each place the value before it, 0 before the first.
-            labels: int `[batch]`, where there are classes.
-            start: the first place, an int or a scalar tensor.
+            before: int `[batch, length]`, at each place the value before it, 0 at the first.
+            labels: int `[batch]`, for images with classes. Defaults to None.
+            start: int or scalar tensor, the first place. Defaults to 0.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -120,16 +133,23 @@ class RoutingTransformerImageEmbedding(keras.layers.Layer):
         return coordinates.reshape(3, *split).transpose(order).reshape(3, -1)
 
     def to_sequence(self, images):
-        """Values `[batch, height, width, channels]` as `[batch, n]`, in the order of the blocks."""
+        """Puts the values of images in the order of the blocks.
+
+        Args:
+            images: `[batch, height, width, channels]`.
+
+        Returns:
+            `[batch, height * width * channels]`.
+        """
         shape = sides(self.image_shape, self.block_shape)
         return to_blocks(tf.reshape(images, [-1, *shape]), self.block_shape)
 
     def to_images(self, sequence):
-        """The way back of `to_sequence`."""
+        """The inverse of `to_sequence`."""
         return sequence_to_images(sequence, self.image_shape, self.block_shape)
 
     def shift(self, images):
-        """At each place the value that comes before it, 0 before the first."""
+        """Shifts images by one place, in the order of the blocks: 0 comes first."""
         return self.to_images(tf.pad(self.to_sequence(images)[:, :-1], [[0, 0], [1, 0]]))
 
     def compute_output_spec(self, inputs, labels=None):
@@ -151,12 +171,29 @@ class RoutingTransformerImageEmbedding(keras.layers.Layer):
 
 
 def sides(image_shape, block_shape):
-    """The dimensions that blocks tile: all values in a row, or rows of values."""
+    """The dimensions of an image that blocks divide.
+
+    Args:
+        image_shape: tuple of ints, `(height, width, channels)`.
+        block_shape: tuple of one or two ints.
+
+    Returns:
+        Tuple of as many ints: all values in a row, or the rows and the values in each.
+    """
     height, width, channels = image_shape
     return (height * width * channels,) if len(block_shape) == 1 else (height, width * channels)
 
 
 def sequence_to_images(sequence, image_shape, block_shape):
-    """`[batch, n, ...]` in the order of the blocks, as `[batch, height, width, channels, ...]`."""
+    """Puts a sequence in the order of the blocks back into images.
+
+    Args:
+        sequence: `[batch, height * width * channels, ...]`.
+        image_shape: tuple of ints, `(height, width, channels)`.
+        block_shape: tuple of one or two ints.
+
+    Returns:
+        `[batch, height, width, channels, ...]`.
+    """
     images = from_blocks(sequence, block_shape, sides(image_shape, block_shape))
     return tf.reshape(images, [-1, *image_shape, *sequence.shape[2:]])

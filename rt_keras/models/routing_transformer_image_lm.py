@@ -5,14 +5,15 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.generation import CompiledGeneration, bucket
+from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.models.Task):
+class RoutingTransformerImageLM(PublishedPresets, CompiledFunctions, keras_hub.models.Task):
     """An autoregressive model of images, value by value.
 
     ```
@@ -20,18 +21,22 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
     ```
 
     Train it on images with the images themselves as labels, a cross entropy from logits, and
-    `rt_keras.callbacks.CentroidEMA`: logits at a place depend on what comes before it alone.
+    `rt_keras.callbacks.CentroidEMA`: the logits of a value depend only on those before it.
 
     Args:
         backbone: a `RoutingTransformerImageBackbone`.
+        preprocessor: None. KerasHub gives it to every task.
         head_dtype: dtype policy of the output layer. Defaults to that of the backbone.
-        **kwargs: those of `keras_hub.models.Task`.
+        **kwargs: keyword arguments of `keras_hub.models.Task`, such as `name`.
 
     Call arguments:
-        inputs: dictionary as the backbone takes it.
+        inputs: dictionary of "images", int `[batch, height, width, channels]`, and for models with
+            classes "labels", int `[batch]`.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
 
     Returns:
-        `[batch, height, width, channels, vocabulary_size]`.
+        Logits, `[batch, height, width, channels, vocabulary_size]`.
 
     Source: Roy et al. 2021, sections 5.1 and 5.4.
 
@@ -77,7 +82,6 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
         outputs = self.to_images(self.output_dense(backbone(inputs)))
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         self.head_dtype = head_dtype
-        self.generate_function = None
 
     def get_config(self):
         head = self.output_dense
@@ -89,17 +93,16 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
     def generate(self, inputs, known_rows=0, temperature=1.0, seed=None):
         """Completes images from their first rows, value by value.
 
-        Where the backbone's `cached_decoding` is True, one parallel pass takes in the values known
-        before the first that is not, and each step computes one place. Elsewhere each step
-        recomputes the image. XLA compiles it, unless the model was compiled with
-        `jit_compile=False`.
+        If the backbone's `cached_decoding` is True, one parallel pass reads the values before the
+        first that is unknown, and each step computes one place. Otherwise each step recomputes the
+        image. XLA compiles it, unless the model was compiled with `jit_compile=False`.
 
         Args:
-            inputs: dictionary as in a call: "images", of which the first `known_rows` rows count,
-                and "labels" where there are classes.
-            known_rows: rows of pixels, from the top, that stay as they are.
-            temperature: of the sampling; 0 takes the likeliest value.
-            seed: int that makes two calls equal; None for another sample each time.
+            inputs: dictionary as in a call; only the first `known_rows` rows of "images" count.
+            known_rows: int, number of rows of pixels, from the top, that are kept. Defaults to 0.
+            temperature: float, what logits are divided by before sampling; 0 takes the most likely
+                value. Defaults to 1.0.
+            seed: int, for reproducible samples. Defaults to None, other samples in each call.
 
         Returns:
             int32 array `[batch, height, width, channels]`.
@@ -111,12 +114,16 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
         height = image_shape[0]
         if not 0 <= known_rows <= height:
             raise ValueError(
-                f"known_rows is {known_rows}; it must be from 0 to the height, {height}"
+                f"known_rows must be from 0 to the height, {height}. Received: {known_rows}"
             )
-        if temperature < 0:
-            raise ValueError(f"temperature is {temperature}; it must be at least 0")
-        if self.generate_function is None:
-            self.generate_function = tf.function(self._generate, jit_compile=self.jit_generate)
+        if temperature != 0 and not LOWEST_TEMPERATURE <= temperature < float("inf"):
+            raise ValueError(
+                f"temperature must be 0, or finite and at least {LOWEST_TEMPERATURE}. Received: "
+                f"temperature={temperature}"
+            )
+        generate = self.compiled_function(
+            "generate", lambda: tf.function(self._generate, jit_compile=self.jit_generate)
+        )
         features = {name: tf.cast(x, tf.int32) for name, x in inputs.items()}
         known = np.broadcast_to(np.arange(height)[:, None, None] < known_rows, image_shape)
         known = self.backbone.embedding.to_sequence(known[None])[0].numpy()
@@ -127,7 +134,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
         seed = tf.stack([tf.cast(seed, tf.int32), 0])
         arguments = features, tf.constant(known), tf.constant(first)
         temperature = tf.constant(temperature, tf.float32)
-        return self.generate_function(*arguments, temperature, seed, length).numpy()
+        return generate(*arguments, temperature, seed, length).numpy()
 
     def _generate(self, features, known, first, temperature, seed, prefill_length):
         embedding = self.backbone.embedding
@@ -152,7 +159,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
         return embedding.to_images(values)
 
     def _start_with_cache(self, values, features, first, prefill_length):
-        """The function that gives the hidden state of a place, and the cache of those before."""
+        """The function of the hidden state of a place, and the cache of the places before."""
         labels = features.get("labels")
         before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])[:, :prefill_length]
         _, cache = self.backbone.prefill(before, first, labels)
@@ -166,7 +173,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
         return state_of_place, cache
 
     def _start_without_cache(self, values, features, first, prefill_length):
-        """The same where each place needs all of the image."""
+        """The same if each place needs the whole image."""
 
         def state_of_place(values, cache, place):
             images = self.backbone.embedding.to_images(values)
@@ -178,12 +185,12 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledGeneration, keras_hub.
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ImageOrder(keras.layers.Layer):
-    """Sequences in the order of blocks, back as images.
+    """Puts sequences in the order of blocks back into images.
 
     Args:
-        image_shape: `(height, width, channels)`.
-        block_shape: `(b,)` or `(b1, b2)`; see `RoutingTransformerImageBackbone`.
-        **kwargs: those of `keras.layers.Layer`.
+        image_shape: tuple of ints, `(height, width, channels)`.
+        block_shape: tuple of ints, `(b,)` or `(b1, b2)`; see `RoutingTransformerImageBackbone`.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, height * width * channels, ...]`.
@@ -216,7 +223,7 @@ class ImageOrder(keras.layers.Layer):
 
 
 def _sample(logits, temperature, seed):
-    """One value for each row of logits; the likeliest where the temperature is 0."""
+    """One value for each row of logits; the most likely one if the temperature is 0."""
     likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = tf.math.divide_no_nan(logits, temperature)
     drawn = tf.random.stateless_categorical(scaled, 1, seed, dtype=tf.int32)[:, 0]

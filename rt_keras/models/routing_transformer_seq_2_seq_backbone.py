@@ -7,11 +7,13 @@ from rt_keras.layers import SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
     call_blocks_with_cache,
     config_of_groups,
     config_of_options,
+    document_block_options,
     groups_of_blocks,
     groups_of_config,
     make_blocks,
@@ -25,8 +27,9 @@ GROUPS = ("encoder_head_groups", "head_groups", "cross_head_groups")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
+@document_block_options
 class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backbone):
-    """An encoder and a decoder whose attention mixes local, routing and full heads.
+    """An encoder and a decoder whose attention mixes heads of several kinds.
 
     ```
     e = sqrt(hidden_dim) encoder_embedding(encoder_token_ids), 0 for padding  [+ positions]
@@ -35,41 +38,56 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
     x = block_l(x, attending to e)   for l in 1 ... num_layers
     ```
 
-    The encoder sees its whole sequence; the decoder is causal. Routing between the two sequences,
-    which differ in length, is "balanced"; local attention there pairs blocks of the one with blocks
-    of the other, so that both must have as many: give the heads a `key_block_size`.
+    The encoder sees its whole sequence; the decoder is causal. The two sequences may differ in
+    length: routing heads that attend from one to the other must be "balanced", and local heads need
+    a `key_block_size` with which both sequences have the same number of blocks.
+
+    `dropout` also applies before the first blocks, and `kernel_initializer` to the decoder's
+    embedding.
 
     Args:
-        vocabulary_size: number of token ids, the same for both sequences.
-        num_encoder_layers: number of the encoder's blocks.
-        num_layers: number of the decoder's.
-        hidden_dim: width of the blocks.
-        intermediate_dim: width of the feed-forward networks.
-        encoder_head_groups: list of head groups, copied for each block of the encoder, or a list
-            of such lists, one for each.
-        head_groups: the same for the decoder's attention to itself.
+        vocabulary_size: int, number of token ids, the same for both sequences.
+        num_encoder_layers: int, number of blocks of the encoder.
+        num_layers: int, number of blocks of the decoder.
+        hidden_dim: int, width of the blocks.
+        intermediate_dim: int, width of the feed-forward networks.
+        encoder_head_groups: list of `rt_keras.layers` head groups, copied for each block of the
+            encoder; or a list of such lists, one per block.
+        head_groups: the same for the decoder's self-attention.
         cross_head_groups: the same for the decoder's attention to the encoder.
-        encoder_input_dropout: probability in training that an entry of the encoder's embedding is
-            replaced by 0.
-        embedding_dim, tie_embeddings, embedding_dropout, token_dropout: of the decoder's
-            embedding; see `RoutingTransformerBackbone`.
-        max_sequence_length: how many positions of the decoder have an embedding, or None.
-        sinusoidal_positions: whether both get `rt_keras.layers.SinusoidalPositions`.
-        dtype: dtype policy.
-        **kwargs: `key_dim`, `value_dim`, `activation`, `normalize_first`, `dropout`,
-            `attention_dropout`, `activation_dropout`, `shift_tokens`, `attention_bias`,
-            `feed_forward_bias`, `use_head_dense`, `layer_norm_epsilon`, `kernel_initializer`,
-            `feed_forward_chunk_size`, `remat`, as those of `TransformerBlock`; and those of
-            `keras_hub.models.Backbone`.
+        encoder_input_dropout: float, probability in training that an entry of the encoder's
+            embedding is replaced by 0. Defaults to 0.0.
+        embedding_dim: int, width of a decoder's embedding that a dense layer brings to
+            `hidden_dim`, instead of the factor sqrt(hidden_dim). Defaults to None, an embedding as
+            wide as the blocks and no dense layer.
+        tie_embeddings: bool, whether the output of a language model shares the weights of the
+            decoder's embedding, or else is a dense layer with a bias. Defaults to True.
+        embedding_dropout: float, dropout rate of the decoder's embedding. Defaults to 0.0.
+        token_dropout: float, probability in training that a token of the decoder is replaced by 0.
+            Defaults to 0.0.
+        max_sequence_length: int, number of the decoder's positions with an embedding. Defaults to
+            None, no position embedding.
+        sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
+            sequences. Defaults to False.
+        {block_options}
+        dtype: dtype policy. Defaults to Keras's global one.
+        **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
-        inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`,
-            "encoder_padding_mask" and "decoder_padding_mask", 0 for padding, and where a head group
-            takes them "encoder_token_bias" and "decoder_token_bias", float `[batch, length]`.
+        inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`;
+            "encoder_padding_mask" and "decoder_padding_mask", bool or int `[batch, length]`, 0 for
+            padding; and, if a head group takes them, "encoder_token_bias" and
+            "decoder_token_bias", float `[batch, length]`.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
 
     Returns:
         A dictionary of "encoder_sequence_output" and "decoder_sequence_output",
         `[batch, length, hidden_dim]`.
+
+    Raises:
+        ValueError: if a size is not a positive integer, or if a block has no head groups or there
+            is not one list of them per block.
 
     Source: Roy et al. 2021; Vaswani et al. 2017, Attention Is All You Need, section 3.1.
 
@@ -123,9 +141,11 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         positive_int("num_encoder_layers", num_encoder_layers)
         positive_int("num_layers", num_layers)
         block_options = take_block_options(kwargs)
-        encoder_groups = groups_of_blocks(encoder_head_groups, num_encoder_layers)
+        encoder_groups = groups_of_blocks(
+            encoder_head_groups, num_encoder_layers, "encoder_head_groups"
+        )
         decoder_groups = groups_of_blocks(head_groups, num_layers)
-        cross_groups = groups_of_blocks(cross_head_groups, num_layers)
+        cross_groups = groups_of_blocks(cross_head_groups, num_layers, "cross_head_groups")
 
         # === Layers ===
         self.encoder_token_embedding = keras.layers.Embedding(
@@ -175,9 +195,7 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
                 name = f"{side}_token_bias"
                 inputs[name] = keras.Input((None,), dtype="float32", name=name)
         encoder_outputs = self.encode(
-            self.embed_encoder_tokens(
-                inputs["encoder_token_ids"], inputs["encoder_padding_mask"], hidden_dim
-            ),
+            self.embed_encoder_tokens(inputs["encoder_token_ids"], inputs["encoder_padding_mask"]),
             inputs["encoder_padding_mask"],
             inputs.get("encoder_token_bias"),
         )
@@ -224,18 +242,37 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
             **arguments,
         )
 
-    @property
-    def token_embedding(self):
-        """The `keras_hub.layers.ReversibleEmbedding` of the decoder's tokens."""
-        return self.embedding.token_embedding
+    # The decoder is a `RoutingTransformerBackbone` that attends to an encoder as well.
+    token_embedding = RoutingTransformerBackbone.token_embedding
+    check_length = RoutingTransformerBackbone.check_length
+    cached_decoding = RoutingTransformerBackbone.cached_decoding
 
-    def embed_encoder_tokens(self, token_ids, padding_mask, hidden_dim=None):
-        """The encoder's inputs, `[batch, length, hidden_dim]`, 0 where there is padding."""
-        x = self.encoder_token_embedding(token_ids) * (hidden_dim or self.hidden_dim) ** 0.5
+    def embed_encoder_tokens(self, token_ids, padding_mask):
+        """Embeds the tokens of the encoder.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            padding_mask: bool or int `[batch, length]`, 0 for padding.
+
+        Returns:
+            `[batch, length, hidden_dim]`, 0 for padding.
+        """
+        x = self.encoder_token_embedding(token_ids)
+        x = x * x.shape[-1] ** 0.5
         return x * keras.ops.cast(keras.ops.expand_dims(padding_mask, -1), x.dtype)
 
     def encode(self, embedded, padding_mask, token_bias=None, training=None):
-        """The encoder's outputs for its embedded inputs, `[batch, length, hidden_dim]`."""
+        """Runs the encoder.
+
+        Args:
+            embedded: `[batch, length, hidden_dim]`, from `embed_encoder_tokens`.
+            padding_mask: bool or int `[batch, length]`, 0 for padding.
+            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
+            training: bool, whether dropout is on. Defaults to None.
+
+        Returns:
+            `[batch, length, hidden_dim]`.
+        """
         x = self.encoder_input_dropout(embedded, training=training)
         if self.encoder_positions is not None:
             x = self.encoder_positions(x)
@@ -254,7 +291,22 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         encoder_token_bias=None,
         training=None,
     ):
-        """The decoder's outputs, `[batch, length, hidden_dim]`."""
+        """Runs the decoder.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            padding_mask: bool or int `[batch, length]`, 0 for padding.
+            encoder_outputs: `[batch, encoder_length, hidden_dim]`, from `encode`.
+            encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
+            token_bias: float `[batch, length]`, for head groups of the decoder's self-attention
+                that take it. Defaults to None.
+            encoder_token_bias: float `[batch, encoder_length]`, for head groups that attend to the
+                encoder and take it. Defaults to None.
+            training: bool, whether dropout is on. Defaults to None.
+
+        Returns:
+            `[batch, length, hidden_dim]`.
+        """
         x = self.embedding(token_ids, training=training)
         x = self.input_dropout(x, training=training)
         for block in self.transformer_blocks:
@@ -270,34 +322,19 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
             )
         return self._normalized(x)
 
-    def check_length(self, length):
-        """Raises a ValueError if it is known that not every decoder's position has an embedding."""
-        if None not in (length, self.max_sequence_length) and length > self.max_sequence_length:
-            raise ValueError(
-                f"A decoder's sequence of length {length} is longer than max_sequence_length="
-                f"{self.max_sequence_length}, the number of positions that have an embedding."
-            )
-
     # Decoding.
 
-    @property
-    def cached_decoding(self):
-        """Whether all of the decoder's heads go on with a cache; see `rt_keras.layers.HeadGroup`.
-
-        For attention to the encoder that is so with `FullHeads` and `LocalHeads`.
-        """
-        return all(block.cached_decoding for block in self.transformer_blocks)
-
     def make_cross_cache(self, encoder_outputs, encoder_padding_mask, encoder_token_bias=None):
-        """What the decoder's blocks need of the encoder: keys and values, computed once.
+        """Makes the cross-attention cache: the encoder's keys and values, computed once.
 
         Args:
             encoder_outputs: `[batch, encoder_length, hidden_dim]`.
             encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-            encoder_token_bias: `[batch, encoder_length]`, where a head group takes it.
+            encoder_token_bias: float `[batch, encoder_length]`, for head groups that take it.
+                Defaults to None.
 
         Returns:
-            For each block, what the `make_cross_cache` of its layer `cross_attention` gives.
+            Tuple of the cache of each block, from `MultiHeadAttention.make_cross_cache`.
         """
         return tuple(
             block.cross_attention.make_cross_cache(
@@ -307,22 +344,31 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         )
 
     def new_cache(self, batch, max_length):
-        """The decoder's cache of no positions yet, for `call_with_cache`."""
+        """Makes an empty cache of the decoder for `call_with_cache`.
+
+        Args:
+            batch: int or scalar tensor, rows of the cache.
+            max_length: int, the number of positions that there will be; full heads keep as many.
+
+        Returns:
+            Nested dictionaries and tuples of tensors with the batch on axis 0.
+        """
         return new_caches(self.transformer_blocks, batch, max_length)
 
     def prefill(self, token_ids, cross_caches, count, max_length, token_bias=None):
-        """The decoder's outputs of a first stretch of positions, and the cache to go on from them.
+        """Runs the decoder on the first positions of sequences and caches them.
 
         Args:
             token_ids: int `[batch, length]`.
-            cross_caches: what `make_cross_cache` gave.
-            count: int scalar, how many of the positions the cache is to hold. The others may hold
-                anything.
-            max_length: how many positions there will be.
-            token_bias: `[batch, length]`, where a head group takes it.
+            cross_caches: the cross-attention cache, from `make_cross_cache`.
+            count: int scalar, how many of the positions the cache holds. The others may have any
+                token.
+            max_length: int, the number of positions that there will be.
+            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
 
         Returns:
-            `[batch, length, hidden_dim]`, and the cache, of tensors with the batch on axis 0.
+            Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
+            of tensors with the batch on axis 0.
 
         Raises:
             ValueError: if `cached_decoding` is False.
@@ -332,32 +378,35 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
             self.embedding(token_ids, training=False),
             count,
             max_length,
-            token_bias=token_bias,
-            cross_caches=cross_caches,
+            token_bias,
+            cross_caches,
         )
         return self._normalized(x), cache
 
     def call_with_cache(self, token_ids, cross_caches, cache, position, token_bias=None):
-        """The decoder's output of one position, given those before it.
+        """Runs the decoder on one position, given the cache of those before it.
 
         Args:
-            token_ids: int `[batch, 1]`, where the batch may be a multiple of the encoder's: the
-                beams of each of its sequences, one after the other.
-            cross_caches: what `make_cross_cache` gave.
-            cache: what `prefill`, `new_cache` or the last call gave.
+            token_ids: int `[batch, 1]`. The batch may be a multiple of the encoder's: the beams of
+                each of its sequences, one after the other.
+            cross_caches: the cross-attention cache, from `make_cross_cache`.
+            cache: the cache that `prefill`, `new_cache` or the last call returned.
             position: int scalar, how many positions came before.
-            token_bias: `[batch, 1]`, where a head group takes it.
+            token_bias: float `[batch, 1]`, for head groups that take it. Defaults to None.
 
         Returns:
-            `[batch, 1, hidden_dim]`, and the cache with this position in it.
+            Outputs, `[batch, 1, hidden_dim]`, and the cache with this position added.
+
+        Raises:
+            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
         """
         x, cache = call_blocks_with_cache(
             self.transformer_blocks,
             self.embedding(token_ids, training=False, start=position),
             cache,
             position,
-            token_bias=token_bias,
-            cross_caches=cross_caches,
+            token_bias,
+            cross_caches,
         )
         return self._normalized(x), cache
 

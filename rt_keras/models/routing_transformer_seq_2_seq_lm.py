@@ -5,8 +5,8 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.models.chunked_loss import ChunkedLoss
+from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import (
-    CompiledGeneration,
     make_generate_function,
     pad_length,
     shortest_prompt,
@@ -23,7 +23,7 @@ from rt_keras.ops.blocks import size
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerSeq2SeqLM(
-    PublishedPresets, CompiledGeneration, ChunkedLoss, keras_hub.models.Seq2SeqLM
+    PublishedPresets, CompiledFunctions, ChunkedLoss, keras_hub.models.Seq2SeqLM
 ):
     """A language model of one sequence given another: logits of each next token.
 
@@ -31,25 +31,32 @@ class RoutingTransformerSeq2SeqLM(
     logits = decoder outputs · token_embeddingᵀ
     ```
 
-    or through a dense layer of its own; as in `RoutingTransformerCausalLM`. Train it with
-    `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
+    embedding has another width than the blocks, another dense layer comes before it.
+
+    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
 
     Args:
         backbone: a `RoutingTransformerSeq2SeqBackbone`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, or None to work on token ids.
-        loss_chunk_size: how many positions' logits are held at once in training; see
-            `RoutingTransformerCausalLM`.
-        **kwargs: those of `keras_hub.models.Seq2SeqLM`.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. Defaults to None, to work on
+            token ids.
+        loss_chunk_size: int, the number of positions whose logits `fit` and `evaluate` hold at
+            once; they are computed a second time for the gradient. Defaults to None, all positions
+            of a batch: a float for each position and token id, and as many for their gradient.
+        **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLM`, such as `name`.
 
     Call arguments:
-        inputs: dictionary as the backbone takes it; with "labels" among them as of
-            `RoutingTransformerCausalLM`.
+        inputs: dictionary as the backbone takes it. With "labels", int `[batch, decoder_length]`,
+            the model returns the cross entropy of each label and the most likely token,
+            `[batch, decoder_length, 2]`.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
 
     Returns:
-        `[batch, decoder_length, vocabulary_size]`.
+        Logits, `[batch, decoder_length, vocabulary_size]`.
 
-    Source: Roy et al. 2021; Petroni et al. 2021 and Krishna et al. 2021, Hurdles to Progress in
-    Long-form Question Answering, for the model of questions and answers.
+    Source: Roy et al. 2021; for question answering: Krishna et al. 2021, Hurdles to Progress in
+    Long-form Question Answering, and Petroni et al. 2021.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerSeq2SeqBackbone(
@@ -79,7 +86,7 @@ class RoutingTransformerSeq2SeqLM(
         self.output_projection, self.output_dense = output_layers(backbone)
 
         # === Config ===
-        # First, as the base class compiles the model.
+        # Before the constructor of the base class, which compiles the model.
         self.set_loss_chunk_size(loss_chunk_size)
 
         # === Functional Model ===
@@ -88,7 +95,15 @@ class RoutingTransformerSeq2SeqLM(
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
     def hidden_states(self, inputs, training=None):
-        """What logits are computed from, `[batch, decoder_length, hidden_dim]`."""
+        """The states that logits are computed from.
+
+        Args:
+            inputs: dictionary as in a call.
+            training: bool, whether dropout is on. Defaults to None.
+
+        Returns:
+            `[batch, decoder_length, hidden_dim]`.
+        """
         return self.backbone(inputs, training=training)["decoder_sequence_output"]
 
     token_logits = RoutingTransformerCausalLM.token_logits
@@ -99,25 +114,28 @@ class RoutingTransformerSeq2SeqLM(
     def cached_decoding(self):
         """Whether generation keeps a cache, so that a token costs the same at every position.
 
-        It does where the decoder's heads are as in `RoutingTransformerCausalLM`, and those that
-        attend to the encoder are `FullHeads` or `LocalHeads`. Elsewhere generation runs the decoder
-        on all of `max_length` positions for each token.
+        That is so if the heads of the decoder's self-attention are `LocalHeads`, `RoutingHeads` of
+        assignment "nearest", `StridedHeads` or `FullHeads`, and those that attend to the encoder
+        are `FullHeads` or `LocalHeads`. With other heads generation runs the decoder on all
+        `max_length` positions for each token.
         """
         return self.backbone.cached_decoding
 
     def call_with_cache(self, token_ids, cross_caches, cache, cache_update_index, token_bias=None):
-        """The logits of the token after one more token of the decoder.
+        """Runs the decoder on one token, given the cache of those before it.
 
         Args:
             token_ids: int `[batch, 1]`.
-            cross_caches: what `backbone.make_cross_cache` gave.
-            cache: what `backbone.prefill`, `backbone.new_cache` or the last call gave.
-            cache_update_index: int scalar, the position of that token.
-            token_bias: `[batch, 1]`, where a head group of the decoder takes it.
+            cross_caches: the cross-attention cache, from `backbone.make_cross_cache`.
+            cache: the cache that `backbone.prefill`, `backbone.new_cache` or the last call
+                returned.
+            cache_update_index: int scalar, the position of the token.
+            token_bias: float `[batch, 1]`, for head groups of the decoder that take it. Defaults
+                to None.
 
         Returns:
-            Logits `[batch, 1, vocabulary_size]`, the hidden states `[batch, 1, hidden_dim]` that
-            they come from, and the cache with this position in it.
+            Logits of the next token, `[batch, 1, vocabulary_size]`; the hidden states that they
+            come from, `[batch, 1, hidden_dim]`; and the cache with this position added.
         """
         hidden, cache = self.backbone.call_with_cache(
             token_ids, cross_caches, cache, cache_update_index, token_bias
@@ -126,23 +144,26 @@ class RoutingTransformerSeq2SeqLM(
 
     def make_generate_function(self):
         """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
-        if self.generate_function is None:
-            self.generate_function = make_generate_function(self, "decoder_padding_mask")
-        return self.generate_function
+        return self.compiled_function(
+            "generate", lambda: make_generate_function(self, "decoder_padding_mask")
+        )
 
     def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
         """Continues a batch of decoder prompts; the encoder runs once.
 
         Args:
-            inputs: dictionary as `RoutingTransformerSeq2SeqLMPreprocessor.generate_preprocess`
-                gives it; prompts stand at the left and have at least one token.
-            stop_token_ids: ids that end a sequence, or None.
-            sampler: a `keras_hub.samplers.Sampler`. None for the one the model was compiled with.
-            prefill_length: int, as of `RoutingTransformerCausalLM.generate_step`.
+            inputs: dictionary from `RoutingTransformerSeq2SeqLMPreprocessor.generate_preprocess`;
+                prompts are at the left and have at least one token.
+            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
+            sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
+                with.
+            prefill_length: int, number of positions of the parallel pass, at least the length of
+                the shortest prompt. Defaults to None, that length, which XLA cannot compile, as it
+                is not known before.
 
         Returns:
-            A dictionary of "decoder_token_ids", with the tokens filled in, and
-            "decoder_padding_mask", which ends at the stop token.
+            A dictionary of "decoder_token_ids", the prompts with the new tokens, and
+            "decoder_padding_mask", True up to the stop token.
         """
         prompt = tf.cast(inputs["decoder_token_ids"], tf.int32)
         mask = tf.cast(inputs["decoder_padding_mask"], tf.bool)
@@ -172,7 +193,7 @@ class RoutingTransformerSeq2SeqLM(
         }
 
     def _start_with_cache(self, prompt, first, prefill_length, encoded):
-        """What a sampler needs: its function, the prompt's hidden states, and the cache."""
+        """The function of the next logits, the prompt's hidden states and the cache."""
         max_length = size(prompt, 1)
         cross_caches = self.backbone.make_cross_cache(*encoded)
         # The sampler begins with the last token of the shortest prompt.
@@ -192,7 +213,7 @@ class RoutingTransformerSeq2SeqLM(
         return next_logits, pad_length(hidden, max_length), cache
 
     def _start_without_cache(self, prompt, first, prefill_length, encoded):
-        """The same where each token needs all the sequence, at its full length."""
+        """The same if each token needs the whole sequence, at its full length."""
         outputs, mask, bias = encoded
 
         def states(tokens, count):

@@ -1,4 +1,4 @@
-"""Pairs of strings to what an encoder-decoder trains on and generates from, and back."""
+"""The preprocessor of encoder-decoders, from pairs of strings to token ids and back."""
 
 import keras
 import keras_hub
@@ -15,23 +15,23 @@ from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransf
 class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreprocessor):
     """KerasHub's preprocessor of encoder-decoders, for any tokenizer of `rt_keras.data`.
 
-    Both texts become: end of text, the tokens, end of text; cut or padded to their length.
+    Both texts become: end of text, the tokens, end of text; truncated or padded to their length.
 
     Args:
-        tokenizer: a tokenizer of `rt_keras.data`.
-        encoder_sequence_length: int, tokens that the encoder sees.
-        decoder_sequence_length: int, tokens that the decoder sees.
-        **kwargs: those of `keras_hub.models.Seq2SeqLMPreprocessor`.
+        tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
+        encoder_sequence_length: int, the number of tokens that the encoder sees. Defaults to 1024.
+        decoder_sequence_length: int, the number of tokens that the decoder sees. Defaults to 1024.
+        **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLMPreprocessor`, such as `name`.
 
     Call arguments:
         x: dictionary of "encoder_text" and "decoder_text", strings `[batch]`.
 
     Returns:
-        `(x, y, sample_weight)`: the inputs of `RoutingTransformerSeq2SeqLM`, the token after each
-        of the decoder's, and False where that is padding.
+        Tuple `(x, y, sample_weight)`: the inputs of `RoutingTransformerSeq2SeqLM`; the token after
+        each of the decoder's, `[batch, decoder_sequence_length]`; and False where that is padding.
 
     Raises:
-        TypeError: if `tokenizer` is of another class.
+        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
         ValueError: if a length is less than 1.
 
     >>> from rt_keras.data import ByteTokenizer
@@ -55,7 +55,7 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
         }
         for name, length in lengths.items():
             if length < 1:
-                raise ValueError(f"{name}={length}: it must be at least 1")
+                raise ValueError(f"{name} must be at least 1. Received: {name}={length}")
         super().__init__(tokenizer, **lengths, **kwargs)
 
     def get_config(self):
@@ -67,11 +67,20 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
         }
 
     def generate_preprocess(self, x, **lengths):
-        """Texts to what `generate` starts from; lengths as in KerasHub's.
+        """Turns texts into the inputs of generation.
+
+        Args:
+            x: a string, strings `[batch]`, or a dictionary of "encoder_text" and "decoder_text".
+            **lengths: `encoder_sequence_length` and `decoder_sequence_length`, ints, by default
+                those of the preprocessor; or `sequence_length`, which stands for the latter.
+
+        Returns:
+            Dictionary of "encoder_token_ids" and "encoder_padding_mask",
+            `[batch, encoder_sequence_length]`, and "decoder_token_ids" and
+            "decoder_padding_mask", `[batch, decoder_sequence_length]`.
 
         Raises:
-            ValueError: if a text makes more tokens than there is room for, or is not UTF-8 and has
-                to be.
+            ValueError: if a text has more tokens, or is not the UTF-8 that the tokenizer needs.
         """
         texts = x if isinstance(x, dict) else {"encoder_text": x}
         decoder_length = lengths.get("decoder_sequence_length") or lengths.get("sequence_length")
@@ -80,11 +89,19 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
             "decoder_text": decoder_length or self.decoder_sequence_length,
         }
         for name, text in texts.items():
-            # An end of text before and, where it is read, behind.
+            # End of text comes before, and after what the encoder reads.
             added = 2 if name == "encoder_text" else 1
             check_texts(name, text, self.tokenizer, rooms[name], added)
         return super().generate_preprocess(x, **lengths)
 
     def generate_postprocess(self, x):
-        """Tokens back to strings; see `RoutingTransformerCausalLMPreprocessor`."""
+        """Turns tokens back into strings, without padding and end of text.
+
+        Args:
+            x: dictionary of "decoder_token_ids" and "decoder_padding_mask", from generation.
+
+        Returns:
+            List of strings, or one string for one sequence; bytes that are not UTF-8 become
+            U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
+        """
         return strings_of_tokens(self.tokenizer, x["decoder_token_ids"], x["decoder_padding_mask"])

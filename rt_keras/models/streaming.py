@@ -1,4 +1,4 @@
-"""Text as it is generated, piece by piece."""
+"""Text in pieces, while it is generated."""
 
 import codecs
 
@@ -8,30 +8,30 @@ import tensorflow as tf
 
 from rt_keras.models.generation import bucket, check_prompts, check_sampler
 
-# Tokens that are generated in the graph before the next piece comes out.
+# Tokens that are generated in the graph for each piece.
 TOKENS_AT_ONCE = 8
 
 
 def stream(model, prompt, max_length=None, stop_token_ids=None):
-    """Continues one prompt as `model.generate` does, and gives the text in pieces, as it comes.
+    """Continues a prompt as `model.generate` does, yielding the text in pieces.
 
-    The pieces joined are what `generate` returns, the prompt included. Bytes of one character are
-    never torn: of byte tokenizers, pieces end with a whole character; of others, which write some
-    characters in several tokens, with a whole word.
+    Together the pieces are what `generate` returns, including the prompt. They end with whole
+    characters if the tokens are bytes, and with whole words for other tokenizers, which can write a
+    character in several tokens.
 
     Args:
         model: a `RoutingTransformerCausalLM` with a preprocessor, compiled with the sampler to use.
         prompt: string.
-        max_length: the most tokens, those of the prompt and its start token included. Defaults to
-            the preprocessor's `sequence_length`.
+        max_length: int, the highest number of tokens, including the prompt and its start token.
+            Defaults to the preprocessor's `sequence_length`.
         stop_token_ids: ids that end the text. Defaults to the tokenizer's end of text.
 
     Yields:
         Strings, none of them empty.
 
     Raises:
-        ValueError: if the model has no preprocessor, the prompt has no room, or the sampler weighs
-            several continuations before it decides, as beam and contrastive search do.
+        ValueError: if the model has no preprocessor, the prompt is too long, or the sampler
+            compares several continuations, as beam and contrastive search do.
 
     >>> from rt_keras.data import ByteTokenizer
     >>> from rt_keras.layers import LocalHeads
@@ -44,20 +44,20 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     True
     """
     if model.preprocessor is None:
-        raise ValueError("model has no preprocessor, which streaming needs for its tokenizer")
+        raise ValueError("model must have a preprocessor, whose tokenizer streaming needs")
     if type(model.sampler).get_next_token is keras_hub.samplers.Sampler.get_next_token:
         raise ValueError(
-            f"sampler is a {type(model.sampler).__name__}, which cannot be streamed: it decides "
-            "between several continuations at their end"
+            "The sampler must choose one token at a time to be streamed. Received: a "
+            f"{type(model.sampler).__name__}, which compares several continuations"
         )
-    check_sampler(model.sampler)
+    check_sampler(model.sampler, model.backbone.vocabulary_size)
     tokenizer = model.preprocessor.tokenizer
     if stop_token_ids is None:
         stop_token_ids = [tokenizer.end_token_id]
     inputs = model.preprocessor.generate_preprocess([prompt], sequence_length=max_length)
     tokens = tf.cast(inputs["token_ids"], tf.int32)
     width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))
-    start, advance = _functions(model)
+    start, advance = model.compiled_function("stream", lambda: _make_functions(model))
     cache = ()
     if model.cached_decoding:
         cache = start(tokens, tf.constant(known), bucket(known, width))
@@ -74,37 +74,38 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     yield from text.rest()
 
 
-def _functions(model):
-    """The two compiled functions: a prompt to its cache, and some more tokens."""
-    if model.stream_functions is None:
+def _make_functions(model):
+    """The two compiled functions: from a prompt to its cache, and to some more tokens."""
 
-        def start(tokens, known, length):
-            return model.prefill(tokens[:, :length], known - 1, tokens.shape[1])[1]
+    def start(tokens, known, length):
+        return model.prefill(tokens[:, :length], known - 1, tokens.shape[1])[1]
 
-        def advance(tokens, cache, index, count):
-            def step(tokens, cache, index, left):
-                logits, _, cache = model.next_logits(tokens, cache, index)
-                token = model.sampler.get_next_token(model.sampler.compute_probabilities(logits))
-                here = tf.range(tokens.shape[1]) == index
-                tokens = tf.where(here, tf.cast(token, tokens.dtype)[:, None], tokens)
-                return tokens, cache, index + 1, left - 1
+    def advance(tokens, cache, index, count):
+        def step(tokens, cache, index, left):
+            logits, _, cache = model.next_logits(tokens, cache, index)
+            token = model.sampler.get_next_token(model.sampler.compute_probabilities(logits))
+            here = tf.range(tokens.shape[1]) == index
+            tokens = tf.where(here, tf.cast(token, tokens.dtype)[:, None], tokens)
+            return tokens, cache, index + 1, left - 1
 
-            state = (tokens, cache, index, count)
-            return tf.while_loop(lambda *state: state[3] > 0, step, state)[:2]
+        state = (tokens, cache, index, count)
+        return tf.while_loop(lambda *state: state[3] > 0, step, state)[:2]
 
-        options = {"jit_compile": model.jit_generate, "reduce_retracing": True}
-        model.stream_functions = (
-            tf.function(start, **options),
-            tf.function(advance, **options),
-        )
-    return model.stream_functions
+    options = {"jit_compile": model.jit_generate, "reduce_retracing": True}
+    return tf.function(start, **options), tf.function(advance, **options)
 
 
 class TextPieces:
-    """What is new and whole in the text of ever more tokens.
+    """Turns a growing list of tokens into pieces of text.
 
     Args:
-        tokenizer: the tokenizer that they are of.
+        tokenizer: the tokenizer of the tokens.
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> pieces = TextPieces(ByteTokenizer())
+    >>> tokens = ByteTokenizer()("aé").numpy()
+    >>> [list(pieces.new(tokens[:count])) for count in (2, 3)]
+    [['a'], ['é']]
     """
 
     def __init__(self, tokenizer):
@@ -113,7 +114,11 @@ class TextPieces:
         self.text, self.taken = b"", 0
 
     def new(self, tokens):
-        """Yields what is new in the text of `[length]` tokens, if anything is."""
+        """Yields the text that further tokens complete, if there is any.
+
+        Args:
+            tokens: int `[length]`, those of the last call and further ones.
+        """
         special = self.tokenizer.special_token_ids
         kept = [token for token in np.asarray(tokens).tolist() if token not in special]
         self.text = np.asarray(self.tokenizer.detokenize(kept)).item() if kept else b""
@@ -121,7 +126,7 @@ class TextPieces:
             self.text = self.text.encode("utf-8")
         end = len(self.text)
         if self.tokenizer.needs_utf8:
-            # All but the last word, which may go on.
+            # Not the last word, which may continue.
             end = max(self.text.rfind(space) + 1 for space in (b" ", b"\n", b"\t"))
         if end > self.taken:
             piece = self.decoder.decode(self.text[self.taken : end])
@@ -130,7 +135,7 @@ class TextPieces:
                 yield piece
 
     def rest(self):
-        """Yields what was held back, once the text has ended."""
+        """Yields what was held back, at the end of the text."""
         piece = self.decoder.decode(self.text[self.taken :], final=True)
         if piece:
             yield piece

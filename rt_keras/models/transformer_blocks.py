@@ -1,4 +1,6 @@
-"""The blocks of a backbone: how they are made of its arguments, and saved with its config."""
+"""The blocks of a backbone: making them from its arguments, running them, saving them."""
+
+import re
 
 import keras
 
@@ -7,21 +9,37 @@ from rt_keras.layers.head_group import HeadGroup, copy_groups
 from rt_keras.layers.transformer_block import BLOCK_OPTIONS
 
 
+def document_block_options(cls):
+    """Class decorator that documents `BLOCK_OPTIONS` where a docstring says `{block_options}`."""
+    arguments = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", TransformerBlock.__doc__ or "", re.M)
+    found = [f"{name}: {text}" for name, text in arguments if name in BLOCK_OPTIONS]
+    cls.__doc__ = (cls.__doc__ or "").replace("{block_options}", "\n        ".join(found))
+    return cls
+
+
 def take_block_options(kwargs):
-    """The options of the blocks, taken out of a backbone's keyword arguments."""
+    """Removes `BLOCK_OPTIONS` from a backbone's keyword arguments.
+
+    Args:
+        kwargs: dictionary, which loses those keys.
+
+    Returns:
+        Dictionary of all `BLOCK_OPTIONS`, with defaults for those not given.
+    """
     return {name: kwargs.pop(name, default) for name, default in BLOCK_OPTIONS.items()}
 
 
 def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_groups=None):
-    """Blocks with head groups like those given.
+    """Makes the blocks of a backbone, with copies of head groups.
 
     Args:
-        all_groups: for each block the list of its head groups.
-        intermediate_dim: width of the feed-forward networks.
-        options: values for all of `BLOCK_OPTIONS`.
+        all_groups: list of lists, the head groups of each block.
+        intermediate_dim: int, width of the feed-forward networks.
+        options: dictionary of all `BLOCK_OPTIONS`.
         dtype: dtype policy.
-        name: of the blocks, before their numbers.
-        all_cross_groups: the same for attention to an encoder, or None.
+        name: string, name of the blocks, before their numbers.
+        all_cross_groups: list of lists, the head groups with which each block attends to an
+            encoder; None, the default, for blocks that attend to none.
 
     Returns:
         A list of `TransformerBlock`.
@@ -41,7 +59,16 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
 
 
 def make_final_norm(options, dtype, name):
-    """The layer normalisation behind the last block, which pre-norm asks for; else None."""
+    """Makes the layer normalization after the last block.
+
+    Args:
+        options: dictionary of all `BLOCK_OPTIONS`.
+        dtype: dtype policy.
+        name: string, name of the layer.
+
+    Returns:
+        A `keras.layers.LayerNormalization`, or None where blocks do not normalize first.
+    """
     if not options["normalize_first"]:
         return None
     return keras.layers.LayerNormalization(
@@ -50,70 +77,95 @@ def make_final_norm(options, dtype, name):
 
 
 def new_caches(blocks, batch, max_length):
-    """The cache of no positions yet: that of each block, in a tuple."""
+    """Makes empty caches for `call_blocks_with_cache`.
+
+    Args:
+        blocks: list of `TransformerBlock`.
+        batch: int or scalar tensor, rows of the cache.
+        max_length: int, the number of positions that there will be.
+
+    Returns:
+        Tuple of the cache of each block.
+    """
     return tuple(block.new_cache(batch, max_length) for block in blocks)
 
 
-def prefill_blocks(blocks, x, *args, cross_caches=None, **kwargs):
-    """The last of some blocks' outputs for a first stretch of positions, and all their caches.
+def prefill_blocks(blocks, x, count, max_length, token_bias=None, cross_caches=None):
+    """Runs blocks, one after the other, on the first positions of a sequence.
 
     Args:
-        blocks: `TransformerBlock`s, one after the other.
-        x: `[batch, length, width]`.
-        cross_caches: for each block the keys and values of the encoder, or None.
-        *args, **kwargs: those of `TransformerBlock.prefill`.
+        blocks: list of `TransformerBlock`.
+        x: `[batch, length, width]`, or the pair of streams of `ReversibleBlocks`.
+        count: int scalar, how many of the positions the caches hold.
+        max_length: int, the number of positions that there will be.
+        token_bias: `[batch, length]`, for head groups that take it. Defaults to None.
+        cross_caches: tuple of each block's cross-attention cache. Defaults to None.
+
+    Returns:
+        Outputs of the last block, shaped as `x`, and the tuple of the caches.
     """
     caches = []
     for block, cross_cache in zip(blocks, cross_caches or [None] * len(blocks)):
-        x, cache = block.prefill(x, *args, cross_cache=cross_cache, **kwargs)
+        x, cache = block.prefill(x, count, max_length, token_bias, cross_cache)
         caches.append(cache)
     return x, tuple(caches)
 
 
-def call_blocks_with_cache(blocks, x, caches, *args, cross_caches=None, **kwargs):
-    """The last of some blocks' outputs for one position, and all their caches.
+def call_blocks_with_cache(blocks, x, caches, position, token_bias=None, cross_caches=None):
+    """Runs blocks, one after the other, on one position.
 
     Args:
-        blocks: `TransformerBlock`s, one after the other.
-        x: `[batch, 1, width]`.
-        caches: of the blocks, in a tuple.
-        cross_caches: for each block the keys and values of the encoder, or None.
-        *args, **kwargs: those of `TransformerBlock.call_with_cache`.
+        blocks: list of `TransformerBlock`.
+        x: `[batch, 1, width]`, or the pair of streams of `ReversibleBlocks`.
+        caches: tuple of the caches, from `prefill_blocks`, `new_caches` or the last call.
+        position: int scalar, how many positions came before.
+        token_bias: `[batch, 1]`, for head groups that take it. Defaults to None.
+        cross_caches: tuple of each block's cross-attention cache. Defaults to None.
+
+    Returns:
+        Outputs of the last block, shaped as `x`, and the tuple of the caches.
 
     Raises:
         ValueError: if there are not as many caches as blocks.
     """
     if len(caches) != len(blocks):
-        raise ValueError(f"The cache is of {len(caches)} blocks; the model has {len(blocks)}.")
+        raise ValueError(
+            f"The cache must have one entry for each of the model's {len(blocks)} blocks. "
+            f"Received: {len(caches)} entries."
+        )
     changed = []
     for block, cache, cross_cache in zip(blocks, caches, cross_caches or [None] * len(blocks)):
-        x, cache = block.call_with_cache(x, cache, *args, cross_cache=cross_cache, **kwargs)
+        x, cache = block.call_with_cache(x, cache, position, token_bias, cross_cache)
         changed.append(cache)
     return x, tuple(changed)
 
 
-def groups_of_blocks(head_groups, num_layers):
+def groups_of_blocks(head_groups, num_layers, name="head_groups"):
     """The head groups of each block.
 
     Args:
-        head_groups: one list for all blocks, or one for each.
-        num_layers: number of blocks.
+        head_groups: list of head groups for all blocks, or a list of such lists, one per block.
+        num_layers: int, number of blocks.
+        name: string, name of the argument, for errors. Defaults to `"head_groups"`.
+
+    Returns:
+        List of lists of head groups.
 
     Raises:
-        ValueError: if there is a block without head groups, or not one list for each block.
+        ValueError: if a block has no head groups, or there is not one list per block.
     """
     lists = (list, tuple)
     nested = isinstance(head_groups, lists) and any(isinstance(x, lists) for x in head_groups)
     all_groups = list(head_groups) if nested else [head_groups] * num_layers
     if len(all_groups) != num_layers:
         raise ValueError(
-            "head_groups must be one list of groups, or one for each of the "
-            f"num_layers={num_layers} blocks. Received: {len(all_groups)} lists."
+            f"{name} must be one list of head groups, or one for each of the {num_layers} blocks. "
+            f"Received: {len(all_groups)} lists"
         )
     if not all(_are_head_groups(groups) for groups in all_groups):
         raise ValueError(
-            "head_groups must be a list of at least one LocalHeads, RoutingHeads or FullHeads, or "
-            f"such a list for each block. Received: head_groups={head_groups!r}"
+            f"{name} must be a list of at least one head group, such as LocalHeads, or one such "
+            f"list for each block. Received: {name}={head_groups!r}"
         )
     return all_groups
 
@@ -123,19 +175,30 @@ def _are_head_groups(x):
 
 
 def config_of_options(options):
-    """The options of blocks as a config holds them."""
+    """All `BLOCK_OPTIONS`, for `get_config`."""
     initializer = keras.initializers.get(options["kernel_initializer"])
     return {**options, "kernel_initializer": keras.initializers.serialize(initializer)}
 
 
 def config_of_groups(blocks, attention="attention"):
-    """The head groups of blocks as a config holds them; `attention` names the blocks' layer."""
+    """The head groups of each block, for `get_config`.
+
+    Args:
+        blocks: list of `TransformerBlock`.
+        attention: string, the attribute of the blocks that has them: "attention", the default, or
+            "cross_attention".
+    """
     serialize = keras.saving.serialize_keras_object
     return [[serialize(x) for x in getattr(block, attention).head_groups] for block in blocks]
 
 
 def groups_of_config(config, names=("head_groups",)):
-    """A config whose head groups, under these names, are objects again."""
+    """A config with its head groups deserialized, for `from_config`.
+
+    Args:
+        config: dictionary from `get_config`.
+        names: names of the arguments that are head groups. Defaults to `("head_groups",)`.
+    """
     deserialize = keras.saving.deserialize_keras_object
     groups = {name: [[deserialize(x) for x in groups] for groups in config[name]] for name in names}
     return {**config, **groups}

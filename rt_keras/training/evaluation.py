@@ -42,7 +42,7 @@ def evaluate(model, examples, batch_size=4, verbose=0):
 
 def _sum_nats(model, task, batches, verbose):
     """The sum of -ln p over everything that has weight, and the sum of the weights."""
-    sums = _compiled_sums(model, task)
+    sums = model.compiled_function("evaluation", lambda: _make_sums(model, task))
     nats = tokens = 0.0
     for batch in progress.track(batches, "evaluating", unit="batches", verbose=verbose):
         batch_nats, batch_tokens = sums(*batch)
@@ -51,18 +51,12 @@ def _sum_nats(model, task, batches, verbose):
     return nats, tokens
 
 
-def _compiled_sums(model, task):
-    """The function of a batch, compiled once for each model and shape."""
-    # Quantization and LoRA replace variables, of which the compiled function would know nothing.
-    variables = tuple(id(variable) for variable in model.variables)
-    kept_variables, sums = getattr(model, "evaluation_function", (None, None))
-    if kept_variables == variables:
-        return sums
+def _make_sums(model, task):
+    """The compiled function of a batch."""
 
     @tf.function(jit_compile=True)
     def sums(inputs, labels, weights):
         nats = task.losses(model, inputs, labels)
         return tf.reduce_sum(nats * weights), tf.reduce_sum(weights)
 
-    model.evaluation_function = variables, sums
     return sums

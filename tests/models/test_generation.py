@@ -13,6 +13,7 @@ from rt_keras.models import (
     RoutingTransformerSeq2SeqBackbone,
     RoutingTransformerSeq2SeqLM,
     RoutingTransformerSeq2SeqLMPreprocessor,
+    streaming,
 )
 from rt_keras.models.generation import check_texts
 
@@ -31,9 +32,9 @@ def test_an_empty_prompt_starts_from_end_of_text(model):
 
 
 def test_a_prompt_without_room_is_refused(model):
-    with pytest.raises(ValueError, match="prompt: it makes 9 tokens.*room for 8"):
+    with pytest.raises(ValueError, match="prompt must have at most 8 tokens.*Received: 9"):
         model.generate("12345678")
-    with pytest.raises(ValueError, match="prompt 1: it makes 4 tokens.*room for 3"):
+    with pytest.raises(ValueError, match="prompt 1 must have at most 3 tokens.*Received: 4"):
         model.generate(["1", "123"], max_length=3)
     # One that just fits comes back as it is.
     assert model.generate("1234567") == "1234567"
@@ -46,9 +47,9 @@ def test_texts_of_an_encoder_decoder_without_room_are_refused():
     preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
     model = RoutingTransformerSeq2SeqLM(backbone, preprocessor)
     model.compile(sampler="greedy", jit_compile=False)
-    with pytest.raises(ValueError, match="encoder_text: it makes 7 tokens.*room for 6"):
+    with pytest.raises(ValueError, match="encoder_text must have at most 6 tokens.*Received: 7"):
         model.generate({"encoder_text": ["12345"], "decoder_text": [""]})
-    with pytest.raises(ValueError, match="decoder_text: it makes 5 tokens.*room for 4"):
+    with pytest.raises(ValueError, match="decoder_text must have at most 4 tokens.*Received: 5"):
         model.generate({"encoder_text": ["1"], "decoder_text": ["1234"]})
 
 
@@ -63,21 +64,36 @@ def test_bytes_that_are_no_utf8_are_refused_where_they_cannot_be_read(tokenizer)
 def test_unknown_tokens_are_refused(model, token):
     bare = RoutingTransformerCausalLM(model.backbone)
     inputs = {"token_ids": np.array([[1, token, 0, 0]]), "padding_mask": np.ones([1, 4], bool)}
-    with pytest.raises(ValueError, match=f"token_ids: {token} must be from 0 to 257"):
+    with pytest.raises(ValueError, match=f"token_ids must be from 0 to 257. Received: {token}"):
         bare.generate(inputs, stop_token_ids=None)
 
 
 @pytest.mark.parametrize(
     "sampler, message",
     [
-        (keras_hub.samplers.RandomSampler(temperature=0.0), "temperature=0.0; it must be above 0"),
-        (keras_hub.samplers.TopPSampler(p=0.0), "p=0.0; it must be above 0 and at most 1"),
-        (keras_hub.samplers.TopPSampler(p=1.5), "p=1.5; it must be above 0 and at most 1"),
-        (keras_hub.samplers.TopKSampler(k=0), "k=0; it must be at least 1"),
-        (keras_hub.samplers.BeamSampler(num_beams=0), "num_beams=0; it must be at least 1"),
+        ("RandomSampler(temperature=0.0)", "temperature of RandomSampler must .*temperature=0.0"),
+        ("RandomSampler(temperature=1e-300)", "at least 1e-30. Received: temperature=1e-300"),
+        ("RandomSampler(temperature=float('inf'))", "must be finite .*Received: temperature=inf"),
+        ("RandomSampler(temperature=float('nan'))", "must be finite .*Received: temperature=nan"),
+        ("TopPSampler(p=0.0)", "p of TopPSampler must be above 0 and at most 1. Received: p=0.0"),
+        ("TopPSampler(p=1.5)", "must be above 0 and at most 1. Received: p=1.5"),
+        ("TopPSampler(k=259)", "k of TopPSampler must be from 1 to 258.* Received: k=259"),
+        ("TopKSampler(k=0)", "k of TopKSampler must be from 1 to 258.* Received: k=0"),
+        ("TopKSampler(k=1000000)", "from 1 to 258, the number of token ids. Received: k=1000000"),
+        ("BeamSampler(num_beams=0)", "num_beams of BeamSampler must be at least 1. Received: num"),
     ],
 )
 def test_samplers_out_of_range_are_refused(model, sampler, message):
-    model.compile(sampler=sampler, jit_compile=False)
+    model.compile(sampler=eval(f"keras_hub.samplers.{sampler}"), jit_compile=False)
     with pytest.raises(ValueError, match=message):
         model.generate("a", max_length=4)
+    if "Beam" not in sampler:
+        with pytest.raises(ValueError, match=message):
+            next(streaming.stream(model, "a", max_length=4))
+
+
+@pytest.mark.parametrize("k", [1, 258])
+def test_samplers_at_the_end_of_the_range_are_taken(model, k):
+    sampler = keras_hub.samplers.TopKSampler(k=k, temperature=1e-30)
+    model.compile(sampler=sampler, jit_compile=False)
+    assert model.generate("a", max_length=4).startswith("a")

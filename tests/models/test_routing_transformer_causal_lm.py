@@ -577,9 +577,9 @@ def test_contrastive_search_without_a_cache(prompts):
 @pytest.mark.parametrize(
     "mask, message",
     [
-        ([[1, 1, 0], [0, 0, 0]], "row 1 has no token to go on from. .* such as end-of-text"),
-        ([[1, 1, 0], [0, 1, 1]], "row 1 starts with padding; prompts stand at the left"),
-        ([[1, 0, 1], [1, 1, 1]], "row 0 has padding inside of its prompt"),
+        ([[1, 1, 0], [0, 0, 0]], "row 1 is an empty prompt. .* such as end-of-text"),
+        ([[1, 1, 0], [0, 1, 1]], "row 1 starts with padding; prompts must be at the left"),
+        ([[1, 0, 1], [1, 1, 1]], "row 0 has padding inside its prompt"),
     ],
 )
 def test_prompts_that_cannot_be_continued(writer, mask, message):
@@ -590,9 +590,9 @@ def test_prompts_that_cannot_be_continued(writer, mask, message):
 
 def test_bad_use_of_the_cache(writer):
     cache, tokens = writer.new_cache(2, 12), tf.ones([2, 1], tf.int32)
-    with pytest.raises(ValueError, match=r"takes one token a row, \[batch, 1\]; .*shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"token_ids must be \[batch, 1\]; .*shape \(2, 3\)"):
         writer.call_with_cache(tf.ones([2, 3], tf.int32), cache, 0)
-    with pytest.raises(ValueError, match="The cache is of 1 blocks; the model has 2"):
+    with pytest.raises(ValueError, match="each of the model's 2 blocks. Received: 1 entries"):
         writer.call_with_cache(tokens, {"blocks": cache["blocks"][:1]}, 0)
     full = make_model(head_groups=[FullHeads(1)])
     with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=12"):
@@ -601,7 +601,7 @@ def test_bad_use_of_the_cache(writer):
 
 def test_more_tokens_than_positions(prompts):
     model = make_model(max_sequence_length=8)
-    with pytest.raises(ValueError, match="length 12 is longer than max_sequence_length=8"):
+    with pytest.raises(ValueError, match="max_sequence_length=8 positions.*Received: length 12"):
         model.generate(prompts, stop_token_ids=None)
 
 

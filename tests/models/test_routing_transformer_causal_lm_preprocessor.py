@@ -113,7 +113,7 @@ def test_generate_continues_text(tokenizer, model):
 
 
 def test_bad_arguments():
-    with pytest.raises(TypeError, match="tokenizer is a str: .* ByteTokenizer, Sent"):
+    with pytest.raises(TypeError, match="such as ByteTokenizer, Sent.* Received: a str"):
         Preprocessor("bytes")
     with pytest.raises(ValueError, match="sequence_length=0"):
         Preprocessor(ByteTokenizer(), sequence_length=0)

@@ -149,7 +149,10 @@ def test_dropout_in_training_only():
         ({"num_layers": 1.5}, "num_layers must be a positive integer. Received: num_layers=1.5"),
         ({"image_shape": (4, 0, 3)}, "image_shape must be a positive integer"),
         ({"head_groups": []}, "head_groups must be a list of at least one"),
-        ({"head_groups": [[LocalHeads(2, 6)]]}, "num_layers=2 blocks. Received: 1 lists"),
+        (
+            {"head_groups": [[LocalHeads(2, 6)]]},
+            "cross_head_groups must .* the 2 blocks. Received: 1 lists",
+        ),
     ],
 )
 def test_bad_arguments(changes, message):

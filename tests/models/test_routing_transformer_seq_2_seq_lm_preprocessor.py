@@ -136,8 +136,8 @@ def test_config_makes_an_equal_one():
 
 
 def test_bad_arguments():
-    with pytest.raises(TypeError, match="tokenizer is a str: it must be one of ByteTokenizer, Sen"):
+    with pytest.raises(TypeError, match="tokenizer must be .* Received: a str"):
         Preprocessor("bytes")
     for name in ("encoder_sequence_length", "decoder_sequence_length"):
-        with pytest.raises(ValueError, match=f"{name}=0: it must be at least 1"):
+        with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: {name}=0"):
             Preprocessor(ByteTokenizer(), **{name: 0})

@@ -2,8 +2,10 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+from rt_keras import models
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TransformerBlock
 from rt_keras.models.transformer_blocks import (
+    BLOCK_OPTIONS,
     config_of_groups,
     config_of_options,
     groups_of_blocks,
@@ -13,6 +15,27 @@ from rt_keras.models.transformer_blocks import (
     take_block_options,
 )
 from tests.models import checks
+
+
+def test_options_are_those_of_a_block():
+    config = TransformerBlock([LocalHeads(1, 4)], 8).get_config()
+    differing = {"name", "trainable", "dtype", "head_groups", "cross_head_groups"}
+    assert set(BLOCK_OPTIONS) == set(config) - differing - {"intermediate_dim"}
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        models.RoutingTransformerBackbone,
+        models.RoutingTransformerSeq2SeqBackbone,
+        models.RoutingTransformerImageBackbone,
+    ],
+    ids=lambda cls: cls.__name__,
+)
+def test_every_option_is_documented_in_backbones(cls):
+    for name in BLOCK_OPTIONS:
+        assert cls.__doc__.count(f"\n        {name}: ") == 1
+    assert "block_options}" not in cls.__doc__
 
 
 def test_options_are_taken_out():
@@ -77,10 +100,10 @@ def test_one_list_of_groups_or_one_for_each_block():
 @pytest.mark.parametrize(
     "head_groups, message",
     [
-        ([[LocalHeads(1, 4)]] * 3, "num_layers=2 blocks. Received: 3 lists"),
-        ([], "at least one LocalHeads"),
-        ([[LocalHeads(1, 4)], []], "at least one LocalHeads"),
-        ([LocalHeads(1, 4), "full"], "at least one LocalHeads"),
+        ([[LocalHeads(1, 4)]] * 3, "of the 2 blocks. Received: 3 lists"),
+        ([], "at least one head group"),
+        ([[LocalHeads(1, 4)], []], "at least one head group"),
+        ([LocalHeads(1, 4), "full"], "at least one head group"),
         (None, r"Received: head_groups=None"),
     ],
 )

@@ -1,0 +1,41 @@
+import keras
+import numpy as np
+
+from rt_keras.layers import LocalHeads
+from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+
+PROMPTS = {"token_ids": np.array([[3, 5, 0, 0]]), "padding_mask": np.array([[1, 1, 0, 0]])}
+
+
+def make_model():
+    keras.utils.set_random_seed(0)
+    model = RoutingTransformerCausalLM(RoutingTransformerBackbone(9, 1, 8, 8, [LocalHeads(1, 4)]))
+    model.compile(sampler="greedy", jit_compile=False)
+    return model
+
+
+def test_a_function_is_made_once_for_each_name():
+    model = make_model()
+    made = [model.compiled_function(name, object) for name in ("first", "second", "first")]
+    assert made[0] is made[2] and made[0] is not made[1]
+    assert model.make_generate_function() is model.make_generate_function()
+
+
+def test_compile_makes_functions_anew():
+    model = make_model()
+    first = model.make_generate_function()
+    model.compile(sampler="top_k")
+    assert model.make_generate_function() is not first
+    assert model.jit_generate
+
+
+def test_generation_sees_variables_that_are_replaced():
+    model = make_model()
+    model.generate(PROMPTS, stop_token_ids=None)
+    first = model.make_generate_function()
+    model.quantize("int8")
+    assert model.make_generate_function() is not first
+    fresh = make_model()
+    fresh.quantize("int8")
+    found, expected = (x.generate(PROMPTS, stop_token_ids=None) for x in (model, fresh))
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
