@@ -1,8 +1,8 @@
 """The typed configuration of an experiment, its YAML files and overrides.
 
-The sections are dataclasses on `official.modeling.hyperparams`. That package rejects keys it does
-not know, but takes a string for a number without a word, so every value is held against the
-declaration of its key, `rt_keras.models.keys`, before it goes in.
+The sections are dataclasses on `official.modeling.hyperparams`. That package rejects unknown keys
+but silently accepts a string instead of a number, so every value is first checked against the
+declaration of its key; see `rt_keras.models.keys`.
 """
 
 import dataclasses
@@ -51,51 +51,57 @@ def _typed(cls):
 class ModelConfig(_typed(ModelSection)):
     """The model: see the backbone of its kind in `rt_keras.models`."""
 
-    kind: str = key("causal_lm", "which model it is", one_of(*TASKS))
+    kind: str = key("causal_lm", "the task that the model is for", one_of(*TASKS))
 
 
 @dataclasses.dataclass
 class TokenizerConfig(hyperparams.Config):
     """The tokenizer."""
 
-    name: str = key("bytes", "which tokenizer", one_of(*TOKENIZERS))
-    vocabulary: str | None = key(None, "vocabulary file, which all but bytes need")
+    name: str = key("bytes", "the tokenizer", one_of(*TOKENIZERS))
+    vocabulary: str | None = key(None, "vocabulary file; every tokenizer except bytes needs one")
 
 
 @dataclasses.dataclass
 class DataConfig(hyperparams.Config):
-    """The data, and how it is cut into batches.
+    """The data, and how they are batched.
 
-    `name` is a set of the model's kind: of documents, `rt_keras.data.load_documents`; of pairs of
-    texts, `load_pairs`; of images, `load_images`.
+    `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm`,
+    `load_pairs` for a `seq_2_seq_lm` and `load_images` for an `image_lm`.
     """
 
     name: str = key("python_source", "the data set")
-    directory: str | None = key(None, "folder of the sets that read one")
-    data_dir: str | None = key(None, "where prepared data sets are kept")
-    reverse: bool = key(False, "whether the first text of a pair is written from the second")
-    sequence_length: int = key(2048, "tokens of a sequence", AT_LEAST_1)
-    encoder_sequence_length: int | None = key(
-        None, "tokens that an encoder sees, sequence_length if null", AT_LEAST_1
+    directory: str | None = key(None, "the folder to read, for data sets that are a folder")
+    data_dir: str | None = key(
+        None, "where prepared data sets are kept, null for the default of TFDS"
     )
-    batch_size: int = key(2, "sequences of a batch", AT_LEAST_1)
-    shuffle_buffer: int = key(4096, "examples among which the next one is drawn", AT_LEAST_1)
+    reverse: bool = key(False, "whether to write the first text of a pair from the second")
+    sequence_length: int = key(2048, "tokens in a sequence", AT_LEAST_1)
+    encoder_sequence_length: int | None = key(
+        None, "tokens that the encoder sees, null for sequence_length", AT_LEAST_1
+    )
+    batch_size: int = key(2, "sequences, pairs or images in a batch", AT_LEAST_1)
+    shuffle_buffer: int = key(4096, "examples in the shuffle buffer", AT_LEAST_1)
 
 
 @dataclasses.dataclass
 class OptimizerConfig(hyperparams.Config):
     """The optimizer."""
 
-    name: str = key("adam", "which optimizer", one_of("adam", "adamw", "adafactor"))
-    learning_rate: float = key(1e-3, "highest learning rate of the schedule", POSITIVE)
-    beta_1: float = key(0.9, "decay of the mean of gradients, in adam and adamw", SHARE_BELOW_1)
-    beta_2: float = key(0.999, "decay of the mean of their squares", SHARE_BELOW_1)
-    epsilon: float = key(1e-7, "constant for numerical stability, in adam and adamw", POSITIVE)
-    weight_decay: float = key(0.0, "share of each weight taken off at each step", NOT_NEGATIVE)
+    name: str = key("adam", "the optimizer", one_of("adam", "adamw", "adafactor"))
+    learning_rate: float = key(1e-3, "peak learning rate", POSITIVE)
+    beta_1: float = key(0.9, "decay rate of the first moment, for adam and adamw", SHARE_BELOW_1)
+    beta_2: float = key(0.999, "decay rate of the second moment, for adam and adamw", SHARE_BELOW_1)
+    epsilon: float = key(1e-7, "constant for numerical stability, for adam and adamw", POSITIVE)
+    weight_decay: float = key(0.0, "weight decay of the optimizer", NOT_NEGATIVE)
     l2_weight: float = key(
-        0.0, "half of it times the squares of all weights but biases is in the loss", NOT_NEGATIVE
+        0.0,
+        "L2 regularization: half of this times the squares of all weights except biases",
+        NOT_NEGATIVE,
     )
-    global_clipnorm: float | None = key(1.0, "largest norm of all gradients together", POSITIVE)
+    global_clipnorm: float | None = key(
+        1.0, "maximum norm of all gradients together, null for no clipping", POSITIVE
+    )
 
 
 @dataclasses.dataclass
@@ -104,41 +110,43 @@ class ScheduleConfig(hyperparams.Config):
 
     name: str = key(
         "cosine",
-        "shape of the schedule",
+        "the schedule after the warm-up",
         one_of("constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"),
     )
-    warmup_steps: int = key(100, "steps over which the learning rate rises from 0", AT_LEAST_0)
-    final_fraction: float = key(0.05, "share of the learning rate that cosine ends at", SHARE)
+    warmup_steps: int = key(100, "steps of linear warm-up from 0", AT_LEAST_0)
+    final_fraction: float = key(0.05, "fraction of the peak that cosine ends at", SHARE)
 
 
 @dataclasses.dataclass
 class CentroidsConfig(hyperparams.Config):
     """How the centroids move: see `rt_keras.callbacks.CentroidEMA`."""
 
-    decay: float = key(0.999, "share of a centroid that stays at each step", SHARE_BELOW_1)
-    update: str = key("mean", "what a centroid moves towards", one_of("mean", "count"))
-    load_bias_step: float = key(0.1, "step of the load bias", NOT_NEGATIVE)
-    initialize_from_batch: bool = key(False, "whether centroids start as members of a batch")
+    decay: float = key(0.999, "decay rate of the moving average", SHARE_BELOW_1)
+    update: str = key("mean", "mean as in the paper, count as in its code", one_of("mean", "count"))
+    load_bias_step: float = key(0.1, "step size of the load bias, 0 for none", NOT_NEGATIVE)
+    initialize_from_batch: bool = key(
+        False, "whether centroids start as vectors of the first batch"
+    )
     restart_after: int | None = key(
-        None, "batches without members after which a centroid restarts", AT_LEAST_1
+        None, "batches after which an empty cluster restarts, null for never", AT_LEAST_1
     )
 
 
 @dataclasses.dataclass
 class TrainerConfig(hyperparams.Config):
-    """The run."""
+    """The training loop."""
 
-    seed: int = key(1, "seed of weights, dropout and the order of the data", AT_LEAST_0)
-    steps: int = key(1500, "steps of training", AT_LEAST_1)
+    seed: int = key(1, "random seed of weights, dropout and the order of the data", AT_LEAST_0)
+    steps: int = key(1500, "training steps", AT_LEAST_1)
     validation_every: int = key(100, "steps between validations and checkpoints", AT_LEAST_1)
-    validation_batches: int = key(20, "batches of a validation", AT_LEAST_1)
+    validation_batches: int = key(20, "batches in a validation", AT_LEAST_1)
     strategy: str = key(
-        "one_device", "devices to train on", one_of("one_device", "mirrored", "tpu")
+        "one_device", "the distribution strategy", one_of("one_device", "mirrored", "tpu")
     )
-    tpu_address: str | None = key(None, "address of the TPU; empty for a local one")
-    mixed_bfloat16: bool = key(False, "whether the dtype policy is mixed_bfloat16")
-    jit_compile: bool = key(True, "whether XLA compiles the steps")
-    steps_per_execution: int = key(1, "steps of each call of the compiled function", AT_LEAST_1)
+    tpu_address: str | None = key(None, "address of the TPU, empty for a local one")
+    mixed_bfloat16: bool = key(False, "whether to compute in bfloat16")
+    jit_compile: bool = key(True, "whether to compile the training step with XLA")
+    steps_per_execution: int = key(1, "steps in each call of the compiled function", AT_LEAST_1)
 
 
 @dataclasses.dataclass
@@ -158,16 +166,17 @@ def load_config(name, overrides=()):
     """Reads a configuration.
 
     Args:
-        name: the name of one of `configs/`, without `.yaml`, or the path of a YAML file.
-        overrides: strings `section.key=value`, the value as YAML.
+        name: name of a published configuration, or path of a YAML file.
+        overrides: iterable of strings `section.key=value`, with the value as YAML. Defaults to
+            none.
 
     Returns:
-        An `ExperimentConfig`; a key that neither names has its default.
+        An `ExperimentConfig`; keys that are not set have their defaults.
 
     Raises:
         FileNotFoundError: if there is no such configuration.
-        ValueError: if a key is unknown, or a value of the wrong type or out of range, or if the
-            values do not go together.
+        ValueError: if a file is no configuration, a key is unknown, a value has the wrong type or
+            is out of range, or values do not go together.
 
     >>> config = load_config("books", ["optimizer.learning_rate=5e-4"])
     >>> config.model.routing.assignment, config.optimizer.learning_rate
@@ -177,7 +186,16 @@ def load_config(name, overrides=()):
 
 
 def make_config(values):
-    """A checked `ExperimentConfig` from dotted keys and their values.
+    """A checked `ExperimentConfig` from a dictionary of keys and values.
+
+    Args:
+        values: dictionary from keys such as "model.hidden_dim" to values.
+
+    Returns:
+        An `ExperimentConfig`; keys that are not set have their defaults.
+
+    Raises:
+        ValueError: as for `load_config`.
 
     >>> make_config({"model.hidden_dim": 64}).model.hidden_dim
     64
@@ -202,13 +220,20 @@ def config_keys():
 
     >>> key = config_keys()[0]
     >>> key.name, key.default, key.meaning
-    ('model.kind', 'causal_lm', 'which model it is')
+    ('model.kind', 'causal_lm', 'the task that the model is for')
     """
     return list(keys_of(ExperimentConfig).values())
 
 
 def to_yaml(config):
-    """The configuration as the YAML text that `load_config` reads."""
+    """The text of a YAML file that `load_config` reads as this configuration.
+
+    Args:
+        config: an `ExperimentConfig`.
+
+    Returns:
+        A string.
+    """
     return yaml.safe_dump(config.as_dict(), sort_keys=False)
 
 

@@ -24,7 +24,7 @@ def test_every_key_is_listed(run, tmp_path):
     assert found["optimizer.beta_1"] == {
         "default": 0.9,
         "allowed": "at least 0 and below 1",
-        "meaning": "decay of the mean of gradients, in adam and adamw",
+        "meaning": "decay rate of the first moment, for adam and adamw",
     }
     assert all(line.startswith(name) for line, name in zip(output.splitlines()[1:], found))
     assert "model.local.block_size" in found and "model.image.height" in found
