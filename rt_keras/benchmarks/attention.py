@@ -1,8 +1,8 @@
 """`rt-keras benchmark attention`: time and peak memory of every kind of attention, side by side.
 
 Each contender has a process of its own that stays alive; they take turns, and times are medians.
-A large product of matrices takes turns with them: the rate that it shows, and the operations that a
-kind needs, make the kind's floor.
+A large matrix product takes turns with them. Its rate and the number of operations that a kind
+needs give the floor of the kind's time.
 """
 
 import os
@@ -27,9 +27,9 @@ PRODUCT = "matrix_product"
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Time and peak memory of full, local and routing attention, forward and with the gradients "
-        "of query, key and value: causal, batch 1, float32, compiled by XLA; beside that of other "
-        "packages, where they are installed."
+        "Measures time and peak memory of full, local and routing attention, forward and with the "
+        "gradients of query, key and value (causal, batch 1, float32, compiled by XLA), and those "
+        "of other packages that are installed."
     )
     parser.epilog = (
         "example: rt-keras benchmark attention --lengths 1024 4096 --json attention.json "
@@ -41,29 +41,29 @@ def add_arguments(parser):
         nargs="+",
         default=LENGTHS,
         metavar="N",
-        help="positions in the sequence; multiples of the window (1024, 2048, ... 32768)",
+        help="sequence lengths, multiples of the window (default: 1024, 2048, ... 32768)",
     )
     parser.add_argument(
         "--kinds",
         nargs="+",
         default=KINDS,
         metavar="KIND",
-        help=f"which to measure: {', '.join(KINDS)} (all)",
+        help=f"what to measure: {', '.join(KINDS)} (default: all)",
     )
-    parser.add_argument("--heads", type=int, default=8, help="number of heads (8)")
-    parser.add_argument("--depth", type=int, default=64, help="depth of a head (64)")
+    parser.add_argument("--heads", type=int, default=8, help="number of heads (default: 8)")
+    parser.add_argument("--depth", type=int, default=64, help="depth of a head (default: 64)")
     parser.add_argument(
         "--window",
         type=_window,
         default=256,
-        help="members of a cluster, and block of local attention; there are N / WINDOW clusters. "
-        '"sqrt" takes the divisor of N that is nearest to its root (256)',
+        help="members of a cluster and block size of local attention; there are N / WINDOW "
+        'clusters. "sqrt" is the divisor of N closest to its square root (default: 256)',
     )
     options.add_shared(parser, rivals.ATTENTION)
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        help=f"draw them here ({', '.join(plot.ENDINGS)}), against the length",
+        help=f"draw the figures against the length ({', '.join(plot.ENDINGS)})",
     )
 
 
@@ -72,14 +72,17 @@ def _window(text):
 
 
 def main(args):
-    """Measures, prints the table, and writes what was asked for.
+    """Measures, prints the table and draws the plot if asked to.
 
     Args:
-        args: what a parser with `add_arguments` found.
+        args: namespace of the options.
+
+    Returns:
+        What `measure` returns.
 
     Raises:
         ValueError: if an option is out of range.
-        RuntimeError: if there is nothing that could be measured.
+        RuntimeError: if nothing could be measured.
     """
     check(args)
     chosen = rivals.choose(args.rivals, rivals.ATTENTION, options.say)
@@ -100,7 +103,7 @@ def main(args):
 
 
 def check(args):
-    """Raises ValueError, with one readable line, where an option cannot be."""
+    """Raises a ValueError of one line if an option is out of range."""
     options.check_at_least_one(args, "heads", "depth", "repeats", "threads")
     if args.window != "sqrt":
         options.check_at_least_one(args, "window")
@@ -117,9 +120,15 @@ def check(args):
 
 
 def window_of(length, window):
-    """The window at a length: an int, or for "sqrt" the divisor of it nearest to its root.
+    """The window at a length.
 
-    Nearest in ratio, the larger of two as near: so there are about as many clusters.
+    Args:
+        length: int, the number of positions.
+        window: int, or "sqrt" for the divisor of the length whose ratio to its square root is
+            closest to 1, which gives about as many clusters as members. The larger one of two wins.
+
+    Returns:
+        An int.
 
     >>> [window_of(n, "sqrt") for n in (4096, 8192, 16384)]
     [64, 128, 128]
@@ -131,23 +140,27 @@ def window_of(length, window):
 
 
 def measure(lengths, kinds, heads, depth, window, repeats, chosen_rivals=None, threads=None):
-    """Time and peak memory of each kind and rival, forward and forward + backward.
+    """Measures time and peak memory of each kind and rival, forward and forward + backward.
 
-    What runs out of memory is left out, with a line on the error stream.
+    What runs out of memory is left out, and reported on standard error.
 
     Args:
-        lengths: positions in the sequence.
-        kinds: among `KINDS`.
-        heads: number of heads.
-        depth: of a head.
-        window: members of a cluster; there are length / window clusters. Or "sqrt".
-        repeats: most runs that a median is of.
-        chosen_rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
-        threads: for each process; by default as many as there are cores.
+        lengths: list of ints, the numbers of positions.
+        kinds: list of strings among `KINDS`.
+        heads: int, the number of heads.
+        depth: int, the depth of a head.
+        window: int, the number of members of a cluster, or "sqrt"; see `window_of`.
+        repeats: int, the maximum number of runs for a median.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned. Defaults to None, no
+            rivals.
+        threads: int, the number of threads of each process. Defaults to the number of cores.
 
     Returns:
-        A dictionary of JSON values: the machine in words, the settings, for each contender one
-        entry of `figures`, and the `slopes` of time and memory against the length.
+        A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
+        contender, length and direction, and the `slopes` of time and memory against the length.
+
+    Raises:
+        RuntimeError: if nothing could be measured.
     """
     chosen_rivals = chosen_rivals or {}
     threads = threads or machine.cores()
@@ -188,7 +201,7 @@ def measure(lengths, kinds, heads, depth, window, repeats, chosen_rivals=None, t
 
 
 def _measure_point(point, kinds, chosen_rivals, repeats, threads):
-    """Figures of contenders that are compared with one another."""
+    """Figures of the contenders at one length and direction."""
     contenders = {
         PRODUCT: {
             "target": f"{operations.__name__}:prepare_product",
@@ -232,7 +245,7 @@ def _measure_point(point, kinds, chosen_rivals, repeats, threads):
 
 
 def _floor(kind, point, seconds, product):
-    """The least that the operations of a kind take at the rate of the product of matrices."""
+    """The time that the operations of a kind take at the rate of the matrix product."""
     from rt_keras.ops.nearest_windows import block_size_of
 
     block_size = block_size_of(point["window"])

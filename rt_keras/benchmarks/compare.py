@@ -1,8 +1,6 @@
-"""`rt-keras benchmark compare`: what has become slower, or larger, from one file to another."""
+"""`rt-keras benchmark compare`: what got slower or larger from one file of figures to another."""
 
-import json
-from pathlib import Path
-
+from rt_keras.files import read_json
 from rt_keras.tables import table
 
 # What identifies a figure in a file.
@@ -14,29 +12,32 @@ QUANTITIES = {"seconds": ("time", "s", 1, ".5f"), "peak_bytes": ("peak", "MB", 1
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Compares two files that the same benchmark has written, and fails where a figure of ours "
-        "is worse in the second."
+        "Compares two files of the same benchmark, and fails if a figure of ours is worse in the "
+        "second one."
     )
     parser.epilog = "example: rt-keras benchmark compare before.json after.json --tolerance 0.05"
     parser.add_argument("before", metavar="A", help="the JSON file to compare with")
-    parser.add_argument("after", metavar="B", help="the JSON file that is to be no worse")
+    parser.add_argument("after", metavar="B", help="the JSON file that should be no worse")
     parser.add_argument(
-        "--tolerance", type=float, default=0.1, help="how much worse is still as good (0.1)"
+        "--tolerance",
+        type=float,
+        default=0.1,
+        help="relative increase that is accepted (default: 0.1)",
     )
 
 
 def main(args):
-    """Prints the table of what two files share.
+    """Prints a table of the figures that two files share.
 
     Args:
-        args: what a parser with `add_arguments` found.
+        args: namespace of the options.
 
     Returns:
         A dictionary of the figures compared, with an `error` if a figure of ours got worse by more
         than the tolerance.
 
     Raises:
-        ValueError: if a file is not that of a benchmark, or the two cannot be compared.
+        ValueError: if a file is not of a benchmark, or the two cannot be compared.
     """
     if args.tolerance < 0:
         raise ValueError(f"--tolerance must be at least 0. Received: {args.tolerance}")
@@ -61,8 +62,8 @@ def main(args):
 
 
 def _read(path):
-    result = json.loads(Path(path).read_text(encoding="utf-8"))
-    figures = result.get("figures") if isinstance(result, dict) else None
+    result = read_json(path)
+    figures = result.get("figures")
     if not figures or not all(name in figures[0] for name in QUANTITIES):
         raise ValueError(f"{path} is not of rt-keras benchmark attention, model or decode")
     return result
@@ -72,12 +73,14 @@ def compare(before, after, tolerance):
     """The figures that two results share.
 
     Args:
-        before, after: what the `measure` of one benchmark has returned.
-        tolerance: how much worse is still as good, as a share.
+        before: dictionary, what `measure` of a benchmark returned.
+        after: dictionary, another such result of the same benchmark.
+        tolerance: float, the relative increase that is accepted.
 
     Returns:
-        A list of dictionaries: what the figure is of, `quantity`, `before`, `after`, `ratio` (after
-        over before) and `worse`, whether it is one of ours and the ratio is above 1 + tolerance.
+        A list of dictionaries of the figure's `NAMES`, `quantity`, `before`, `after`, `ratio`
+        (after divided by before) and `worse`, whether the figure is one of ours and the ratio is
+        above 1 + tolerance.
     """
     earlier = {_name(figure): figure for figure in before["figures"]}
     return [
@@ -100,7 +103,15 @@ def _name(figure):
 
 
 def differences(before, after):
-    """Lines that say where machine, versions or settings of two results are not the same."""
+    """Lines that say which of machine, versions and settings differ between two results.
+
+    Args:
+        before: dictionary, a result.
+        after: dictionary, another result.
+
+    Returns:
+        A list of strings.
+    """
     lines = []
     for name in ("machine", "version", "rivals"):
         if before.get(name) != after.get(name):
@@ -117,7 +128,8 @@ def report(before, after, rows):
     """A table of what is compared.
 
     Args:
-        before, after: the two results.
+        before: dictionary, a result.
+        after: dictionary, another result.
         rows: what `compare` returned for them.
 
     Returns:

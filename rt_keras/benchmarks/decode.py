@@ -9,21 +9,21 @@ import os
 from rt_keras.benchmarks import machine, options, rivals, workers
 from rt_keras.tables import table
 
-# Whether each keeps a cache. Others call the model on all positions for each token.
+# Whether each kind has a cache. The others call the model on all positions for each token.
 CACHED = {"nearest_shared": True, "nearest_separate": True, "full": True, "balanced_shared": False}
 KINDS = tuple(CACHED)
 LENGTHS = (1024, 4096, 16384)
-# Tokens that are generated where each is a pass over all positions.
+# Tokens that are generated without a cache, when each is a pass over all positions.
 RECOMPUTED = 4
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Milliseconds that a token takes in generation at several positions, greedily, batch 1: "
-        "of language models with two local and two nearest routing heads, or full heads, with a "
-        "cache; with balanced routing heads, and of other packages, without one. GEGLU of four "
-        "times the width, vocabulary 256, float32, compiled by XLA."
+        "Measures the time per token of greedy generation at several positions, with batch size 1: "
+        "with a cache for language models with two local and two nearest routing heads, or with "
+        "full heads; without one for balanced routing heads and other packages (GEGLU of four "
+        "times the width, vocabulary 256, float32, compiled by XLA)."
     )
     parser.epilog = "example: rt-keras benchmark decode --lengths 1024 4096 --json decode.json"
     parser.add_argument(
@@ -31,7 +31,7 @@ def add_arguments(parser):
         nargs="+",
         default=KINDS,
         metavar="KIND",
-        help=f"which to measure: {', '.join(KINDS)} (all)",
+        help=f"what to measure: {', '.join(KINDS)} (default: all)",
     )
     parser.add_argument(
         "--lengths",
@@ -39,28 +39,31 @@ def add_arguments(parser):
         nargs="+",
         default=LENGTHS,
         metavar="N",
-        help="positions, multiples of the window; tokens are generated up to here "
-        "(1024, 4096, 16384)",
+        help="sequence lengths, multiples of the window, up to which tokens are generated "
+        "(default: 1024, 4096, 16384)",
     )
     parser.add_argument(
         "--tokens",
         type=int,
         default=128,
-        help=f"how many to generate with a cache (128); without one there are {RECOMPUTED}",
+        help=f"number of tokens to generate with a cache (default: 128); {RECOMPUTED} without one",
     )
     options.add_model(parser)
     options.add_shared(parser, rivals.MODELS)
 
 
 def main(args):
-    """Measures, prints the table, and writes what was asked for.
+    """Measures and prints the table.
 
     Args:
-        args: what a parser with `add_arguments` found.
+        args: namespace of the options.
+
+    Returns:
+        What `measure` returns.
 
     Raises:
         ValueError: if an option is out of range.
-        RuntimeError: if there is nothing that could be measured.
+        RuntimeError: if nothing could be measured.
     """
     check(args)
     chosen = rivals.choose(args.rivals, rivals.MODELS, options.say)
@@ -73,7 +76,7 @@ def main(args):
 
 
 def check(args):
-    """Raises ValueError, with one readable line, where an option cannot be."""
+    """Raises a ValueError of one line if an option is out of range."""
     options.check_at_least_one(args, "tokens", "repeats", "threads")
     options.check_model(args, args.lengths)
     for length in args.lengths:
@@ -86,21 +89,25 @@ def check(args):
 
 
 def measure(lengths, kinds, tokens, shape, repeats, chosen_rivals=None, threads=None):
-    """Seconds a token of each kind and rival, at the end of each length.
+    """Measures the time per token of each kind and rival, at the end of each length.
 
     Args:
-        lengths: positions up to which the tokens are generated.
-        kinds: among `KINDS`.
-        tokens: how many to generate with a cache.
-        shape: dictionary of `window`, `layers` and `width`.
-        repeats: most runs that a median is of.
-        chosen_rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
-        threads: for each process; by default as many as there are cores.
+        lengths: list of ints, the positions up to which tokens are generated.
+        kinds: list of strings among `KINDS`.
+        tokens: int, the number of tokens to generate with a cache.
+        shape: dictionary of the ints `window`, `layers` and `width`.
+        repeats: int, the maximum number of runs for a median.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned. Defaults to None, no
+            rivals.
+        threads: int, the number of threads of each process. Defaults to the number of cores.
 
     Returns:
-        A dictionary of JSON values: the machine in words, the settings, and for each contender and
-        length one entry of `figures`, whose `seconds` are those of one token. The start of a cache
-        counts in, once for all `tokens`.
+        A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
+        contender and length, whose `seconds` are those of one token. Making the cache is included,
+        once for all `tokens`.
+
+    Raises:
+        RuntimeError: if nothing could be measured.
     """
     chosen_rivals = chosen_rivals or {}
     threads = threads or machine.cores()
@@ -164,7 +171,7 @@ def _measure_length(length, kinds, tokens, shape, chosen_rivals, repeats, thread
 
 
 def title(result):
-    """What was measured and where, in two lines."""
+    """Two lines: what was measured, and on which machine."""
     settings = result["settings"]
     return (
         f"generation: {settings['layers']} layers of width {settings['width']}, 4 heads, window "

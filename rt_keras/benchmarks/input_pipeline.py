@@ -1,4 +1,4 @@
-"""The input of a language model without the model: text files to batches of tokens."""
+"""The input pipeline of a language model on its own: from text files to batches of tokens."""
 
 import tempfile
 from pathlib import Path
@@ -9,12 +9,16 @@ from rt_keras.data import ByteTokenizer, load_documents, training_dataset
 
 FILES = 32
 BYTES = 2**19
-# Batches that a run has at most: of small ones a pass over the files has very many.
+# The maximum number of batches in a run, as a pass over the files has many small ones.
 MOST = 2048
 
 
 def tokens_of_a_run(length, batch):
-    """Tokens that one run of what `prepare` makes takes in: a pass, or `MOST` batches.
+    """The number of tokens in one run: a pass over the files, but at most `MOST` batches.
+
+    Args:
+        length: int, the number of tokens in a sequence.
+        batch: int, the number of sequences in a batch.
 
     >>> tokens_of_a_run(length=8192, batch=1) == 32 * 2**19
     True
@@ -25,18 +29,17 @@ def tokens_of_a_run(length, batch):
 def prepare(length, batch):
     """Writes text files and makes the function that reads batches of them, as training does.
 
-    Documents are read, shuffled, taken to tokens (bytes), packed into sequences, and these shuffled
-    again. A run is as many batches as a pass over the files has, so that it pays for the filling of
-    the buffers too; but no more than `MOST`.
+    Documents are read, shuffled, tokenized into bytes, packed into sequences, and shuffled again. A
+    run is a pass over the files, which includes filling the buffers, but at most `MOST` batches.
 
     Args:
-        length: tokens in a sequence.
-        batch: sequences in a batch.
+        length: int, the number of tokens in a sequence.
+        batch: int, the number of sequences in a batch.
 
     Returns:
-        A function without arguments. It returns how many batches it has read.
+        A function without arguments that returns the number of tokens that it has read.
     """
-    folder = tempfile.TemporaryDirectory()  # It goes when the function that holds it does.
+    folder = tempfile.TemporaryDirectory()  # Deleted together with the function that holds it.
     text = Path(folder.name, "text", "train")
     text.mkdir(parents=True)
     for i in range(FILES):

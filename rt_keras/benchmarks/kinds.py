@@ -8,20 +8,22 @@ from rt_keras import ops
 def prepare(kind, direction, length, heads, depth, window):
     """Makes inputs and the function that runs one kind of attention on them once.
 
-    Inputs are normal noise, centroids unit vectors of random direction: clusters of much the
-    same size. Everything is causal, of batch 1 and float32, and compiled by XLA on the first run.
+    Inputs are Gaussian noise and centroids are unit vectors of random direction, so clusters are
+    of similar size. Everything is causal, with batch size 1, in float32, and compiled by XLA in the
+    first run.
 
     Args:
-        kind: a key of `ATTENTION`.
-        direction: `"forward"`, or `"forward_backward"` with the gradients of query, key and value.
-        length: positions in the sequence.
-        heads: number of heads.
-        depth: of queries, keys and values.
-        window: members of a cluster, block of local attention; there are length / window clusters.
+        kind: string, a key of `ATTENTION`.
+        direction: "forward", or "forward_backward" for the gradients of query, key and value too.
+        length: int, the number of positions.
+        heads: int, the number of heads.
+        depth: int, the depth of queries, keys and values.
+        window: int, the number of members of a cluster and the block size of local attention; there
+            are length / window clusters.
 
     Returns:
-        A function without arguments. It returns the output, then the gradients, once they are
-        computed.
+        A function without arguments that returns the list of the output and the gradients, once
+        they are computed.
 
     >>> run = prepare("local", "forward_backward", length=8, heads=2, depth=4, window=4)
     >>> [x.shape for x in run()]
@@ -38,12 +40,12 @@ def prepare(kind, direction, length, heads, depth, window):
             tape.watch(inputs)
             output = attention(*inputs, centroids, window)
         gradients = tape.gradient(output, inputs, upstream) if backward else []
-        # Where queries are their own keys, the separate keys have no gradient.
+        # Separate keys have no gradient if queries are the keys.
         return [output, *(gradient for gradient in gradients if gradient is not None)]
 
     def run():
         results = compiled(inputs, centroids, upstream)
-        # Waits for the device: a value that is read must have been computed.
+        # Reading a value waits for the device.
         results[-1][0, 0, 0, 0].numpy()
         return results
 
@@ -51,39 +53,34 @@ def prepare(kind, direction, length, heads, depth, window):
 
 
 def _noise(shape, seed):
-    # Not `tf.random.stateless_normal`: scaling by 1 and adding 0, it holds three times the memory.
+    # `tf.random.stateless_normal` scales by 1 and adds 0, which takes three times the memory.
     return tf.raw_ops.StatelessRandomNormal(shape=shape, seed=[0, seed])
 
 
 def _full(query, key, value, centroids, window):
-    return ops.full_attention(query, key, value, causal=True)
+    return ops.full_attention(query=query, key=key, value=value, causal=True)
 
 
 def _local(query, key, value, centroids, window):
-    return ops.local_attention(query, key, value, block_size=window, causal=True)
+    return ops.local_attention(query=query, key=key, value=value, block_size=window, causal=True)
 
 
-def _balanced_shared(query, key, value, centroids, window):
-    return ops.balanced_attention(query, None, value, centroids, window_size=window, causal=True)
+def _routed(op, shared):
+    """Routing attention, with queries for keys if they are shared."""
 
+    def attention(query, key, value, centroids, window):
+        key = None if shared else key
+        inputs = {"query": query, "key": key, "value": value, "centroids": centroids}
+        return op(**inputs, window_size=window, causal=True)
 
-def _balanced_separate(query, key, value, centroids, window):
-    return ops.balanced_attention(query, key, value, centroids, window_size=window, causal=True)
-
-
-def _nearest_shared(query, key, value, centroids, window):
-    return ops.nearest_attention(query, None, value, centroids, window_size=window, causal=True)
-
-
-def _nearest_separate(query, key, value, centroids, window):
-    return ops.nearest_attention(query, key, value, centroids, window_size=window, causal=True)
+    return attention
 
 
 ATTENTION = {
     "full": _full,
     "local": _local,
-    "balanced_shared": _balanced_shared,
-    "balanced_separate": _balanced_separate,
-    "nearest_shared": _nearest_shared,
-    "nearest_separate": _nearest_separate,
+    "balanced_shared": _routed(ops.balanced_attention, shared=True),
+    "balanced_separate": _routed(ops.balanced_attention, shared=False),
+    "nearest_shared": _routed(ops.nearest_attention, shared=True),
+    "nearest_separate": _routed(ops.nearest_attention, shared=False),
 }

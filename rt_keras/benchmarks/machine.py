@@ -1,4 +1,4 @@
-"""The machine that a benchmark ran on, in words."""
+"""A description of the machine that a benchmark runs on."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ def describe():
 
 
 def cores():
-    """How many cores this process may use.
+    """The number of cores that this process may use.
 
     >>> cores() > 0
     True
@@ -38,7 +38,7 @@ def cores():
 
 
 def _processor():
-    """Name of the processor where the system tells it, else its architecture."""
+    """The name of the processor, or its architecture if the system does not tell."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else ():
         if line.startswith("model name"):

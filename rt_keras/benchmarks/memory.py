@@ -1,4 +1,4 @@
-"""The memory that a process has held."""
+"""The peak memory of a process."""
 
 import resource
 import sys
@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 def resident_peak():
-    """The most memory, in bytes, that this process has held.
+    """The peak resident memory of this process, in bytes.
 
     >>> resident_peak() > 10**6
     True
     """
     status = Path("/proc/self/status")
     if status.exists():
-        # On Linux the figure of getrusage may be inherited from the process that started this one.
+        # On Linux, getrusage may give the peak of the parent process.
         fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
         return int(fields["VmHWM"].split()[0]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

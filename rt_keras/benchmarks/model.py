@@ -1,7 +1,7 @@
 """`rt-keras benchmark model`: whole training steps, side by side.
 
 Small language models of the same shape are trained, each in a process of its own; they take turns,
-and times are medians. The pipeline that reads their input takes turns with them.
+and times are medians. Their input pipeline takes turns with them.
 """
 
 import os
@@ -25,10 +25,10 @@ INPUT = "input"
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Tokens a second in training, of language models with two local and two routing heads, "
-        "with local heads alone, with full heads, and of other packages where they are installed: "
-        "GEGLU of four times the width, vocabulary 256, Adam, float32, compiled by XLA. Beside it "
-        "the rate at which text files become such batches."
+        "Measures tokens per second in training, for language models with two local and two "
+        "routing heads, with local heads only, with full heads, and of other packages that are "
+        "installed (GEGLU of four times the width, vocabulary 256, Adam, float32, compiled by "
+        "XLA), and for the pipeline that makes their batches from text files."
     )
     parser.epilog = "example: rt-keras benchmark model --length 2048 --json model.json"
     parser.add_argument(
@@ -36,31 +36,37 @@ def add_arguments(parser):
         nargs="+",
         default=KINDS,
         metavar="KIND",
-        help=f"which to measure: {', '.join(KINDS)} (all); local_same_keys has blocks of half the "
-        "window in the place of routing heads, for as many keys a query",
+        help=f"what to measure: {', '.join(KINDS)} (default: all); local_same_keys has local "
+        "heads with blocks of half the window instead of routing heads, for as many keys per query",
     )
     parser.add_argument(
-        "--length", type=int, default=8192, help="positions, a multiple of the window (8192)"
+        "--length",
+        type=int,
+        default=8192,
+        help="sequence length, a multiple of the window (default: 8192)",
     )
-    parser.add_argument("--batch", type=int, default=1, help="sequences in a batch (1)")
+    parser.add_argument("--batch", type=int, default=1, help="sequences in a batch (default: 1)")
     parser.add_argument(
         "--relative-positions",
         action="store_true",
-        help="give our heads relative positions, as far as the window",
+        help="give our heads relative positions up to the window",
     )
     options.add_model(parser)
     options.add_shared(parser, rivals.MODELS)
 
 
 def main(args):
-    """Measures, prints the table, and writes what was asked for.
+    """Measures and prints the table.
 
     Args:
-        args: what a parser with `add_arguments` found.
+        args: namespace of the options.
+
+    Returns:
+        What `measure` returns.
 
     Raises:
         ValueError: if an option is out of range.
-        RuntimeError: if there is nothing that could be measured.
+        RuntimeError: if nothing could be measured.
     """
     check(args)
     chosen = rivals.choose(args.rivals, rivals.MODELS, options.say)
@@ -71,27 +77,31 @@ def main(args):
 
 
 def check(args):
-    """Raises ValueError, with one readable line, where an option cannot be."""
+    """Raises a ValueError of one line if an option is out of range."""
     options.check_at_least_one(args, "length", "batch", "repeats", "threads")
     options.check_model(args, [args.length])
     options.check_among("kinds", args.kinds, KINDS)
 
 
 def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_positions=False):
-    """Seconds and tokens a second of a training step of each kind and rival.
+    """Measures a training step of each kind and rival, and the input pipeline.
 
     Args:
-        shape: dictionary of `length`, `batch`, `window`, `layers` and `width`.
-        kinds: among `KINDS`.
-        repeats: most steps that a median is of.
-        chosen_rivals: those of `rt_keras.benchmarks.rivals.choose`, or None for none.
-        threads: for each process; by default as many as there are cores.
-        relative_positions: whether our heads have them.
+        shape: dictionary of the ints `length`, `batch`, `window`, `layers` and `width`.
+        kinds: list of strings among `KINDS`.
+        repeats: int, the maximum number of steps for a median.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned. Defaults to None, no
+            rivals.
+        threads: int, the number of threads of each process. Defaults to the number of cores.
+        relative_positions: bool, whether our heads have relative positions. Defaults to False.
 
     Returns:
-        A dictionary of JSON values: the machine in words, the settings, for each contender one
-        entry of `figures`, and the `input` pipeline, with how many times as many tokens a second it
-        gives as the fastest of our kinds takes.
+        A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
+        contender, and the `input` pipeline, with the ratio of its tokens per second to those of the
+        fastest of our kinds.
+
+    Raises:
+        RuntimeError: if nothing could be measured.
     """
     chosen_rivals = chosen_rivals or {}
     threads = threads or machine.cores()
@@ -176,7 +186,7 @@ def _input(pipeline, shape, figures):
 
 
 def title(result):
-    """What was measured and where, in two lines."""
+    """Two lines: what was measured, and on which machine."""
     settings = result["settings"]
     return (
         f"training step: {settings['layers']} layers of width {settings['width']}, 4 heads, window "

@@ -1,4 +1,4 @@
-"""The models that `rt-keras benchmark model` and `decode` measure, as a user makes and trains them.
+"""The models that `rt-keras benchmark model` and `decode` measure, built as a user would.
 
 All have the same shape: `HEADS` heads, GEGLU of four times the width, a vocabulary of `VOCABULARY`.
 """
@@ -15,7 +15,7 @@ from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausal
 VOCABULARY = 256
 HEADS = 4
 
-# What stands beside two local heads.
+# The routing heads beside two local heads.
 ROUTING = {
     "balanced_shared": {"assignment": "balanced", "share_qk": True},
     "balanced_separate": {"assignment": "balanced"},
@@ -28,13 +28,17 @@ def head_groups(kind, length, window, relative_positions=False):
     """The heads of one block.
 
     Args:
-        kind: a key of `ROUTING`; "full"; "local", where all heads are local with blocks of the
-            window, so that a query sees up to two windows; or "local_same_keys", where two heads
-            are so, and the two in the place of routing heads have blocks of half the window, so
-            that a query sees no more keys than it would in a cluster.
-        length: of the sequence; there are length / window clusters.
-        window: members of a cluster, block of local attention.
-        relative_positions: whether all heads have them, as far as the window.
+        kind: string, a key of `ROUTING`; "full"; "local" for local heads with blocks of the
+            window, in which a query sees up to two windows; or "local_same_keys" for two of these
+            and, instead of routing heads, two local heads with blocks of half the window, in which
+            a query sees as many keys as in a cluster.
+        length: int, the number of positions; there are length / window clusters.
+        window: int, the number of members of a cluster and the block size of local attention.
+        relative_positions: bool, whether all heads have relative positions up to the window.
+            Defaults to False.
+
+    Returns:
+        A list of `rt_keras.layers.HeadGroup`s.
 
     >>> [(group.num_heads, group.block_size) for group in head_groups("local_same_keys", 64, 16)]
     [(2, 16), (2, 8)]
@@ -52,12 +56,15 @@ def head_groups(kind, length, window, relative_positions=False):
 
 
 def build(kind, length, window, layers, width, relative_positions=False):
-    """A language model, with new weights.
+    """A language model with new weights.
 
     Args:
         kind, length, window, relative_positions: see `head_groups`.
-        layers: number of blocks.
-        width: of the blocks.
+        layers: int, the number of blocks.
+        width: int, the width of the blocks.
+
+    Returns:
+        A `RoutingTransformerCausalLM` without a preprocessor.
     """
     keras.utils.set_random_seed(0)
     backbone = RoutingTransformerBackbone(
@@ -73,16 +80,16 @@ def build(kind, length, window, layers, width, relative_positions=False):
 
 
 def prepare_step(kind, length, batch, window, layers, width, relative_positions=False):
-    """Makes a model and the function that trains it for one step, the way `fit` does.
+    """Makes a model and the function that trains it for one step, as `fit` does.
 
-    It is Keras's own training function, compiled by XLA, with Adam, and after it `CentroidEMA`.
+    The step is Keras's own training function, compiled by XLA, with Adam, and then `CentroidEMA`.
 
     Args:
         kind, length, window, layers, width, relative_positions: see `build`.
-        batch: sequences in a batch.
+        batch: int, the number of sequences in a batch.
 
     Returns:
-        A function without arguments. It returns the loss, once the step is done.
+        A function without arguments that returns the loss, once the step is done.
 
     >>> sizes = {"length": 8, "batch": 1, "window": 4, "layers": 1, "width": 8}
     >>> step = prepare_step("local", **sizes)
@@ -114,16 +121,16 @@ def prepare_step(kind, length, batch, window, layers, width, relative_positions=
 def prepare_generation(kind, length, tokens, window, layers, width):
     """Makes a model and the function that generates the last tokens of a sequence, greedily.
 
-    It is what `generate` does after the prompt, compiled by XLA: with a cache where the model keeps
-    one, whose positions before are empty, as they cost no less; else by calling the model on all
-    positions for each token.
+    The function is what `generate` does after the prompt, compiled by XLA. If the model has a
+    cache, it starts empty, which costs as much as a full one; otherwise each token calls the model
+    on all positions.
 
     Args:
         kind, length, window, layers, width: see `build`.
-        tokens: how many to generate, at the end of `length` positions.
+        tokens: int, the number of tokens to generate, at the end of `length` positions.
 
     Returns:
-        A function without arguments. It returns all tokens, `[1, length]`, once they are there.
+        A function without arguments that returns all tokens, `[1, length]`, once they are there.
 
     >>> sizes = {"length": 16, "tokens": 2, "window": 4, "layers": 1, "width": 8}
     >>> prepare_generation("full", **sizes)().shape

@@ -1,6 +1,6 @@
-"""How many operations a kind of attention needs, and how fast the machine can make them.
+"""How many operations a kind of attention needs, and how fast the machine can do them.
 
-Counted are the multiplications and additions of the matrix products, masked entries included, for
+The count is that of multiplications and additions in matrix products, masked entries included, for
 n positions, window w and k = n / w clusters:
 
 ```
@@ -12,21 +12,23 @@ forward = heads (2 products (depth + value_depth) + selection)
 forward + backward = heads (6 products (depth + value_depth) + selection)
 ```
 
-B is the number of queries in a block of nearest attention. With the gradient there are three times
-as many, as each product of two matrices has one for either of them; which clusters a position
-belongs to has no gradient.
+B is the number of queries in a block of nearest attention. The gradient triples the products, as a
+matrix product has one more for each factor. The choice of clusters has no gradient.
 """
 
-# Rows and columns of the matrices whose product shows the rate of the machine.
+# Rows and columns of the matrices whose product gives the rate of the machine.
 SIZE = 3072
 
 
 def count(kind, direction, length, heads, depth, window, block_size=None):
-    """Operations of one run of `rt_keras.benchmarks.kinds.prepare`; see the module.
+    """The number of operations of one run of `rt_keras.benchmarks.kinds.prepare`.
 
     Args:
-        kind, direction, length, heads, depth, window: as there.
-        block_size: B above; None for the window.
+        kind, direction, length, heads, depth, window: see `rt_keras.benchmarks.kinds.prepare`.
+        block_size: int, B above. Defaults to None, the window.
+
+    Returns:
+        An int.
 
     >>> count("balanced_shared", "forward", length=8, heads=1, depth=2, window=4)
     320
@@ -48,9 +50,15 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
 
 
 def prepare_product(size=SIZE):
-    """Makes two matrices of float32 and the function that multiplies them, compiled by XLA.
+    """Makes two float32 matrices and the function that multiplies them, compiled by XLA.
 
-    It makes `2 size³` operations: over its seconds, the rate that a floor is counted with.
+    A run takes `2 size³` operations; divided by its seconds they are the rate of the machine.
+
+    Args:
+        size: int, the number of rows and columns. Defaults to `SIZE`.
+
+    Returns:
+        A function without arguments that returns an entry of the product.
     """
     import tensorflow as tf
 
@@ -59,7 +67,7 @@ def prepare_product(size=SIZE):
     product = tf.function(tf.matmul, jit_compile=True)
 
     def run():
-        # A value that is read must have been computed.
+        # Reading a value waits for the device.
         return float(product(*matrices)[0, 0])
 
     return run

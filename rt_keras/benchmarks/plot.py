@@ -1,17 +1,16 @@
-"""Time and memory against the length of the sequence, as slopes and drawn.
+"""Time and memory against the sequence length: slopes and plots.
 
-`rt-keras benchmark plot` draws what `rt-keras benchmark attention` has written.
+`rt-keras benchmark plot` draws what `rt-keras benchmark attention` wrote.
 """
 
-import json
 import math
 import statistics
 from pathlib import Path
 
 from rt_keras import extras
-from rt_keras.files import whole_file
+from rt_keras.files import check_writable, read_json, whole_file
 
-# What is drawn: its name in the figures, its unit, and how many of the figures' units make one.
+# What is drawn: its name in the figures, the label of its axis, and the scale of its unit.
 QUANTITIES = {
     "seconds": ("seconds", 1),
     "peak_bytes": ("peak memory above the imports, MB", 1e6),
@@ -22,26 +21,31 @@ ENDINGS = (".png", ".svg", ".pdf")
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    parser.description = "Draws the figures that rt-keras benchmark attention --json has written."
+    parser.description = "Draws the figures that rt-keras benchmark attention --json wrote."
     parser.epilog = "example: rt-keras benchmark plot attention.json --output attention.svg"
     parser.add_argument("figures", metavar="FILE", help="the JSON file")
     parser.add_argument(
-        "--output", required=True, metavar="FILE", help=f"what to write ({', '.join(ENDINGS)})"
+        "--output", required=True, metavar="FILE", help=f"the file to write ({', '.join(ENDINGS)})"
     )
 
 
 def main(args):
-    """Draws a file.
+    """Draws the figures in a file.
 
     Args:
-        args: what a parser with `add_arguments` found.
+        args: namespace of the options.
+
+    Returns:
+        A dictionary of the `plot`, the file that was written.
 
     Raises:
-        ValueError: if the file is not one of attention, or the ending of the other is unknown.
+        ValueError: if the figures are not of the attention benchmark, or the ending of the output
+            is unknown.
     """
     check_ending("--output", args.output)
-    result = json.loads(Path(args.figures).read_text(encoding="utf-8"))
-    if not isinstance(result, dict) or result.get("benchmark") != "attention":
+    check_writable("--output", args.output)
+    result = read_json(args.figures)
+    if result.get("benchmark") != "attention":
         raise ValueError(f"{args.figures} is not of rt-keras benchmark attention")
     draw(result["figures"], title(result), Path(args.output))
     print(f"wrote {args.output}")
@@ -49,13 +53,18 @@ def main(args):
 
 
 def check_ending(option, path):
-    """Raises a ValueError where it is not known how to draw a file of this name."""
+    """Raises a ValueError if the ending of a path is not in `ENDINGS`.
+
+    Args:
+        option: string, what the error calls the path.
+        path: string or `Path`.
+    """
     if Path(path).suffix not in ENDINGS:
         raise ValueError(f"{option} must end in {' or '.join(ENDINGS)}. Received: {path}")
 
 
 def title(result):
-    """What was measured and where, in two lines."""
+    """Two lines: what was measured, and on which machine."""
     settings = result["settings"]
     window = "sqrt(n)" if settings["window"] == "sqrt" else settings["window"]
     return (
@@ -65,7 +74,7 @@ def title(result):
 
 
 def curves(figures):
-    """The figures of one kind and direction against the length, and how fast they grow.
+    """The figures of each kind and direction against the length, and how fast they grow.
 
     Args:
         figures: list of dictionaries with `kind`, `package`, `direction`, `length` and the
@@ -73,7 +82,7 @@ def curves(figures):
 
     Returns:
         A list of dictionaries with `quantity`, `direction`, `kind`, `package`, `lengths`, `values`
-        and `slope`: of a straight line through the logarithms, None where there is one length.
+        and `slope`, that of a straight line through the logarithms, or None for a single length.
 
     >>> figures = [
     ...     {
@@ -118,12 +127,12 @@ def curves(figures):
 def draw(figures, title, path):
     """Draws time and memory, forward and with the gradient, on logarithmic axes.
 
-    Other packages' lines are dashed.
+    The lines of other packages are dashed.
 
     Args:
-        figures: as in `curves`.
-        title: lines above the whole.
-        path: file to write; its ending (`.png`, `.svg`, `.pdf`) says in which format.
+        figures: list of dictionaries; see `curves`.
+        title: string, the lines above the plots.
+        path: `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the format.
     """
     with extras.needed("plot", "Drawing"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,13 +1,12 @@
-"""`rt-keras benchmark recall`: can a kind of attention continue a repetition beyond a window?
+"""`rt-keras benchmark recall`: can a kind of attention continue a repetition beyond its window?
 
-The second half of each sequence repeats the first, whose tokens are random: the next token can be
-known only from the place where the present one stood before, further back than local heads see.
-Small models of the same size learn it for as many steps as one another.
+The second half of each sequence repeats the first, whose tokens are random. So the next token
+depends on the place where the current one occurred before, which is further back than local heads
+see. Small models of equal size are trained for equally many steps.
 """
 
-import sys
-
-from rt_keras.benchmarks import machine
+from rt_keras import progress
+from rt_keras.benchmarks import machine, options
 from rt_keras.tables import table
 
 VOCABULARY = 64
@@ -17,7 +16,7 @@ CLUSTERS = 8
 BATCH = 32
 STEPS_BETWEEN_TESTS = 50
 
-# What stands beside two local heads in each block; those two are all where it is empty.
+# The routing heads beside two local heads in each block.
 ROUTING = {
     "balanced_shared": {"assignment": "balanced", "share_qk": True},
     "balanced": {"assignment": "balanced"},
@@ -31,8 +30,8 @@ KINDS = ("local", "full", *ROUTING)
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        f"Accuracy of the next token in sequences of {LENGTH} whose second half repeats the first: "
-        "local, full and routing attention, in models of equal size and steps."
+        f"Trains models of equal size with local, full and routing attention on sequences of "
+        f"{LENGTH} tokens whose second half repeats the first, and measures their accuracy there."
     )
     parser.epilog = "example: rt-keras benchmark recall --kinds full nearest --json recall.json"
     parser.add_argument(
@@ -40,24 +39,28 @@ def add_arguments(parser):
         nargs="+",
         default=KINDS,
         metavar="KIND",
-        help=f"which to train: {', '.join(KINDS)} (all)",
+        help=f"what to train: {', '.join(KINDS)} (default: all)",
     )
-    parser.add_argument("--steps", type=int, default=2400, help="training steps (2400)")
-    parser.add_argument("--seed", type=int, default=0, help="of weights and data (0)")
+    parser.add_argument(
+        "--steps", type=int, default=2400, help="number of training steps (default: 2400)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
 
 
 def main(args):
-    """Trains a model of each kind, prints the table, and writes what was asked for.
+    """Trains a model of each kind and prints the table.
 
     Args:
-        args: what a parser with `add_arguments` found.
+        args: namespace of the options.
+
+    Returns:
+        A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
+        kind.
 
     Raises:
         ValueError: if an option is out of range.
     """
-    for kind in args.kinds:
-        if kind not in KINDS:
-            raise ValueError(f"--kinds must be among {', '.join(KINDS)}. Received: {kind}")
+    options.check_among("kinds", args.kinds, KINDS)
     if args.steps < STEPS_BETWEEN_TESTS:
         raise ValueError(f"--steps must be at least {STEPS_BETWEEN_TESTS}. Received: {args.steps}")
     result = {
@@ -74,14 +77,14 @@ def train(kind, steps, seed):
     """Trains one model.
 
     Args:
-        kind: one of `KINDS`.
-        steps: number of batches.
-        seed: of weights and data.
+        kind: string, one of `KINDS`.
+        steps: int, the number of batches.
+        seed: int, the seed of weights and data.
 
     Returns:
-        A dictionary: the accuracy on the second half of held-out sequences after every
-        `STEPS_BETWEEN_TESTS` steps, and at the end the keys that a query has and the use of the
-        clusters.
+        A dictionary of `kind`; `weights`, their number; `keys`, the most that a query attends to;
+        `accuracy`, that on the second half of held-out sequences after every `STEPS_BETWEEN_TESTS`
+        steps; and `cluster_use`, what `CentroidEMA` logged at these steps.
     """
     import keras
 
@@ -99,25 +102,18 @@ def train(kind, steps, seed):
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
-    progress = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: print(
-            f"{kind}: step {(epoch + 1) * STEPS_BETWEEN_TESTS} of {steps}, "
-            f"accuracy {logs['val_accuracy']:.3f}",
-            file=sys.stderr,
-            flush=True,
-        )
-    )
     routing = [CentroidEMA()] if kind in ROUTING else []
-    history = model.fit(
-        sequences(seed),
-        steps_per_epoch=STEPS_BETWEEN_TESTS,
-        epochs=steps // STEPS_BETWEEN_TESTS,
-        # Seeds of the held-out sequences lie far from those of training.
-        validation_data=sequences(seed + 10**6).take(16),
-        shuffle=False,
-        callbacks=[*routing, progress],
-        verbose=0,
-    ).history
+    with progress.bar(f"training {kind}", steps, "steps") as update:
+        history = model.fit(
+            sequences(seed),
+            steps_per_epoch=STEPS_BETWEEN_TESTS,
+            epochs=steps // STEPS_BETWEEN_TESTS,
+            # Far from the seeds of training.
+            validation_data=sequences(seed + 10**6).take(16),
+            shuffle=False,
+            callbacks=[*routing, _shown(kind, steps, update)],
+            verbose=0,
+        ).history
     return {
         "kind": kind,
         "weights": sum(int(keras.ops.size(weight)) for weight in model.trainable_weights),
@@ -127,10 +123,24 @@ def train(kind, steps, seed):
     }
 
 
+def _shown(kind, steps, update):
+    """A callback that updates the bar after each step and prints the accuracy of each test."""
+    import keras
+
+    def report_test(epoch, logs):
+        step, accuracy = (epoch + 1) * STEPS_BETWEEN_TESTS, f"accuracy {logs['val_accuracy']:.3f}"
+        update(note=accuracy)
+        options.say(f"{kind}: step {step} of {steps}, {accuracy}")
+
+    return keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: update(advance=1), on_epoch_end=report_test
+    )
+
+
 def build(kind):
     """A language model of two blocks with this kind of attention.
 
-    Token embeddings are mixed with those of the tokens before, and there are no positions.
+    Token embeddings are mixed with those of the preceding tokens, and there are no positions.
     """
     import keras
     from keras_hub.layers import ReversibleEmbedding
@@ -160,7 +170,10 @@ def head_groups(kind):
 
 
 def sequences(seed):
-    """Batches without end of sequences whose second half repeats the first.
+    """Endless batches of sequences whose second half repeats the first.
+
+    Args:
+        seed: int.
 
     Returns:
         A `tf.data.Dataset` of (tokens, next tokens, weights); only the second half has weight.
@@ -188,7 +201,7 @@ def keys_of_a_query(kind):
 
 
 def steps_to(accuracies, wanted):
-    """Steps after which an accuracy was first reached, or None."""
+    """The number of steps after which an accuracy was first reached, or None."""
     tests = enumerate(accuracies, start=1)
     return next((i * STEPS_BETWEEN_TESTS for i, found in tests if found >= wanted), None)
 

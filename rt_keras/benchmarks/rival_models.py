@@ -1,8 +1,8 @@
-"""Models of other packages, of the shape of our own, as their users make and train them.
+"""Models of other packages in the shape of ours, built and trained as their users would.
 
-Ours are in `rt_keras.benchmarks.models`. There is `RoutingTransformerLM` of the package
-`routing-transformer`, which has rotary positions and, where it is causal, shares queries and keys
-of its routing heads.
+Ours are in `rt_keras.benchmarks.models`. The only one here is `RoutingTransformerLM` of the package
+`routing-transformer`, which has rotary positions and, if causal, shared queries and keys in its
+routing heads.
 """
 
 VOCABULARY = 256
@@ -10,13 +10,16 @@ HEADS = 4
 
 
 def build(length, window, layers, width):
-    """A `RoutingTransformerLM` with two local and two routing heads, causal, and its device.
+    """A causal `RoutingTransformerLM` with two local and two routing heads.
 
     Args:
-        length: of the sequence; there are length / window clusters.
-        window: members of a cluster, block of local attention.
-        layers: number of blocks.
-        width: of the blocks.
+        length: int, the number of positions; there are length / window clusters.
+        window: int, the number of members of a cluster and the block size of local attention.
+        layers: int, the number of blocks.
+        width: int, the width of the blocks.
+
+    Returns:
+        A tuple of the model and its device.
     """
     import torch
     from routing_transformer import RoutingTransformerLM
@@ -43,15 +46,15 @@ def build(length, window, layers, width):
 def prepare_step(kind, length, batch, window, layers, width):
     """Makes a model and the function that trains it for one step, with Adam.
 
-    The package moves its clusters itself, in the course of the gradient.
+    The package itself moves its clusters during the step.
 
     Args:
-        kind: "routing_transformer".
+        kind: string, "routing_transformer".
         length, window, layers, width: see `build`.
-        batch: sequences in a batch.
+        batch: int, the number of sequences in a batch.
 
     Returns:
-        A function without arguments. It returns the loss, once the step is done.
+        A function without arguments that returns the loss, once the step is done.
     """
     import torch
 
@@ -77,12 +80,12 @@ def prepare_generation(kind, length, tokens, window, layers, width):
     The package has no cache: its `generate` calls the model on all tokens for each new one.
 
     Args:
-        kind: "routing_transformer".
+        kind: string, "routing_transformer".
         length, window, layers, width: see `build`.
-        tokens: how many to generate, at the end of `length` positions.
+        tokens: int, the number of tokens to generate, at the end of `length` positions.
 
     Returns:
-        A function without arguments. It returns the new tokens, `[1, tokens]`.
+        A function without arguments that returns the new tokens, `[1, tokens]`.
     """
     import torch
     from routing_transformer import AutoregressiveWrapper

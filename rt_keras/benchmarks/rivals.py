@@ -1,12 +1,13 @@
-"""What a user would pick instead: attention in PyTorch, made and called as its packages say.
+"""What a user would pick instead: attention in PyTorch, used as its packages document it.
 
-The packages are the extra `[rivals]`; `pytorch-fast-transformers` is compiled when installed.
+The packages are in the extra `rivals`, except `pytorch-fast-transformers`, which is compiled when
+it is installed.
 """
 
 from importlib import metadata
 from importlib.util import find_spec
 
-# The modules that each rival needs, of the package that it is from last.
+# The modules that each rival needs; the last one is that of its package.
 ATTENTION = {
     "torch_full": ("torch",),
     "kmeans_attention": ("torch", "routing_transformer"),
@@ -23,7 +24,10 @@ CLUSTERS_OF_FAST_TRANSFORMERS = 100
 
 
 def package(imports):
-    """The name of the package that a rival is from.
+    """The name of a rival's package.
+
+    Args:
+        imports: tuple of strings, the modules that the rival needs.
 
     >>> package(MODELS["routing_transformer"])
     'routing-transformer'
@@ -32,18 +36,18 @@ def package(imports):
 
 
 def choose(wanted, rivals, say):
-    """The rivals that are to be measured.
+    """The rivals to measure.
 
     Args:
-        wanted: list of names, or None for all that are installed.
-        rivals: `ATTENTION` or `MODELS`.
-        say: function called with a line for each that is not installed and not asked for.
+        wanted: list of strings, their names, or None for all that are installed.
+        rivals: dictionary, `ATTENTION` or `MODELS`.
+        say: function, called with a line for each rival that is neither installed nor wanted.
 
     Returns:
-        Dictionary of the modules of each.
+        A dictionary from names to the modules that each rival needs.
 
     Raises:
-        ValueError: if there is no such rival, or one that is asked for is not installed.
+        ValueError: if there is no such rival, or a wanted one is not installed.
     """
     for name in wanted or ():
         if name not in rivals:
@@ -62,10 +66,13 @@ def choose(wanted, rivals, say):
 
 
 def versions(rivals):
-    """The versions of the packages that rivals are from.
+    """The versions of the rivals' packages.
 
     Args:
         rivals: what `choose` returned.
+
+    Returns:
+        A dictionary from packages to versions.
     """
     modules = dict.fromkeys(module for imports in rivals.values() for module in imports)
     return {PACKAGES[module]: metadata.version(PACKAGES[module]) for module in modules}
@@ -74,25 +81,25 @@ def versions(rivals):
 def prepare(kind, direction, length, heads, depth, window):
     """Makes inputs and the function that runs one rival on them once.
 
-    Everything is of batch 1 and float32, on a GPU where PyTorch sees one. Inputs are normal noise.
+    Everything has batch size 1, in float32, on a GPU if PyTorch has one. Inputs are Gaussian noise.
     - torch_full: `torch.nn.functional.scaled_dot_product_attention`, causal.
     - kmeans_attention: `routing_transformer.KmeansAttention`, causal, with length / window clusters
-      and this window. With the gradient it is in training, where each call computes new means of
-      the clusters, and moves them after the gradient as its models do. Its first call of all
-      initialises them. "_shared" has queries for keys.
-    - fast_transformers: `ClusteredAttention` of 100 clusters. It is never causal.
+      and this window. With the gradient it is in training mode, in which each call computes new
+      means of the clusters, and the clusters move after the gradient, as in its models. Its very
+      first call initialises them. "_shared" has queries for keys.
+    - fast_transformers: `ClusteredAttention` with 100 clusters, which is never causal.
 
     Args:
-        kind: a key of `ATTENTION`.
-        direction: `"forward"`, or `"forward_backward"` with the gradients of query, key and value.
-        length: positions in the sequence.
-        heads: number of heads.
-        depth: of queries, keys and values.
-        window: members of a cluster; there are length / window clusters.
+        kind: string, a key of `ATTENTION`.
+        direction: "forward", or "forward_backward" for the gradients of query, key and value too.
+        length: int, the number of positions.
+        heads: int, the number of heads.
+        depth: int, the depth of queries, keys and values.
+        window: int, the number of members of a cluster; there are length / window clusters.
 
     Returns:
-        A function without arguments. It returns the output, then the gradients, once they are
-        computed.
+        A function without arguments that returns the list of the output and the gradients, once
+        they are computed.
     """
     import torch
 
@@ -102,7 +109,7 @@ def prepare(kind, direction, length, heads, depth, window):
     query, key, value, upstream = (
         torch.randn(1, heads, length, depth, device=device) for _ in range(4)
     )
-    # Where queries are the keys, there is no gradient of keys beside theirs.
+    # If queries are the keys, these have no gradient of their own.
     inputs = [query, value] if kind.endswith("_shared") else [query, key, value]
     for tensor in inputs:
         tensor.requires_grad_(backward)
@@ -115,7 +122,7 @@ def prepare(kind, direction, length, heads, depth, window):
         if backward:
             results += torch.autograd.grad(output, inputs, upstream)
             update()
-        # Waits for the device: a value that is read must have been computed.
+        # Reading a value waits for the device.
         results[-1].flatten()[0].item()
         return results
 
@@ -160,7 +167,7 @@ def _fast_transformers(length, heads, depth, window, backward, device):
     lengths = LengthMask(torch.tensor([length], device=device), max_len=length, device=device)
 
     def attention(query, key, value):
-        # It has the heads behind the positions.
+        # The heads come after the positions.
         inputs = [x.transpose(1, 2).contiguous() for x in (query, key, value)]
         return layer(*inputs, everything, lengths, lengths).transpose(1, 2)
 

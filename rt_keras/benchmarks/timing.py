@@ -1,18 +1,18 @@
-"""Times of functions that take turns, so that what else the machine does hits all alike."""
+"""Times functions that take turns, so that other load on the machine affects all of them."""
 
 
 def alternate(runs, repeats, seconds=10.0):
-    """Has functions run several times each, one after the other in rounds.
+    """Runs functions several times each, in rounds.
 
     Args:
-        runs: dictionary of functions without arguments, which return the seconds they took; or
-            None where they failed and are not to be run again.
-        repeats: the most times that each is run.
-        seconds: a function that has run for as long as this is not run again: one run of full
-            attention over a long sequence is enough.
+        runs: dictionary of functions without arguments, which return the seconds that they took, or
+            None if they failed and should not be run again.
+        repeats: int, the maximum number of runs of each.
+        seconds: float, the total time after which a function is not run again, since one run of
+            full attention over a long sequence is enough. Defaults to 10.0.
 
     Returns:
-        For each name the list of what its function returned, at least one.
+        A dictionary from each name to the list of what its function returned, at least one value.
 
     >>> alternate({"quick": lambda: 1.0, "slow": lambda: 60.0}, repeats=3)
     {'quick': [1.0, 1.0, 1.0], 'slow': [60.0]}

@@ -1,12 +1,11 @@
-"""Processes that each run one contender whenever they are told to.
+"""Processes that each run one contender on request.
 
 A contender is a dictionary of
-- `target`: "module:function", the function that makes what is to be run;
-- `arguments`: JSON values for it;
-- `imports`: modules that it needs beside its own, imported first so that their memory does not
-  count; may be left out.
+- `target`: "module:function", the function that makes what is run;
+- `arguments`: dictionary of JSON values, its keyword arguments;
+- `imports`: optional list of further modules, imported first so that their memory does not count.
 
-What it makes is a function without arguments, which returns once all is computed.
+The target returns a function without arguments, which returns once everything is computed.
 """
 
 import contextlib
@@ -20,6 +19,7 @@ import sys
 import tempfile
 import time
 
+from rt_keras import progress
 from rt_keras.benchmarks.memory import resident_peak
 from rt_keras.benchmarks.timing import alternate
 
@@ -27,32 +27,36 @@ from rt_keras.benchmarks.timing import alternate
 def contest(contenders, repeats, threads, say):
     """Times contenders that take turns, each in a process of its own that stays alive.
 
-    Each makes one run before, which compiles and does not count. One that fails, in that or in a
-    later run, is left out.
+    A first run of each compiles and does not count. A contender that fails is left out.
 
     Args:
         contenders: dictionary of contenders by name.
-        repeats: most runs that a median is of; long ones get fewer.
-        threads: that each process may compute with.
+        repeats: int, the maximum number of runs for a median; long runs are repeated less.
+        threads: int, the number of threads of each process.
         say: function of a name and a line, called with what happens to a contender.
 
     Returns:
-        For each name that could be measured a dictionary of
-        - `seconds`: the median;
-        - `runs`: list of seconds;
-        - `peak_bytes`: the most memory that its process has held, above that of the imports:
-          inputs and outputs, what lies between them, compilation, and the start of the framework.
-          It is resident memory; that of an accelerator does not count.
+        A dictionary with, for each contender that did not fail, a dictionary of
+        - `seconds`: float, the median;
+        - `runs`: list of floats, the seconds of each run;
+        - `peak_bytes`: int, the peak resident memory of its process above that of the imports. It
+          includes inputs, outputs, intermediate values, compilation and the start of the framework,
+          but not the memory of an accelerator.
     """
     with contextlib.ExitStack() as stack:
         ready, peaks = {}, {}
+        total = len(contenders) * (1 + repeats)
+        title = f"measuring {len(contenders)} contenders"
+        update = stack.enter_context(progress.bar(title, total, "runs"))
 
         def turn(name):
+            update(note=name.replace("_", " "))
             try:
                 answer = ready[name]()
             except RuntimeError as error:
                 say(name, f"left out: {error}")
                 return None
+            update(advance=1)
             peaks[name] = answer["peak_bytes"]
             return answer["seconds"]
 
@@ -74,17 +78,20 @@ def contest(contenders, repeats, threads, say):
 
 @contextlib.contextmanager
 def worker(target, arguments, imports=(), threads=None):
-    """A process that makes one contender's function, and runs it when told to.
+    """A process that makes one contender's function and runs it on request.
 
     Args:
-        target, arguments, imports: the contender, see the module.
-        threads: that it may compute with; by default as many as its libraries choose.
+        target: string, "module:function".
+        arguments: dictionary of JSON values, the keyword arguments of the target.
+        imports: list of strings, modules to import first. Defaults to ().
+        threads: int, the number of threads of the process. Defaults to None, as many as its
+            libraries choose.
 
     Yields:
-        A function without arguments. It has the process make one run, and returns a dictionary of
-        the `seconds` that it took and the `peak_bytes` so far, the most memory that the process has
-        held above that of the imports. It raises a RuntimeError if the process fails; where memory
-        runs out, the system kills it.
+        A function without arguments. It has the process make one run and returns a dictionary of
+        `seconds`, the time that it took, and `peak_bytes`, the peak memory of the process so far
+        above that of the imports. It raises a RuntimeError if the process fails, as when the system
+        kills it because memory has run out.
     """
     task = json.dumps({"target": target, "arguments": arguments, "imports": list(imports)})
     with (
@@ -99,7 +106,7 @@ def worker(target, arguments, imports=(), threads=None):
     ):
 
         def run():
-            # A process that is gone is noticed by the answer that does not come.
+            # If the process is gone, there is no answer below.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(b"run\n")
                 process.stdin.flush()
@@ -112,22 +119,22 @@ def worker(target, arguments, imports=(), threads=None):
             yield run
         finally:
             process.kill()
-            # What could not be written to it is not tried again when the pipe is closed.
+            # Closing would try again to write what could not be written.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 
 
 def _reason(status, log):
-    """Why a process has ended."""
+    """Why a process ended, in one line."""
     if status < 0:
-        return f"killed by signal {-status}, perhaps for want of memory"
+        return f"killed by signal {-status}, perhaps because memory ran out"
     log.seek(0)
     lines = log.read().decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"its process ended with status {status}"
 
 
 def _environment(threads):
-    """What the libraries of a contender read when they start."""
+    """The environment variables of a contender's libraries."""
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     if threads is None:
         return quiet
@@ -137,7 +144,7 @@ def _environment(threads):
 
 def _main(task):
     task = json.loads(task)
-    # Libraries may print: answers keep what was the standard output to themselves.
+    # Libraries may print, so answers get the standard output to themselves.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, function = task["target"].split(":")
