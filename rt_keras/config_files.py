@@ -4,6 +4,7 @@ A file holds sections of keys as YAML. With `base: NAME` it builds on another co
 published one or a file beside it, and holds only the keys that differ.
 """
 
+import difflib
 from pathlib import Path
 
 import yaml
@@ -42,9 +43,10 @@ def find_config(name, beside=None):
     for path in (files.config_folder() / f"{name}.yaml", Path(beside or "") / name):
         if path.is_file():
             return path
+    nearest = difflib.get_close_matches(str(name), published_names(), n=1, cutoff=0.0)[0]
     raise FileNotFoundError(
-        f"there is no configuration {str(name)!r}; give a YAML file or one of "
-        f"{', '.join(published_names())}"
+        f"there is no configuration {str(name)!r}; give a YAML file or a published one, such as "
+        f"{nearest!r}. `rt-keras configs` lists them"
     )
 
 

@@ -44,10 +44,9 @@ def test_two_files_that_build_on_each_other_are_refused(tmp_path):
         config_files.read_config(tmp_path / "a.yaml")
 
 
-@pytest.mark.parametrize("content", ["base: nowhere\n", None])
-def test_what_is_missing_is_named_with_what_there_is(content, tmp_path):
-    path = tmp_path / "mine.yaml"
-    if content:
-        path.write_text(content)
-    with pytest.raises(FileNotFoundError, match="there is no configuration .*; give .*quickstart"):
-        config_files.read_config(path)
+def test_what_is_missing_is_named_with_the_nearest_name(tmp_path):
+    (tmp_path / "mine.yaml").write_text("base: pg19_nearest\n")
+    message = "there is no configuration 'pg19_nearest'; give .* such as 'pg19_nearest8k'"
+    for missing in (tmp_path / "mine.yaml", "pg19_nearest"):
+        with pytest.raises(FileNotFoundError, match=message):
+            config_files.read_config(missing)

@@ -12,6 +12,8 @@ from rt_keras.training.tasks import task_named
 COPIES = {"adam": 4, "adamw": 4, "adafactor": 2}
 # Numbers of a feed-forward network that the gradient needs, for each unit of its width.
 OF_ACTIVATION = {"relu": 1, "gelu": 2, "geglu": 3, "geglu_approximate": 3}
+# Bytes of an empty place in the shuffle buffer of TensorFlow, which makes all of them at once.
+PLACE_BYTES = 24
 
 
 def check_memory(config, vocabulary_size):
@@ -24,6 +26,7 @@ def check_memory(config, vocabulary_size):
         config: an `ExperimentConfig`.
         vocabulary_size: int, the number of token ids.
     """
+    _check_shuffle_buffer(config.data.shuffle_buffer)
     trainer = config.trainer
     elsewhere = trainer.strategy == "tpu" or bool(tf.config.list_physical_devices("GPU"))
     state = 0 if elsewhere else state_bytes(config, vocabulary_size)
@@ -42,20 +45,30 @@ def check_memory(config, vocabulary_size):
     )
 
 
+def _check_shuffle_buffer(size):
+    machine = machine_memory()
+    if PLACE_BYTES * size > machine:
+        raise ValueError(
+            f"data.shuffle_buffer is {size:,}: empty, it takes {_gigabytes(PLACE_BYTES * size)} of "
+            f"memory and this machine has {_gigabytes(machine)}. At most "
+            f"{int(machine // PLACE_BYTES):,} can fit"
+        )
+
+
 def _what_fits(config, state, example, machine):
     """What to change, in words."""
     if state >= machine:
         return f"The weights and the optimizer alone take {_gigabytes(state)}: make model smaller"
     batch_size = int((machine - state) // example)
     if batch_size:
-        return f"At this size a data.batch_size of at most {batch_size:,} fits"
-    advice = "Not even a data.batch_size of 1 fits"
+        return f"At this size at most a data.batch_size of {batch_size:,} can fit"
+    advice = "Not even a data.batch_size of 1 can fit"
     lengths = _lengths(config)
     if not lengths:
         return f"{advice}: make the image or model smaller"
     share = (machine - state) / example
     fitting = " and ".join(f"{key} {int(n * share):,}" for key, n in lengths.items())
-    return f"{advice}; with it, {fitting} would"
+    return f"{advice}; with it, at most {fitting} could"
 
 
 def state_bytes(config, vocabulary_size):

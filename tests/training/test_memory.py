@@ -56,20 +56,25 @@ def test_less_is_kept_with_the_options_that_save_memory():
             {"data.batch_size": 10**11},
             r"data.batch_size is 100,000,000,000, data.sequence_length 2,048: training needs at "
             r"least [\d,]+ GB of memory and this machine has 8 GB. "
-            r"At this size a data.batch_size of at most \d\d fits",
+            r"At this size at most a data.batch_size of \d\d can fit",
         ),
         (
             {"data.sequence_length": 10**12},
             r"data.batch_size is 2, data.sequence_length 1,000,000,000,000: .* "
-            r"Not even .* 1 fits; with it, data.sequence_length \d\d\d,\d\d\d would",
+            r"Not even .* 1 can fit; with it, at most data.sequence_length \d\d\d,\d\d\d could",
         ),
         (
             {**SEQ_2_SEQ, "data.sequence_length": 10**12},
-            r"Not even .* 1 fits; with it, data.sequence_length \d\d,\d\d\d would",
+            r"Not even .* 1 can fit; with it, at most data.sequence_length \d\d,\d\d\d could",
         ),
         (
             {**IMAGES, "model.image.height": 10**9},
-            "Not even a data.batch_size of 1 fits: make the image or model smaller",
+            "Not even a data.batch_size of 1 can fit: make the image or model smaller",
+        ),
+        (
+            {"data.shuffle_buffer": 10**12},
+            "data.shuffle_buffer is 1,000,000,000,000: empty, it takes 24,000 GB of memory and "
+            "this machine has 8 GB. At most 333,333,333 can fit",
         ),
         (
             {"model.hidden_dim": 10**6},
@@ -92,5 +97,5 @@ def test_with_an_accelerator_only_batches_count(monkeypatch):
     )
     memory.check_memory(config, vocabulary_size=258)
     config.data.batch_size = 10**6
-    with pytest.raises(ValueError, match="a data.batch_size of at most 150,240 fits"):
+    with pytest.raises(ValueError, match="at most a data.batch_size of 150,240 can fit"):
         memory.check_memory(config, vocabulary_size=258)
