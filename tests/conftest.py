@@ -1,4 +1,7 @@
+import gc
 import io
+import os
+import resource
 
 import hypothesis
 import pytest
@@ -6,6 +9,57 @@ import pytest
 # First calls trace and compile, so the time of one example says nothing.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+# XLA compiles in half the time without optimisations and in one piece. End-to-end tests, which are
+# also of speed, compile as users do.
+COMPILE_FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+
+peaks = {}
+
+
+def pytest_configure(config):
+    if config.option.markexpr != "end_to_end":
+        os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
+
+
+def pytest_collection_finish():
+    """Less time and memory for the many functions that tests trace."""
+    from tensorflow.python.util import tf_stack
+
+    # TensorFlow keeps the call stack of every operation; pytest's make half of what a compiled
+    # function holds on to. All operations share one.
+    stack = tf_stack.extract_stack()
+    tf_stack.extract_stack = lambda stacklevel=1: stack
+    # What is imported stays, and need not be searched for garbage again and again.
+    gc.collect()
+    gc.freeze()
+
+
+def peak_memory():
+    """The peak resident memory of this process and the largest of its children, in GB."""
+    # Linux counts in KiB.
+    return [
+        resource.getrusage(who).ru_maxrss * 1024 / 1e9
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    ]
+
+
+def pytest_sessionfinish(session):
+    worker = getattr(session.config, "workeroutput", None)
+    if worker is not None:
+        worker["peak_memory"] = peak_memory()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    peaks[node.gateway.id] = getattr(node, "workeroutput", {}).get("peak_memory")
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.section("peak memory")
+    for name, peak in (peaks or {"pytest": peak_memory()}).items():
+        if peak:
+            terminalreporter.line(f"{name}: {peak[0]:.1f} GB, a child of it {peak[1]:.1f} GB")
 
 
 @pytest.fixture(scope="session")
