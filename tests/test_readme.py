@@ -38,12 +38,14 @@ def run(command, folder):
     return result.stdout
 
 
+@pytest.mark.end_to_end
 def test_python_blocks(folder):
     code = [code for mark, language, code in code_blocks() if (mark, language) == ("", "python")]
     assert len(code) == 3
     assert "Call me" in run([sys.executable, "-c", "\n".join(code)], folder)
 
 
+@pytest.mark.end_to_end
 def test_commands_and_what_they_leave(folder):
     (commands,) = (code for mark, _, code in code_blocks() if mark == "test: commands")
     (after,) = (code for mark, _, code in code_blocks() if mark == "test: after commands")

@@ -162,7 +162,8 @@ def clusters_of(x, centroids, load_bias, mask, count):
     if chunks == 1:
         clusters = nearest(x)
     else:
-        x = split_blocks(tf.stop_gradient(x), chunks, ceil_div(length, chunks))
+        at_once = ceil_div(length, chunks)
+        x = split_blocks(tf.stop_gradient(x), ceil_div(length, at_once), at_once)
         clusters = tf.map_fn(nearest, move_axis(x, 2, 0), fn_output_signature=tf.int32)
         clusters = tf.concat(tf.unstack(clusters), axis=3)[..., :length]
     if mask is not None:

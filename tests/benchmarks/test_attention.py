@@ -50,7 +50,7 @@ def test_a_window_of_the_root_makes_about_as_many_clusters_as_members():
     assert attention.window_of(4096, 256) == 256
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_table_figures_and_plot_of_a_small_run(tmp_path, capsys):
     options = ["--kinds", "nearest_shared", "--lengths", 32, "--window", 16, "--rivals"]
     options += ["--heads", 2, "--depth", 4, "--repeats", 3, "--threads", 1]

@@ -68,7 +68,7 @@ def test_nothing_that_could_be_measured_is_an_error(monkeypatch):
         decode.measure([64], ["full"], 16, SHAPE, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_what_keeps_a_cache_is_said_truly():
     from rt_keras.benchmarks import models
 
@@ -76,7 +76,7 @@ def test_what_keeps_a_cache_is_said_truly():
         assert models.build(kind, 32, **SHAPE).cached_decoding == cached
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_table_and_figures_of_a_small_run(capsys):
     options = ["--kinds", "nearest_shared", "--lengths", 32, "--tokens", 8, "--window", 8]
     options += ["--layers", 1, "--width", 16, "--repeats", 1, "--rivals"]

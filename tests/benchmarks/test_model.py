@@ -88,7 +88,7 @@ def test_nothing_that_could_be_measured_is_an_error(contests):
         model.measure(SHAPE, ["full"], 1)
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_table_and_figures_of_a_small_run(capsys):
     options = ["--kinds", "local", "--length", 32, "--window", 8, "--layers", 1, "--width", 16]
     result = model.main(parse(*options, "--repeats", 2, "--rivals"))

@@ -43,7 +43,7 @@ def test_the_model_is_of_the_shape_it_says():
     assert models.HEADS == 4
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_steps_train_the_model_and_move_its_centroids():
     step = models.prepare_step("nearest_shared", batch=2, **SIZES)
     trained = next(
@@ -60,7 +60,7 @@ def test_steps_train_the_model_and_move_its_centroids():
     assert not heads.member_counts.numpy().any()
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_generation_with_and_without_a_cache_writes_the_last_tokens():
     for kind in ("nearest_separate", "balanced_shared"):
         tokens = models.prepare_generation(kind, tokens=3, **SIZES)()

@@ -70,6 +70,7 @@ def test_full_attention_is_causal_and_has_all_gradients():
         torch.testing.assert_close(found, tensor.grad)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", rivals.ATTENTION)
 def test_every_rival_runs_forward_without_gradients_and_with_them(kind):
     missing = [name for name in rivals.ATTENTION[kind] if importlib.util.find_spec(name) is None]

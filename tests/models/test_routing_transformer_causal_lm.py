@@ -386,6 +386,7 @@ def test_logits_of_one_position_at_a_time(changes):
     assert checks.largest_difference(found, expected[:, 9:]) <= tolerance
 
 
+@pytest.mark.end_to_end
 def test_logits_at_every_position_of_a_long_sequence():
     keras.utils.set_random_seed(0)
     heads = [

@@ -2,6 +2,9 @@ from pathlib import Path
 
 import nbclient
 import nbformat
+import pytest
+
+pytestmark = pytest.mark.end_to_end
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "first_steps.ipynb"
 

@@ -57,12 +57,27 @@ def test_padding(causal, shared, probes, padding):
 @pytest.mark.parametrize("shared, probes", [(True, 1), (False, 1), (False, 2)])
 @pytest.mark.parametrize("window, largest_block", [(4, 2), (5, 2), (7, 3), (4, 1), (20, 3)])
 def test_blocks_smaller_than_the_window(causal, shared, probes, window, largest_block, monkeypatch):
-    monkeypatch.setattr("rt_keras.ops.nearest.MAX_BLOCK_SIZE", largest_block)
+    monkeypatch.setattr("rt_keras.ops.nearest_windows.MAX_BLOCK_SIZE", largest_block)
     inputs = checks.arrays(23, shared=shared, clusters=3, far=3, token_bias=True, load_bias=True)
     mask = checks.mask("scattered", 23)
     options = {"window_size": window, "causal": causal, "num_probes": probes}
     checks.holds(nearest_attention, reference.nearest, inputs, query_mask=mask, **options)
-    checks.holds_compiled(nearest_attention, inputs, query_mask=mask, **options)
+
+
+@pytest.mark.parametrize(
+    "shared, probes, causal", [(True, 1, True), (False, 1, False), (False, 2, True)]
+)
+def test_blocks_smaller_than_the_window_compiled(shared, probes, causal, monkeypatch):
+    monkeypatch.setattr("rt_keras.ops.nearest_windows.MAX_BLOCK_SIZE", 2)
+    inputs = checks.arrays(23, shared=shared, clusters=3, far=3, token_bias=True, load_bias=True)
+    checks.holds_compiled(
+        nearest_attention,
+        inputs,
+        window_size=5,
+        causal=causal,
+        num_probes=probes,
+        query_mask=checks.mask("scattered", 23),
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])

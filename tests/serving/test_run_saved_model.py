@@ -12,6 +12,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.serving import served
 
+pytestmark = pytest.mark.end_to_end
+
 LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 
 

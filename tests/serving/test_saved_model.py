@@ -65,6 +65,7 @@ def test_padding_scores_nothing_and_changes_nothing():
     np.testing.assert_array_equal(scores[:, 20:], 0.0)
 
 
+@pytest.mark.end_to_end
 def test_it_runs_where_rt_keras_is_not_installed():
     ids = [[5, 6, 7, 8], [9, 10, 11, 12]]
     result = subprocess.run(
@@ -78,6 +79,7 @@ def test_it_runs_where_rt_keras_is_not_installed():
     np.testing.assert_allclose(json.loads(result.stdout), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.end_to_end
 def test_saved_model_cli_runs_every_signature(tmp_path):
     prompts = ["once", "", "the café"]
     for name, value in served.tensors("generate", {"prompts": prompts, "seed": 3}).items():

@@ -174,7 +174,7 @@ def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
         train(settings=settings)
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "settings",
     [
