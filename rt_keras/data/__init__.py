@@ -1,7 +1,7 @@
-"""Data: tokenizers, dataset builders and the pipelines that feed a model text or images.
+"""Data: tokenizers, dataset builders, and the pipelines that feed text or images to a model.
 
-The names below are imported when they are first used, because KerasHub and TensorFlow Datasets
-cost seconds to import and most programs need one of them or neither.
+The names below are imported on first use: KerasHub and TensorFlow Datasets take seconds to import,
+and most programs need only one of them or neither. Data sets need the extra `train`.
 """
 
 import importlib

@@ -1,23 +1,23 @@
-"""What batches of whole examples, images or pairs of texts, have in common."""
+"""Batches of whole examples, such as images or pairs of texts."""
 
 import tensorflow as tf
 
 
 def shuffled_batches(examples, batch_size, seed, shuffle_buffer):
-    """Batches without end of examples in an order that depends on the seed and the pass alone.
+    """Endless batches, in an order that depends only on the seed and the number of the pass.
 
     Args:
-        examples: `tf.data.Dataset` of dictionaries.
-        batch_size: number of examples in a batch.
+        examples: `tf.data.Dataset` of dictionaries of tensors.
+        batch_size: int, number of examples in a batch.
         seed: int.
-        shuffle_buffer: number of examples among which the next one is drawn; 1 keeps the order.
+        shuffle_buffer: int, number of examples that the next one is drawn from; 1 keeps the order.
 
     Returns:
-        `tf.data.Dataset` of dictionaries, with a leading dimension of `batch_size`. A batch may
-        hold the end of one pass and the start of the next.
+        `tf.data.Dataset` of dictionaries of tensors `[batch_size, ...]`. A batch may hold the end
+        of one pass and the start of the next.
 
     Raises:
-        ValueError: if a number is less than 1, or if there is no example.
+        ValueError: if a number is less than 1, or there are no examples.
 
     >>> examples = tf.data.Dataset.range(3).map(lambda x: {"x": x})
     >>> for batch in shuffled_batches(examples, 2, seed=0, shuffle_buffer=1).take(3):
@@ -27,9 +27,9 @@ def shuffled_batches(examples, batch_size, seed, shuffle_buffer):
     [1 2]
     """
     check_at_least_one(batch_size=batch_size, shuffle_buffer=shuffle_buffer)
-    # Passes over nothing would follow one another for ever without a batch.
+    # Passes over no examples would go on forever without yielding a batch.
     if not any(True for _ in examples.take(1)):
-        raise ValueError("there are no examples: there is nothing to train on")
+        raise ValueError("examples must not be empty: there is nothing to train on.")
 
     def one_pass(index):
         return examples.shuffle(shuffle_buffer, seed=seed + index, reshuffle_each_iteration=False)
@@ -38,18 +38,18 @@ def shuffled_batches(examples, batch_size, seed, shuffle_buffer):
 
 
 def passes(one_pass):
-    """The passes of 0, 1, 2 and so on, one after the other without end.
+    """Passes 0, 1, 2, ... over a data set, one after the other, without end.
 
     Args:
-        one_pass: function from the number of a pass, a scalar tensor, to its `tf.data.Dataset`.
-            Where that shuffles with a seed, TensorFlow's global seed makes no difference.
+        one_pass: function from the number of a pass, a scalar tensor, to its `tf.data.Dataset`. If
+            that shuffles with a seed, TensorFlow's global seed makes no difference.
 
     Returns:
         `tf.data.Dataset`.
     """
 
     def with_own_seed(number):
-        # That of this function's graph, which would else take the global one, and fail where it
+        # The seed of this function's graph: otherwise it takes the global one, and fails if that
         # is 0.
         tf.compat.v1.set_random_seed(1)
         return one_pass(number)
@@ -58,15 +58,15 @@ def passes(one_pass):
 
 
 def filled_batches(examples, batch_size):
-    """Batches in which each example stands once, the last one filled up.
+    """Batches in which each example occurs once, the last one padded.
 
     Args:
-        examples: `tf.data.Dataset` of dictionaries.
-        batch_size: number of examples in a batch.
+        examples: `tf.data.Dataset` of dictionaries of tensors.
+        batch_size: int, number of examples in a batch.
 
     Returns:
-        `tf.data.Dataset` of (dictionary, real), with a leading dimension of `batch_size`: what
-        fills up is 0, or the empty string, and there `real`, bool `[batch_size]`, is False.
+        `tf.data.Dataset` of (dictionary of tensors `[batch_size, ...]`, bool `[batch_size]`). The
+        second is False for padding, which is 0 or the empty string.
 
     Raises:
         ValueError: if `batch_size` is less than 1.
@@ -95,7 +95,7 @@ def _fill(values, count):
 
 
 def check_at_least_one(**numbers):
-    """Raises a ValueError that names a number less than 1."""
+    """Raises a ValueError that names the first number below 1."""
     for name, number in numbers.items():
         if number < 1:
-            raise ValueError(f"{name}={number}: it must be at least 1")
+            raise ValueError(f"{name} must be at least 1. Received: {name}={number}")

@@ -1,35 +1,35 @@
-"""The documents of a data set, by the name of the set."""
+"""The documents of a data set, by its name."""
 
 import tensorflow as tf
 
 NAMES = ("python_source", "text_folder", "pg19", "enwik8", "wikitext103")
-# Those that read a folder which must be named.
+# The sets that read files of a folder.
 OF_FOLDERS = ("text_folder", "enwik8", "wikitext103")
 
 
 def load_documents(name, split, directory=None, data_dir=None, require_utf8=False):
-    """The documents of one split, one string of bytes each.
+    """The documents of one split, each a byte string.
 
     Args:
-        name: "python_source" (the source of Python's standard library, which is always there),
+        name: "python_source" (the source of Python's standard library, which is always available),
             "text_folder" (the `.txt` files of `directory`), "pg19" (books of Project Gutenberg
-            from before 1919, 11 GB, which TensorFlow Datasets downloads), "enwik8" or
-            "wikitext103" (their files, in `directory`).
+            from before 1919; TensorFlow Datasets downloads 11 GB), "enwik8" or "wikitext103"
+            (their files in `directory`).
         split: "train", "validation" or "test".
-        directory: the folder for "text_folder", "enwik8" and "wikitext103".
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
-        require_utf8: whether a file that is not valid UTF-8 is an error, as it should be for a
-            tokenizer whose `needs_utf8` is set.
+        directory: path of the folder, for "text_folder", "enwik8" and "wikitext103".
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        require_utf8: bool, whether a file that is not valid UTF-8 is an error, as it should be for
+            a tokenizer with `needs_utf8`. Defaults to False.
 
     Returns:
-        `tf.data.Dataset` of scalar strings, in an order that does not change.
+        `tf.data.Dataset` of scalar strings, in a fixed order.
 
     Raises:
-        FileNotFoundError: if there is no such folder, or no text in it.
-        OSError: if "pg19" could not be downloaded and prepared.
-        ValueError: if the name or the split does not exist, if `directory` is missing or is
-            given to a set that reads none, if a file is not what the set is made of, or is not
-            UTF-8 and has to be.
+        FileNotFoundError: if the folder does not exist or holds no text.
+        OSError: if "pg19" cannot be downloaded and prepared.
+        ValueError: if there is no such data set or split, if `directory` is missing or given to a
+            set that does not take one, or if a file is not of the set, or not UTF-8 as required.
 
     Example:
 
@@ -49,18 +49,19 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 
 
 def _prepared(name, directory, data_dir):
-    """The builder of a set, its files in place."""
+    """The builder of a set, prepared."""
     from rt_keras.data import tfds_sets
 
     if name not in NAMES:
-        raise ValueError(f"name={name!r} is not a data set: there are {', '.join(NAMES)}")
+        raise ValueError(f"name must be one of {', '.join(NAMES)}. Received: name={name!r}")
     if name in OF_FOLDERS:
         if directory is None:
-            raise ValueError(f"directory=None: {name} needs the folder to read")
+            raise ValueError(f"directory must be the folder to read for {name}. Received: None")
         builder = _folder_builder(name)(directory, data_dir=data_dir)
     elif directory is not None:
         raise ValueError(
-            f"directory={str(directory)!r}: only {', '.join(OF_FOLDERS)} read a folder, not {name}"
+            f"directory must be None for {name}; only {', '.join(OF_FOLDERS)} read a folder. "
+            f"Received: directory={str(directory)!r}"
         )
     elif name == "python_source":
         from rt_keras.data.python_source import PythonSource
@@ -87,27 +88,27 @@ def _folder_builder(name):
 
 
 def _check_utf8(builder, split):
-    # The folders' builders write down which files are not; TFDS's own texts all are.
+    # The builders of folders record which files are not UTF-8; the texts of TFDS's own sets are.
     not_utf8 = (builder.info.metadata or {}).get("not_utf8", ())
     bad = [name for name in not_utf8 if name in builder.files[split]]
     if bad:
         raise ValueError(
-            f"{builder.directory / bad[0]} is not UTF-8 text ({len(bad)} such in {split}): "
-            "convert it, or use the byte tokenizer, which takes any bytes"
+            f"{builder.directory / bad[0]} is not UTF-8 text ({len(bad)} such in {split}). "
+            "Convert it, or use the byte tokenizer, which takes any bytes."
         )
 
 
 def count_text(documents):
-    """Counts what a data set holds, in the units that models are compared in.
+    """Counts the documents, bytes and words of a data set, the units that models are compared in.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.
 
     Returns:
-        Dict of ints: "documents", "bytes", and "words": runs of bytes that are not ASCII white
-        space (what `bytes.split()` gives), as PG-19 counts them.
+        Dict of ints: "documents", "bytes" and "words". A word is a run of bytes other than ASCII
+        white space, as `bytes.split()` gives, and as PG-19 counts them.
 
-    Source of the last: Rae et al., "Compressive Transformers", 2019, section 4.
+    Source: words as in Rae et al. 2019, Compressive Transformers, section 4.
 
     Example:
 

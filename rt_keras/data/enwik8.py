@@ -7,23 +7,24 @@ from rt_keras.data.text_folder import TextFolder
 
 
 class Enwik8(TextFolder):
-    """Builder of enwik8, with the split that everyone uses: 90, 5 and 5 million bytes.
+    """Builder of enwik8 with its usual splits of 90, 5 and 5 million bytes.
 
-    It reads `enwik8`, or `enwik8.zip` as http://mattmahoney.net/dc/enwik8.zip has it, in a folder;
-    each split is one document.
+    It reads `enwik8` or `enwik8.zip`, from http://mattmahoney.net/dc/enwik8.zip, in a folder. Each
+    split is one document.
 
     Features: "text", the bytes; "id", the name of the split.
 
     Args:
-        directory: the folder with either file.
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
-        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+        directory: path of the folder with either file.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
         FileNotFoundError: if the folder has neither file.
-        ValueError: if the file is not enwik8, by its size or its MD5 sum.
+        ValueError: if the size or the MD5 sum of the file is not that of enwik8.
 
-    Source: Hutter 2006, the prize for compressing human knowledge; the split: Al-Rfou et al. 2019,
+    Source: Hutter 2006, the prize for compressing human knowledge; splits: Al-Rfou et al. 2019,
     Character-Level Language Modeling with Deeper Self-Attention.
     """
 
@@ -36,7 +37,7 @@ class Enwik8(TextFolder):
             if (self.directory / name).is_file():
                 return dict.fromkeys(self.SPLIT_BYTES, [name])
         raise FileNotFoundError(
-            f"directory={str(self.directory)!r} holds neither enwik8 nor enwik8.zip"
+            f"directory must hold enwik8 or enwik8.zip. Received: directory={str(self.directory)!r}"
         )
 
     def _split_generators(self, dl_manager):
@@ -48,7 +49,7 @@ class Enwik8(TextFolder):
         return splits
 
     def _read(self):
-        """The whole text, checked."""
+        """The whole text, once its size and MD5 sum are checked."""
         path = self.directory / self.files["train"][0]
         if path.suffix == ".zip":
             try:

@@ -1,49 +1,49 @@
-"""Images: the sets that models of images are compared on, and batches of them."""
+"""The data sets that image models are compared on, and batches of images."""
 
 import tensorflow as tf
 
 from rt_keras.data.batches import filled_batches, shuffled_batches
 
-# By our name, that of TensorFlow Datasets and the shape of an image.
+# From our name to the name in TensorFlow Datasets and the shape of an image.
 SETS = {
     "cifar10": ("cifar10", (32, 32, 3)),
     "downsampled_imagenet": ("downsampled_imagenet/64x64", (64, 64, 3)),
     "mnist": ("mnist", (28, 28, 1)),
 }
 NAMES = tuple(SETS)
-# Of sets without a validation split of their own: parts of "train".
+# Parts of "train" for sets without a validation split.
 HELD_OUT = {"train": "[:90%]", "validation": "[90%:]"}
 
 
 def load_images(name, split, data_dir=None):
-    """The images of one split of a set of TensorFlow Datasets, which downloads it where needed.
+    """The images of one split of a set, which TensorFlow Datasets downloads if needed.
 
     Args:
-        name: "cifar10" (32x32, 60,000 images of 10 classes), "mnist" (28x28, 70,000 digits) or
-            "downsampled_imagenet" (ImageNet at 64x64, 1.33 million images without classes; where
-            its download is no longer offered, `data_dir` has to hold a prepared copy).
-        split: "train", "validation" or "test". CIFAR-10 and MNIST have no validation set: it is the
-            last tenth of the training set as TFDS has it, 5,000 and 6,000 images, which "train"
-            then lacks. ImageNet's test set is not public: there is no "test", and what papers
-            report is measured on "validation".
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
+        name: "cifar10" (60,000 images of 32x32 in 10 classes), "mnist" (70,000 digits of 28x28) or
+            "downsampled_imagenet" (1.33 million images of 64x64 without classes; if its download is
+            no longer offered, `data_dir` must hold a prepared copy).
+        split: "train", "validation" or "test". CIFAR-10 and MNIST have no validation set, so the
+            last tenth of their training images, 5,000 and 6,000, is "validation" and not part of
+            "train". ImageNet's test set is not public: papers report "validation".
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
 
     Returns:
-        `tf.data.Dataset` of dictionaries, in an order that does not change: "images", uint8
-        `[height, width, channels]`, and where the set has classes "labels", int32 scalars.
+        `tf.data.Dataset` of dictionaries, in a fixed order: "images", uint8
+        `[height, width, channels]`, and, if the set has classes, "labels", int32 scalars.
 
     Raises:
-        ValueError: if the name or the split does not exist.
-        OSError: if the set could not be downloaded and prepared.
+        ValueError: if there is no such set or split.
+        OSError: if the set cannot be downloaded and prepared.
 
-    Source of CIFAR-10: Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images; of
-    MNIST: LeCun et al. 1998; of ImageNet at 64x64: van den Oord et al. 2016, Pixel Recurrent Neural
-    Networks, section 5.
+    Source: CIFAR-10: Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images; MNIST:
+    LeCun et al. 1998; ImageNet at 64x64: van den Oord et al. 2016, Pixel Recurrent Neural Networks,
+    section 5.
     """
     from rt_keras.data import tfds_sets
 
     if name not in SETS:
-        raise ValueError(f"name={name!r} is not a set of images: there are {', '.join(SETS)}")
+        raise ValueError(f"name must be one of {', '.join(SETS)}. Received: name={name!r}")
     full_name, shape = SETS[name]
     builder = tfds_sets.download(full_name, data_dir)
     if "validation" not in builder.info.splits and split in HELD_OUT:
@@ -61,28 +61,29 @@ def load_images(name, split, data_dir=None):
 
 
 def training_images(images, batch_size, seed=0, shuffle_buffer=4096, class_conditional=False):
-    """Batches without end for the `fit` of a `RoutingTransformerImageLM`, with `steps_per_epoch`.
+    """Endless batches to `fit` a `RoutingTransformerImageLM` with `steps_per_epoch`.
 
-    Each pass over the images has an order that depends on the seed and the number of the pass
-    alone, so the batches are the same whenever the dataset is read from its beginning.
+    The order of each pass over the images depends only on the seed and the number of the pass, so
+    the dataset gives the same batches each time it is read from the start.
 
     Args:
         images: `tf.data.Dataset` of dictionaries, as from `load_images`.
-        batch_size: number of images in a batch.
-        seed: int, for the order.
-        shuffle_buffer: number of images among which the next one is drawn; as many are held in
-            memory. 1 keeps the order.
-        class_conditional: whether the inputs have the labels too, for a model with classes.
+        batch_size: int, number of images in a batch.
+        seed: int, for the order. Defaults to 0.
+        shuffle_buffer: int, number of images, held in memory, that the next one is drawn from; 1
+            keeps the order. Defaults to 4096.
+        class_conditional: bool, whether the inputs include labels, for a model with classes.
+            Defaults to False.
 
     Returns:
-        `tf.data.Dataset` of (inputs, images, weights): inputs a dictionary of "images", int32
-        `[batch_size, height, width, channels]`, and "labels", int32 `[batch_size]`, if
-        `class_conditional`; the same images, of which every value is to be predicted; and
-        weights of 1, float32 of the same shape.
+        `tf.data.Dataset` of (inputs, images, weights). The inputs are a dictionary of "images",
+        int32 `[batch_size, height, width, channels]`, and, if `class_conditional`, "labels", int32
+        `[batch_size]`. The targets are the same images, since every value is predicted; the
+        weights, float32 of the same shape, are 1.
 
     Raises:
-        ValueError: if a number is less than 1, if there is no image, or if `class_conditional`
-            and the images have no labels.
+        ValueError: if a number is less than 1, if there are no images, or if `class_conditional`
+            is True and the images have no labels.
 
     Example:
 
@@ -98,20 +99,23 @@ def training_images(images, batch_size, seed=0, shuffle_buffer=4096, class_condi
 
 
 def evaluation_images(images, batch_size, class_conditional=False):
-    """Batches in which each image stands once, in order.
+    """Batches in which each image occurs once, in order.
 
     Args:
         images: `tf.data.Dataset` of dictionaries, as from `load_images`.
-        batch_size: number of images in a batch.
-        class_conditional: whether the inputs have the labels too, for a model with classes.
+        batch_size: int, number of images in a batch.
+        class_conditional: bool, whether the inputs include labels, for a model with classes.
+            Defaults to False.
 
     Returns:
-        `tf.data.Dataset` as of `training_images`. What fills up the last batch are images of
-        zeros, with weights of 0, so the weights sum to the number of values of all images.
+        `tf.data.Dataset` of (inputs, images, weights). The inputs are a dictionary of "images",
+        int32 `[batch_size, height, width, channels]`, and, if `class_conditional`, "labels", int32
+        `[batch_size]`. The targets are the same images; the weights, float32 of the same shape, are
+        1, and 0 for the images of zeros that pad the last batch.
 
     Raises:
-        ValueError: if `batch_size` is less than 1, or if `class_conditional` and the images have
-            no labels.
+        ValueError: if `batch_size` is less than 1, or if `class_conditional` is True and the
+            images have no labels.
 
     Example:
 
@@ -126,15 +130,18 @@ def evaluation_images(images, batch_size, class_conditional=False):
 
 
 def _columns(images, class_conditional):
-    """Images with their labels or, where those are not asked for, without."""
+    """Images, with their labels if `class_conditional`."""
     names = ("images", "labels") if class_conditional else ("images",)
     if class_conditional and "labels" not in images.element_spec:
-        raise ValueError("class_conditional=True: these images have no labels; it must be False")
+        raise ValueError(
+            "class_conditional must be False for images without labels. Received: "
+            "class_conditional=True"
+        )
     return images.map(lambda example: {name: example[name] for name in names})
 
 
 def _example(batch, real):
-    """Inputs, targets and weights; images are widened here, to be shuffled as bytes."""
+    """Inputs, targets and weights. Images are cast only here, so that bytes are shuffled."""
     inputs = {name: tf.cast(values, tf.int32) for name, values in batch.items()}
     weights = tf.cast(real, tf.float32)[:, None, None, None]
     return inputs, inputs["images"], tf.ones_like(inputs["images"], tf.float32) * weights

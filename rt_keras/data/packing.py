@@ -1,14 +1,13 @@
-"""Documents to batches: every token of a text is predicted exactly once.
+"""Documents packed into batches, so that every token is predicted exactly once.
 
 With E the end-of-text token, the documents "ab" and "c" make the stream
 
     inputs   E a b E c
     labels   a b E c E
 
-of which each label is to be predicted from the inputs up to its own place. The stream is cut into
-sequences of fixed length without regard to where documents end; the last one is filled up with
-padding of weight 0. A label of one sequence is thus the first input of the next, and nothing is
-dropped.
+where each label is predicted from the inputs up to its position. The stream is cut into sequences
+of fixed length, wherever documents end; the last one is padded, with weight 0. So the last label of
+a sequence is the first input of the next, and nothing is dropped.
 """
 
 import math
@@ -27,28 +26,30 @@ def training_dataset(
     shuffle_buffer=4096,
     document_buffer=1024,
 ):
-    """Batches without end, for `fit` with `steps_per_epoch`.
+    """Endless batches to `fit` a causal language model with `steps_per_epoch`.
 
-    In each pass over the text the documents are shuffled, then packed into sequences, and these
-    shuffled again. The order depends on the seed and the number of the pass alone, so the batches
-    are the same whenever the dataset is read from its beginning.
+    In each pass over the text, documents are shuffled and packed into sequences, which are shuffled
+    again. The order depends only on the seed and the number of the pass, so the dataset gives the
+    same batches each time it is read from the start.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
-        sequence_length: number of tokens in a sequence.
-        batch_size: number of sequences in a batch.
-        seed: int, for the order of documents and sequences.
-        shuffle_buffer: number of sequences among which the next one is drawn; 1 keeps the order.
-        document_buffer: the same for documents; as many are held in memory.
+        sequence_length: int, number of tokens in a sequence.
+        batch_size: int, number of sequences in a batch.
+        seed: int, for the order of documents and sequences. Defaults to 0.
+        shuffle_buffer: int, number of sequences that the next one is drawn from; 1 keeps the order.
+            Defaults to 4096.
+        document_buffer: int, number of documents, held in memory, that the next one is drawn from;
+            1 keeps the order. Defaults to 1024.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
         float32), all `[batch_size, sequence_length]`.
 
     Raises:
-        ValueError: if a number is less than 1, if there is no document, or if the tokenizer would
-            cut documents to a length of its own.
+        ValueError: if a number is less than 1, if there are no documents, or if the tokenizer has
+            a `sequence_length`, to which it would truncate them.
 
     Example:
 
@@ -65,9 +66,9 @@ def training_dataset(
         shuffle_buffer=shuffle_buffer,
         document_buffer=document_buffer,
     )
-    # Passes over nothing would follow one another for ever without a batch.
+    # Passes over no documents would go on forever without yielding a batch.
     if not any(True for _ in documents.take(1)):
-        raise ValueError("documents is empty: there is nothing to train on")
+        raise ValueError("documents must not be empty: there is nothing to train on.")
 
     def one_pass(index):
         order = {"seed": seed + index, "reshuffle_each_iteration": False}
@@ -80,23 +81,23 @@ def training_dataset(
 def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
     """Batches in which each token of the documents is a label of weight 1 once, in order.
 
-    Rows follow one another as the text does. What fills up the last batch has weight 0; whole rows
-    of it may be padding.
+    Rows continue one another as the text does. Padding at the end of the last batch, which may be
+    whole rows, has weight 0.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
-        sequence_length: number of tokens in a sequence.
-        batch_size: number of sequences in a batch.
+        sequence_length: int, number of tokens in a sequence.
+        batch_size: int, number of sequences in a batch.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
-        float32), all `[batch_size, sequence_length]`. The weights sum to the number of tokens, one
-        end of text for each document included.
+        float32), all `[batch_size, sequence_length]`. The weights sum to the number of tokens,
+        including one end of text per document.
 
     Raises:
-        ValueError: if a number is less than 1, or if the tokenizer would cut documents to a length
-            of its own.
+        ValueError: if a number is less than 1, or if the tokenizer has a `sequence_length`, to
+            which it would truncate documents.
 
     Example:
 
@@ -120,8 +121,8 @@ def _pack(documents, tokenizer, shape):
     """The stream of all tokens, cut into pieces of a shape and padded at its end."""
     if tokenizer.sequence_length is not None:
         raise ValueError(
-            f"tokenizer has sequence_length={tokenizer.sequence_length}: it would cut the "
-            "documents; make one without it"
+            "tokenizer must have sequence_length=None, or it truncates the documents. Received: "
+            f"sequence_length={tokenizer.sequence_length}"
         )
     size = math.prod(shape)
 

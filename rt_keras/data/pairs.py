@@ -1,4 +1,4 @@
-"""Pairs of texts, one to be written from the other: translation and summaries."""
+"""Pairs of texts, one to be generated from the other: translation and summarization."""
 
 import re
 
@@ -14,28 +14,29 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     """The pairs of texts of one split.
 
     Args:
-        name: "pairs_folder" (the parallel files of `directory`; see `PairsFolder`), or a set of
-            TensorFlow Datasets, which downloads it where needed: "wmt14_translate/de-en" and the
-            like, "wmt13" to "wmt19" and "wmt_t2t", with the languages that TFDS has for each;
-            "scientific_papers/arxiv" and "scientific_papers/pubmed".
+        name: "pairs_folder" (the parallel files of `directory`; see `PairsFolder`), or a set that
+            TensorFlow Datasets downloads if needed: "wmt13_translate/..." to "wmt19_translate/..."
+            and "wmt_t2t_translate/..." with a pair of languages, such as "wmt14_translate/de-en";
+            "scientific_papers/arxiv" or "scientific_papers/pubmed".
         split: "train", "validation" or "test".
-        directory: the folder for "pairs_folder".
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
-        reverse: whether to write the first text from the second. False is from the first language
-            of the name to the second, from article to abstract, from source to target; as TFDS has
-            de-en alone, reverse it to translate English to German.
+        directory: path of the folder, for "pairs_folder".
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        reverse: bool. False, the default, goes from the first language of the name to the second,
+            from article to abstract, from source to target; True the other way. TFDS only has
+            de-en, for example: reverse it to translate English to German.
 
     Returns:
-        `tf.data.Dataset` of {"encoder_text", "decoder_text"}, scalar strings, in an order that does
-        not change: what `RoutingTransformerSeq2SeqLMPreprocessor` takes.
+        `tf.data.Dataset` of {"encoder_text", "decoder_text"}, scalar strings, in a fixed order, as
+        `RoutingTransformerSeq2SeqLMPreprocessor` takes them.
 
     Raises:
         FileNotFoundError: if there is no such folder, or it lacks files.
-        ValueError: if the name or the split does not exist, if `directory` is missing or is given
-            to a set that reads none, or if the files are not parallel, or not UTF-8.
-        OSError: if the set could not be downloaded and prepared.
+        ValueError: if there is no such set or split, if `directory` is missing or given to a set
+            that does not take one, or if the files are not parallel or not UTF-8.
+        OSError: if the set cannot be downloaded and prepared.
 
-    Source of the papers: Cohan et al. 2018, A Discourse-Aware Attention Model for Abstractive
+    Source: scientific papers: Cohan et al. 2018, A Discourse-Aware Attention Model for Abstractive
     Summarization of Long Documents.
 
     Example:
@@ -60,55 +61,57 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
 
 
 def _prepared(name, directory, data_dir):
-    """The builder of a set, its files in place."""
+    """The builder of a set, prepared."""
     from rt_keras.data import tfds_sets
 
     if name == "pairs_folder":
         from rt_keras.data.pairs_folder import PairsFolder
 
         if directory is None:
-            raise ValueError("directory=None: pairs_folder needs the folder to read")
+            raise ValueError(
+                "directory must be the folder to read for pairs_folder. Received: None"
+            )
         builder = PairsFolder(directory, data_dir=data_dir)
         tfds_sets.prepare(builder)
         return builder
     if not PAIRS.fullmatch(name):
         raise ValueError(
-            f"name={name!r} is not a set of pairs: there are pairs_folder, "
-            "scientific_papers/arxiv, scientific_papers/pubmed, and those of WMT with their "
-            "languages, such as wmt14_translate/de-en"
+            "name must be pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed or a set "
+            f"of WMT with its languages, such as wmt14_translate/de-en. Received: name={name!r}"
         )
     if directory is not None:
         raise ValueError(
-            f"directory={str(directory)!r}: only pairs_folder reads a folder, not {name}"
+            f"directory must be None for {name}; only pairs_folder reads a folder. Received: "
+            f"directory={str(directory)!r}"
         )
     return tfds_sets.download(name, data_dir)
 
 
 def training_pairs(pairs, preprocessor, batch_size, seed=0, shuffle_buffer=4096):
-    """Batches without end for the `fit` of a `RoutingTransformerSeq2SeqLM`, with `steps_per_epoch`.
+    """Endless batches to `fit` a `RoutingTransformerSeq2SeqLM` with `steps_per_epoch`.
 
-    Each pass over the pairs has an order that depends on the seed and the number of the pass alone,
-    so the batches are the same whenever the dataset is read from its beginning.
+    The order of each pass over the pairs depends only on the seed and the number of the pass, so
+    the dataset gives the same batches each time it is read from the start.
 
     Args:
         pairs: `tf.data.Dataset` of {"encoder_text", "decoder_text"}, as from `load_pairs`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. It cuts what is longer than its
-            lengths, and puts an end of text behind. The model itself should have none, as it would
-            do the same again.
-        batch_size: number of pairs in a batch.
-        seed: int, for the order.
-        shuffle_buffer: number of pairs among which the next one is drawn; as many are held in
-            memory. 1 keeps the order.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, which adds end of text and
+            truncates to its lengths. The model must have no preprocessor of its own, or it would be
+            applied twice.
+        batch_size: int, number of pairs in a batch.
+        seed: int, for the order. Defaults to 0.
+        shuffle_buffer: int, number of pairs, held in memory, that the next one is drawn from; 1
+            keeps the order. Defaults to 4096.
 
     Returns:
-        `tf.data.Dataset` of (inputs, labels, weights) as the preprocessor makes them: a dictionary
-        of "encoder_token_ids", int32, and "encoder_padding_mask", bool, both
-        `[batch_size, encoder_sequence_length]`, and the same of the decoder; the token after each
-        of the decoder's, int32 `[batch_size, decoder_sequence_length]`; and float32 weights of the
-        same shape, 0 where that is padding.
+        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor makes them. The inputs
+        are a dictionary of "encoder_token_ids", int32, and "encoder_padding_mask", bool, both
+        `[batch_size, encoder_sequence_length]`, and the same for the decoder. The labels, int32
+        `[batch_size, decoder_sequence_length]`, are the token after each of the decoder's; the
+        weights, float32 of the same shape, are 0 where that is padding.
 
     Raises:
-        ValueError: if a number is less than 1, or if there is no pair.
+        ValueError: if a number is less than 1, or there are no pairs.
 
     Example:
 
@@ -126,17 +129,21 @@ def training_pairs(pairs, preprocessor, batch_size, seed=0, shuffle_buffer=4096)
 
 
 def evaluation_pairs(pairs, preprocessor, batch_size):
-    """Batches in which each pair stands once, in order.
+    """Batches in which each pair occurs once, in order.
 
     Args:
         pairs: `tf.data.Dataset` of {"encoder_text", "decoder_text"}, as from `load_pairs`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. It cuts what is longer than its
-            lengths, which is not scored, and puts an end of text behind, which is.
-        batch_size: number of pairs in a batch.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. It adds end of text, which is
+            scored, and truncates to its lengths; what it cuts off is not scored.
+        batch_size: int, number of pairs in a batch.
 
     Returns:
-        `tf.data.Dataset` as of `training_pairs`. What fills up the last batch are pairs of empty
-        texts, with weights of 0.
+        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor makes them. The inputs
+        are a dictionary of "encoder_token_ids", int32, and "encoder_padding_mask", bool, both
+        `[batch_size, encoder_sequence_length]`, and the same for the decoder. The labels, int32
+        `[batch_size, decoder_sequence_length]`, are the token after each of the decoder's; the
+        weights, float32 of the same shape, are 0 for padding and for the pairs of empty texts that
+        fill up the last batch.
 
     Raises:
         ValueError: if `batch_size` is less than 1.

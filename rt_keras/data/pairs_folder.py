@@ -10,24 +10,24 @@ SIDES = ("source", "target")
 
 
 class PairsFolder(TextFolder):
-    """Builder of a dataset with one pair of texts for each line of two parallel files.
+    """Builder of a dataset with one pair of texts per line of two parallel files.
 
-    For each split there are two files, `train.source` and `train.target`, `validation.source` and
-    so on, in UTF-8, one sentence or document a line: line i of the one belongs with line i of the
-    other, and empty lines count. Lines end with "\\n" or "\\r\\n" and with nothing else. A split of
-    which there is neither file does not exist.
+    Each split has two UTF-8 files, such as `train.source` and `train.target`, with one sentence or
+    document per line. Line i of one belongs with line i of the other; empty lines count. Lines end
+    with "\\n" or "\\r\\n". A split without files does not exist.
 
-    Features: "source" and "target", the texts; which is which is in `info.supervised_keys`.
+    Features: "source" and "target", the texts, also named by `info.supervised_keys`.
 
     Args:
-        directory: the folder.
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
-        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+        directory: path of the folder.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
-        FileNotFoundError: if the folder does not exist, has no such file, or lacks one of two.
-        ValueError: when it is prepared, if two files differ in their number of lines, if they are
-            empty, or if a line is not UTF-8.
+        FileNotFoundError: if the folder does not exist, has no such files, or lacks one of two.
+        ValueError: when prepared, if two files differ in their number of lines or are empty, or a
+            line is not UTF-8.
 
     Example:
 
@@ -48,7 +48,9 @@ class PairsFolder(TextFolder):
 
     def _files_by_split(self):
         if not self.directory.is_dir():
-            raise FileNotFoundError(f"directory={str(self.directory)!r} is not a folder")
+            raise FileNotFoundError(
+                f"directory must be a folder. Received: directory={str(self.directory)!r}"
+            )
         files = {}
         for split in SPLITS:
             names = [f"{split}.{side}" for side in SIDES]
@@ -57,13 +59,13 @@ class PairsFolder(TextFolder):
                 files[split] = names
             elif len(missing) == 1:
                 raise FileNotFoundError(
-                    f"directory={str(self.directory)!r} holds one file of {' and '.join(names)}, "
-                    f"but not {missing[0]}"
+                    f"directory must hold both {' and '.join(names)} or neither. {missing[0]} is "
+                    f"missing in directory={str(self.directory)!r}"
                 )
         if not files:
             raise FileNotFoundError(
-                f"directory={str(self.directory)!r} holds neither train.source and train.target "
-                "nor such files of validation or test"
+                "directory must hold train.source and train.target, or such files of validation "
+                f"or test. Received: directory={str(self.directory)!r}"
             )
         return files
 
@@ -76,7 +78,7 @@ class PairsFolder(TextFolder):
         )
 
     def _split_generators(self, dl_manager):
-        # All is checked before the first pair is written.
+        # Check everything before the first pair is written.
         for names in self.files.values():
             self._check(names)
         return super()._split_generators(dl_manager)
@@ -86,8 +88,8 @@ class PairsFolder(TextFolder):
         source, target = (self.directory / name for name in names)
         if counts[0] != counts[1]:
             raise ValueError(
-                f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: line i of the one "
-                "must belong with line i of the other"
+                f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: line i of one must "
+                "belong with line i of the other"
             )
         if counts[0] == 0:
             raise ValueError(f"{source} and {target} are empty")

@@ -1,25 +1,26 @@
-"""The source of Python's standard library as a TensorFlow dataset: text that is always there."""
+"""The source of Python's standard library as a TensorFlow dataset: text that every machine has."""
 
 import sysconfig
 
 from rt_keras.data.text_folder import TextFolder, group_by_split, list_files, split_of
 
-# Some distributions of Python come without the tests, which are more text than all the rest.
+# Some distributions of Python lack the tests, which are more text than everything else.
 LEFT_OUT = ("site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test")
 
 
 class PythonSource(TextFolder):
-    """Builder of a dataset with one document for each `.py` file of the standard library.
+    """Builder of a dataset with one document per `.py` file of the standard library.
 
-    It reads the library of the running Python, about 12 MB, and needs no download. Installed
-    packages are left out, and so are the folders of tests. `split_of` gives the split of each
-    file, so two machines with the same version of Python see the same text.
+    It reads the library of the running Python, about 12 MB, without installed packages and tests.
+    `split_of` gives the split of each file, so two machines with the same version of Python see
+    the same text.
 
     Features: "text", the bytes of the file; "id", its path relative to the library.
 
     Args:
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
-        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Text as pieces that a SentencePiece model learned."""
+"""Text as the pieces of a SentencePiece model."""
 
 import keras
 import keras_hub
@@ -9,22 +9,30 @@ from rt_keras.data.tokenizer import TextTokenizer
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class SentencePieceTokenizer(TextTokenizer, keras_hub.tokenizers.SentencePieceTokenizer):
-    """KerasHub's SentencePiece tokenizer, with the special tokens that our models ask for.
+    """KerasHub's SentencePiece tokenizer, with the special tokens that the models here need.
 
-    Padding and end of text are found by name; the defaults are the names that the SentencePiece
-    trainer gives them. The trainer leaves padding out unless told (`pad_id=3`, say); of a model
-    without it, another piece that never occurs in text can be named.
+    The names of padding and end of text default to those of the SentencePiece trainer. The trainer
+    makes no padding unless it is told to, such as by `pad_id=3`; for a model without padding, name
+    another piece that never occurs in text.
 
     Args:
-        proto: the serialized model as bytes, or the path of its file.
-        pad_token: the piece used as padding.
-        end_token: the piece that ends a text, and starts generation.
-        **kwargs: those of `keras_hub.tokenizers.SentencePieceTokenizer`.
+        proto: bytes, the serialized model, or string, the path of its file. None if assets will be
+            loaded. Defaults to None.
+        pad_token: string, the piece used as padding. Defaults to "<pad>".
+        end_token: string, the piece that ends a text and starts generation. Defaults to "</s>".
+        **kwargs: other keyword arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
+
+    Call arguments:
+        inputs: a string, or a batch of strings `[batch]`, UTF-8.
+
+    Returns:
+        Tokens `[length]` for one string, ragged `[batch, (length)]` or lists for a batch, or dense
+        `[batch, sequence_length]`, as KerasHub's tokenizer gives them.
 
     Raises:
-        ValueError: if the model lacks one of the two pieces.
+        ValueError: if `proto` is not a SentencePiece model or lacks one of the two pieces.
 
-    Source: Kudo and Richardson, "SentencePiece", 2018.
+    Source: Kudo and Richardson 2018, SentencePiece.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Text as the subwords of Tensor2Tensor, for the vocabularies of its models."""
+"""Text as the subwords of Tensor2Tensor, for vocabularies of its models."""
 
 import functools
 import os
@@ -21,45 +21,47 @@ CODE_POINTS = sys.maxunicode + 1
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2TSubwordTokenizer(ListTokenizer):
-    """Tokenizer that gives any text the ids that Tensor2Tensor's `SubwordTextEncoder` gives it.
+    """Tokenizer with the ids of Tensor2Tensor's `SubwordTextEncoder`.
 
-    A text is cut wherever letters and numbers (Unicode categories L and N) meet anything else; a
-    single space between two words of letters and numbers is left out, as it goes without saying.
-    Of each piece, characters that the vocabulary lacks are escaped by their decimal code, as
-    `\\9731;`, and so are newlines; a backslash is doubled, `_` becomes `\\u`, and a `_` is put at
-    the end. What results is cut into subtokens of the vocabulary from left to right, the longest
-    that fits each time. Nothing is lost: detokenizing gives every text back.
+    A text is split wherever letters and numbers (Unicode categories L and N) meet other characters;
+    a single space between two words of letters and numbers is implied and left out. In each piece,
+    newlines and characters outside the vocabulary are escaped as decimal codes such as `\\9731;`, a
+    backslash is doubled, `_` becomes `\\u`, and a `_` is appended. The result is split into
+    subtokens of the vocabulary from left to right, the longest possible each time. Nothing is lost:
+    detokenizing gives every text back.
 
-    All of it is TensorFlow operations, so it runs in `tf.data` and inside a SavedModel. Which
-    characters are letters and numbers is what the running Python's `unicodedata` says, as in
-    Tensor2Tensor; versions of it differ in characters that are new to Unicode. Bytes that are not
-    UTF-8 are read as U+FFFD. The start token is padding, not end of text as of other tokenizers.
+    The tokenizer consists of TensorFlow operations, so it runs in `tf.data` and in a SavedModel. As
+    in Tensor2Tensor, Python's `unicodedata` says which characters are letters and numbers; its
+    versions differ in characters new to Unicode. Bytes that are not UTF-8 are read as U+FFFD. The
+    start token is padding, unlike that of other tokenizers, which is end of text.
 
     Args:
-        vocabulary: the path of a file of Tensor2Tensor, UTF-8 with one subtoken a line in single or
-            double quotes, or a list of subtokens. The first is `<pad>` or `<pad>_`, the second
-            `<EOS>` or `<EOS>_`; each character of a subtoken, and each of `\\_u;0123456789`, must
-            be a subtoken too. Ids are places in the list. None if assets will be loaded.
-        vocabulary_size: int or None. If given, the number of subtokens that there must be.
-        sequence_length: int or None. If given, outputs are dense: padded with 0 or cut to this
-            many tokens.
-        dtype: an integer type for the tokens.
-        **kwargs: those of `keras_hub.tokenizers.Tokenizer`.
+        vocabulary: list of subtokens, or the path of a file of Tensor2Tensor: UTF-8, with one
+            subtoken per line in single or double quotes. The first is `<pad>` or `<pad>_`, the
+            second `<EOS>` or `<EOS>_`; each character of a subtoken, and each of
+            `\\_u;0123456789`, must be a subtoken too. Ids are indices into the list. None if assets
+            will be loaded. Defaults to None.
+        vocabulary_size: int or None, the number of subtokens that there must be. Defaults to None,
+            any number.
+        sequence_length: int or None. If given, outputs are dense: padded with 0 or truncated to
+            this many tokens. Defaults to None.
+        dtype: integer dtype of the tokens. Defaults to "int32".
+        **kwargs: other keyword arguments of `keras_hub.tokenizers.Tokenizer`.
 
     Call arguments:
         inputs: a string, or a batch of strings `[batch]`.
 
     Returns:
-        Tokens `[length]` for one string. For a batch, `[batch, sequence_length]`, or without a
-        `sequence_length` ragged `[batch, (length)]`; a direct call outside of a TensorFlow
-        function turns ragged tokens into lists, as KerasHub's tokenizers do.
+        Tokens `[length]` for one string. For a batch, `[batch, sequence_length]`, or ragged
+        `[batch, (length)]` without a `sequence_length`; a direct call outside a TensorFlow function
+        turns ragged tokens into lists, as KerasHub's tokenizers do.
 
     Raises:
         ValueError: if the vocabulary is not as above, if `sequence_length` is less than 1, or if
             the inputs have two or more dimensions.
 
-    Source: Vaswani et al., "Tensor2Tensor for Neural Machine Translation", 2018, and the files
-    that its models come with.
+    Source: Vaswani et al. 2018, Tensor2Tensor for Neural Machine Translation, and the files that
+    come with its models.
 
     Example:
 
@@ -76,7 +78,10 @@ class T2TSubwordTokenizer(ListTokenizer):
         self, vocabulary=None, vocabulary_size=None, sequence_length=None, dtype="int32", **kwargs
     ):
         if sequence_length is not None and sequence_length < 1:
-            raise ValueError(f"sequence_length={sequence_length}: it must be at least 1, or None")
+            raise ValueError(
+                "sequence_length must be at least 1, or None. Received: "
+                f"sequence_length={sequence_length}"
+            )
         super().__init__(dtype=dtype, **kwargs)
         self.sequence_length = sequence_length
         self._required_size = vocabulary_size
@@ -86,7 +91,7 @@ class T2TSubwordTokenizer(ListTokenizer):
             self.set_vocabulary(vocabulary)
 
     def set_vocabulary(self, vocabulary):
-        """Takes the subtokens of a file, given by its path, or of a list."""
+        """Sets the vocabulary: a list of subtokens, or the path of a file."""
         if isinstance(vocabulary, (str, os.PathLike)):
             name, subtokens = os.fspath(vocabulary), _read(vocabulary)
         else:
@@ -96,23 +101,23 @@ class T2TSubwordTokenizer(ListTokenizer):
         with tf.init_scope(), tf.device("cpu"):
             self._alphanumeric = tf.constant(_alphanumeric())
             self._edges = tuple(map(tf.constant, _edges(subtokens)))
-            # The last is for ids outside of the vocabulary.
+            # The last is for ids outside the vocabulary.
             self._strings = tf.constant(["", "", *subtokens[2:], ""])
         self.pad_token, self.end_token = subtokens[:2]
-        # Tensor2Tensor's models take a 0 for what comes before the first token.
+        # In Tensor2Tensor's models a 0 precedes the first token.
         self.start_token = self.pad_token
         self._update_special_token_ids()
 
     def tokenize(self, inputs):
-        """Strings to tokens; see the class for shapes."""
+        """Converts strings to tokens; see the class for shapes."""
         with tf.device("cpu"):
             inputs = tf.convert_to_tensor(inputs, tf.string)
             if inputs.shape.rank not in (0, 1):
                 raise ValueError(
-                    f"inputs has shape {inputs.shape}: it must be a string or a batch of strings"
+                    f"inputs must be a string or a batch of strings. Received: shape {inputs.shape}"
                 )
             words, texts = _split_words(tf.reshape(inputs, [-1]), self._alphanumeric)
-            # Few words make most of a text, so each is cut into subtokens once.
+            # A text consists of few different words, so each is split into subtokens once.
             words, places = tf.unique(words)
             tokens = tf.gather(_segment(_escape(words, self._edges), self._edges), places)
             count = tf.size(inputs, tf.int64)
@@ -126,17 +131,17 @@ class T2TSubwordTokenizer(ListTokenizer):
             return tokens[0] if inputs.shape.rank == 0 else tokens
 
     def detokenize(self, inputs):
-        """Tokens to strings; padding and end of text leave no trace.
+        """Converts tokens to strings, without padding and end of text.
 
-        Any tokens make a text. As in Tensor2Tensor, ids outside of the vocabulary are passed over,
-        a backslash that begins no escape stands for itself, and an escaped code that is beyond
-        Unicode gives U+3013. UTF-8 has no surrogates: the codes of those give U+FFFD.
+        Any tokens make a text. As in Tensor2Tensor, ids outside the vocabulary are skipped, a
+        backslash that begins no escape stands for itself, and an escaped code beyond Unicode gives
+        U+3013. Codes of surrogates, which UTF-8 does not have, give U+FFFD.
 
         Args:
-            inputs: integer `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
+            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
 
         Returns:
-            A string tensor, of shape `[]` or `[batch]`.
+            String tensor, `[]` or `[batch]`.
         """
         with tf.device("cpu"):
             batch, one = batch_of_tokens(inputs)
@@ -147,7 +152,7 @@ class T2TSubwordTokenizer(ListTokenizer):
             return texts[0] if one else texts
 
     def save_assets(self, dir_path):
-        """Writes the vocabulary into a folder, as Tensor2Tensor would."""
+        """Writes the vocabulary to a folder, as Tensor2Tensor would."""
         lines = [f"'{subtoken}'\n" for subtoken in self.get_vocabulary()]
         with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
             file.writelines(lines)
@@ -163,7 +168,7 @@ class T2TSubwordTokenizer(ListTokenizer):
 def _read(path):
     """The subtokens of a file."""
     text = read_utf8(path)
-    # Subtokens hold other characters at which str.splitlines would part them.
+    # Not str.splitlines: subtokens may hold other line separators.
     lines = text.removesuffix("\n").split("\n") if text else []
     return [_unquoted(path, number, line.strip()) for number, line in enumerate(lines, 1)]
 
@@ -171,14 +176,14 @@ def _read(path):
 def _unquoted(path, number, line):
     if len(line) < 2 or line[0] not in "'\"" or line[-1] != line[0]:
         raise ValueError(
-            f"{path}, line {number}: {line!r} must be a subtoken between single quotes, as 'the_', "
-            "or between double quotes"
+            f"{path}, line {number}: {line!r} must be a subtoken in single quotes, such as 'the_', "
+            "or in double quotes"
         )
     return line[1:-1]
 
 
 def _check(name, subtokens, required_size):
-    """Raises a ValueError where not every text could be encoded, and in one way only."""
+    """Raises a ValueError unless every text can be encoded, and in one way only."""
     for id, names in ((PAD, ("<pad>", "<pad>_")), (END, ("<EOS>", "<EOS>_"))):
         given = repr(subtokens[id]) if id < len(subtokens) else "nothing"
         if given not in map(repr, names):
@@ -191,8 +196,8 @@ def _check(name, subtokens, required_size):
             )
         if lines.setdefault(subtoken, line) != line:
             raise ValueError(
-                f"{name}, line {line}: {subtoken!r} is on line {lines[subtoken]} already; "
-                "each subtoken must be there once"
+                f"{name}, line {line}: {subtoken!r} must occur once, but is on line "
+                f"{lines[subtoken]} too"
             )
         for character in subtoken:
             alphabet.setdefault(character, f"line {line} contains")
@@ -203,27 +208,27 @@ def _check(name, subtokens, required_size):
             )
     if required_size not in (None, len(subtokens)):
         raise ValueError(
-            f"{name}: it has {len(subtokens)} subtokens, but must have as many as "
-            f"vocabulary_size={required_size}"
+            f"{name} must have vocabulary_size={required_size} subtokens. Received: "
+            f"{len(subtokens)} subtokens"
         )
 
 
 @functools.cache
 def _alphanumeric():
-    """For every code point, whether it is a letter or a number."""
+    """Whether each code point is a letter or a number."""
     return np.array([unicodedata.category(chr(point))[0] in "LN" for point in range(CODE_POINTS)])
 
 
 def _edges(subtokens):
-    """The tree of all beginnings of subtokens: its edges, one for each character that can follow.
+    """The edges of the trie of all subtokens.
 
-    Nodes are numbered by length and then alphabetically, from the empty beginning, which is 0. So
-    the edges that are sorted by the node that they leave are sorted by the one that they lead to:
-    edge i leads to node i + 1.
+    Nodes, the prefixes of subtokens, are numbered by length and then alphabetically; the empty one
+    is 0. Edges are sorted by the node that they leave, and so by the node that they lead to: edge i
+    leads to node i + 1.
 
     Returns:
-        Arrays of, for each edge, node * CODE_POINTS + code point, which ascends; and the id of the
-        subtoken that is complete after it, or -1.
+        Two arrays with an entry per edge: node * CODE_POINTS + code point, ascending; and the id of
+        the subtoken that ends there, or -1.
     """
     ids = {subtoken: id for id, subtoken in enumerate(subtokens)}
     beginnings = {subtoken[:end] for subtoken in ids for end in range(1, len(subtoken) + 1)}
@@ -234,7 +239,7 @@ def _edges(subtokens):
 
 
 def _follow(edges, nodes, points):
-    """Whether characters can follow nodes, and the indices of the edges if so."""
+    """Whether each node has an edge for a character, and the index of that edge."""
     keys = nodes * CODE_POINTS + tf.cast(points, tf.int64)
     indices = tf.searchsorted(edges[0], keys, out_type=tf.int64)
     indices = tf.minimum(indices, tf.size(edges[0], tf.int64) - 1)
@@ -242,22 +247,22 @@ def _follow(edges, nodes, points):
 
 
 def _join(pieces):
-    """Each row of ragged pieces as one string.
+    """Joins each row of ragged pieces into one string.
 
-    It goes by way of the characters, as reduce_join pads the rows, and unsorted_segment_join copies
-    a row again for each of its pieces.
+    By way of the characters, because reduce_join pads the rows and unsorted_segment_join copies a
+    row once per piece.
     """
     characters = tf.strings.unicode_decode(pieces.flat_values, "UTF-8")
     return tf.strings.unicode_encode(pieces.with_values(characters).merge_dims(1, 2), "UTF-8")
 
 
 def _changes(values):
-    """Where a value differs from the one before; there is none before the first."""
+    """Where a value differs from the previous one; True at the first."""
     return tf.concat([tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0)
 
 
 def _split_words(texts, alphanumeric):
-    """The words of all texts, one after the other, and the indices of their texts."""
+    """The words of all texts in a row, and the index of the text of each."""
     characters = tf.strings.unicode_decode(texts, "UTF-8")
     points, rows = characters.flat_values, characters.value_rowids()
     begins_text = _changes(rows)
@@ -272,7 +277,7 @@ def _split_words(texts, alphanumeric):
 
 
 def _escape(words, edges):
-    """Words with what cannot stand for itself escaped, and an underscore at the end."""
+    """Words with special and unknown characters escaped, and an underscore appended."""
     words = tf.strings.regex_replace(words, r"\\", r"\\\\")
     words = tf.strings.regex_replace(words, "_", r"\\u")
     points = tf.strings.unicode_decode(words, "UTF-8")
@@ -284,8 +289,8 @@ def _escape(words, edges):
 
 
 def _segment(words, edges):
-    """Ids of the longest subtokens of escaped words, from left to right: `[words, (ids)]`."""
-    # No subtoken holds a newline, nor does an escaped word, so none goes on beyond its word.
+    """Splits escaped words into the longest subtokens from left to right: `[words, (ids)]`."""
+    # Neither subtokens nor escaped words hold a newline, so no subtoken extends beyond its word.
     points = tf.strings.unicode_decode(words + "\n", "UTF-8").flat_values
     ids, lengths = _longest_matches(points, edges)
     is_end = points == NEWLINE
@@ -297,9 +302,9 @@ def _segment(words, edges):
 
 
 def _longest_matches(points, edges):
-    """Of the longest subtoken that begins at each character, the id and the length.
+    """The id and the length of the longest subtoken that begins at each character.
 
-    All places are followed down the tree at once, those that come to an end dropping out.
+    All places descend the trie together; those without a next edge drop out.
     """
 
     def one_deeper(places, nodes, depth, ids, lengths):
@@ -325,9 +330,9 @@ def _longest_matches(points, edges):
 
 
 def _reached(starts, steps):
-    """Where one comes by when each place sends one some steps on, from all starts.
+    """The places that are reached from the starts if each place leads some steps further on.
 
-    After n rounds those are known that are less than 2^n moves away, as the moves double.
+    Moves double in each round, so after n rounds all places within 2^n - 1 moves are known.
     """
 
     def one_round(_, reached, moves):
@@ -344,10 +349,10 @@ def _reached(starts, steps):
 
 
 def _unescape(texts):
-    """The words of texts as they were before `_escape`: `[texts, (words)]`."""
+    """The words of texts, undoing `_escape`: `[texts, (words)]`."""
     words = tf.strings.split(texts, "_")
     words = tf.ragged.boolean_mask(words, words != "")
-    # Words are free of underscores, so these can mark off what is escaped: every second piece.
+    # Words hold no underscores now, so these can delimit what is escaped: every second piece.
     marked = tf.strings.regex_replace(words.flat_values, r"\\(u|\\|[0-9]+;)", r"_\1_")
     pieces = tf.strings.split(marked, "_")
     escaped = tf.where(tf.ragged.range(pieces.row_lengths()).flat_values % 2 == 1)
@@ -359,7 +364,7 @@ def _unescape(texts):
 
 
 def _unescaped(codes):
-    """The characters of `u`, a backslash, and decimal codes with a semicolon."""
+    """The characters for the escapes `u`, backslash, and decimal codes with a semicolon."""
     digits = tf.strings.regex_replace(codes, "^u$", f"{UNDERSCORE};")
     digits = tf.strings.regex_replace(digits, r"^\\$", f"{BACKSLASH};")
     digits = tf.strings.regex_replace(digits, "^0*([0-9]{1,7});$", r"\1")
@@ -370,7 +375,7 @@ def _unescaped(codes):
 
 
 def _join_words(words, alphanumeric):
-    """Texts of words, with a space between any two that are letters or numbers."""
+    """Joins words into texts, with a space between any two of letters or numbers."""
     characters = tf.strings.substr(words.flat_values, 0, 1, unit="UTF8_CHAR")
     points = tf.strings.unicode_decode(characters, "UTF-8").flat_values
     is_word = tf.gather(alphanumeric, points)

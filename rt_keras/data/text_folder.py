@@ -16,10 +16,10 @@ SPLITS = ("train", "validation", "test")
 
 
 def split_of(name):
-    """The split that a file belongs to, by its name alone: 90% train, 5% validation, 5% test.
+    """The split of a file, by its name alone: 90% train, 5% validation, 5% test.
 
-    It is the same on every machine, and other files that come or go do not change it:
-    h = SHA-256(name) mod 100, train where h < 90, validation where h < 95.
+    With h = SHA-256(name) mod 100: train if h < 90, else validation if h < 95, else test. So it is
+    the same on every machine, whatever other files there are.
 
     Args:
         name: path of the file relative to the folder, with forward slashes.
@@ -35,12 +35,12 @@ def split_of(name):
 
 
 def list_files(directory, suffix, left_out=()):
-    """The files below a folder whose names end in `suffix`, hidden files and folders left out.
+    """The files of a folder and its subfolders that end in `suffix`, except hidden ones.
 
     Args:
-        directory: the folder.
-        suffix: how the names end, such as ".txt".
-        left_out: names of folders that are not entered.
+        directory: path of the folder.
+        suffix: string, such as ".txt".
+        left_out: names of subfolders to leave out.
 
     Returns:
         Sorted list of paths relative to the folder, with forward slashes.
@@ -51,9 +51,11 @@ def list_files(directory, suffix, left_out=()):
     """
     directory = Path(directory)
     if not directory.exists():
-        raise FileNotFoundError(f"directory={str(directory)!r} does not exist")
+        raise FileNotFoundError(f"directory must exist. Received: directory={str(directory)!r}")
     if not directory.is_dir():
-        raise NotADirectoryError(f"directory={str(directory)!r} is a file, not a folder")
+        raise NotADirectoryError(
+            f"directory must be a folder, not a file. Received: directory={str(directory)!r}"
+        )
     names = []
     for folder, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
@@ -63,27 +65,30 @@ def list_files(directory, suffix, left_out=()):
             if name.endswith(suffix) and name[0] != "."
         ]
     if not names:
-        raise FileNotFoundError(f"directory={str(directory)!r} holds no {suffix} files")
+        raise FileNotFoundError(
+            f"directory must hold {suffix} files. Received: directory={str(directory)!r}"
+        )
     return sorted(names)
 
 
 class TextFolder(tfds.core.GeneratorBasedBuilder):
-    """Builder of a dataset with one document for each `.txt` file of a folder.
+    """Builder of a dataset with one document per `.txt` file of a folder.
 
-    If the folder has any of the subfolders `train`, `validation` and `test` (as PG-19 is laid
-    out), they are the splits, and files beside them are left out. Otherwise each file, nested
-    ones too, goes to the split that `split_of` gives for its relative path. A split without files
-    does not exist. The bytes are taken as they are, valid UTF-8 or not.
+    If the folder has any of the subfolders `train`, `validation` and `test`, like PG-19, they are
+    the splits, and files beside them are ignored. Otherwise `split_of` gives the split of each
+    file, nested ones included, from its relative path. A split without files does not exist. Bytes
+    are taken as they are, valid UTF-8 or not.
 
-    The prepared copy lies under a name made from the paths, sizes and times of the files, so that
-    a folder that has changed is read anew.
+    The name of the prepared copy depends on the paths, sizes and times of the files, so a folder
+    that has changed is read again.
 
     Features: "text", the bytes of the file; "id", its path relative to the folder.
 
     Args:
-        directory: the folder.
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
-        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+        directory: path of the folder.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
         FileNotFoundError: if the folder does not exist or holds no `.txt` file.
@@ -113,12 +118,12 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         super().__init__(config=self._folder_config, **kwargs)
 
     def get_builder_config(self, name, version=None):
-        """The config of this folder: listed, so that TFDS does not warn of a custom one."""
+        """The config of this folder; TFDS would warn of one that it does not find here."""
         return self._folder_config if name == self._folder_config.name else None
 
     def download_and_prepare(self, **kwargs):
-        """Copies the texts into TFDS's own files, unless they are there already."""
-        # Nothing is downloaded, so TFDS should not say that it does, nor look for it elsewhere.
+        """Copies the texts into TFDS's own files, unless that has been done."""
+        # Nothing is downloaded: TFDS should not say so, nor look for the set in its own bucket.
         here = tfds.download.DownloadConfig(try_download_gcs=False)
         with contextlib.redirect_stdout(io.StringIO()):
             super().download_and_prepare(download_config=here, **kwargs)
@@ -130,8 +135,8 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         files = group_by_split(names, lambda name: name.split("/")[0])
         if not files:
             raise FileNotFoundError(
-                f"directory={str(self.directory)!r} has subfolders named as splits, "
-                "but no .txt files in them"
+                "directory has subfolders named like splits, but no .txt files in them. "
+                f"Received: directory={str(self.directory)!r}"
             )
         return files
 
@@ -166,14 +171,15 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
 
 
 def group_by_split(names, split_of_name):
-    """Names of files, by the split of each.
+    """Groups names of files by split.
 
     Args:
-        names: list of names.
-        split_of_name: function from a name to its split; a name of any other is left out.
+        names: list of strings.
+        split_of_name: function from a name to its split. Names for which it gives anything but a
+            split are left out.
 
     Returns:
-        Dict from each split that has files to the list of their names.
+        Dict from each split with files to the list of their names.
     """
     files = {split: [name for name in names if split_of_name(name) == split] for split in SPLITS}
     return {split: names for split, names in files.items() if names}

@@ -1,4 +1,4 @@
-"""Sets of TensorFlow Datasets: downloaded and prepared where they are not yet, and read."""
+"""Sets of TensorFlow Datasets: downloaded, prepared and read."""
 
 import contextlib
 import io
@@ -10,15 +10,15 @@ with extras.needed("train", "Reading data sets"):
 
 
 def download(name, data_dir=None):
-    """The builder of a set, its files in place.
+    """Downloads and prepares a set, unless that has been done.
 
     Args:
-        name: as TensorFlow Datasets has it, such as "cifar10" or "wmt14_translate/de-en".
-        data_dir: the folder where TensorFlow Datasets keeps what it prepared; what lies there is
-            not downloaded again. By default its own folder.
+        name: the name in TensorFlow Datasets, such as "cifar10" or "wmt14_translate/de-en".
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
 
     Returns:
-        A `tfds.core.DatasetBuilder`.
+        A `tfds.core.DatasetBuilder` whose files are ready.
 
     Raises:
         ValueError: if there is no such set.
@@ -27,14 +27,16 @@ def download(name, data_dir=None):
     try:
         builder = tfds.builder(name, data_dir=data_dir)
     except ValueError as error:  # Its message lists hundreds of sets.
-        raise ValueError(f"name={name!r}: TensorFlow Datasets has no such set") from error
+        raise ValueError(
+            f"name must be a set of TensorFlow Datasets. Received: name={name!r}"
+        ) from error
     try:
         prepare(builder)
-    except Exception as error:  # TFDS lets through whatever a download can raise.
+    except Exception as error:  # TFDS passes on whatever a download raises.
         raise OSError(
             f"{builder.info.full_name} could not be downloaded and prepared "
-            f"({type(error).__name__}: {error}). If there is a prepared copy of it elsewhere, "
-            f"name with data_dir the folder that holds {builder.info.full_name}"
+            f"({type(error).__name__}: {error}). If you have a prepared copy, set data_dir to the "
+            f"folder that holds {builder.info.full_name}."
         ) from error
     return builder
 
@@ -57,24 +59,24 @@ def prepare(builder):
 
 
 def read(builder, split, part=""):
-    """The examples of a split, in an order that does not change.
+    """The examples of a split, in a fixed order.
 
     Args:
-        builder: a `tfds.core.DatasetBuilder` whose files are in place.
+        builder: a `tfds.core.DatasetBuilder` whose files are ready.
         split: the name of a split.
-        part: which part of it, as TFDS writes slices, such as "[:90%]"; by default all.
+        part: a slice of it in the notation of TFDS, such as "[:90%]". Defaults to "", all of it.
 
     Returns:
-        `tf.data.Dataset` of dictionaries, as the builder's features are.
+        `tf.data.Dataset` of dictionaries with the builder's features.
 
     Raises:
         ValueError: if there is no such split.
     """
     if split not in builder.info.splits:
         raise ValueError(
-            f"split={split!r} does not exist in {builder.name}: it has "
-            f"{', '.join(builder.info.splits)}"
+            f"split must be one of {', '.join(builder.info.splits)} for {builder.name}. "
+            f"Received: split={split!r}"
         )
-    # TFDS would keep a small set in memory, and warn whenever it is not read to its end.
+    # Otherwise TFDS caches a small set in memory, and warns if it is not read to the end.
     config = tfds.ReadConfig(try_autocache=False)
     return builder.as_dataset(split=split + part, shuffle_files=False, read_config=config)

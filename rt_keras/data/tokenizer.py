@@ -1,4 +1,4 @@
-"""What the tokenizers have in common, whatever a token is."""
+"""Base classes and helpers of the tokenizers."""
 
 import json
 import os
@@ -10,13 +10,12 @@ import tensorflow as tf
 
 
 class TextTokenizer(keras_hub.tokenizers.Tokenizer):
-    """Base of the tokenizers: their special tokens, and loading from a folder.
+    """Base class of the tokenizers: special tokens, checks of inputs, and loading from a folder.
 
-    Whichever tokenizer they are given, preprocessor, pipeline and model ask it for the same four
-    things: `pad_token_id`; `end_token_id`, which closes every document; `start_token_id`, which is
-    the same token, because what precedes a document is the end of the one before, and padding in
-    `T2TSubwordTokenizer`, whose models start so; and `needs_utf8`, whether text must be valid
-    UTF-8.
+    Preprocessors, pipelines and models use four attributes of a tokenizer: `pad_token_id`;
+    `end_token_id`, which ends every document; `start_token_id`, the same token, since the end of
+    one document precedes the next (in `T2TSubwordTokenizer` it is padding, which its models start
+    from); and `needs_utf8`, whether text must be valid UTF-8.
     """
 
     needs_utf8 = True
@@ -25,7 +24,7 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        # There is nothing to build, and `quantize` of a model asks every layer for it.
+        # There is nothing to build; `quantize` of a model wants every layer to be built.
         self.built = True
 
     def __call__(self, inputs, *args, **kwargs):
@@ -43,26 +42,26 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
             token = getattr(self, name)
             if token not in vocabulary:
                 raise ValueError(
-                    f"{name}={token!r} is not in the vocabulary of {len(vocabulary)} entries: "
-                    f"add it there, or name with {name}= the entry that plays its part"
+                    f"{name} must be one of the {len(vocabulary)} entries of the vocabulary. "
+                    f"Received: {name}={token!r}"
                 )
         super()._update_special_token_ids()
 
     @classmethod
     def from_preset(cls, preset, config_file="tokenizer.json", **kwargs):
-        """The tokenizer that `save_to_preset` wrote.
+        """Loads a tokenizer that `save_to_preset` wrote.
 
         Args:
-            preset: a folder, which need not hold a model beside the tokenizer, or any other handle
-                that KerasHub knows.
-            config_file: name of the file with the tokenizer's config.
-            **kwargs: arguments of the constructor to change.
+            preset: path of a folder, with or without a model, or any handle that KerasHub takes.
+            config_file: name of the file with the tokenizer's config. Defaults to
+                "tokenizer.json".
+            **kwargs: keyword arguments of the constructor to override.
 
         Returns:
             A tokenizer of the class that was saved.
 
         Raises:
-            ValueError: if that class is not this one, nor derived from it.
+            ValueError: if that class is neither this one nor a subclass of it.
         """
         path = os.path.join(preset, config_file)
         if not os.path.isfile(path):
@@ -73,51 +72,54 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
         tokenizer = keras.saving.deserialize_keras_object(config)
         if not isinstance(tokenizer, cls):
             raise ValueError(
-                f"preset={preset!r} holds a {type(tokenizer).__name__}, not a {cls.__name__}"
+                f"preset must hold a {cls.__name__}. Received: preset={preset!r}, which holds a "
+                f"{type(tokenizer).__name__}"
             )
         tokenizer.load_preset_assets(preset)
         return tokenizer
 
 
 class ListTokenizer(TextTokenizer):
-    """Base of the tokenizers that hold their tokens as a list: ids are places in it.
+    """Base class of the tokenizers whose vocabulary is a list: ids are indices into it.
 
-    A subclass writes `set_vocabulary`, which takes a list or the path of a file and keeps the list
-    with `_keep`, and names that file in `file_assets`.
+    A subclass defines `set_vocabulary`, which takes a list or the path of a file and keeps the list
+    with `_keep`, and names that file in `file_assets`. Bytes that are not UTF-8 are read as U+FFFD.
     """
 
     fails_on_bytes = False
     _vocabulary = None
 
     def _keep(self, vocabulary):
-        # Not a list, as Keras looks after each entry of those.
+        # Not a list, since Keras tracks every entry of a list.
         self._vocabulary = np.array(vocabulary, dtype=object)
 
     def vocabulary_size(self):
-        """The number of tokens, padding and end of text included."""
+        """The number of tokens, including padding and end of text."""
         return len(self.get_vocabulary())
 
     def get_vocabulary(self):
-        """The tokens, in the order of their ids."""
+        """List of the tokens, in the order of their ids."""
         if self._vocabulary is None:
-            raise ValueError("there is no vocabulary yet: give one, or load assets")
+            raise ValueError("vocabulary must be given, or assets loaded. Received: neither.")
         return self._vocabulary.tolist()
 
     def id_to_token(self, id):
         """The token of an id."""
         if not 0 <= id < self.vocabulary_size():
-            raise ValueError(f"id={id}: it must be from 0 to {self.vocabulary_size() - 1}")
+            raise ValueError(
+                f"id must be from 0 to {self.vocabulary_size() - 1}. Received: id={id}"
+            )
         return self._vocabulary[id]
 
     def token_to_id(self, token):
         """The id of a token."""
         vocabulary = self.get_vocabulary()
         if token not in vocabulary:
-            raise ValueError(f"token={token!r}: it is not in the vocabulary")
+            raise ValueError(f"token must be in the vocabulary. Received: token={token!r}")
         return vocabulary.index(token)
 
     def load_assets(self, dir_path):
-        """Reads the vocabulary that `save_assets` wrote."""
+        """Loads the vocabulary that `save_assets` wrote to a folder."""
         self.set_vocabulary(os.path.join(dir_path, self.file_assets[0]))
 
 
@@ -183,7 +185,7 @@ def _shortened(string):
 
 
 def batch_of_tokens(tokens):
-    """Tokens as int32 ragged `[batch, (length)]`, and whether they were those of one text."""
+    """Tokens as int32 ragged `[batch, (length)]`, and whether they were a single sequence."""
     if isinstance(tokens, list) and tokens and isinstance(tokens[0], list):
         tokens = tf.ragged.constant(tokens)
     tokens = tf.cast(tokens, tf.int32)

@@ -12,22 +12,23 @@ TITLE = re.compile(rb"^ = (?!= ).*(?<! =) = ?\n", re.MULTILINE)
 
 
 class WikiText103(TextFolder):
-    """Builder of the word-level WikiText-103, one document for each article.
+    """Builder of word-level WikiText-103, one document per article.
 
-    It reads `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens` in a folder, or the
-    archive of them, `wikitext-103-v1.zip`. Articles are cut before their titles; put together they
-    are the files again, byte for byte.
+    It reads `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens` in a folder, or their
+    archive, `wikitext-103-v1.zip`. An article starts at its title; joined, the articles are the
+    files, byte for byte.
 
-    Features: "text", the bytes of the article; "id", the split and the number of the article.
+    Features: "text", the bytes of the article; "id", its split and number.
 
     Args:
-        directory: the folder with the files or the archive.
-        data_dir: where TensorFlow Datasets keeps what it prepared; by default its own folder.
-        **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
+        directory: path of the folder with the files or the archive.
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+        **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
         FileNotFoundError: if the folder has neither.
-        ValueError: if the archive has another MD5 sum, or a file another number of lines.
+        ValueError: if the MD5 sum of the archive or the number of lines of a file is wrong.
 
     Source: Merity et al. 2017, Pointer Sentinel Mixture Models, section 4.3.
     """
@@ -43,8 +44,8 @@ class WikiText103(TextFolder):
         if (self.directory / ARCHIVE).is_file():
             return dict.fromkeys(names, [ARCHIVE])
         raise FileNotFoundError(
-            f"directory={str(self.directory)!r} holds neither {', '.join(names.values())} nor "
-            f"{ARCHIVE}"
+            f"directory must hold {', '.join(names.values())}, or {ARCHIVE}. Received: "
+            f"directory={str(self.directory)!r}"
         )
 
     def _split_generators(self, dl_manager):
@@ -52,14 +53,14 @@ class WikiText103(TextFolder):
 
     def _articles(self, split, text):
         starts = [found.start() for found in TITLE.finditer(text)]
-        # What stands before the first title, an empty line, goes with it.
+        # The empty line before the first title belongs to the first article.
         starts = [0, *starts[1:]]
         for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(text)])):
             name = f"{split}/{number}"
             yield name, {"text": text[start:end], "id": name}
 
     def _read(self, split):
-        """The text of a split, checked."""
+        """The text of a split, once it is checked."""
         name = self.files[split][0]
         path = self.directory / name
         zipped = name == ARCHIVE
@@ -75,7 +76,7 @@ class WikiText103(TextFolder):
     def _read_from_archive(self, path, split):
         md5 = hashlib.md5(path.read_bytes()).hexdigest()
         if md5 != self.MD5:
-            raise ValueError(f"{path} has the MD5 sum {md5}, not that of WikiText-103, {self.MD5}")
+            raise ValueError(f"{path} is not WikiText-103: its MD5 sum is {md5}, not {self.MD5}")
         return zipfile.ZipFile(path).read(f"wikitext-103/{_file_name(split)}")
 
 

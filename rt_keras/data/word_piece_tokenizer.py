@@ -8,21 +8,30 @@ from rt_keras.data.tokenizer import TextTokenizer, read_utf8
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class WordPieceTokenizer(TextTokenizer, keras_hub.tokenizers.WordPieceTokenizer):
-    """KerasHub's WordPiece tokenizer, with the special tokens that our models ask for.
+    """KerasHub's WordPiece tokenizer, with the special tokens that the models here need.
 
-    Padding and end of text are found by name; the defaults are those of BERT's vocabularies. White
-    space is not kept: detokenizing joins words by single spaces.
+    The names of padding and end of text default to those of BERT's vocabularies. White space is not
+    kept: detokenizing joins words with single spaces.
 
     Args:
-        vocabulary: a list of tokens, or the path of a file with one a line.
-        pad_token: the token used as padding.
-        end_token: the token that ends a text, and starts generation.
-        **kwargs: those of `keras_hub.tokenizers.WordPieceTokenizer`.
+        vocabulary: list of strings, or the path of a UTF-8 file with one token per line. None if
+            assets will be loaded. Defaults to None.
+        pad_token: string, the token used as padding. Defaults to "[PAD]".
+        end_token: string, the token that ends a text and starts generation. Defaults to "[SEP]".
+        **kwargs: other keyword arguments of `keras_hub.tokenizers.WordPieceTokenizer`.
+
+    Call arguments:
+        inputs: a string, or a batch of strings `[batch]`, UTF-8.
+
+    Returns:
+        Tokens `[length]` for one string, ragged `[batch, (length)]` or lists for a batch, or dense
+        `[batch, sequence_length]`, as KerasHub's tokenizer gives them.
 
     Raises:
-        ValueError: if the vocabulary lacks one of the two tokens, or the one for unknown words.
+        ValueError: if the file is not UTF-8, or the vocabulary lacks one of the two tokens or the
+            one for unknown words.
 
-    Source: Song et al., "Fast WordPiece Tokenization", 2020.
+    Source: Song et al. 2020, Fast WordPiece Tokenization.
 
     Example:
 

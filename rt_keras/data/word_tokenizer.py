@@ -1,4 +1,4 @@
-"""Text as whole words, which white space separates."""
+"""Text as whole words, separated by white space."""
 
 import collections
 import os
@@ -14,24 +14,35 @@ FILE_NAME = "vocabulary.txt"
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class WordTokenizer(ListTokenizer):
-    """The words of a text as WikiText-103 has them: whatever white space separates.
+    """Tokenizer of words separated by white space, as in WikiText-103.
 
-    Words that are not in the vocabulary become `oov_token`, and so do the names of padding and of
-    the end of a text. White space is not kept: detokenizing joins words by single spaces. Files are
-    those of Tensor2Tensor's `TokenTextEncoder`.
+    Words outside the vocabulary become `oov_token`, and so do the names of padding and end of text.
+    White space is not kept: detokenizing joins words with single spaces. Vocabulary files are those
+    of Tensor2Tensor's `TokenTextEncoder`.
 
     Args:
-        vocabulary: a list of words, or the path of a file with one a line, as
-            `write_word_vocabulary` makes it. Ids are places in the list. None if assets will be
-            loaded.
-        sequence_length: int or None. If given, outputs are dense: padded or cut to this many words.
-        pad_token, end_token, oov_token: the entries for padding, for the end of a text, and for
-            unknown words.
-        dtype: an integer type for the tokens.
-        **kwargs: those of `keras_hub.tokenizers.Tokenizer`.
+        vocabulary: list of words, or the path of a UTF-8 file with one word per line, as
+            `write_word_vocabulary` writes it. Ids are indices into the list. None if assets will be
+            loaded. Defaults to None.
+        sequence_length: int or None. If given, outputs are dense: padded or truncated to this many
+            words. Defaults to None.
+        pad_token: string, the entry for padding. Defaults to "<pad>".
+        end_token: string, the entry for end of text. Defaults to "<EOS>".
+        oov_token: string, the entry for unknown words. Defaults to "<unk>".
+        dtype: integer dtype of the tokens. Defaults to "int32".
+        **kwargs: other keyword arguments of `keras_hub.tokenizers.Tokenizer`.
+
+    Call arguments:
+        inputs: a string, or a batch of strings `[batch]`.
+
+    Returns:
+        Tokens `[length]` for one string. For a batch, `[batch, sequence_length]`, or ragged
+        `[batch, (length)]` without a `sequence_length`; a direct call outside a TensorFlow function
+        turns ragged tokens into lists, as KerasHub's tokenizers do.
 
     Raises:
-        ValueError: if the vocabulary lacks one of the three, or has a word twice.
+        ValueError: if the file is not UTF-8, or the vocabulary lacks one of the three entries or
+            has a word twice.
 
     Example:
 
@@ -53,7 +64,10 @@ class WordTokenizer(ListTokenizer):
         **kwargs,
     ):
         if sequence_length is not None and sequence_length < 1:
-            raise ValueError(f"sequence_length={sequence_length}: it must be at least 1, or None")
+            raise ValueError(
+                "sequence_length must be at least 1, or None. Received: "
+                f"sequence_length={sequence_length}"
+            )
         super().__init__(dtype=dtype, **kwargs)
         self.sequence_length = sequence_length
         self.oov_token = oov_token
@@ -63,19 +77,19 @@ class WordTokenizer(ListTokenizer):
             self.set_vocabulary(vocabulary)
 
     def set_vocabulary(self, vocabulary):
-        """Takes the words of a file, given by its path, or of a list."""
+        """Sets the vocabulary: a list of words, or the path of a file."""
         if isinstance(vocabulary, (str, os.PathLike)):
             vocabulary = read_utf8(vocabulary).removesuffix("\n").split("\n")
         self._keep(vocabulary)
         places = {word: place for place, word in enumerate(vocabulary)}
         if len(places) < len(vocabulary):
             word, _ = collections.Counter(vocabulary).most_common(1)[0]
-            raise ValueError(f"vocabulary has {word!r} twice: each word must be there once")
+            raise ValueError(f"vocabulary must have each word once. Received: {word!r} twice")
         self._update_special_token_ids()
         if self.oov_token not in places:
             raise ValueError(
-                f"oov_token={self.oov_token!r} is not in the vocabulary: name with oov_token= the "
-                "entry for unknown words"
+                f"oov_token must be one of the {len(vocabulary)} entries of the vocabulary. "
+                f"Received: oov_token={self.oov_token!r}"
             )
         self._oov = places[self.oov_token]
         known = [word for word in vocabulary if word not in (self.pad_token, self.end_token)]
@@ -89,7 +103,7 @@ class WordTokenizer(ListTokenizer):
             )
 
     def tokenize(self, inputs):
-        """A string, or strings `[batch]`, to tokens `[length]`, or ragged `[batch, (length)]`."""
+        """Converts strings to tokens; see the class for shapes."""
         with tf.device("cpu"):
             words = tf.strings.split(tf.convert_to_tensor(inputs, tf.string))
             if isinstance(words, tf.RaggedTensor):
@@ -100,16 +114,20 @@ class WordTokenizer(ListTokenizer):
             return tokens if self.sequence_length is None else self._fill(tokens)
 
     def _fill(self, tokens):
-        """Dense tokens of `sequence_length`, padded or cut."""
+        """Dense tokens, padded or truncated to `sequence_length`."""
         one = not isinstance(tokens, tf.RaggedTensor)
         tokens = tf.RaggedTensor.from_tensor(tokens[None]) if one else tokens
         tokens = tokens.to_tensor(self.pad_token_id, shape=[None, self.sequence_length])
         return tokens[0] if one else tokens
 
     def detokenize(self, inputs):
-        """Tokens `[length]`, or a batch of them, to a string or strings.
+        """Converts tokens to strings, without padding and end of text.
 
-        Padding and end of text leave no trace.
+        Args:
+            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
+
+        Returns:
+            String tensor, `[]` or `[batch]`.
         """
         with tf.device("cpu"):
             batch, one = batch_of_tokens(inputs)
@@ -121,7 +139,7 @@ class WordTokenizer(ListTokenizer):
             return texts[0] if one else texts
 
     def save_assets(self, dir_path):
-        """Writes the vocabulary into a folder, one word a line."""
+        """Writes the vocabulary to a folder, one word per line."""
         with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{word}\n" for word in self.get_vocabulary())
 
@@ -136,16 +154,16 @@ class WordTokenizer(ListTokenizer):
 
 
 def write_word_vocabulary(documents, path):
-    """Writes the vocabulary of a `WordTokenizer`: all words of a text, the most frequent first.
+    """Writes the vocabulary of a `WordTokenizer`: all words of a text, most frequent first.
 
-    Words of the same frequency stand in the order of their characters, as Tensor2Tensor has them.
+    Words of equal frequency are sorted by their characters, as in Tensor2Tensor.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `rt_keras.data.load_documents`.
-        path: the file to write, whole or not at all.
+        path: path of the file to write, completely or not at all.
 
     Returns:
-        The number of entries, which `<pad>`, `<EOS>` and `<unk>` are among.
+        int, the number of entries, including `<pad>`, `<EOS>` and `<unk>`.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "vocabulary.txt"

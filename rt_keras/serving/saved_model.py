@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
 from rt_keras.serving.foreign_ops import foreign_ops
@@ -59,6 +60,7 @@ def export_saved_model(model, path, max_length=None):
     with files.whole_folder(path) as part:
         tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
         write_warm_up(part, warm_up_requests(path.parent.name))
+        _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path
 
@@ -87,6 +89,16 @@ def version_folder(path):
     found = path.iterdir() if path.is_dir() else ()
     versions = [int(version.name) for version in found if version.name.isdecimal()]
     return path / str(max(versions, default=0) + 1)
+
+
+def _remove_gradients(path):
+    """Removes the names of custom gradients, of which TensorFlow warns when it loads a model."""
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for meta in saved.meta_graphs:
+        for function in meta.graph_def.library.function:
+            for node in function.node_def:
+                node.attr.pop("_gradient_op_type", None)
+    path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
 def _what_is_kept(model, signatures):

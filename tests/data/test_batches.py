@@ -64,11 +64,13 @@ def test_batches_that_are_full_already():
 
 def test_bad_numbers_and_no_examples():
     check_at_least_one(some=1)
-    with pytest.raises(ValueError, match="batch_size=0: it must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1. Received: batch_size=0"):
         filled_batches(numbers(1), 0)
-    with pytest.raises(ValueError, match="batch_size=-1: it must"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1. Received: batch_size=-1"):
         shuffled_batches(numbers(1), -1, 0, 1)
-    with pytest.raises(ValueError, match="shuffle_buffer=0: it must"):
+    with pytest.raises(
+        ValueError, match="shuffle_buffer must be at least 1. Received: shuffle_buffer=0"
+    ):
         shuffled_batches(numbers(1), 1, 0, 0)
-    with pytest.raises(ValueError, match="there are no examples"):
+    with pytest.raises(ValueError, match="examples must not be empty"):
         shuffled_batches(numbers(0), 1, 0, 1)

@@ -36,7 +36,7 @@ def test_splits(zipped, tmp_path):
 
 
 def test_neither_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds neither enwik8 nor enwik8.zip"):
+    with pytest.raises(FileNotFoundError, match="directory must hold enwik8 or enwik8.zip"):
         load(tmp_path, "train", tmp_path)
 
 

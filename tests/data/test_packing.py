@@ -137,7 +137,7 @@ def test_any_tokenizer(tokenizer):
 
 def test_no_documents():
     assert list(evaluation_dataset(dataset_of([]), ByteTokenizer(), 4, 2)) == []
-    with pytest.raises(ValueError, match="documents is empty"):
+    with pytest.raises(ValueError, match="documents must not be empty"):
         training_dataset(dataset_of([]), ByteTokenizer(), 4, 2)
 
 
@@ -146,10 +146,10 @@ def test_no_documents():
 )
 def test_numbers_below_one(name):
     options = {"sequence_length": 4, "batch_size": 2, name: 0}
-    with pytest.raises(ValueError, match=f"{name}=0: it must be at least 1"):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1. Received: {name}=0"):
         training_dataset(dataset_of([b"a"]), ByteTokenizer(), **options)
 
 
 def test_tokenizer_that_cuts_documents():
-    with pytest.raises(ValueError, match="sequence_length=8: it would cut"):
+    with pytest.raises(ValueError, match="Received: sequence_length=8"):
         evaluation_dataset(dataset_of([b"a"]), ByteTokenizer(sequence_length=8), 4, 2)

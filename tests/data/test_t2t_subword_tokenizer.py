@@ -182,9 +182,9 @@ def test_shapes(t2t):
     for given_tokens in ([[*tokens, 1, 0], [1, 0, 0, 0]], [tokens, []]):
         assert t2t.detokenize(given_tokens).numpy().tolist() == [b"cat a", b""]
     assert t2t.detokenize(tf.ragged.constant([tokens, []])).numpy().tolist() == [b"cat a", b""]
-    with pytest.raises(ValueError, match=r"shape \(1, 1\): it must be a string or a batch"):
+    with pytest.raises(ValueError, match=r"must be a string or a batch of strings.*shape \(1, 1\)"):
         t2t.tokenize([["a"]])
-    with pytest.raises(ValueError, match="sequence_length=0: it must be at least 1"):
+    with pytest.raises(ValueError, match="sequence_length must be at least 1.*sequence_length=0"):
         T2TSubwordTokenizer(VOCABULARY, sequence_length=0)
 
 
@@ -196,11 +196,11 @@ def test_vocabulary(t2t):
     assert t2t.vocabulary_size() == len(VOCABULARY)
     assert t2t.token_to_id(t2t.id_to_token(7)) == 7
     for bad in (-1, len(VOCABULARY)):
-        with pytest.raises(ValueError, match=f"id={bad}: it must be from 0 to"):
+        with pytest.raises(ValueError, match=f"id must be from 0 to .*id={bad}"):
             t2t.id_to_token(bad)
-    with pytest.raises(ValueError, match="token='nothing': it is not in the vocabulary"):
+    with pytest.raises(ValueError, match="must be in the vocabulary. Received: token='nothing'"):
         t2t.token_to_id("nothing")
-    with pytest.raises(ValueError, match="there is no vocabulary yet"):
+    with pytest.raises(ValueError, match="vocabulary must be given"):
         T2TSubwordTokenizer().vocabulary_size()
 
 
@@ -230,12 +230,12 @@ def test_file(t2t, tmp_path):
         (lines("the_", "<EOS>"), "line 1: 'the_' must be <pad>"),
         (lines(*VOCABULARY) + b"\xff\xfe", f"line {len(VOCABULARY) + 1}: it must be UTF-8"),
         (lines(*VOCABULARY).decode().encode("utf-16"), "line 1: it must be UTF-8"),
-        (lines(*VOCABULARY) + b"of_\n", "line .*: \"?'?of_.* must be a subtoken between single"),
-        (lines(*VOCABULARY) + b"'\n", "must be a subtoken between single quotes"),
-        (lines(*VOCABULARY) + b"'of_\"\n", "must be a subtoken between single quotes"),
-        (lines(*VOCABULARY) + b"\n", "line .*: '' must be a subtoken between single quotes"),
+        (lines(*VOCABULARY) + b"of_\n", "line .*: \"?'?of_.* must be a subtoken in single"),
+        (lines(*VOCABULARY) + b"'\n", "must be a subtoken in single quotes"),
+        (lines(*VOCABULARY) + b"'of_\"\n", "must be a subtoken in single quotes"),
+        (lines(*VOCABULARY) + b"\n", "line .*: '' must be a subtoken in single quotes"),
         (lines(*VOCABULARY, ""), "line .*: '' must be one character or more"),
-        (lines(*VOCABULARY, "cat_"), "'cat_' is on line [0-9]+ already"),
+        (lines(*VOCABULARY, "cat_"), "'cat_' must occur once, but is on line [0-9]+ too"),
         (lines(*VOCABULARY, "bag_"), "'g', which line .* contains, must be a subtoken of its own"),
         (lines(*VOCABULARY).replace(b"'b'\n", b""), "'b', which line 3 contains, must be a"),
         (lines("<pad>", "<EOS>", *"<pad>EOS_"), r"'\\\\', which any text may need, must be"),

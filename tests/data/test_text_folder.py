@@ -92,12 +92,12 @@ def test_preparing_prints_nothing_and_warns_of_nothing(tmp_path, capsys, caplog)
 
 
 def test_missing_and_empty_folders(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere.* does not exist"):
+    with pytest.raises(FileNotFoundError, match="must exist.*nowhere"):
         TextFolder(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="holds no .txt files"):
+    with pytest.raises(FileNotFoundError, match="must hold .txt files"):
         TextFolder(tmp_path)
     file = write(tmp_path, {"a.txt": b""}) / "a.txt"
-    with pytest.raises(NotADirectoryError, match="is a file"):
+    with pytest.raises(NotADirectoryError, match="must be a folder, not a file"):
         TextFolder(file)
     (tmp_path / "train").mkdir()
     with pytest.raises(FileNotFoundError, match="no .txt files in them"):

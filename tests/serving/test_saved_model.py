@@ -143,6 +143,11 @@ def test_nothing_in_it_is_of_python_or_made_for_xla_alone():
     assert not operations & {"PyFunc", "PyFuncStateless", "EagerPyFunc", "NumpyFunction"}
 
 
+def test_loading_does_not_warn_of_gradients():
+    nodes = [node for function in graph_def().library.function for node in function.node_def]
+    assert nodes and not any("_gradient_op_type" in node.attr for node in nodes)
+
+
 def test_versions_follow_each_other(tmp_path):
     assert saved_model.version_folder(tmp_path / "new") == tmp_path / "new" / "1"
     for name in ("2", "9", "notes", ".10.part"):
