@@ -1,6 +1,10 @@
 import re
 
+import pytest
+
 from tests.notebooks import checks
+
+pytestmark = pytest.mark.end_to_end
 
 
 def test_it_runs_from_its_first_cell_to_its_last():

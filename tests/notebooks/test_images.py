@@ -1,4 +1,8 @@
+import pytest
+
 from tests.notebooks import checks
+
+pytestmark = pytest.mark.end_to_end
 
 
 def test_it_runs_from_its_first_cell_to_its_last():
