@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-SCRIPT = """
+TASK = """
 import tensorflow as tf
 from rt_keras.training import experiment, tasks
 from rt_keras.training.config import make_config
@@ -28,9 +28,43 @@ print(scores["bytes"], sorted(name for name, _ in task.units))
 """
 
 
+HEADS = """
+import keras
+import numpy as np
+from rt_keras import ops
+from rt_keras.layers import FirstHeads
+from rt_keras.models.keys import keys_of
+from rt_keras.models.model_section import ModelSection
+from rt_keras.training import experiment
+from rt_keras.training.config import make_config
+
+config = make_config({
+    "model.first.num_heads": 4, "model.first.num_keys": 3, "model.num_layers": 1,
+    "model.hidden_dim": 16, "model.local.block_size": 8, "model.routing.window_size": 8,
+    "data.sequence_length": 16,
+})
+model = experiment.make_model(config)
+groups = model.backbone.transformer_blocks[0].attention.head_groups
+assert (type(groups[-1]), groups[-1].num_keys) == (FirstHeads, 3)
+x = keras.random.normal([2, 4, 9, 5])
+mask = np.arange(9) < 7 * np.ones([2, 1])
+found = groups[-1](x, x, x, query_mask=mask, key_mask=mask, use_causal_mask=True)
+seen = np.tile(np.arange(9) < 3, [2, 9, 1])
+expected = ops.full_attention(
+    x, x, x, query_mask=mask, key_mask=mask, attention_mask=seen, causal=True
+)
+np.testing.assert_allclose(found, expected, atol=1e-5)
+try:
+    make_config({"model.first.num_keys": 0})
+except ValueError as error:
+    print(error)
+print(keys_of(ModelSection)["first.num_keys"].meaning)
+"""
+
+
 def block(language, path):
     """The block of code that follows the name of a file."""
-    return re.search(rf"`{path}`:\n\n```{language}\n(.*?)```", PAGE, re.DOTALL)[1]
+    return re.search(rf"^`{path}`.*?^```{language}\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)[1]
 
 
 def patched(text, diff):
@@ -43,19 +77,32 @@ def patched(text, diff):
     return text
 
 
-def test_the_task_of_the_example_is_made_and_scored_like_any_other(tmp_path):
-    shutil.copytree(ROOT / "rt_keras", tmp_path / "rt_keras")
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
-    task, table = (f"rt_keras/training/tasks/{name}.py" for name in ("backward_lm", "__init__"))
-    (tmp_path / task).write_text(block("python", task))
-    (tmp_path / table).write_text(patched((tmp_path / table).read_text(), block("diff", table)))
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+def output(folder, script, new, changed):
+    """What a script prints in a copy of the package with the page's new and changed files."""
+    for name in ("rt_keras", "configs"):
+        shutil.copytree(ROOT / name, folder / name)
+    for path in new:
+        (folder / path).write_text(block("python", path))
+    for path in changed:
+        (folder / path).write_text(patched((folder / path).read_text(), block("diff", path)))
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
     result = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("9 ['bits_per_byte', "), result.stdout
+    return result.stdout
+
+
+def test_the_heads_of_the_example_are_made_like_any_other(tmp_path):
+    new = ["rt_keras/ops/first.py", "rt_keras/layers/first_heads.py"]
+    changed = ["rt_keras/layers/__init__.py", "rt_keras/models/head_kinds.py"]
+    assert output(tmp_path, HEADS, new, changed).splitlines() == [
+        "model.first.num_keys is 0 (int); it must be an integer of at least 1",
+        "keys that every query sees",
+    ]
+
+
+def test_the_task_of_the_example_is_made_and_scored_like_any_other(tmp_path):
+    task, table = (f"rt_keras/training/tasks/{name}.py" for name in ("backward_lm", "__init__"))
+    printed = output(tmp_path, TASK, [task], [table])
+    assert printed.startswith("9 ['bits_per_byte', "), printed
