@@ -1,4 +1,4 @@
-"""Looking at what attention does.
+"""Analysis of what attention does.
 
 - `attention_map.py`: which tokens attend to which across a text.
 - `causality.py`: how much a language model sees of its future.

@@ -1,4 +1,4 @@
-"""Which tokens attend to which across a text: the weights of a model's heads, and their picture."""
+"""Which tokens attend to which in a text: the weights of a model's heads, and plots of them."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ def attention_maps(model, text):
 
     Args:
         model: a `RoutingTransformerCausalLM` with a preprocessor.
-        text: string. All pairs of its tokens are formed, so a few hundred of them are enough.
+        text: string of at most a few hundred tokens, since all pairs of them are computed.
 
     Returns:
-        A dict of
-        - `tokens`: what each of the n positions reads, as strings, the start token first;
-        - `heads`: for each layer the list of its heads' kinds, such as "RoutingHeads";
-        - `weights`: for each layer an array `[heads, n, n]`, of query and key.
+        A dictionary of
+        - `tokens`: list of n strings, what each position reads, the start token first;
+        - `heads`: for each layer, the list of the kinds of its heads, such as "RoutingHeads";
+        - `weights`: for each layer, an array `[heads, n, n]` over queries and keys.
     """
     tokenizer = model.preprocessor.tokenizer
     ids = np.asarray([tokenizer.start_token_id, *np.asarray(tokenizer(text)).tolist()])
@@ -39,18 +39,19 @@ def _names(group):
 
 
 def _readable(tokenizer, ids):
-    """What each token stands for; of bytes that are not ASCII, their number."""
+    """The text of each token, with bytes that are not UTF-8 escaped."""
     texts = [np.asarray(tokenizer.detokenize([int(x)])).item() for x in ids]
     texts = [text.encode() if isinstance(text, str) else text for text in texts]
     return [text.decode("utf-8", errors="backslashreplace") for text in texts]
 
 
 def draw(maps, path):
-    """Draws each head of each layer as a picture of queries (rows) and keys (columns).
+    """Draws each head of each layer as an image of queries (rows) and keys (columns).
 
     Args:
         maps: what `attention_maps` returned.
-        path: file to write; its ending (`.png`, `.svg`, `.pdf`) says in which format.
+        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+            format.
     """
     with extras.needed("plot", "Drawing"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -66,7 +67,7 @@ def draw(maps, path):
             axis.set_axis_off()
         for head, kind in enumerate(heads):
             axis = axes[layer, head]
-            # Roots, so that small weights are seen beside large ones.
+            # The square root makes small weights visible beside large ones.
             axis.imshow(np.sqrt(weights[head]), cmap="Greys", vmin=0, vmax=1)
             axis.set_title(f"layer {layer}, head {head}: {kind}", fontsize=9)
             if len(tokens) <= 64:
@@ -79,16 +80,17 @@ def draw(maps, path):
 
 
 def strongest(maps, layer, head, least=0.2):
-    """The pairs of tokens far apart with most weight, to read beside the picture.
+    """The pairs of different positions with a large weight, to read beside the plot.
 
     Args:
         maps: what `attention_maps` returned.
-        layer, head: numbers, from 0.
-        least: weight from which a pair counts.
+        layer: int, the layer, from 0.
+        head: int, the head, from 0.
+        least: float, the least weight of a pair. Defaults to 0.2.
 
     Returns:
-        A list of dicts with `query`, `key` (positions), `tokens` (both) and `weight`, the furthest
-        apart first.
+        A list of dictionaries of `query` and `key` (positions), `tokens` (both) and `weight`, those
+        that are furthest apart first.
     """
     weights, tokens = maps["weights"][layer][head], maps["tokens"]
     pairs = [(int(q), int(k)) for q, k in np.argwhere(weights >= least) if q != k]

@@ -1,4 +1,4 @@
-"""How much a language model sees of the future: what changes before a change, and what it gains."""
+"""How much a language model sees of its future: what changes before a change, and the gain."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,37 +6,39 @@ import tensorflow as tf
 from rt_keras import progress
 from rt_keras.tables import table
 
-# Differences of log-probabilities up to this are rounding.
+# Differences of log-probabilities up to this are rounding errors.
 TOLERANCE = 1e-3
-# How far before a change outputs are, for the shares by distance: from each to the next.
+# Limits of the groups in which outputs are counted by their distance to the change.
 DISTANCES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0):
-    """Changes the future of a language model at random, and looks at its past.
+    """Changes the future of a language model at random and compares its earlier outputs.
 
-    At each of some positions p everything from p on is replaced by other text, drawn from the same
-    sequences. With o_i = ln p(. | what the model saw) at i < p, before and after the change, output
-    i has changed if any entry of o_i did by more than 1e-3. The gain of seeing the future is the
-    difference of two losses of the same tokens: scored in parallel, all at once, and prefix by
-    prefix, as in generation.
+    At random positions p, everything from p on is replaced by other tokens of the same sequences.
+    Output i < p is o_i = ln p(. | what the model saw); it has changed if an entry of o_i differs by
+    more than 1e-3. The gain from seeing the future is the difference between two losses of the same
+    tokens: scored in parallel, all at once, and prefix by prefix, as in generation.
 
     Args:
         model: a `RoutingTransformerCausalLM`.
-        sequences: int `[count, length + 1]`, tokens; those of each row but the first are predicted.
-        num_positions: places of the change in each sequence, and prefixes of each that are scored.
-        num_changes: other futures tried at each place.
-        seed: int, of all draws.
-        verbose: 1 for a progress bar.
+        sequences: int array `[count, length + 1]`, tokens; all but the first of each row are
+            predicted.
+        num_positions: int, the number of positions p in each sequence, and of prefixes that are
+            scored. Defaults to 16.
+        num_changes: int, the number of replacements at each position. Defaults to 2.
+        seed: int, the random seed. Defaults to 0.
+        verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
-        A dict of
-        - `share_changed`: of the outputs before a change, how many changed;
-        - `mean_change`, `largest_change`: total variation between the distributions before and
-          after, 0 to 1, over all outputs before a change;
-        - `share_by_distance`: list of `from`, `to` and `share`, by how far before the change;
-        - `nats_in_parallel`, `nats_by_prefix`: mean loss of the same tokens, scored both ways;
-        - `outputs`, `prefixes`, `length`: how many were looked at, and positions of a sequence.
+        A dictionary of
+        - `share_changed`: the share of the outputs before a change that changed;
+        - `mean_change`, `largest_change`: the total variation, from 0 to 1, between the
+          distributions before and after, over all outputs before a change;
+        - `share_by_distance`: list of dictionaries of `from`, `to` and `share`, by the distance to
+          the change;
+        - `nats_in_parallel`, `nats_by_prefix`: the mean loss of the same tokens, scored both ways;
+        - `outputs`, `prefixes`: the numbers of outputs and prefixes; `length`, of positions.
 
     Raises:
         ValueError: if a number is less than 1, or a sequence shorter than 3 tokens.
@@ -45,10 +47,11 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
     length = sequences.shape[1] - 1
     for name, number in (("num_positions", num_positions), ("num_changes", num_changes)):
         if number < 1:
-            raise ValueError(f"{name} is {number}; it must be at least 1")
+            raise ValueError(f"{name} must be at least 1. Received: {name}={number}")
     if length < 2 or not len(sequences):
         raise ValueError(
-            f"sequences must be [count, length + 1], length at least 2; they are {sequences.shape}"
+            "sequences must be [count, length + 1] with length at least 2. Received: shape "
+            f"{sequences.shape}"
         )
     rng = np.random.default_rng(seed)
     label_nats, compare = _functions(model)
@@ -83,7 +86,7 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
 
 
 def _functions(model):
-    """The two compiled passes: the losses of a prefix, and what another text changes in outputs."""
+    """Two compiled functions: the losses of a prefix, and how another text changes the outputs."""
 
     def log_probabilities(tokens, known):
         mask = tf.cast(tf.range(tf.shape(tokens)[1])[None] < known, tf.int32)
@@ -116,7 +119,7 @@ def _int32(x):
 
 
 def _draw(rng, length, count):
-    """Positions from 1 on, spread over the sequence, one at random in each part of it."""
+    """Positions from 1 on, one drawn from each of `count` equal parts of the sequence."""
     edges = np.linspace(1, length, min(count, length - 1) + 1).astype(int)
     return [int(rng.integers(low, high)) for low, high in zip(edges, edges[1:])]
 

@@ -1,7 +1,7 @@
-"""Draws which keys each query sees under full, local and routing attention.
+"""Draws which keys each query sees in full, local and routing attention.
 
-Every cell comes from the ops themselves: attention whose values are one-hot positions returns its
-weights. Run `python -m rt_keras.analysis.routing_picture FILE` to draw the README's picture.
+The weights come from the ops themselves: attention returns them if the values are one-hot vectors
+of the positions. `python -m rt_keras.analysis.routing_picture FILE` draws the README's picture.
 """
 
 import sys
@@ -23,14 +23,14 @@ GREY = "#bbbbbb"
 
 
 def attention_maps(seed=3):
-    """Which keys each query sees, for one head over a sequence drawn from a few clusters.
+    """Which keys each query of one head sees, over a sequence drawn from a few clusters.
 
     Args:
-        seed: of the sequence.
+        seed: int, the seed of the sequence. Defaults to 3.
 
     Returns:
-        A dictionary of bool `[LENGTH, LENGTH]` (query, key) by the name of the attention, and the
-        cluster of each position, int `[LENGTH]`.
+        A dictionary from the name of an attention to a bool array `[LENGTH, LENGTH]` over queries
+        and keys, and the cluster of each position, int `[LENGTH]`.
     """
     rng = np.random.default_rng(seed)
     centroids = np.linalg.qr(rng.normal(size=(16, 16)))[0][:CLUSTERS]

@@ -9,8 +9,10 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-# Of one chip: memory in bytes, bfloat16 operations and bytes of memory a second at their peaks.
-# Source: the pages of TPU versions in Google's public Cloud TPU documentation.
+from rt_keras import progress
+
+# Each chip's memory in bytes, peak bfloat16 operations per second and peak bytes per second.
+# Source: the pages on TPU versions in Google's public Cloud TPU documentation.
 CHIPS = {
     "v4": {"memory": 32 * 2**30, "operations": 275e12, "bandwidth": 1200e9},
     "v5e": {"memory": 16 * 2**30, "operations": 197e12, "bandwidth": 819e9},
@@ -21,7 +23,11 @@ COMPILER = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 
 
 def check_packages(wanted):
-    """Raises where a package is not installed in the version that is known to work."""
+    """Raises a ModuleNotFoundError unless packages are installed in versions known to work.
+
+    Args:
+        wanted: dictionary from packages to versions.
+    """
     for name, version in wanted.items():
         try:
             found = metadata.version(name)
@@ -29,24 +35,29 @@ def check_packages(wanted):
             found = None
         if found != version:
             packages = " ".join(f"{n}=={v}" for n, v in wanted.items())
-            place = ", in an environment of its own" if "tensorflow-tpu" in wanted else ""
+            place = " in a separate environment" if "tensorflow-tpu" in wanted else ""
             raise ModuleNotFoundError(
-                f"{name} {version} is needed, and {found or 'none'} is installed: "
+                f"{name} {version} is required, but {found or 'none'} is installed: "
                 f"pip install {packages}{place}"
             )
 
 
 def lower(name, overrides, batch_size, kernels):
-    """The training step of a configuration as XLA takes it.
+    """Lowers the training step of a configuration to XLA.
 
     Args:
-        name: of the configuration.
-        overrides: list of KEY=VALUE.
-        batch_size: sequences, or images, on a core; None for those of the configuration.
-        kernels: whether to take the kernels of TPUs, of which it is an error that one is missing.
+        name: string, the configuration.
+        overrides: list of strings, KEY=VALUE.
+        batch_size: int, the number of sequences or images on a core; None for that of the
+            configuration.
+        kernels: bool, whether to use the kernels of TPUs instead of those of this machine.
 
     Returns:
-        The serialized `HloModuleProto`, and a dict of what was lowered, with `step.sizes`.
+        The serialized `HloModuleProto`, and a dictionary that describes the step, with the `sizes`
+        of `rt_keras.tpu.step`.
+
+    Raises:
+        ValueError: if an operation has no TPU kernel.
     """
     from rt_keras.tpu.kernels import lower_for_tpu
     from rt_keras.tpu.step import sizes, training_step
@@ -54,12 +65,12 @@ def lower(name, overrides, batch_size, kernels):
 
     config = load_config(name, overrides)
     batch_size = batch_size or config.data.batch_size
-    _progress(f"tracing the training step of {name}")
-    step, specs, model = training_step(config, batch_size)
-    if kernels:
-        program = lower_for_tpu(step.get_concrete_function(*specs))
-    else:
-        program = step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
+    with progress.bar(f"tracing the training step of {name}"):
+        step, specs, model = training_step(config, batch_size)
+        if kernels:
+            program = lower_for_tpu(step.get_concrete_function(*specs))
+        else:
+            program = step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
     return program, {
         "config": name,
         "set": overrides,
@@ -72,22 +83,22 @@ def lower(name, overrides, batch_size, kernels):
 
 
 def compiled(program, tokens, topology):
-    """Compiles a step, and divides what it needs by what the chip has.
+    """Compiles a step and relates what it needs to what the chip has.
 
     Args:
-        program: a serialized `HloModuleProto`.
-        tokens: how many it predicts.
-        topology: the chips that it is for.
+        program: bytes, a serialized `HloModuleProto`.
+        tokens: int, the number of tokens that it predicts.
+        topology: string, the chips to compile for.
 
     Returns:
-        A dict with what `compile.main` tells, and `held_bytes`, the memory at the peak:
-        arguments, outputs that take no argument's place, temporaries and code; `chip_bytes`, what
-        the chip has; `operation_seconds` and `access_seconds` at its peak rates;
-        `tokens_per_second` at the slower of these; and `compile_seconds`, here.
+        A dictionary of what `rt_keras.tpu.compile.main` reports, and `held_bytes`, the peak memory
+        of arguments, outputs not aliased, temporaries and code; `chip_bytes`, the memory of
+        the chip; `operation_seconds` and `access_seconds` at its peak rates; `tokens_per_second` at
+        the slower of these; and `compile_seconds` on this machine.
     """
-    _progress(f"compiling {len(program) / 1e6:.0f} MB of program for {topology}")
     started = time.monotonic()
-    found = compile_program(program, topology)
+    with progress.bar(f"compiling {len(program) / 1e6:.0f} MB of program for {topology}"):
+        found = compile_program(program, topology)
     chip = CHIPS[topology.partition(":")[0]]
     seconds = {
         "operation_seconds": found["operations"] / chip["operations"],
@@ -108,17 +119,25 @@ def compiled(program, tokens, topology):
 
 
 def compile_program(hlo, topology):
-    """What `compile.main` tells of a program, which another process compiles.
+    """Compiles a program in a process of its own.
+
+    Args:
+        hlo: bytes, a serialized `HloModuleProto`.
+        topology: string, the chips to compile for.
+
+    Returns:
+        The dictionary that `rt_keras.tpu.compile.main` writes.
 
     Raises:
-        ValueError: if it does not compile, with the reason in one line.
-        RuntimeError: if the compiler ends without an answer.
+        ValueError: if the program does not compile, with the reason in one line.
+        MemoryError: if the compiler was killed.
+        RuntimeError: if the compiler ended without a result.
     """
     script = Path(__file__).with_name("compile.py")
     with tempfile.TemporaryDirectory(prefix="rt-keras-tpu-") as folder:
         program, result = Path(folder) / "program", Path(folder) / "result"
         program.write_bytes(hlo)
-        # The exit status says nothing: libtpu may crash once all is done.
+        # The exit status says nothing, since libtpu may crash once everything is done.
         process = subprocess.run(
             [sys.executable, "-P", script, program, topology, result],
             capture_output=True,
@@ -127,12 +146,10 @@ def compile_program(hlo, topology):
         )
         if not result.exists():
             if process.returncode == -signal.SIGKILL:
-                raise MemoryError(
-                    "the compiler was killed, as where this machine's memory runs out"
-                )
+                raise MemoryError("the compiler was killed, perhaps because memory ran out")
             last = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise RuntimeError(
-                f"the compiler ended with status {process.returncode} and without an answer: {last}"
+                f"the compiler ended with status {process.returncode} and without a result: {last}"
             )
         found = json.loads(result.read_text(encoding="utf-8"))
     if "error" in found:
@@ -141,7 +158,10 @@ def compile_program(hlo, topology):
 
 
 def reason(message):
-    """The compiler's words in one line.
+    """The compiler's message in one line.
+
+    Args:
+        message: string.
 
     >>> reason("RESOURCE_EXHAUSTED: XLA: no room. Used 20G of 15G hbm.\\n\\nTotal: 1\\n 2")
     'the step does not fit: no room. Used 20G of 15G hbm.'
@@ -151,7 +171,3 @@ def reason(message):
     if kind == "RESOURCE_EXHAUSTED":
         return f"the step does not fit: {rest.rpartition('XLA: ')[2]}"
     return f"the step does not compile: {first}"
-
-
-def _progress(line):
-    print(line, file=sys.stderr, flush=True)

@@ -1,9 +1,9 @@
-"""Compiles a program for a TPU that is not there, in a process of its own.
+"""Compiles a program for a TPU, without one, in a process of its own.
 
-`python -P compile.py PROGRAM TOPOLOGY RESULT` reads an `HloModuleProto`, compiles it for one
-core of the topology, and writes what the compiler says as JSON. It imports JAX and libtpu alone,
-of which TensorFlow would want other versions, and which may crash when the process ends: only what
-is in the file RESULT counts.
+`python -P compile.py PROGRAM TOPOLOGY RESULT` reads an `HloModuleProto`, compiles it for one core
+of the topology, and writes what the compiler reports as JSON. It only imports JAX and libtpu, of
+which TensorFlow would need other versions, and which may crash when the process ends. So only the
+file RESULT counts.
 """
 
 import json
@@ -12,16 +12,21 @@ import sys
 
 
 def main(program, topology, result):
-    """Compiles the file `program` and writes the file `result`.
+    """Compiles a program and writes a dictionary as JSON.
 
-    It holds a dict: of a program that compiles `argument_bytes`, `output_bytes`, `aliased_bytes`
-    (of outputs that take the place of arguments), `temporary_bytes`, `code_bytes`, `operations` and
-    `accessed_bytes`, and `loops`, whose bodies both count once however often they run; of another
-    `error`, the compiler's words.
+    If the program compiles, the dictionary holds `argument_bytes`, `output_bytes`, `aliased_bytes`
+    (outputs that reuse the memory of arguments), `temporary_bytes`, `code_bytes`, `operations`,
+    `accessed_bytes`, and `loops`, the number of loops, whose bodies count once in the two before.
+    Otherwise it holds `error`, the compiler's message.
+
+    Args:
+        program: path of the file to read.
+        topology: string, the chips to compile for.
+        result: path of the file to write.
     """
-    # No machine of Google's cloud is asked what it is.
+    # Keeps libtpu from querying Google Cloud's metadata server.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    # Nor is there a device that a second process could take away from the first.
+    # There is no device that only one process may use.
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
     import jax
 
@@ -35,7 +40,7 @@ def main(program, topology, result):
 
 
 def compile_for(program, topology):
-    """What the compiler says of a serialized `HloModuleProto` on one core of a topology."""
+    """Compiles a serialized `HloModuleProto` for one core of a topology; see `main`."""
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax.experimental import topologies
@@ -66,11 +71,11 @@ def compile_for(program, topology):
 
 
 def as_on_tpu(operation):
-    """Puts what TensorFlow has on TPUs in the place of what it has on this machine.
+    """Replaces an operation of this machine by what TensorFlow uses on TPUs.
 
-    A copy means nothing to the compiler and has no name in StableHLO. Random bits are those of the
-    TPU's own generator, whose state is the last two of the three numbers of Philox's; Philox would
-    take five times the bytes for each dropout.
+    A copy means nothing to the compiler and has no name in StableHLO. Random bits come from the
+    TPU's own generator, whose state is the last two of the three numbers of that of Philox. Philox
+    would access five times as many bytes for each dropout.
     """
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
@@ -96,7 +101,7 @@ def as_on_tpu(operation):
 
 
 def count_loop(operation, loops):
-    """Adds the operation to the list if it is a loop."""
+    """Appends an operation to the list if it is a loop."""
     from jaxlib.mlir import ir
 
     if operation.name == "stablehlo.while":

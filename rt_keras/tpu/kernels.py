@@ -1,11 +1,11 @@
-"""A function of variables as one of values, which can be lowered for a device that is not there.
+"""Turns a function of variables into one of values, to lower it for a device that is not present.
 
-TensorFlow lowers a function for a platform without its device only if it takes no variables.
+Without the device, TensorFlow only lowers functions that have no variables.
 """
 
 import tensorflow as tf
 
-# What changes a variable, as functions from its value to the new one.
+# Operations that change a variable, as functions of its value.
 CHANGES = {
     "AssignVariableOp": lambda old, new: new,
     "AssignAddVariableOp": tf.add,
@@ -20,7 +20,10 @@ CHANGES = {
 
 
 def lower_for_tpu(function):
-    """Lowers a concrete function with the kernels of TPUs.
+    """Lowers a function with the kernels of TPUs.
+
+    Args:
+        function: a concrete function.
 
     Returns:
         The serialized `HloModuleProto`.
@@ -33,23 +36,21 @@ def lower_for_tpu(function):
         compiler_ir = function.experimental_get_compiler_ir(*specs)
         return compiler_ir(stage="hlo_serialized", platform_name="TPU")
     except ValueError as error:
-        # After its first line come advice and traces.
+        # The other lines are advice and stack traces.
         raise ValueError(str(error).splitlines()[0]) from None
 
 
 def of_values(function):
-    """The function without variables.
+    """Makes a function without variables.
 
     Args:
         function: a concrete function.
 
     Returns:
-        A `tf.function` for XLA, of the function's arguments and the values of its variables, that
-        returns its outputs and the values which it leaves in the variables; and the
-        `tf.TensorSpec`s of its arguments.
-
-    Raises:
-        ValueError: when it is called, if a branch or a loop uses a variable.
+        A `tf.function` for XLA that takes the function's arguments and the values of its variables,
+        and returns its outputs and the new values of the variables; and the `tf.TensorSpec`s of its
+        arguments. It raises a ValueError when it is called if a branch or a loop of the function
+        uses a variable.
 
     >>> total = tf.Variable([1.0, 2.0])
     >>> add = tf.function(total.assign_add).get_concrete_function(tf.TensorSpec([2]))
@@ -79,15 +80,15 @@ def of_values(function):
 
 
 def replay(graph, arguments, values):
-    """Adds the operations of a graph to the one that is being traced, without its variables.
+    """Adds the operations of a graph, without its variables, to the graph being traced.
 
     Args:
-        graph: a function's graph, whose operations stand in an order that they may run in.
-        arguments: a tensor for each input of the graph, and the name of each variable.
-        values: dict of the variables' values, by name, which assignments change.
+        graph: the graph of a function, whose operations are in an order in which they can run.
+        arguments: list with a tensor, or the name of a variable, for each input of the graph.
+        values: dictionary from the names of variables to their values; assignments change it.
 
     Returns:
-        The tensors that stand for the graph's outputs.
+        The list of the graph's outputs.
     """
     made = {tensor.name: value for tensor, value in zip(graph.inputs, arguments)}
     for operation in graph.get_operations():
@@ -111,7 +112,7 @@ def replay(graph, arguments, values):
 
 
 def _same(operation, inputs):
-    """The operation once more, in the graph that is being traced, with other inputs."""
+    """The same operation with other inputs, in the graph being traced."""
     return tf.compat.v1.get_default_graph().create_op(
         operation.type,
         inputs,

@@ -6,19 +6,20 @@ import tensorflow as tf
 
 
 def training_step(config, batch_size):
-    """What `fit` runs for a batch, and `CentroidEMA` after it, as one function.
+    """Makes one function of what `fit` runs for a batch and what `CentroidEMA` does after it.
 
-    That is the forward pass, the loss with what layers add to it, gradients, the optimizer's update
-    and the metrics; then the update of the centroids. The model is built as for training, so that
-    its weights stand in memory once, but nothing is computed with them.
+    It is the forward pass, the loss with those that layers add, the gradients, the optimizer's
+    update, the metrics, and the update of the centroids. The model is built as for training, so its
+    weights are in memory once, but nothing is computed.
 
     Args:
-        config: an `ExperimentConfig`. Files that it names, but the vocabulary of a tokenizer where
-            there is no `model.vocabulary_size`, need not be there.
-        batch_size: number of sequences, or images.
+        config: an `ExperimentConfig`. The files that it names need not exist, except for the
+            tokenizer's vocabulary if there is no `model.vocabulary_size`.
+        batch_size: int, the number of sequences or images.
 
     Returns:
-        The step as a `tf.function` for XLA, the `tf.TensorSpec`s of its arguments, and the model.
+        The step as a `tf.function` for XLA, the list of the `tf.TensorSpec`s of its arguments, and
+        the model.
 
     >>> from rt_keras.training.config import make_config
     >>> config = make_config({"model.num_layers": 1, "model.hidden_dim": 8})
@@ -50,15 +51,16 @@ def training_step(config, batch_size):
 
 
 def sizes(model, specs):
-    """How large a model and its batch are.
+    """The sizes of a model and its batch.
 
     Args:
-        model: a compiled model with its optimizer's variables.
-        specs: those of `training_step`.
+        model: a compiled model whose optimizer is built.
+        specs: list of `tf.TensorSpec`s; see `training_step`.
 
     Returns:
-        A dict: `parameters`, how many numbers are trained; `gradient_bytes`, what their gradients
-        weigh; `state_bytes`, what all variables weigh; `tokens`, how many are predicted.
+        A dictionary of ints: `parameters`, the number of trainable weights; `gradient_bytes`, the
+        size of their gradients; `state_bytes`, the size of all variables; `tokens`, the number of
+        predicted tokens.
     """
     trained = model.trainable_variables
     return {
@@ -70,7 +72,7 @@ def sizes(model, specs):
 
 
 def _weight(variables):
-    """Bytes of variables."""
+    """The size of variables in bytes."""
     return sum(
         math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables
     )

@@ -63,7 +63,10 @@ def test_the_same_seed_gives_the_same_figures(sequences):
 
 @pytest.mark.parametrize(
     "options, message",
-    [({"num_positions": 0}, "num_positions is 0"), ({"num_changes": 0}, "num_changes is 0")],
+    [
+        ({"num_positions": 0}, "num_positions must be at least 1. Received: num_positions=0"),
+        ({"num_changes": 0}, "num_changes must be at least 1. Received: num_changes=0"),
+    ],
 )
 def test_bad_numbers_are_named(sequences, options, message):
     with pytest.raises(ValueError, match=message):
