@@ -159,7 +159,7 @@ def _make_sampler(args, vocabulary_size):
     from keras_hub import samplers
 
     name = args.sampler or "random"
-    most = {"top_k": vocabulary_size, "top_p": 1.0, "num_beams": None}
+    most = {"top_k": vocabulary_size, "top_p": 1, "num_beams": None}
     for option, highest in most.items():
         if getattr(args, option) is not None:
             if option not in SAMPLER_OPTIONS.get(name, {}).values():
