@@ -33,10 +33,11 @@ class TokenShift(keras.layers.Layer):
 
     def call(self, inputs, mask=None):
         half = inputs.shape[-1] // 2
-        before = inputs[:, :-1, half:]
+        before = inputs[..., half:]
         if mask is not None:
-            before = tf.where(tf.cast(mask, tf.bool)[:, :-1, None], before, tf.zeros_like(before))
-        before = tf.pad(before, [[0, 0], [1, 0], [0, 0]])
+            before = tf.where(tf.cast(mask, tf.bool)[..., None], before, tf.zeros_like(before))
+        # The last position comes off after the first one is added: there may be none.
+        before = tf.pad(before, [[0, 0], [1, 0], [0, 0]])[:, :-1]
         return tf.concat([inputs[..., :half], before], axis=-1)
 
     def make_cache(self, inputs, count):

@@ -10,7 +10,7 @@ from rt_keras.data.t2t_subword_tokenizer import T2TSubwordTokenizer
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
 from rt_keras.data.word_tokenizer import WordTokenizer
-from rt_keras.models.generation import check_texts
+from rt_keras.models.generation import check_length, check_texts, no_tokens
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 
 # All are imported here, so that Keras knows them by name when it loads a preset.
@@ -66,10 +66,7 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
 
     def __init__(self, tokenizer, sequence_length=1024, **kwargs):
         check_tokenizer(tokenizer)
-        if sequence_length < 1:
-            raise ValueError(
-                f"sequence_length must be at least 1. Received: sequence_length={sequence_length}"
-            )
+        check_length("sequence_length", sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
     def generate_preprocess(self, x, sequence_length=None):
@@ -83,9 +80,14 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
             Dictionary of "token_ids" and "padding_mask", `[batch, sequence_length]`.
 
         Raises:
-            ValueError: if a prompt has more tokens, or is not the UTF-8 that the tokenizer needs.
+            ValueError: if `sequence_length` is less than 1, or a prompt has more tokens or is not
+                the UTF-8 that the tokenizer needs.
         """
-        check_texts("prompt", x, self.tokenizer, sequence_length or self.sequence_length)
+        check_length("sequence_length", sequence_length)
+        length = sequence_length or self.sequence_length
+        if isinstance(x, (list, tuple)) and not x:
+            return no_tokens(length)
+        check_texts("prompt", x, self.tokenizer, length)
         return super().generate_preprocess(x, sequence_length=sequence_length)
 
     def generate_postprocess(self, x):

@@ -3,7 +3,7 @@
 import keras
 import keras_hub
 
-from rt_keras.models.generation import check_texts
+from rt_keras.models.generation import check_length, check_texts, no_tokens
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     check_tokenizer,
     strings_of_tokens,
@@ -54,8 +54,7 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
             "decoder_sequence_length": decoder_sequence_length,
         }
         for name, length in lengths.items():
-            if length < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {name}={length}")
+            check_length(name, length)
         super().__init__(tokenizer, **lengths, **kwargs)
 
     def get_config(self):
@@ -80,14 +79,20 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
             "decoder_padding_mask", `[batch, decoder_sequence_length]`.
 
         Raises:
-            ValueError: if a text has more tokens, or is not the UTF-8 that the tokenizer needs.
+            ValueError: if a length is less than 1, or a text has more tokens or is not the UTF-8
+                that the tokenizer needs.
         """
+        for name, length in lengths.items():
+            check_length(name, length)
         texts = x if isinstance(x, dict) else {"encoder_text": x}
         decoder_length = lengths.get("decoder_sequence_length") or lengths.get("sequence_length")
         rooms = {
             "encoder_text": lengths.get("encoder_sequence_length") or self.encoder_sequence_length,
             "decoder_text": decoder_length or self.decoder_sequence_length,
         }
+        if all(isinstance(text, (list, tuple)) and not text for text in texts.values()):
+            encoder = no_tokens(rooms["encoder_text"], "encoder_")
+            return encoder | no_tokens(rooms["decoder_text"], "decoder_")
         for name, text in texts.items():
             # End of text comes before, and after what the encoder reads.
             added = 2 if name == "encoder_text" else 1

@@ -52,3 +52,7 @@ def test_one_position_at_a_time(count):
     for position in range(count, 6):
         output, cache = layer.call_with_cache(x[:, position, None], cache)
         np.testing.assert_array_equal(output[:, 0], expected[:, position])
+
+
+def test_a_sequence_without_positions():
+    assert TokenShift()(np.zeros([2, 0, 4], "float32"), mask=np.ones([2, 0])).shape == (2, 0, 4)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.layers import FullHeads, LocalHeads
+from rt_keras.layers import LocalHeads
 from rt_keras.models import (
     RoutingTransformerBackbone,
     RoutingTransformerCausalLM,
@@ -40,13 +40,38 @@ def test_a_prompt_without_room_is_refused(model):
     assert model.generate("1234567") == "1234567"
 
 
+def test_no_prompts_give_no_texts(model):
+    assert model.generate([]) == []
+
+
+def test_a_length_of_nothing_is_refused(model):
+    with pytest.raises(ValueError, match="sequence_length must be at least 1. .*=0"):
+        model.generate("a", max_length=0)
+
+
+def test_a_prompt_that_is_no_text_is_refused(model):
+    with pytest.raises(ValueError, match="prompt must be valid UTF-8"):
+        model.generate("\udcff")
+    with pytest.raises(TypeError, match="prompt must be a string"):
+        model.generate(5)
+
+
 def test_texts_of_an_encoder_decoder_without_room_are_refused():
     backbone = RoutingTransformerSeq2SeqBackbone(
-        258, 1, 1, 4, 4, [LocalHeads(1, 4)], [LocalHeads(1, 4)], [FullHeads(1)]
+        258,
+        1,
+        1,
+        4,
+        4,
+        [LocalHeads(1, 4)],
+        [LocalHeads(1, 4)],
+        [LocalHeads(1, 4, key_block_size=6)],
     )
     preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
     model = RoutingTransformerSeq2SeqLM(backbone, preprocessor)
     model.compile(sampler="greedy", jit_compile=False)
+    assert model.generate([]) == []
+    assert model.generate({"encoder_text": [], "decoder_text": []}) == []
     with pytest.raises(ValueError, match="encoder_text must have at most 6 tokens.*Received: 7"):
         model.generate({"encoder_text": ["12345"], "decoder_text": [""]})
     with pytest.raises(ValueError, match="decoder_text must have at most 4 tokens.*Received: 5"):
