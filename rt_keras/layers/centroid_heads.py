@@ -172,13 +172,16 @@ class CentroidHeads(HeadGroup):
         noise = keras.random.uniform([shape[0] * shape[2]], seed=self.seed_generator)
         if mask is not None:
             noise += tf.reshape(tf.cast(mask, noise.dtype), [-1])
-        positions = tf.argsort(noise, direction="DESCENDING")
+        # An empty batch gets one position, of zeros.
+        missing = 1 - tf.minimum(tf.size(noise), 1)
+        positions = tf.pad(tf.argsort(noise, direction="DESCENDING"), [[0, missing]])
         found = tf.size(noise) if mask is None else tf.reduce_sum(tf.cast(mask, tf.int32))
         # If there are fewer than clusters, some serve several.
         positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
         by_position = tf.reshape(
-            tf.transpose(vectors, [1, 0, 2, 3]), [self.num_heads, -1, shape[3]]
+            tf.transpose(vectors, [1, 0, 2, 3]), [self.num_heads, shape[0] * shape[2], shape[3]]
         )
+        by_position = tf.pad(by_position, [[0, 0], [0, missing], [0, 0]])
         return tf.stop_gradient(tf.gather(by_position, positions, axis=1))
 
     def get_config(self):

@@ -38,7 +38,8 @@ class HeadGroup(keras.layers.Layer):
         key: `[batch, heads, keys, depth]`; None if `share_qk`.
         query_mask: bool `[batch, queries]`, False for padding, or None.
         key_mask: bool `[batch, keys]`, False for padding, or None.
-        attention_mask: bool `[batch, queries, keys]`, or None; only if `takes_attention_mask`.
+        attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, or None;
+            only if `takes_attention_mask`.
         token_bias: `[batch, keys]`, or None.
         use_causal_mask: bool, whether query i sees key j only if j <= i.
         dropout: float, share of the attention weights set to 0 in training.

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.attention_masks import check_attention_mask, split_attention_mask
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
@@ -85,10 +86,12 @@ class MultiHeadAttention(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        if not head_groups or not all(isinstance(group, HeadGroup) for group in head_groups):
+        if not are_head_groups(head_groups):
             raise ValueError(
-                "head_groups must be a list of at least one LocalHeads, RoutingHeads or FullHeads. "
-                f"Received: head_groups={head_groups!r}"
+                "head_groups must be a list of at least one head group, such as "
+                "[LocalHeads(2, block_size=64), RoutingHeads(2, num_clusters=16, window_size=64)]. "
+                "The heads of keras.layers.MultiHeadAttention(num_heads, key_dim) are "
+                f"[FullHeads(num_heads)]. Received: head_groups={head_groups!r}"
             )
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout}")
@@ -175,23 +178,26 @@ class MultiHeadAttention(keras.layers.Layer):
         token_bias=None,
     ):
         key = value if key is None else key
-        attention_mask, padding = _split_attention_mask(attention_mask)
-        masks = {
-            "query_mask": _all_of(query_mask),
-            "key_mask": _all_of(value_mask, key_mask, padding),
-            "attention_mask": attention_mask,
+        of_queries, of_keys, of_pairs = split_attention_mask(
+            attention_mask, self.num_heads, query, value
+        )
+        options = {
+            "query_mask": _all_of(query_mask, of_queries),
+            "key_mask": _all_of(value_mask, key_mask, of_keys),
             "token_bias": token_bias,
             "use_causal_mask": use_causal_mask,
         }
         queries, keys, values = self._project(query, key, value)
         outputs, scores = [], []
-        for group, arguments in self._hand_out(queries, keys, values):
+        for (group, arguments), options["attention_mask"] in zip(
+            self._hand_out(queries, keys, values), self._hand_out_pairs(of_pairs)
+        ):
             seed = self.seed_generator.next() if training and self.dropout else None
             outputs.append(
-                group(*arguments, **masks, dropout=self.dropout, seed=seed, training=training)
+                group(*arguments, **options, dropout=self.dropout, seed=seed, training=training)
             )
             if return_attention_scores:
-                scores.append(_scores(group, *arguments, masks))
+                scores.append(_scores(group, *arguments, options))
         output = self._merge(outputs)
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
@@ -225,6 +231,12 @@ class MultiHeadAttention(keras.layers.Layer):
                 key_head += group.num_heads
             yield group, (queries[:, heads], values[:, heads], key)
             head += group.num_heads
+
+    def _hand_out_pairs(self, mask):
+        """Each group's mask of pairs, `[batch, heads or 1, queries, keys]`, or None."""
+        if mask is None or mask.shape[1] == 1:
+            return [mask] * len(self.head_groups)
+        return tf.split(mask, [group.num_heads for group in self.head_groups], axis=1)
 
     # Decoding.
 
@@ -354,6 +366,8 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask=False,
         token_bias=None,
     ):
+        if attention_mask is not None:
+            check_attention_mask(attention_mask.shape, self.num_heads, query.shape, value.shape)
         shape = self.compute_output_shape(query.shape, value.shape)
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
@@ -386,6 +400,11 @@ class MultiHeadAttention(keras.layers.Layer):
         return cls(**{**config, "head_groups": groups})
 
 
+def are_head_groups(x):
+    """Whether x is a list of head groups that is not empty."""
+    return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(y, HeadGroup) for y in x)
+
+
 def _split_heads(x, heads):
     """`[batch, length, heads * depth]` to `[batch, heads, length, depth]`."""
     x = tf.reshape(x, [size(x, 0), size(x, 1), heads, x.shape[-1] // heads])
@@ -411,25 +430,16 @@ def _unfold_beams(x):
     return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)
 
 
-def _split_attention_mask(attention_mask):
-    """An attention mask, and the padding mask that it is where all queries share it."""
-    if attention_mask is None:
-        return None, None
-    if attention_mask.shape[1] == 1:
-        return None, attention_mask[:, 0]
-    return attention_mask, None
-
-
 def _all_of(*masks):
     """Positions that every given mask allows; None if none is given."""
     masks = [tf.cast(mask, tf.bool) for mask in masks if mask is not None]
     return tf.reduce_all(tf.stack(masks), axis=0) if masks else None
 
 
-def _scores(group, query, value, key, masks):
+def _scores(group, query, value, key, options):
     """The attention weights of a group: what it returns where values are one-hot positions."""
     batch, heads, length = (size(value, axis) for axis in range(3))
     positions = tf.eye(length, dtype=value.dtype)
     positions = tf.broadcast_to(positions, [batch, heads, length, length])
     # Without training: routing heads would count the batch once more.
-    return group(query, positions, key, **masks, training=False)
+    return group(query, positions, key, **options, training=False)

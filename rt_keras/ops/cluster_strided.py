@@ -91,4 +91,5 @@ def strided_members(x, mask, count, weights):
     if mask is not None:
         scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, scores.dtype.min)
     order = tf.argsort(-scores)
-    return order[..., :: length // count][..., :count]
+    # Without positions there is no member, and no step.
+    return tf.gather(order, tf.range(count) * (length // tf.maximum(count, 1)), axis=-1)

@@ -37,7 +37,8 @@ def full_attention(
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, queries]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
-        attention_mask: bool `[batch, queries, keys]`, which keys each query may see; or None.
+        attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, which keys
+            each query may see; or None. All axes but that of the queries may be 1.
         token_bias: `[batch, keys]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
             for no relative positions.
@@ -57,8 +58,7 @@ def full_attention(
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     batch, heads, length = (size(query, axis) for axis in range(3))
     keys = size(key, 2)
-    block_size = _queries_at_once(batch, heads, length, keys)
-    num_blocks = ceil_div(length, block_size)
+    num_blocks, block_size = _blocks_of_queries(batch, heads, length, keys)
     query *= query.shape[-1] ** -0.5
     # Blocks of queries first: [blocks, batch, heads, queries, depth].
     sliced = {"query": _blocks_first(query, num_blocks, block_size)}
@@ -68,7 +68,9 @@ def full_attention(
         of_queries = tf.cast(query_mask, tf.bool)[:, None]
         sliced["query_mask"] = _blocks_first(of_queries, num_blocks, block_size)
     if attention_mask is not None:
-        of_pairs = tf.cast(attention_mask, tf.bool)[:, None]
+        of_pairs = tf.cast(attention_mask, tf.bool)
+        if of_pairs.shape.rank == 3:
+            of_pairs = of_pairs[:, None]
         sliced["attention_mask"] = _blocks_first(of_pairs, num_blocks, block_size)
     if key_mask is not None:
         whole["key_mask"] = tf.cast(key_mask, tf.bool)
@@ -83,18 +85,22 @@ def full_attention(
         block = {**part, **whole}
         return _attend_block(block, causal, dropout)
 
-    if isinstance(num_blocks, int) and num_blocks > 1:
+    if num_blocks > 1:
         output = chunks.map_chunks(attend_block, sliced, whole, value.dtype)
     else:
         output = attend_block({name: x[0] for name, x in sliced.items()}, whole)[None]
     return join_blocks(move_axis(output, 0, 2), length)
 
 
-def _queries_at_once(batch, heads, length, keys):
-    """The largest number of queries whose logits stay within the limit."""
-    if not all(isinstance(x, int) for x in (batch, heads, length, keys)):
-        return length
-    return max(1, min(length, chunks.LOGITS_AT_ONCE // (batch * heads * keys)))
+def _blocks_of_queries(batch, heads, length, keys):
+    """The number and size of the blocks of queries whose logits stay within the limit."""
+    if not isinstance(length, int):
+        return 1, tf.maximum(length, 1)
+    if not all(isinstance(x, int) for x in (batch, heads, keys)):
+        return 1, max(1, length)
+    logits_of_one = max(1, batch * heads * keys)
+    block_size = max(1, min(length, chunks.LOGITS_AT_ONCE // logits_of_one))
+    return max(1, ceil_div(length, block_size)), block_size
 
 
 def _blocks_first(x, num_blocks, block_size):

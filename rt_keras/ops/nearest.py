@@ -7,7 +7,7 @@ on `nearest_windows.py`.
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, move_axis, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import chunks_of_blocks, num_chunks, over_heads
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles
@@ -90,6 +90,8 @@ def nearest_attention(
             'Assignment "nearest" needs as many keys as queries; "balanced" does not. '
             f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
         )
+    if query.shape[2] == 0:
+        return value
     tiles = 2 if key is not None or num_probes > 1 else 1
     keys = window_size + block_size_of(window_size)
     heads = query.shape[1]
@@ -112,6 +114,24 @@ def nearest_attention(
 
 
 def _nearest_attention(arguments, window_size, causal, num_probes, dropout, chunks):
+    length = size(arguments["query"], 2)
+    if tf.is_tensor(length):
+        arguments = _with_a_position(arguments, length)
+    output = _attend_clusters(arguments, window_size, causal, num_probes, dropout, chunks)
+    return output[:, :, :length]
+
+
+def _with_a_position(arguments, length):
+    """The arguments with a position added if there is none: blocks and orders need one."""
+    axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1, "token_bias": 1}
+    missing = 1 - tf.minimum(length, 1)
+    return {
+        name: pad_axis(x, axes[name], 0, missing) if name in axes and x is not None else x
+        for name, x in arguments.items()
+    }
+
+
+def _attend_clusters(arguments, window_size, causal, num_probes, dropout, chunks):
     query, key = prepare(arguments["query"], arguments.get("key"))
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     if key is query and key_mask is None:

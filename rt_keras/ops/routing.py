@@ -121,7 +121,7 @@ def commitment(x, clusters, centroids, mask=None):
         mask: bool `[batch, length]`, False for padding, which does not count; or None.
 
     Returns:
-        A scalar, float32 (float64 for float64 vectors), 0 if all is padding.
+        A scalar, float32 (float64 for float64 vectors), 0 if all is padding or there is nothing.
 
     Source: van den Oord et al. 2017, Neural Discrete Representation Learning, section 3.2.
     """
@@ -130,6 +130,7 @@ def commitment(x, clusters, centroids, mask=None):
     nearest = tf.einsum("bhnc,hcd->bhnd", members, tf.cast(centroids, dtype))
     distance = tf.reduce_sum(tf.square(tf.cast(x, dtype) - nearest), axis=-1)
     if mask is None:
-        return tf.reduce_mean(distance)
+        any_vector = tf.cast(tf.minimum(tf.size(distance), 1), dtype)
+        return tf.math.multiply_no_nan(tf.reduce_mean(distance), any_vector)
     weight = tf.broadcast_to(tf.cast(mask, dtype)[:, None], tf.shape(distance))
     return tf.math.divide_no_nan(tf.reduce_sum(distance * weight), tf.reduce_sum(weight))

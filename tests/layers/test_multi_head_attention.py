@@ -3,7 +3,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention, RoutingHeads
+from rt_keras.layers import (
+    ClusterStridedHeads,
+    FullHeads,
+    HashedHeads,
+    LocalHeads,
+    MultiHeadAttention,
+    RandomHeads,
+    RoutingHeads,
+    StridedHeads,
+)
 from tests.layers import checks
 from tests.ops import reference
 
@@ -347,6 +356,74 @@ def test_seed_repeats_dropout():
     assert checks.largest_difference(first, other) > 1e-3
 
 
+EVERY_KIND = {
+    "local": lambda: LocalHeads(2, 3, max_relative_distance=2),
+    "nearest": lambda: RoutingHeads(2, 3, 4),
+    "shared": lambda: RoutingHeads(2, 3, 4, share_qk=True, max_relative_distance=2),
+    "probes": lambda: RoutingHeads(2, 3, 4, num_probes=2),
+    "balanced": lambda: RoutingHeads(2, 3, 4, assignment="balanced"),
+    "full": lambda: FullHeads(2, max_relative_distance=2),
+    "hashed": lambda: HashedHeads(2, 3, 4),
+    "strided": lambda: StridedHeads(2, 3),
+    "random": lambda: RandomHeads(2, 3, 4),
+    "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4),
+}
+
+
+@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_empty_batches_and_sequences(kind, static):
+    layer = MultiHeadAttention([EVERY_KIND[kind]()], 4)
+    layer.build((None, None, 6), (None, None, 6))
+
+    def train(x, mask):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            masks = {"query_mask": mask, "value_mask": mask}
+            y = layer(x, x, **masks, use_causal_mask=True, training=True)
+            loss = tf.reduce_sum(y) + sum(layer.losses)
+        return y, loss, tape.gradient(loss, x)
+
+    if not static:
+        specs = tf.TensorSpec([None, None, 6]), tf.TensorSpec([None, None], tf.bool)
+        train = tf.function(train, input_signature=specs)
+    for shape in ((0, 9), (2, 0), (0, 0)):
+        output, loss, gradient = train(tf.ones([*shape, 6]), tf.ones(shape, tf.bool))
+        assert output.shape == gradient.shape == (*shape, 6) and loss == 0
+    for group in layer.head_groups:
+        assert not hasattr(group, "member_counts") or not np.any(group.member_counts)
+
+
+def test_no_keys():
+    query, value = checks.random(2, 5, 6), checks.random(2, 0, 6)
+    groups = [FullHeads(2), RoutingHeads(1, 2, 3, assignment="balanced")]
+    layer = MultiHeadAttention(groups, 4, bias_initializer="ones")
+    output = layer(query, value)
+    np.testing.assert_array_equal(output, np.ones([2, 5, 6]))
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "model.h5"])
+def test_weights_load_into_a_compiled_model(name, tmp_path):
+    def make_model():
+        inputs = keras.Input((9, 6))
+        x = mixed(dropout=0.1)(inputs, inputs)
+        model = keras.Model(inputs, mixed(dropout=0.1)(x, x))
+        model.compile("adam", "mse", metrics=["mae"])
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    model, x = make_model(), checks.random(2, 9, 6)
+    if name == "model.h5":
+        model.save(tmp_path / name)
+    else:
+        model.save_weights(tmp_path / name)
+    loaded = make_model()
+    loaded.load_weights(tmp_path / name)
+    np.testing.assert_array_equal(loaded(x), model(x))
+    for weight, source in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(weight, source)
+
+
 def test_regularizers_and_initializers():
     x = checks.random(2, 5, 6)
     layer = mixed(kernel_initializer="ones", bias_initializer="ones", kernel_regularizer="l2")
@@ -392,6 +469,8 @@ def test_config():
     "options, message",
     [
         ({"head_groups": []}, r"head_groups must be a list of at least one .*Received: .*\[\]"),
+        ({"head_groups": 4}, r"head_groups must be .*\[FullHeads\(num_heads\)\]. Received: .*=4"),
+        ({"head_groups": LocalHeads(2, 4)}, "head_groups must be a list .*Received: .*LocalHeads"),
         ({"head_groups": [3]}, r"head_groups must be a list of at least one .*Received: .*\[3\]"),
         ({"key_dim": 0}, "key_dim must be a positive integer. Received: key_dim=0"),
         ({"value_dim": 2.5}, "value_dim must be a positive integer. Received: value_dim=2.5"),

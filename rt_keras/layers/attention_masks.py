@@ -1,0 +1,75 @@
+"""Attention masks as Keras takes them, in the forms that head groups take."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import size
+
+
+def split_attention_mask(attention_mask, num_heads, query, value):
+    """What an attention mask allows, as masks of queries, of keys, or of pairs of both.
+
+    As in `keras.layers.MultiHeadAttention`, a mask is broadcast to
+    `[batch, heads, queries, keys]`; one of three dimensions has no axis of heads, one of two
+    dimensions none of the batch either. A mask that all queries share is one of keys, which every
+    head group takes; one that all keys share is one of queries.
+
+    Args:
+        attention_mask: bool or int `[queries, keys]`, `[batch, queries, keys]` or
+            `[batch, heads, queries, keys]`, in which every axis may be 1; or None.
+        num_heads: int, number of heads.
+        query: `[batch, queries, features]`.
+        value: `[batch, keys, features]`.
+
+    Returns:
+        A bool mask `[batch, queries]`, one `[batch, keys]`, and one that broadcasts to
+        `[batch, heads, queries, keys]` but has all queries; at most one of them is not None.
+
+    Raises:
+        ValueError: if the mask does not broadcast.
+
+    >>> x = tf.zeros([2, 5, 8])
+    >>> masks = split_attention_mask(tf.ones([2, 1, 1, 5]), num_heads=4, query=x, value=x)
+    >>> [None if mask is None else mask.shape.as_list() for mask in masks]
+    [None, [2, 5], None]
+    """
+    if attention_mask is None:
+        return None, None, None
+    mask = tf.cast(attention_mask, tf.bool)
+    check_attention_mask(mask.shape, num_heads, query.shape, value.shape)
+    if mask.shape.rank == 2:
+        mask = mask[None]
+    if mask.shape.rank == 3:
+        mask = mask[:, None]
+    batch, queries, keys = size(query, 0), size(query, 1), size(value, 1)
+    _, heads, of_queries, of_keys = mask.shape
+    if heads == of_queries == 1:
+        return None, tf.broadcast_to(mask[:, 0, 0], [batch, keys]), None
+    if heads == of_keys == 1:
+        return tf.broadcast_to(mask[:, 0, :, 0], [batch, queries]), None, None
+    if of_queries == 1:
+        mask = tf.repeat(mask, queries, axis=2)
+    return None, None, mask
+
+
+def check_attention_mask(shape, num_heads, query_shape, value_shape):
+    """Raises an error if an attention mask of this shape cannot be broadcast.
+
+    Args:
+        shape: shape of the mask.
+        num_heads: int, number of heads.
+        query_shape: `(batch, queries, features)`, in which None fits everything.
+        value_shape: `(batch, keys, features)`.
+
+    Raises:
+        ValueError: with both shapes.
+    """
+    wanted = (query_shape[0], num_heads, query_shape[1], value_shape[1])
+    given = tuple(shape)
+    expected = wanted if len(given) == 4 else (wanted[0], *wanted[2:])[-len(given) :]
+    fits = all(a in (1, None) or b in (a, None) for a, b in zip(given, expected))
+    if len(given) not in (2, 3, 4) or not fits:
+        raise ValueError(
+            "attention_mask must broadcast to [queries, keys], [batch, queries, keys] or [batch, "
+            f"heads, queries, keys], here {wanted} with all axes. Pass a padding mask [batch, "
+            f"keys] as value_mask. Received: attention_mask of shape {given}"
+        )

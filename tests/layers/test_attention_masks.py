@@ -1,0 +1,89 @@
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention
+from tests.layers import checks
+from tests.layers.test_multi_head_attention import twins
+
+BATCH, HEADS, QUERIES, KEYS = 2, 2, 5, 7
+
+
+def some(*shape):
+    """A mask that allows something everywhere: Keras lets a query without keys see all of them."""
+    mask = np.random.default_rng(3).random(shape) < 0.5
+    mask[..., 0] = True
+    return mask
+
+
+@pytest.mark.parametrize("options", [{}, {"use_causal_mask": True}], ids=["plain", "causal"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (QUERIES, KEYS),
+        (1, KEYS),
+        (BATCH, QUERIES, KEYS),
+        (1, QUERIES, KEYS),
+        (BATCH, 1, KEYS),
+        (BATCH, 1, QUERIES, KEYS),
+        (BATCH, 1, 1, KEYS),
+        (1, 1, 1, KEYS),
+        (BATCH, HEADS, QUERIES, KEYS),
+        (1, HEADS, 1, KEYS),
+        (1, 1, 1, 1),
+    ],
+    ids=str,
+)
+def test_broadcast_as_by_keras(shape, options):
+    query, value = checks.random(BATCH, QUERIES, 6), checks.random(BATCH, KEYS, 6, seed=1)
+    theirs, ours = twins(query, value)
+    for mask in (some(*shape), some(*shape).astype("int32")):
+        expected = theirs(query, value, attention_mask=mask, **options)
+        found = ours(query, value, attention_mask=mask, **options)
+        assert checks.largest_difference(found, expected) < 1e-5
+    plain = ours(query, value, **options)
+    assert (checks.largest_difference(found, plain) > 1e-3) == (shape != (1, 1, 1, 1))
+
+
+def test_heads_get_their_part():
+    x, mask = checks.random(2, 5, 6), some(2, 3, 5, 5)
+    layer = MultiHeadAttention([FullHeads(1), FullHeads(2)], 4)
+    _, scores = layer(x, x, attention_mask=mask, return_attention_scores=True)
+    np.testing.assert_array_equal(scores.numpy() > 0, mask)
+
+
+def test_masks_that_every_group_takes():
+    x, mask = checks.random(2, 5, 6), checks.padding(2, 5)
+    layer = MultiHeadAttention([LocalHeads(2, 3)], 4)
+    expected = layer(x, x, value_mask=mask)
+    for of_keys in (mask[:, None], mask[:, None, None]):
+        np.testing.assert_array_equal(layer(x, x, attention_mask=of_keys), expected)
+    expected = layer(x, x, query_mask=mask)
+    np.testing.assert_array_equal(layer(x, x, attention_mask=mask[..., None]), expected)
+    same = np.array([[True, True, True, True, False]])
+    expected = layer(x, x, value_mask=same.repeat(2, axis=0))
+    np.testing.assert_array_equal(layer(x, x, attention_mask=same), expected)
+
+
+def test_more_queries_than_are_computed_at_once(monkeypatch):
+    x, mask = checks.random(2, 5, 6), some(2, 2, 5, 5)
+    layer = MultiHeadAttention([FullHeads(2)], 4)
+    expected = layer(x, x, attention_mask=mask)
+    monkeypatch.setattr("rt_keras.ops.chunks.LOGITS_AT_ONCE", 2 * 2 * 5 * 2)
+    found = layer(x, x, attention_mask=mask)
+    assert checks.largest_difference(found, expected) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "shape", [(2,), (2, 7), (5, 4), (3, 5, 5), (2, 5, 7), (2, 3, 5, 5), (2, 1, 1, 5, 5)], ids=str
+)
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_masks_that_do_not_broadcast(shape, symbolic):
+    x, mask = checks.random(2, 5, 6), np.ones(shape, bool)
+    if symbolic:
+        x, mask = keras.Input(batch_shape=x.shape), keras.Input(batch_shape=shape, dtype="bool")
+    message = (
+        r"attention_mask must broadcast .* here \(2, 2, 5, 5\) .*as value_mask. Received: .*\("
+    )
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention([FullHeads(2)], 4)(x, x, attention_mask=mask)
