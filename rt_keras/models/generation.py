@@ -35,6 +35,8 @@ def make_generate_function(model, mask_name="padding_mask"):
         check_tokens(inputs, model.backbone.vocabulary_size)
         mask = np.asarray(inputs[mask_name])
         shortest = check_prompts(mask, mask_name)
+        if not len(mask):
+            return inputs
         length = bucket(shortest, mask.shape[1]) if model.cached_decoding else None
         return step(inputs, stop_token_ids=stop_token_ids, prefill_length=length)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rt_keras.data import ByteTokenizer
-from rt_keras.layers import LocalHeads
+from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.models import (
     RoutingTransformerBackbone,
     RoutingTransformerCausalLM,
@@ -58,14 +58,7 @@ def test_a_prompt_that_is_no_text_is_refused(model):
 
 def test_texts_of_an_encoder_decoder_without_room_are_refused():
     backbone = RoutingTransformerSeq2SeqBackbone(
-        258,
-        1,
-        1,
-        4,
-        4,
-        [LocalHeads(1, 4)],
-        [LocalHeads(1, 4)],
-        [LocalHeads(1, 4, key_block_size=6)],
+        258, 1, 1, 4, 4, [LocalHeads(1, 4)], [LocalHeads(1, 4)], [FullHeads(1)]
     )
     preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
     model = RoutingTransformerSeq2SeqLM(backbone, preprocessor)
