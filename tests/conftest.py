@@ -6,18 +6,17 @@ import resource
 import hypothesis
 import pytest
 
+from tests.temporaries import COMPILE_FAST
+
 # First calls trace and compile, so the time of one example says nothing.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
-
-# XLA compiles in half the time without optimisations and in one piece. End-to-end tests, which are
-# also of speed, compile as users do.
-COMPILE_FAST = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
 
 peaks = {}
 
 
 def pytest_configure(config):
+    # End-to-end tests compile as users do.
     if config.option.markexpr != "end_to_end":
         os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
 
