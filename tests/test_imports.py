@@ -1,0 +1,86 @@
+"""Imports go down only, and not in circles."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import rt_keras
+
+ROOT = Path(rt_keras.__file__).parent
+# From the bottom; a folder may import those below it.
+FLOORS = [
+    ("ops",),
+    ("layers",),
+    ("t2t",),
+    ("models", "callbacks", "data"),
+    ("training", "serving", "convert", "analysis", "benchmarks", "tpu"),
+    ("cli",),
+]
+
+
+def imported(path, modules=()):
+    """The modules that a file imports, at its top or in a function.
+
+    `from a import b` is taken for `a.b` if that is among `modules`, else for `a`.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in modules else node.module for name in names)
+
+
+def graph():
+    """For each module of the package, the modules that it imports."""
+    files = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        files[".".join(part for part in parts if part != "__init__")] = path
+    return {
+        name: set(imported(path, files)) & files.keys() - {name} for name, path in files.items()
+    }
+
+
+def floor(name):
+    """The number of the floor of a module; None for files beside the folders."""
+    folder = name.split(".")[1] if "." in name else ""
+    return next((number for number, names in enumerate(FLOORS) if folder in names), None)
+
+
+def test_every_folder_is_on_a_floor():
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert folders == {name for names in FLOORS for name in names}
+
+
+def test_no_folder_imports_one_above_it():
+    wrong = [
+        (name, other)
+        for name, others in graph().items()
+        for other in others
+        if None not in (floor(name), floor(other)) and floor(other) > floor(name)
+    ]
+    assert not wrong
+
+
+def test_there_are_no_circles():
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    # A folder as a whole imports its files, which may import one another but not the folder.
+    for name, others in graph().items():
+        assert name.count(".") < 2 or name.rpartition(".")[0] not in others, name
+    modules = {
+        name: {other for other in others if other.removeprefix("rt_keras.") not in folders}
+        for name, others in graph().items()
+    }
+    modules.pop("rt_keras")
+    graphlib.TopologicalSorter(modules).prepare()
+
+
+def test_keras_hub_and_the_training_stack_stay_above():
+    for path in ROOT.rglob("*.py"):
+        folder = path.relative_to(ROOT).parts[0]
+        packages = {name.split(".")[0] for name in imported(path) if name}
+        if folder in ("ops", "layers", "t2t"):
+            assert "keras_hub" not in packages, path
+        if folder in ("ops", "layers", "t2t", "models", "callbacks", "data"):
+            assert "official" not in packages, path
