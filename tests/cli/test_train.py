@@ -37,7 +37,7 @@ def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
         ({"model.routing.window_size": 64}, ["model.routing.window_size is 64", "only 32"]),
         ({"data.sequence_length": 8}, ["data.sequence_length only 8", "one window"]),
         ({"model.routing.num_clusters": 0}, ["model.routing.num_clusters is 0", "at least 1"]),
-        ({"data.directory": "no/such/folder"}, ["no/such/folder", "does not exist"]),
+        ({"data.directory": "no/such/folder"}, ["no/such/folder", "directory must exist"]),
         ({"optimizer.learning_rate": 1e30}, ["the loss is nan at step", "last good checkpoint"]),
     ],
 )
@@ -51,7 +51,7 @@ def test_an_empty_folder_gives_one_line(run, tiny_settings, tmp_path):
     (tmp_path / "empty").mkdir()
     given = overrides({**tiny_settings, "data.directory": tmp_path / "empty"})
     status, _, error = run("train", "--config", "books", *given, "--output", tmp_path / "run")
-    assert_one_line(status, error, "empty", "holds no .txt files")
+    assert_one_line(status, error, "empty", "must hold .txt files")
 
 
 @pytest.mark.parametrize(
