@@ -13,7 +13,7 @@ def tiny_quickstart(tiny_settings, monkeypatch):
     monkeypatch.setattr(config, "load_config", lambda name: config.make_config(tiny_settings))
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_a_model_is_trained_scored_sampled_and_exported(run, tiny_quickstart, tmp_path):
     folder, figures = tmp_path / "quickstart", tmp_path / "figures.json"
     status, output, error = run("quickstart", "--output", folder, "--json", figures)
@@ -25,7 +25,7 @@ def test_a_model_is_trained_scored_sampled_and_exported(run, tiny_quickstart, tm
     assert (folder / "saved_model" / "1" / "saved_model.pb").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.end_to_end
 def test_an_export_with_other_scores_is_an_error(run, tiny_quickstart, tmp_path, monkeypatch):
     from rt_keras.serving import score
 
