@@ -151,7 +151,7 @@ def test_dropout_in_training_only():
         ({"head_groups": []}, "head_groups must be a list of at least one"),
         (
             {"head_groups": [[LocalHeads(2, 6)]]},
-            "cross_head_groups must .* the 2 blocks. Received: 1 lists",
+            "head_groups must be .* the 2 blocks. Received: 1 lists",
         ),
     ],
 )
