@@ -31,6 +31,7 @@ class FullHeads(HeadGroup):
     takes_attention_mask = True
     cached_decoding = True
     cached_cross_attention = True
+    runs_in_litert = True
 
     def attend(self, **arguments):
         return full_attention(**arguments)

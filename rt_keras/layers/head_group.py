@@ -62,6 +62,8 @@ class HeadGroup(keras.layers.Layer):
     # computed from a cache; and whether an output of cross-attention depends on no other query.
     cached_decoding = False
     cached_cross_attention = False
+    # Whether LiteRT's kernels, which broadcast few dimensions, can run what the group computes.
+    runs_in_litert = False
 
     def __init__(self, num_heads, max_relative_distance=None, token_bias=None, **kwargs):
         super().__init__(**kwargs)

@@ -43,6 +43,7 @@ class LocalHeads(HeadGroup):
 
     cached_decoding = True
     cached_cross_attention = True
+    runs_in_litert = True
 
     def __init__(
         self,

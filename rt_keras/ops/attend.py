@@ -65,12 +65,12 @@ def attend(
     else:
         top = tf.stop_gradient(row_maximum(where_all(masks, logits, masked)))
     # Masked a second time rather than reused, so that no tensor of masked logits is ever stored.
-    weights = tf.exp(where_all(masks, logits - top[..., None], masked))
+    weights = tf.exp(where_all(masks, logits - tf.expand_dims(top, -1), masked))
     total = tf.reduce_sum(weights, axis=-1)
     found = total > 0
     total = tf.where(found, total, 1.0)
     weights = tf.cast(drop(weights, dropout, seed), value.dtype)
-    output = weighted_sums(weights, value) * tf.cast(1.0 / total, value.dtype)[..., None]
+    output = weighted_sums(weights, value) * tf.expand_dims(tf.cast(1.0 / total, value.dtype), -1)
     logsumexp = tf.where(found, top + tf.math.log(total), masked)
     return output, logsumexp
 

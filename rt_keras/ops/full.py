@@ -116,9 +116,9 @@ def _attend_block(block, causal, dropout):
         positions = block["start"] + tf.range(queries)
         allowed = (tf.range(keys) <= positions[:, None])[None, None]
     if "key_mask" in block:
-        allowed &= block["key_mask"][:, None, None]
+        allowed &= tf.expand_dims(block["key_mask"][:, None], 1)
     if "query_mask" in block:
-        allowed &= block["query_mask"][..., None]
+        allowed &= tf.expand_dims(block["query_mask"], -1)
     if "attention_mask" in block:
         allowed &= block["attention_mask"]
     bias = None

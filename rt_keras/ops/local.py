@@ -227,12 +227,12 @@ def _local_attention(arguments, windows, dropout):
 
     def attend_rows(rows, seen, seed):
         of_rows, count = query[..., rows, :], len(range(key.shape[3])[seen])
-        allowed = (real[..., None, seen],)
+        allowed = (tf.expand_dims(real[..., seen], -2),)
         if windows.causal:
             allowed += (windows.not_later(rows, count),)
         if query_mask is not None:
-            allowed += (query_mask[..., rows, None],)
-        bias = None if key_bias is None else key_bias[..., None, seen]
+            allowed += (tf.expand_dims(query_mask[..., rows], -1),)
+        bias = None if key_bias is None else tf.expand_dims(key_bias[..., seen], -2)
         if "relative_embeddings" in arguments:
             start = windows.start + (rows.start or 0)
             table = arguments["relative_embeddings"]

@@ -249,7 +249,9 @@ def test_bad_files_are_refused(tmp_path, content, message):
 
 
 def test_wrong_size_and_newlines_are_refused():
-    with pytest.raises(ValueError, match=f"it has {len(VOCABULARY)} subtokens, but must .*size=9"):
+    with pytest.raises(
+        ValueError, match=f"vocabulary_size=9 .*Received: {len(VOCABULARY)} subtokens"
+    ):
         T2TSubwordTokenizer(VOCABULARY, vocabulary_size=9)
     with pytest.raises(ValueError, match=r"'a\\n' must be one character or more, and no newline"):
         T2TSubwordTokenizer([*VOCABULARY, "a\n"])
