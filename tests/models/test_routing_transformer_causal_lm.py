@@ -615,3 +615,13 @@ def test_text_without_its_prompt(text_model):
     texts = text_model.generate(prompts)
     stripped = text_model.generate(prompts, strip_prompt=True)
     assert [prompt + text for prompt, text in zip(prompts, stripped)] == texts
+
+
+@pytest.mark.parametrize("batch, length", [(0, 5), (2, 0), (0, 0)])
+def test_empty_batches_and_sequences(batch, length):
+    groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4), FullHeads(1)]
+    model = make_model(
+        head_groups=groups, hidden_dim=9, shift_tokens=True, num_layers=1, max_sequence_length=8
+    )
+    inputs = {name: np.ones([batch, length], "int32") for name in ("token_ids", "padding_mask")}
+    assert model(inputs).shape == (batch, length, model.backbone.vocabulary_size)

@@ -182,3 +182,9 @@ def test_bad_options_of_generation():
     for temperature in (-1, 1e-300, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=f"temperature must be 0, or .*={temperature}"):
             model.generate(inputs, temperature=temperature)
+
+
+def test_no_images():
+    model, images = make_model(), np.zeros([0, *SHAPE], "int32")
+    assert model({"images": images}).shape == (0, *SHAPE, model.backbone.vocabulary_size)
+    assert model.generate({"images": images}).shape == (0, *SHAPE)

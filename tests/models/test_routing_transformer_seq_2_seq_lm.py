@@ -237,3 +237,15 @@ def test_preprocessor_refuses_what_is_wrong():
         Preprocessor("bytes")
     with pytest.raises(ValueError, match="must be at least 1. Received: decoder_sequence_length=0"):
         Preprocessor(ByteTokenizer(), 4, 0)
+
+
+@pytest.mark.parametrize("batch, length, decoder_length", [(0, 5, 5), (2, 0, 5), (2, 5, 0)])
+def test_empty_batches_and_sequences(batch, length, decoder_length):
+    cross = [RoutingHeads(2, 2, 4, assignment="balanced")]
+    model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=cross))
+    inputs = {
+        name: np.ones([batch, decoder_length if "decoder" in name else length], "int32")
+        for name in model.backbone.input
+    }
+    size = model.backbone.vocabulary_size
+    assert model(inputs).shape == (batch, decoder_length, size)
