@@ -1,4 +1,4 @@
-"""Callbacks: what moves the centroids, and watches a run."""
+"""Callbacks that move centroids and watch a run."""
 
 from rt_keras.callbacks.centroid_ema import CentroidEMA
 

@@ -1,4 +1,4 @@
-"""Keeps the last state of a run, to go on from, and its best model."""
+"""Keeps the last state of a run, to resume from, and its best model."""
 
 import math
 import os
@@ -14,17 +14,18 @@ class KeepCheckpoints(keras.callbacks.Callback):
     """After every validation, keeps the state of the run and, if it is the best yet, the model.
 
     In `folder`:
-    - `last.weights.h5`: weights, optimizer and step, what `restore` reads;
+    - `last.weights.h5`: weights, optimizer and step, which `restore` reads;
     - `model/`: the best model as a KerasHub preset;
     - `progress.json`: the step and the value of the best model.
 
-    Each file is written whole or not at all, and in an order that an interruption between two of
-    them does not harm: a run that goes on from `last.weights.h5` meets the same validation again.
+    Each file is written whole or not at all. An interruption between two of them does no harm: a
+    run resumed from `last.weights.h5` comes to the same validation again.
 
     Args:
-        folder: where to keep them.
-        monitor: name of the value, among the epoch logs, whose least is the best.
-        preprocessor: what to save with the model; `fit` on tokens goes without one.
+        folder: string or path, where to keep them.
+        monitor: string, name of the value in the epoch logs to minimise. Defaults to "val_loss".
+        preprocessor: preprocessor to save with the model, which is trained without one. Defaults
+            to None.
 
     Raises:
         FloatingPointError: if that value is NaN or infinite; then nothing is written.
@@ -42,10 +43,10 @@ class KeepCheckpoints(keras.callbacks.Callback):
         """Loads the last state into a compiled model.
 
         Args:
-            model: a model built as the one that was saved.
+            model: a compiled model with the same configuration as the one that was saved.
 
         Returns:
-            The step that it has reached, 0 if nothing was saved yet.
+            The step at which it was saved, an int; 0 if nothing was saved yet.
 
         Raises:
             ValueError: if a file of the checkpoint is damaged.
@@ -84,7 +85,7 @@ class KeepCheckpoints(keras.callbacks.Callback):
             self.model.save_weights(part)
 
     def _save_model(self):
-        """Replaces the preset file by file: all but its weights are the same at every step."""
+        """Replaces the preset file by file: only its weights change from step to step."""
         task = type(self.model)(self.model.backbone, self.preprocessor)
         with tempfile.TemporaryDirectory(prefix=".model.", dir=self.folder) as part:
             task.save_to_preset(part)

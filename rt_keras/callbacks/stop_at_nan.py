@@ -8,7 +8,8 @@ import keras
 class StopAtNaN(keras.callbacks.Callback):
     """Raises an error after the first batch whose loss is NaN or infinite.
 
-    An error, and not `stop_training`, so that nothing is validated or saved any more.
+    It raises an error instead of setting `stop_training` so that nothing is validated or saved
+    afterwards.
 
     Raises:
         FloatingPointError: with the number of the step, counted by the optimizer. With

@@ -20,22 +20,29 @@ class FeedForward(keras.layers.Layer):
     GEGLU(x) = (gelu(x W_1 + b_1) * (x V + c)) W_2 + b_2
     ```
 
-    "geglu_approximate" takes gelu(x) = x / 2 (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))), as the
+    "geglu_approximate" uses gelu(x) = x / 2 (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))), as the
     checkpoints of the paper's authors do.
 
     Args:
-        intermediate_dim: width between the two layers.
-        activation: "relu", "gelu", "geglu", "geglu_approximate", or any other activation of Keras.
-        dropout: share of the activations set to 0 in training.
-        use_bias: whether the dense layers have biases b and c.
-        kernel_initializer: of the dense layers.
-        chunk_size: how many positions of a sequence go through at once; the gradient computes each
-            such chunk a second time. None for all, as there are where the length is not known
-            when a function is traced.
-        **kwargs: those of `keras.layers.Layer`.
+        intermediate_dim: int, width between the two layers.
+        activation: "geglu", the default, "geglu_approximate", or any activation of Keras.
+        dropout: float, share of the activations set to 0 in training. Defaults to 0.
+        use_bias: bool, whether the dense layers have biases. Defaults to True.
+        kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
+        chunk_size: int, the number of positions of a sequence that are computed at once; the
+            gradient computes each chunk a second time. None, the default, for all of them. A
+            length that is unknown when a function is traced is not cut into chunks.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: `[batch, length, width]`.
+        training: bool, whether dropout is on.
+
+    Returns:
+        `[batch, length, width]`.
 
     Raises:
-        ValueError: if a size is not a positive integer or Keras has no such activation.
+        ValueError: if a size is not a positive integer or the activation is unknown.
 
     Source: Vaswani et al. 2017, section 3.3; Shazeer 2020, GLU Variants Improve Transformer;
     chunks: Kitaev et al. 2020, Reformer, section 3.
@@ -97,8 +104,8 @@ class FeedForward(keras.layers.Layer):
         sliced = {"inputs": tf.transpose(x, [1, 0, 2, 3])}
         if training and self.dropout:
             sliced["seed"] = self._seeds(chunks)
-        # Cast, as under a mixed policy a variable gives another dtype than it has; the gradients
-        # of the chunks are added up in this one.
+        # Under a mixed policy a variable converts to the compute dtype. The cast undoes that, so
+        # that the gradients of the chunks are summed in the variable's own dtype.
         weights = {x.path: tf.cast(x, x.dtype) for x in self.trainable_variables}
 
         def compute(chunk, weights):
@@ -113,7 +120,7 @@ class FeedForward(keras.layers.Layer):
         return output[:, :length]
 
     def _seeds(self, count):
-        """So many states of the dropout's generator, as many calls one after another have them."""
+        """The states that the dropout's generator has in `count` calls, one after another."""
         state = self.dropout_layer.seed_generator.state
         first = tf.convert_to_tensor(state)
         numbers = tf.range(count + 1, dtype=first.dtype)

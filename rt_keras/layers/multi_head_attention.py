@@ -13,51 +13,59 @@ from rt_keras.ops.blocks import size
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention whose heads are of several kinds.
 
-    Called as `keras.layers.MultiHeadAttention` is, and so takes its place in existing models:
+    It is called like `keras.layers.MultiHeadAttention` and replaces it in existing models:
 
     ```
     head_h = attend_h(query W_q, key W_k, value W_v)
     output = concat(head_1, ..., head_H) W_o
     ```
 
-    with attend_h the attention of the group that head h belongs to. Groups with `share_qk` have no
-    W_k. With `use_head_dense`, each head_h is multiplied by a W_d `[depth, depth]`, the same for
-    all heads, before they are joined. Output at padded queries is that of a query without keys.
+    where attend_h is the attention of the group that head h belongs to. Groups with `share_qk` have
+    no W_k. With `use_head_dense`, each head_h is multiplied by a W_d `[depth, depth]`, shared by
+    all heads, before they are joined. A query that may see no key, such as padding, gets zeros
+    from its heads. Batches and sequences may be empty.
 
     Args:
-        head_groups: list of `LocalHeads`, `RoutingHeads`, `FullHeads`, in the order of the heads.
-        key_dim: depth of each head's queries and keys. Defaults to the features of `query` over
-            the number of heads, which must then divide them.
-        value_dim: depth of each head's values. Defaults to `key_dim`.
-        dropout: share of the attention weights set to 0 in training.
-        use_bias: whether the dense layers have biases.
-        use_head_dense: whether there is a W_d, which the code of the paper's authors has.
-        output_shape: last dimension of the output. Defaults to that of `query`.
-        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer: of the dense
-            layers.
-        seed: of the dropout.
-        **kwargs: those of `keras.layers.Layer`.
+        head_groups: list of head groups, such as `LocalHeads`, `RoutingHeads` and `FullHeads`, in
+            the order of the heads.
+        key_dim: int, depth of each head's queries and keys. Defaults to the features of `query`
+            over the number of heads, which must then divide them.
+        value_dim: int, depth of each head's values. Defaults to `key_dim`.
+        dropout: float, share of the attention weights set to 0 in training. Defaults to 0.
+        use_bias: bool, whether the dense layers have biases. Defaults to True.
+        use_head_dense: bool, whether there is a W_d, as in the code of the paper's authors.
+            Defaults to False.
+        output_shape: int, last dimension of the output. Defaults to that of `query`.
+        kernel_initializer: initializer of the kernels. Defaults to "glorot_uniform".
+        bias_initializer: initializer of the biases. Defaults to "zeros".
+        kernel_regularizer: regularizer of the kernels. Defaults to None.
+        bias_regularizer: regularizer of the biases. Defaults to None.
+        seed: int, seed of the dropout. Defaults to None.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         query: `[batch, queries, features]`.
         value: `[batch, keys, features]`.
         key: `[batch, keys, features]`. Defaults to `value`.
-        query_mask, value_mask, key_mask: bool `[batch, queries]` or `[batch, keys]`, False for
-            padding. Keras fills them from the masks that its tensors carry.
-        attention_mask: bool `[batch, queries, keys]`, or `[batch, 1, keys]`. Only `FullHeads` take
-            the former.
-        return_attention_scores: whether to return the attention weights too,
+        query_mask: bool `[batch, queries]`, False for padding. Keras fills in this mask and the
+            next two if tensors carry them.
+        value_mask: bool `[batch, keys]`, False for padding.
+        key_mask: bool `[batch, keys]`, False for padding.
+        attention_mask: bool, broadcast to `[batch, heads, queries, keys]`; `[batch, queries, keys]`
+            and `[queries, keys]` stand for all heads. Only `FullHeads` take masks of pairs; every
+            group takes one that all queries share, such as `[batch, 1, keys]`.
+        return_attention_scores: bool, whether to return the attention weights too,
             `[batch, heads, queries, keys]`. That costs O(n²) whatever the heads.
-        use_causal_mask: whether a query sees no later position.
-        training: whether dropout is on and routing heads collect statistics.
+        use_causal_mask: bool, whether a query sees no later position.
+        training: bool, whether dropout is on and routing heads collect statistics.
         token_bias: `[batch, keys]`, added to the logits of each key in the groups that take it.
 
     Returns:
-        `[batch, queries, output_shape]`, and the weights where asked for.
+        `[batch, queries, output_shape]`, and the weights if asked for.
 
     Raises:
-        ValueError: if there is no head group, the heads do not divide the features, or a mask does
-            not fit a group.
+        ValueError: if `head_groups` is not a list of head groups, an argument is out of range, the
+            heads do not divide the features, or a group cannot take a mask.
 
     Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2.
 
@@ -152,7 +160,7 @@ class MultiHeadAttention(keras.layers.Layer):
         layer = keras.layers.Dense(
             units,
             use_bias=self.use_bias if use_bias is None else use_bias,
-            # A copy each: one seeded initializer would give every layer the same values.
+            # Copies: one seeded initializer would give every layer the same values.
             kernel_initializer=self.kernel_initializer.clone(),
             bias_initializer=self.bias_initializer.clone(),
             kernel_regularizer=self.kernel_regularizer,
@@ -202,7 +210,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
     def _project(self, query, key, value):
-        """The queries, keys and values of all heads; None for what is not given."""
+        """The queries, keys and values of all heads; None for inputs that are None."""
         key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
         queries = keys = values = None
         if query is not None:
@@ -214,14 +222,14 @@ class MultiHeadAttention(keras.layers.Layer):
         return queries, keys, values
 
     def _merge(self, outputs):
-        """What the groups' outputs come to."""
+        """The layer's output, from those of the groups."""
         output = tf.concat(outputs, axis=1)
         if self.head_dense is not None:
             output = self.head_dense(output)
         return self.output_dense(_join_heads(output))
 
     def _hand_out(self, queries, keys, values):
-        """Each group with its heads' (query, value, key)."""
+        """Each group with the (query, value, key) of its heads."""
         head = key_head = 0
         for group in self.head_groups:
             heads = slice(head, head + group.num_heads)
@@ -251,18 +259,26 @@ class MultiHeadAttention(keras.layers.Layer):
         return all(group.cached_cross_attention for group in self.head_groups)
 
     def new_cache(self, batch, max_length):
-        """The cache of no positions yet: that of each group, in a tuple."""
+        """An empty cache.
+
+        Args:
+            batch: int or int scalar, rows of the cache.
+            max_length: int, the number of positions that there will be.
+
+        Returns:
+            Tuple of the cache of each group.
+        """
         depths = [dense.units // self.num_heads for dense in (self.query_dense, self.value_dense)]
         return tuple(group.new_cache(batch, max_length, *depths) for group in self.head_groups)
 
     def prefill(self, inputs, count, max_length, token_bias=None):
-        """Causal self-attention of a first stretch of positions, and the cache of their keys.
+        """Causal self-attention of the first positions, and the cache of their keys.
 
         Args:
             inputs: `[batch, length, features]`.
-            count: int scalar, how many of the positions the cache is to hold.
-            max_length: how many positions there will be.
-            token_bias: `[batch, length]`.
+            count: int scalar, how many of the positions the cache holds.
+            max_length: int, the number of positions that there will be.
+            token_bias: `[batch, length]`, or None.
 
         Returns:
             `[batch, length, output_shape]`, and the cache.
@@ -280,12 +296,15 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Args:
             inputs: `[batch, 1, features]`.
-            cache: what `prefill`, `new_cache` or the last call gave.
-            position: int scalar, how many positions came before.
-            token_bias: `[batch, 1]`.
+            cache: the cache of `prefill`, `new_cache` or the last call.
+            position: int scalar, the number of positions before this one.
+            token_bias: `[batch, 1]`, or None.
 
         Returns:
             `[batch, 1, output_shape]`, and the cache with this position in it.
+
+        Raises:
+            ValueError: if the cache is not of this layer.
 
         >>> from rt_keras.layers import LocalHeads, RoutingHeads
         >>> layer = MultiHeadAttention([LocalHeads(2, 4), RoutingHeads(2, 4, 4)])
@@ -310,26 +329,29 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._merge(outputs), tuple(caches)
 
     def make_cross_cache(self, value, value_mask=None, token_bias=None):
-        """What attention to another sequence needs of it: its keys and values, computed once.
+        """The keys and values of another sequence, computed once for all queries.
 
         Args:
             value: `[batch, keys, features]`.
-            value_mask: bool or int `[batch, keys]`, 0 for padding.
-            token_bias: `[batch, keys]`.
+            value_mask: bool or int `[batch, keys]`, 0 for padding; or None.
+            token_bias: `[batch, keys]`, or None.
+
+        Returns:
+            A dictionary for `call_with_cross_cache`.
         """
         _, keys, values = self._project(None, value, value)
         options = {"key_mask": _all_of(value_mask), "token_bias": token_bias}
         return {"key": keys, "value": values, "options": options}
 
     def call_with_cross_cache(self, query, cross_cache, position=None):
-        """Attention to the sequence of `make_cross_cache`, of one position or of the first ones.
+        """Cross-attention of one position, or of the first ones.
 
         Args:
-            query: `[batch, length, features]`, of the first positions; or `[batch, 1, features]`,
-                of one. Then the batch may be a multiple of the cache's, each of whose rows
-                serves as many queries that follow one another: the beams of a search.
-            cross_cache: what `make_cross_cache` gave.
-            position: int scalar; None for the first positions.
+            query: `[batch, length, features]` for the first positions; `[batch, 1, features]` for
+                one. In the latter case the batch may be a multiple of the cache's: each row of
+                the cache then serves as many consecutive queries, the beams of a search.
+            cross_cache: the dictionary of `make_cross_cache`.
+            position: int scalar; None, the default, for the first positions.
 
         Returns:
             `[batch, length, output_shape]`.
@@ -437,7 +459,7 @@ def _all_of(*masks):
 
 
 def _scores(group, query, value, key, options):
-    """The attention weights of a group: what it returns where values are one-hot positions."""
+    """The attention weights of a group: its output for values that are one-hot positions."""
     batch, heads, length = (size(value, axis) for axis in range(3))
     positions = tf.eye(length, dtype=value.dtype)
     positions = tf.broadcast_to(positions, [batch, heads, length, length])

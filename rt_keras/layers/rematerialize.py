@@ -1,4 +1,4 @@
-"""Calls of layers that keep nothing but their inputs for the gradient, which computes them anew."""
+"""Calls of layers that keep only their inputs for the gradient, which recomputes the rest."""
 
 import keras
 import tensorflow as tf
@@ -7,13 +7,16 @@ import tensorflow as tf
 def rematerialize(layer, function, tensors):
     """The output of a layer's function, which the gradient computes a second time.
 
-    Of all that the function computes only its inputs stay in memory. What it draws at random is
-    the same both times; what it adds to the losses and to statistics counts once.
+    Only the function's inputs are kept in memory. Its random numbers are the same both times; its
+    losses and statistics count once.
 
     Args:
-        layer: a built layer; all variables that the function uses are its own.
-        function: takes `tensors` as keyword arguments, and returns one tensor.
-        tensors: dictionary of tensors, or None. Gradients reach the floating ones.
+        layer: a built layer that owns all variables that the function uses.
+        function: takes `tensors` as keyword arguments and returns one tensor.
+        tensors: dictionary of tensors; values may be None. Gradients flow to the floating ones.
+
+    Returns:
+        The function's output.
 
     Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, section 3.
     """
@@ -32,17 +35,17 @@ def rematerialize(layer, function, tensors):
 
     @tf.custom_gradient
     def computed(*inputs):
-        # After the first time too: the masks of all layers' dropout would else be drawn at once.
-        state = state_after(inputs[0], found)
+        # Delayed in the first pass too: else the dropout masks of all layers are drawn at once.
+        state = delay_state(inputs[0], found)
         results, changed = run(inputs, state)
         write_state(changed)
 
         def gradient(*upstream):
             count = len(floats)
-            again = [*after(upstream[0], inputs[:count]), *inputs[count:]]
+            again = [*delay(upstream[0], inputs[:count]), *inputs[count:]]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(again)
-                recomputed, _ = run(again, state_after(upstream[0], state))
+                recomputed, _ = run(again, delay_state(upstream[0], state))
             return tape.gradient(recomputed, again, upstream)
 
         return results, gradient
@@ -54,27 +57,34 @@ def rematerialize(layer, function, tensors):
 
 
 def read_state(layer):
-    """The state of a layer: `{id: (variable, value)}` of those that are not trained.
+    """The non-trainable variables of a layer, with their values.
 
-    The values of those that replicas sum up are 0.
+    Variables that are summed over replicas get 0 instead of their value.
+
+    Args:
+        layer: a built layer.
+
+    Returns:
+        Dictionary from a variable's id to the pair of the variable and its value.
     """
     return {
-        # Cast, as under a mixed policy a variable gives another dtype than it has.
+        # Under a mixed policy a variable converts to the compute dtype; the cast undoes that.
         id(x): (x, tf.zeros(x.shape, x.dtype) if x.aggregation == "sum" else tf.cast(x, x.dtype))
         for x in layer.non_trainable_variables
     }
 
 
 def call_stateless(function, weights, state):
-    """Calls a function with these values of variables, and leaves the variables as they are.
+    """Calls a function with the given values of variables, and leaves the variables as they are.
 
     Args:
-        function: without arguments, returns one tensor.
-        weights: pairs of a Keras variable and its value.
-        state: what `read_state` gives.
+        function: a function without arguments that returns one tensor.
+        weights: iterable of pairs of a Keras variable and its value.
+        state: a dictionary as `read_state` returns it.
 
     Returns:
-        A list of the output and the losses that layers added, and what changed of the state.
+        A list of the output and the losses that layers added, and a dictionary of the entries of
+        `state` that changed, with their new values.
     """
     values = [*weights, *state.values()]
     with keras.StatelessScope(values, collect_losses=True) as scope:
@@ -88,7 +98,7 @@ def call_stateless(function, weights, state):
 
 
 def write_state(changed):
-    """Assigns what `call_stateless` says has changed."""
+    """Assigns the changes that `call_stateless` returns."""
     for variable, value in changed.values():
         if variable.aggregation == "sum":
             variable.value.assign_add(value)
@@ -96,20 +106,20 @@ def write_state(changed):
             variable.assign(value)
 
 
-def after(upstream, tensors):
-    """The same tensors, but not to be had before `upstream` is.
+def delay(upstream, tensors):
+    """The same tensors, but not available before `upstream` is.
 
-    A compiler that found them equal to the first ones would keep what it computed from those in
-    the place of computing it again.
+    A compiler that knew them to be equal to the original ones would keep what it computed from
+    those instead of computing it again.
     """
     element = upstream[(0,) * upstream.shape.rank]
-    # Which compiler could know that it is a number?
+    # No compiler can know that this is False.
     missing = tf.math.is_nan(element)
     return [tf.where(missing, tf.zeros_like(x), x) for x in tensors]
 
 
-def state_after(upstream, state):
-    """The same of a state: what is drawn with a seed is drawn anew."""
+def delay_state(upstream, state):
+    """The same state, delayed, so that random numbers are drawn again from the same seeds."""
     variables = [variable for variable, _ in state.values()]
-    values = after(upstream, [value for _, value in state.values()])
+    values = delay(upstream, [value for _, value in state.values()])
     return dict(zip(state, zip(variables, values)))

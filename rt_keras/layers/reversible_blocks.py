@@ -1,13 +1,13 @@
-"""Blocks whose inputs can be had from their outputs, and so need not be kept for the gradient."""
+"""Blocks whose inputs follow from their outputs, so that the gradient needs no stored inputs."""
 
 import keras
 import tensorflow as tf
 
 from rt_keras.layers.rematerialize import (
-    after,
     call_stateless,
+    delay,
+    delay_state,
     read_state,
-    state_after,
     write_state,
 )
 
@@ -22,24 +22,27 @@ class ReversibleBlocks(keras.layers.Layer):
     output = (x1 + x2) / 2
     ```
 
-    The gradient goes back from block to block, with x2 - feed_forward(x1) and x1 - attention(x2)
-    for what went in, and computes each block a second time. In floating-point numbers what it finds
-    differs by rounding, so that gradients are those of plain blocks but for rounding. The streams
-    are float32 under `mixed_bfloat16` too.
+    The gradient goes back from block to block: it recovers a block's inputs as
+    x2 - feed_forward(x1) and x1 - attention(x2), and computes each block a second time. Gradients
+    are those of plain blocks up to rounding. The streams are float32 under `mixed_bfloat16` too.
 
     Args:
-        blocks: list of pre-norm `TransformerBlock`s, without attention to an encoder.
-        **kwargs: those of `keras.layers.Layer`.
+        blocks: list of pre-norm `TransformerBlock`s without cross-attention.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
-        padding_mask, use_causal_mask, training, token_bias: as of `TransformerBlock`.
+        padding_mask: bool or int `[batch, length]`, 0 for padding. Defaults to `mask`.
+        use_causal_mask: bool, whether a position sees no later one.
+        training: bool, whether dropout is on and routing heads collect statistics.
+        mask: the mask that `inputs` carries, filled in by Keras.
+        token_bias: `[batch, length]`, added to the logits of self-attention; see `HeadGroup`.
 
     Returns:
         `[batch, length, width]`.
 
     Raises:
-        ValueError: if something follows the residual of a block, or it attends to an encoder.
+        ValueError: if a block is post-norm or has cross-attention.
 
     Source: Gomez et al. 2017, The Reversible Residual Network, section 3; Kitaev et al. 2020,
     Reformer, section 3.
@@ -55,7 +58,10 @@ class ReversibleBlocks(keras.layers.Layer):
         self.supports_masking = True
         for block in blocks:
             if block.cross_attention is not None:
-                raise ValueError("Reversible blocks cannot attend to an encoder.")
+                raise ValueError(
+                    "Reversible blocks cannot attend to an encoder. Received a block with "
+                    "cross_head_groups."
+                )
             if not block.normalize_first:
                 raise ValueError(
                     "Reversible blocks must be pre-norm: nothing may follow the residual. "
@@ -91,12 +97,12 @@ class ReversibleBlocks(keras.layers.Layer):
         return self.join(streams)
 
     def split(self, x):
-        """The streams that a tensor `[batch, length, width]` starts."""
+        """The two streams that start from a tensor `[batch, length, width]`."""
         x = tf.cast(x, self.variable_dtype)
         return x, x
 
     def join(self, streams):
-        """What the streams come to."""
+        """The output of the last two streams: their mean."""
         return tf.cast((streams[0] + streams[1]) / 2, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
@@ -116,18 +122,22 @@ class ReversibleBlocks(keras.layers.Layer):
 
 
 def reversible(steps, first, second):
-    """Two streams after some steps, each of which makes (a, b) to (b, a + step(b)).
+    """Two streams after a number of steps, each of which maps (a, b) to (b, a + step(b)).
+
+    Gradients flow to both streams and to the layers' variables, and to nothing else.
 
     Args:
-        steps: pairs of a built layer, and a function of b that uses no variables but the layer's.
-        first, second: tensors of one shape; no other get gradients, but the layers' variables.
+        steps: list of pairs of a built layer and a function of b that uses only the variables of
+            that layer.
+        first: tensor, a of the first step.
+        second: tensor of the same shape, b of the first step.
 
     Returns:
-        The pair of streams, and the losses that layers added.
+        The pair of streams, and the list of losses that layers added.
     """
     layers = list(dict.fromkeys(layer for layer, _ in steps))
     weights = {layer: layer.trainable_variables for layer in layers}
-    # Read out here: tf.custom_gradient asks for gradients of all that it sees read.
+    # Read outside: tf.custom_gradient wants gradients for every variable that is read inside.
     states_before = {layer: read_state(layer) for layer in layers}
 
     def run(layer, step, b, values, state):
@@ -140,7 +150,7 @@ def reversible(steps, first, second):
         now, changed = dict(states_before), {layer: {} for layer in layers}
         states, losses = [], []
         for layer, step in steps:
-            state = state_after(corner(b), now[layer])
+            state = delay_state(corner(b), now[layer])
             (output, *found), changes = run(layer, step, b, values, state)
             changed[layer] |= changes
             now[layer] = now[layer] | changes
@@ -156,11 +166,11 @@ def reversible(steps, first, second):
             of_values = {layer: [None] * len(weights[layer]) for layer in layers}
             for (layer, step), state, upstream in list(zip(steps, states, of_losses))[::-1]:
                 signal = corner(of_b)
-                (x,) = after(signal, [x])
+                (x,) = delay(signal, [x])
                 inputs = [x, *values[layer]]
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(inputs)
-                    outputs, _ = run(layer, step, x, values, state_after(signal, state))
+                    outputs, _ = run(layer, step, x, values, delay_state(signal, state))
                 of_x, *found = tape.gradient(outputs, inputs, [of_b, *upstream])
                 of_values[layer] = [_sum(*pair) for pair in zip(of_values[layer], found)]
                 x, y = apart(y - outputs[0]), x
@@ -175,20 +185,20 @@ def reversible(steps, first, second):
 
 
 def _sum(x, y):
-    """The sum of two gradients, of which None is one that is not there."""
+    """The sum of two gradients, either of which may be None for zero."""
     return x if y is None else y if x is None else x + y
 
 
 def apart(x):
-    """The same tensor, in memory as it is.
+    """The same tensor, stored as a value of its own.
 
-    A compiler would else have every use of a stream add up anew what it comes from, all of which it
-    would keep.
+    Otherwise a compiler recomputes a stream at each of its uses from the summands before it, and
+    keeps all of those in memory.
     """
     missing = tf.math.is_nan(x[(0,) * x.shape.rank])
     return tf.cond(missing, lambda: x + 1, lambda: x)
 
 
 def corner(x):
-    """An entry of a tensor, which to wait for, and which does not keep the tensor."""
+    """One entry of a tensor, to wait for, which does not keep the tensor in memory."""
     return apart(x[(slice(1),) * x.shape.rank])

@@ -17,16 +17,20 @@ class SinusoidalPositions(keras.layers.Layer):
     f_i = max_wavelength^(-i / (h - 1)),    h = width // 2
     ```
 
-    with a 0 behind where the width is odd. Sines come first and cosines after, as in
-    Tensor2Tensor; `keras_hub.layers.SinePositionEncoding` has them by turns.
+    followed by a 0 if the width is odd. Sines come first and cosines after, as in Tensor2Tensor;
+    `keras_hub.layers.SinePositionEncoding` interleaves them.
 
     Args:
-        max_wavelength: of the slowest sine, over 2 π, in positions.
-        **kwargs: those of `keras.layers.Layer`.
+        max_wavelength: number, the slowest sine's wavelength over 2 π, in positions. Defaults to
+            10,000.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
-        start: the first position, an int or a scalar tensor.
+        start: int or int scalar tensor, the first position. Defaults to 0.
+
+    Returns:
+        `[batch, length, width]`.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.5.
 

@@ -1,4 +1,4 @@
-"""Forgetting tokens at random."""
+"""Dropout of whole tokens."""
 
 import keras
 
@@ -12,18 +12,21 @@ class TokenDropout(keras.layers.Layer):
     ```
 
     Args:
-        rate: probability in [0, 1).
-        seed: of the choice.
-        **kwargs: those of `keras.layers.Layer`.
+        rate: float, probability in [0, 1).
+        seed: int or None, the default, for a random one.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: int `[batch, length]`.
-        training: whether to replace any.
+        training: bool, whether tokens are replaced.
+
+    Returns:
+        `[batch, length]`, of the dtype of the inputs.
 
     Raises:
         ValueError: if the rate is out of range.
 
-    Source: the code of Roy et al. 2021, whose models of WikiText-103 train with it.
+    Source: the code of Roy et al. 2021, whose WikiText-103 models are trained with it.
 
     >>> TokenDropout(0.5)(keras.ops.ones([1, 3], dtype="int32")).numpy().tolist()
     [[1, 1, 1]]

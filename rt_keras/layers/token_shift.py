@@ -1,4 +1,4 @@
-"""Mixing each position with the one before it."""
+"""Features shifted by one position."""
 
 import keras
 import tensorflow as tf
@@ -12,16 +12,22 @@ class TokenShift(keras.layers.Layer):
     output_t = [x_t[: width / 2], x_(t-1)[width / 2 :]],    x_(-1) = 0
     ```
 
-    It has no weights. With it the keys of a first layer can say which token came before theirs:
-    what the continuation of a repetition needs.
+    It has no weights. With it, keys of the first layer can tell which token came before theirs,
+    which is what continuing a repetition takes.
+
+    Args:
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
-        mask: bool `[batch, length]`, False for padding, after which comes 0. Keras fills it from
-            the mask that `inputs` carry.
+        mask: bool `[batch, length]`, False for padding, whose features are shifted as 0. Filled in
+            by Keras from the mask that `inputs` carries.
+
+    Returns:
+        `[batch, length, width]`.
 
     Source: the token shift of the RWKV language model (Peng et al. 2023, RWKV, section 3.1.1),
-    with fixed halves in place of learnt shares.
+    with fixed halves instead of learnt shares.
 
     >>> TokenShift()(keras.ops.reshape(keras.ops.arange(6.0), [1, 3, 2])).numpy().tolist()
     [[[0.0, 0.0], [2.0, 1.0], [4.0, 3.0]]]
@@ -41,13 +47,29 @@ class TokenShift(keras.layers.Layer):
         return tf.concat([inputs[..., :half], before], axis=-1)
 
     def make_cache(self, inputs, count):
-        """What the position after the first `count` of the inputs takes from the one before it."""
+        """The features that the position after the first `count` takes from the one before it.
+
+        Args:
+            inputs: `[batch, length, width]`.
+            count: int scalar.
+
+        Returns:
+            `[batch, width - width // 2]`, zeros if `count` is 0.
+        """
         half = inputs.shape[-1] // 2
         before = tf.pad(inputs[..., half:], [[0, 0], [1, 0], [0, 0]])
         return tf.gather(before, count, axis=1)
 
     def call_with_cache(self, inputs, cache):
-        """The output of one position `[batch, 1, width]`, and what the next one takes from it."""
+        """The output of one position, and the cache for the next.
+
+        Args:
+            inputs: `[batch, 1, width]`.
+            cache: the cache of `make_cache` or of the last call.
+
+        Returns:
+            `[batch, 1, width]`, and `[batch, width - width // 2]`.
+        """
         half = inputs.shape[-1] // 2
         output = tf.concat([inputs[..., :half], cache[:, None]], axis=-1)
         return output, inputs[:, 0, half:]

@@ -244,7 +244,7 @@ class TransformerBlock(keras.layers.Layer):
         return (output, scores) if return_attention_scores else output
 
     def _functions_of_self(self, padding_mask, token_bias, use_causal_mask, training):
-        """Attention to itself and the feed-forward network, as functions of what goes in."""
+        """Self-attention and the feed-forward network, as functions of their inputs."""
 
         def attend(x, **options):
             x = self._shift(x, padding_mask)
@@ -296,7 +296,15 @@ class TransformerBlock(keras.layers.Layer):
         return self.attention.cached_decoding and (cross is None or cross.cached_cross_attention)
 
     def new_cache(self, batch, max_length):
-        """The cache of no positions yet, for `call_with_cache`."""
+        """An empty cache for `call_with_cache`.
+
+        Args:
+            batch: int or int scalar, rows of the cache.
+            max_length: int, the number of positions that there will be.
+
+        Returns:
+            A dictionary of tensors.
+        """
         cache = {"attention": self.attention.new_cache(batch, max_length)}
         if self.token_shift is not None:
             half = self.width - self.width // 2
@@ -305,19 +313,19 @@ class TransformerBlock(keras.layers.Layer):
         return cache
 
     def prefill(self, inputs, count, max_length, token_bias=None, cross_cache=None):
-        """A causal call on a first stretch of positions, and the cache that goes on from them.
+        """A causal call on the first positions, and their cache.
 
         Args:
-            inputs: `[batch, length, width]`; or the two streams of `ReversibleBlocks`, a pair of
-                such tensors, as then the output is.
-            count: int scalar, how many of the positions the cache is to hold.
-            max_length: how many positions there will be.
-            token_bias: `[batch, length]`.
-            cross_cache: where there are `cross_head_groups`, what
-                `cross_attention.make_cross_cache` gave for the encoder's output.
+            inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
+                `ReversibleBlocks`.
+            count: int scalar, how many of the positions the cache holds.
+            max_length: int, the number of positions that there will be.
+            token_bias: `[batch, length]`, or None.
+            cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
+                output, if there are `cross_head_groups`.
 
         Returns:
-            `[batch, length, width]`, and the cache.
+            `[batch, length, width]`, or a pair of such tensors, and the cache.
         """
         cache = {}
 
@@ -346,14 +354,16 @@ class TransformerBlock(keras.layers.Layer):
         """A causal call on one position, given those before it.
 
         Args:
-            inputs: `[batch, 1, width]`, or a pair as of `prefill`.
-            cache: what `prefill`, `new_cache` or the last call gave.
-            position: int scalar, how many positions came before.
-            token_bias: `[batch, 1]`.
-            cross_cache: as of `prefill`.
+            inputs: `[batch, 1, width]`, or a pair of such tensors, the two streams of
+                `ReversibleBlocks`.
+            cache: the cache of `prefill`, `new_cache` or the last call.
+            position: int scalar, the number of positions before this one.
+            token_bias: `[batch, 1]`, or None.
+            cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
+                output, if there are `cross_head_groups`.
 
         Returns:
-            `[batch, 1, width]`, and the cache with this position in it.
+            `[batch, 1, width]`, or a pair of such tensors, and the cache with this position in it.
         """
         cache = dict(cache)
 
@@ -381,7 +391,7 @@ class TransformerBlock(keras.layers.Layer):
         return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
 
     def _functions(self):
-        """Names of the functions that have a residual each."""
+        """Names of the functions with a residual."""
         cross = [] if self.cross_attention is None else ["cross_attention"]
         return ["attention", *cross, "feed_forward"]
 

@@ -5,7 +5,8 @@ import re
 import keras
 
 from rt_keras.layers import TransformerBlock
-from rt_keras.layers.head_group import HeadGroup, copy_groups
+from rt_keras.layers.head_group import copy_groups
+from rt_keras.layers.multi_head_attention import are_head_groups
 from rt_keras.layers.transformer_block import BLOCK_OPTIONS
 
 
@@ -162,16 +163,12 @@ def groups_of_blocks(head_groups, num_layers, name="head_groups"):
             f"{name} must be one list of head groups, or one for each of the {num_layers} blocks. "
             f"Received: {len(all_groups)} lists"
         )
-    if not all(_are_head_groups(groups) for groups in all_groups):
+    if not all(are_head_groups(groups) for groups in all_groups):
         raise ValueError(
             f"{name} must be a list of at least one head group, such as LocalHeads, or one such "
             f"list for each block. Received: {name}={head_groups!r}"
         )
     return all_groups
-
-
-def _are_head_groups(x):
-    return isinstance(x, (list, tuple)) and x and all(isinstance(y, HeadGroup) for y in x)
 
 
 def config_of_options(options):
