@@ -4,16 +4,17 @@ import tensorflow as tf
 
 
 def mean_update(centroids, counts, sums, decay):
-    """Centroids moved towards the means of their members, and normalised.
+    """Moves centroids towards the means of their members, and normalises them.
 
     Args:
         centroids: `[heads, clusters, depth]`.
-        counts: `[sources, heads, clusters]`, number of members among queries, and among keys.
+        counts: `[sources, heads, clusters]`, number of members among queries and, if separate,
+            keys.
         sums: `[sources, heads, clusters, depth]`, sums of the members.
-        decay: λ of this update.
+        decay: scalar λ of this update.
 
     Returns:
-        `[heads, clusters, depth]`; a centroid without members is as it was.
+        `[heads, clusters, depth]`; a centroid without members keeps its value.
     """
     found = tf.cast(counts > 0, counts.dtype)
     means = tf.math.divide_no_nan(sums, counts[..., None])
@@ -24,17 +25,17 @@ def mean_update(centroids, counts, sums, decay):
 
 
 def moving_averages(average_counts, average_sums, counts, sums, decay):
-    """Moving averages of counts and sums after one update for each source.
+    """Updates the moving averages of counts and sums, once for each source.
 
     Args:
         average_counts: `[heads, clusters]`.
         average_sums: `[heads, clusters, depth]`.
-        counts: `[sources, heads, clusters]`, of a batch.
-        sums: `[sources, heads, clusters, depth]`, of a batch.
-        decay: λ of one update.
+        counts: `[sources, heads, clusters]`, members in a batch.
+        sums: `[sources, heads, clusters, depth]`, sums of the members.
+        decay: scalar λ of one update.
 
     Returns:
-        Both averages.
+        Both averages, shaped as before.
     """
     for count, total in zip(tf.unstack(counts), tf.unstack(sums)):
         average_counts = decay * average_counts + (1 - decay) * count
@@ -51,12 +52,12 @@ def count_update(centroids, counts, average_counts, average_sums):
 
     Args:
         centroids: `[heads, clusters, depth]`.
-        counts: `[sources, heads, clusters]`, of the batch that was averaged last.
+        counts: `[sources, heads, clusters]`, members in the last batch.
         average_counts: `[heads, clusters]`.
         average_sums: `[heads, clusters, depth]`.
 
     Returns:
-        `[heads, clusters, depth]`; a centroid without members in the batch is as it was.
+        `[heads, clusters, depth]`; a centroid without members in the last batch keeps its value.
     """
     total = tf.reduce_sum(average_counts, axis=-1, keepdims=True)
     clusters = tf.cast(tf.shape(average_counts)[-1], total.dtype)
@@ -67,15 +68,15 @@ def count_update(centroids, counts, average_counts, average_sums):
 
 
 def moved_load_bias(load_bias, members, step):
-    """Load biases moved against the load of their clusters, centred on 0 for each head.
+    """Moves load biases against the load of their clusters, and centres each head's on 0.
 
     Args:
         load_bias: `[heads, clusters]`.
         members: `[heads, clusters]`, members of each cluster since the last update.
-        step: the furthest that a bias moves.
+        step: scalar, the furthest that a bias moves.
 
     Returns:
-        `[heads, clusters]`, as it was for a head without any members.
+        `[heads, clusters]`; a head without members keeps its biases.
     """
     mean = tf.reduce_mean(members, axis=-1, keepdims=True)
     load = tf.math.divide_no_nan(members, mean)

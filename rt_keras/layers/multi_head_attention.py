@@ -222,7 +222,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return queries, keys, values
 
     def _merge(self, outputs):
-        """The layer's output, from those of the groups."""
+        """The layer's output, from the outputs of the groups."""
         output = tf.concat(outputs, axis=1)
         if self.head_dense is not None:
             output = self.head_dense(output)

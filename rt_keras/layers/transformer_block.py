@@ -41,8 +41,8 @@ class TransformerBlock(keras.layers.Layer):
         shift_tokens: bool, whether shift is `TokenShift`, which shows each position the one before
             it. Defaults to False, for no shift.
         attention_bias: bool, whether the dense layers of attention have biases. Defaults to True.
-        feed_forward_bias: bool, whether those of the feed-forward network have biases. Defaults to
-            True.
+        feed_forward_bias: bool, whether the dense layers of the feed-forward network have biases.
+            Defaults to True.
         use_head_dense: bool, whether heads pass through a dense layer of their own; see
             `MultiHeadAttention`. Defaults to False.
         layer_norm_epsilon: float ε of the layer normalisations. Defaults to 1e-6.
