@@ -1,9 +1,9 @@
-"""The command line and the messages that both Python clients have."""
+"""The command line and the messages of both Python clients."""
 
 import argparse
 import sys
 
-# The types of the signatures' inputs, by their names.
+# The dtypes of the signatures' inputs.
 INPUT_TYPES = {
     "score": {"ids": "int32"},
     "score_text": {"texts": "string"},
@@ -22,12 +22,12 @@ def parse(description, server, argv=None):
     """Reads the command line.
 
     Args:
-        description: what `--help` says.
-        server: host and port, by default.
-        argv: list of arguments; by default those of the process.
+        description: string, the description for `--help`.
+        server: string, the default HOST:PORT.
+        argv: list of arguments. Defaults to those of the process.
 
     Returns:
-        The server, the name of a signature, and its inputs by their names.
+        HOST:PORT, the name of a signature, and a dict of its inputs.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -50,7 +50,7 @@ def parse(description, server, argv=None):
     if signature == "score":
         inputs["ids"] = [inputs["ids"]]
     elif signature == "generate":
-        # One for each prompt, so that a server can join requests to batches.
+        # One value per prompt, so that a server can join requests to batches.
         count = len(inputs["prompts"])
         inputs = {
             name: value if name == "prompts" else [value] * count for name, value in inputs.items()
@@ -59,6 +59,6 @@ def parse(description, server, argv=None):
 
 
 def fail(message):
-    """Says on standard error, in one line, what went wrong; returns the exit status for that."""
+    """Prints an error on standard error, in one line; returns the exit status."""
     print(f"client: error: {' '.join(str(message).split())}", file=sys.stderr)
     return 1

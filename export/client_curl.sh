@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Asks the served model with curl: the state of the server, then each signature.
+# Queries the served model with curl: the state of the server, then each signature.
 #
 #   export/client_curl.sh [HOST:PORT]
 set -euo pipefail
@@ -14,9 +14,9 @@ curl --silent --show-error --fail-with-body "$url"
 echo
 ask '{"signature_name": "score", "inputs": {"ids": [[81, 112, 101]]}}'
 ask '{"signature_name": "score_text", "inputs": {"texts": ["Once upon a time"]}}'
-# Parameters that are left out have their defaults.
+# Omitted parameters have their defaults.
 ask '{"signature_name": "generate", "inputs": {"prompts": ["Once upon", "There was"], "max_new_tokens": 20, "temperature": 0.8}}'
-# Row by row, each prompt with parameters of its own. Bytes that are not text go as {"b64": ...}.
+# Row by row, each prompt with its own parameters. Bytes that are not text are sent as {"b64": ...}.
 ask '{"signature_name": "generate", "instances": [
   {"prompts": "Once upon", "max_new_tokens": 20, "temperature": 0.8, "top_p": 0.9, "top_k": 0, "seed": 1},
   {"prompts": {"b64": "T25jZQ=="}, "max_new_tokens": 5, "temperature": 1.0, "top_p": 1.0, "top_k": 40, "seed": 2}]}'

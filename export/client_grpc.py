@@ -1,4 +1,4 @@
-"""A client of the served model over gRPC. Needs `pip install tensorflow-serving-api`.
+"""A gRPC client of the served model. Needs `pip install tensorflow-serving-api`.
 
 python export/client_grpc.py generate "Once upon a time" --max-new-tokens 100 --temperature 0.8
 python export/client_grpc.py score-text "Once upon a time" "time a upon Once"
@@ -14,21 +14,21 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 
 def predict(server, signature, inputs, model="rt_keras", timeout=60):
-    """What a signature of the model gives.
+    """Calls a signature of the model.
 
     Args:
-        server: host and port, such as "localhost:8500".
+        server: HOST:PORT, such as "localhost:8500".
         signature: "score", "score_text" or "generate".
-        inputs: dict of values by the names of the signature's inputs.
-        model: what the server calls the model.
-        timeout: seconds.
+        inputs: dict of the signature's inputs.
+        model: string, the name of the model on the server. Defaults to "rt_keras".
+        timeout: number of seconds. Defaults to 60.
 
     Returns:
-        Dict of NumPy arrays by the names of the signature's outputs.
+        Dict of the signature's outputs, as NumPy arrays.
 
     Raises:
-        ValueError: if an input is unknown or not of its type; the message starts with its name.
-        grpc.RpcError: with what the server said, if it refused.
+        ValueError: if an input is unknown or has the wrong type; the message starts with its name.
+        grpc.RpcError: if the server refuses the request, with its message.
     """
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model
@@ -48,11 +48,11 @@ def _proto(signature, name, value):
     try:
         return tf.make_tensor_proto(value, dtype=types[name])
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {value!r} is no tensor of {types[name]}: {error}") from None
+        raise ValueError(f"{name}: {value!r} is not a tensor of {types[name]}: {error}") from None
 
 
 def main(argv=None):
-    """Asks the server and prints what it gives, or why it does not; returns the exit status."""
+    """Queries the server and prints its answer or its error; returns the exit status."""
     server, signature, inputs = parse(__doc__, "localhost:8500", argv)
     try:
         outputs = predict(server, signature, inputs)

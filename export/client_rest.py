@@ -1,4 +1,4 @@
-"""A client of the served model over REST, with nothing but Python's standard library.
+"""A REST client of the served model that needs only Python's standard library.
 
 python export/client_rest.py generate "Once upon a time" --max-new-tokens 100 --temperature 0.8
 python export/client_rest.py score-text "Once upon a time" "time a upon Once"
@@ -15,20 +15,20 @@ from arguments import fail, parse
 
 
 def predict(server, signature, inputs, model="rt_keras", timeout=60):
-    """What a signature of the model gives.
+    """Calls a signature of the model.
 
     Args:
-        server: host and port, such as "localhost:8501".
+        server: HOST:PORT, such as "localhost:8501".
         signature: "score", "score_text" or "generate".
-        inputs: dict of values by the names of the signature's inputs; bytes are sent as they are.
-        model: what the server calls the model.
-        timeout: seconds.
+        inputs: dict of the signature's inputs; bytes are sent as they are.
+        model: string, the name of the model on the server. Defaults to "rt_keras".
+        timeout: number of seconds. Defaults to 60.
 
     Returns:
-        Dict of lists by the names of the signature's outputs.
+        Dict of the signature's outputs, as lists.
 
     Raises:
-        ValueError: with what the server said, if it refused.
+        ValueError: if the server refuses the request, with its message.
         OSError: if the server cannot be reached.
     """
     request = urllib.request.Request(
@@ -41,12 +41,12 @@ def predict(server, signature, inputs, model="rt_keras", timeout=60):
             outputs = json.load(response)["outputs"]
     except urllib.error.HTTPError as error:
         raise ValueError(_message(error)) from None
-    # A signature's only output comes without its name.
+    # A single output comes without its name.
     return outputs if isinstance(outputs, dict) else {"log_probabilities": outputs}
 
 
 def _as_json(value):
-    """Bytes as TensorFlow Serving takes them in JSON; the rest as it is."""
+    """Encodes bytes as TensorFlow Serving takes them in JSON."""
     if isinstance(value, bytes):
         return {"b64": base64.b64encode(value).decode()}
     if isinstance(value, dict):
@@ -63,7 +63,7 @@ def _message(error):
 
 
 def main(argv=None):
-    """Asks the server and prints what it gives, or why it does not; returns the exit status."""
+    """Queries the server and prints its answer or its error; returns the exit status."""
     server, signature, inputs = parse(__doc__, "localhost:8501", argv)
     try:
         outputs = predict(server, signature, inputs)

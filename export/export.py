@@ -1,9 +1,9 @@
-"""Exports a model to where the set-up in this folder serves it:
+"""Exports a model to where the setup in this folder serves it:
 
     python export/export.py --model runs/books
     docker compose --file export/docker-compose.yaml up
 
-It is written to `export/models/rt_keras`, each time as a new version; a running server takes it up.
+It is written to `export/models/rt_keras` as a new version, which a running server picks up.
 """
 
 import argparse
@@ -14,27 +14,25 @@ MODELS = Path(__file__).resolve().parent / "models" / "rt_keras"
 
 
 def main(argv=None):
-    """Exports a model as the command line says; returns the exit status."""
+    """Exports the model named on the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description="Exports a model for TensorFlow Serving.")
     parser.add_argument("--model", required=True, metavar="DIR", help="folder of a run or a preset")
     parser.add_argument(
         "--output",
         default=MODELS,
         metavar="DIR",
-        help="by default models/rt_keras beside this file",
+        help="folder of the versions; by default models/rt_keras beside this file",
     )
-    parser.add_argument(
-        "--max-length", type=int, metavar="N", help="the most tokens that a sequence may have"
-    )
+    parser.add_argument("--max-length", type=int, metavar="N", help="the most tokens of a sequence")
     arguments = parser.parse_args(argv)
 
-    from rt_keras.serving import export_saved_model
-    from rt_keras.training import experiment
-
     try:
+        from rt_keras.serving import export_saved_model
+        from rt_keras.training import experiment
+
         model = experiment.load_model(arguments.model)
         path = export_saved_model(model, arguments.output, arguments.max_length)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"export: error: {error}", file=sys.stderr)
         return 1
     print(f"wrote {path}")

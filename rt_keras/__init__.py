@@ -1,8 +1,8 @@
 """Routing Transformers in Keras.
 
-Where Keras is imported already, so are the layers and models here, and Keras knows them by name
-when it loads a saved model. Else `rt_keras.layers`, `rt_keras.models`, ... are imported when first
-used, so that `rt-keras --help` answers at once.
+If Keras has been imported, so are the layers and models here, and Keras finds them by name when it
+loads a saved model. Otherwise `rt_keras.layers`, `rt_keras.models`, ... are imported on first use,
+so that `rt-keras --help` answers at once; import `rt_keras.models` before Keras loads a model.
 
 >>> import rt_keras
 >>> rt_keras.layers.RoutingHeads.__name__

@@ -1,12 +1,14 @@
 """Serving: models as SavedModels that TensorFlow Serving runs.
 
 - `saved_model.py`: writes a model, its signatures and its warm-up requests.
-- `signatures.py`: what the SavedModel takes and gives, strings included.
-- `checks.py`: what is asked of inputs, in the graph.
-- `request_sampler.py`: draws of KerasHub's samplers, row by row and without state.
-- `warm_up.py`: requests that the server answers before it takes others.
-- `foreign_ops.py`: which operations a server must have beside TensorFlow's own.
-- `score.py`: scores token ids with what was written, with TensorFlow alone.
+- `signatures.py`: the functions of the SavedModel, from and to strings.
+- `checks.py`: checks of their inputs, in the graph.
+- `request_sampler.py`: the draws of KerasHub's samplers, row by row and without state.
+- `warm_up.py`: requests that a server answers while it loads the model.
+- `foreign_ops.py`: the operations that a server needs besides TensorFlow's own.
+- `score.py`: scores token ids with a SavedModel and TensorFlow alone.
+
+Exporting needs the extra `serving`.
 """
 
 from rt_keras.serving.request_sampler import RequestSampler

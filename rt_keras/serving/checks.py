@@ -1,21 +1,21 @@
-"""What is asked of a signature's inputs, as assertions that run with the graph.
+"""Checks of a signature's inputs, as assertions in the graph.
 
-A server answers a request that fails one with the message, which starts with the input's name, and
-goes on serving.
+A request that fails one is answered with its message, which starts with the name of the input; the
+server goes on.
 """
 
 import tensorflow as tf
 
 
 def checked(name, value, rank, conditions=()):
-    """An input that nothing is computed from before its conditions are known to hold.
+    """Makes everything computed from an input wait for the checks of it.
 
     Args:
-        name: the input's name in the signature.
+        name: string, the input's name in the signature.
         value: tensor.
-        rank: the rank it must have.
-        conditions: list of functions of the tensor that give pairs of a bool tensor, true where
-            all is well, and what to say else.
+        rank: int, the rank that it must have.
+        conditions: list of functions from the tensor to a bool tensor, True where all is well, and
+            the message for the rest.
 
     Returns:
         `value`.
@@ -28,11 +28,11 @@ def checked(name, value, rank, conditions=()):
     ...
     tensorflow...InvalidArgumentError: ...size: it must be above 0...-3...
     """
-    # A server feeds whatever shape it was sent. An error of this operation has its name.
+    # A server feeds whatever shape it is sent. The error shows the name of this operation.
     value = tf.ensure_shape(value, [None] * rank, name=f"{name}_must_have_rank_{rank}")
     for condition in conditions:
         holds, message = condition(value)
-        # Strings that are no UTF-8 would make the message of an error unreadable.
+        # Strings that are not UTF-8 would make the message unreadable.
         shown = tf.where(~holds) if value.dtype == tf.string else value
         assertion = tf.debugging.Assert(tf.reduce_all(holds), [f"{name}: {message}", shown])
         with _after(assertion):
@@ -41,13 +41,14 @@ def checked(name, value, rank, conditions=()):
 
 
 def one_a_row(name, value, batch, condition):
-    """A parameter of each row: a scalar stands for all, else there is one for each.
+    """Broadcasts a parameter, a scalar or one value per row, to all rows.
 
     Args:
-        name: the input's name in the signature.
+        name: string, the input's name in the signature.
         value: tensor of any shape.
-        batch: how many rows there are.
-        condition: as in `checked`.
+        batch: int tensor, number of rows.
+        condition: function from the tensor to a bool tensor, True where all is well, and the
+            message for the rest.
 
     Returns:
         Tensor `[batch]`.
@@ -63,24 +64,24 @@ def one_a_row(name, value, batch, condition):
 
 
 def _after(assertion):
-    """A scope of what is to run after an assertion; outside of graphs it has run already."""
+    """A scope whose operations run after an assertion; outside graphs it has run already."""
     return tf.control_dependencies([] if assertion is None else [assertion])
 
 
 def not_longer(name, lengths, limit):
-    """The lengths, once none is known to be above the limit.
+    """Checks that no length is above the limit.
 
     Args:
-        name: the input's name in the signature.
+        name: string, the input's name in the signature.
         lengths: int `[batch]`, in tokens.
-        limit: int.
+        limit: int, the greatest length that is allowed.
 
     Returns:
         `lengths`.
     """
 
     def condition(lengths):
-        return lengths <= limit, f"it may have {limit} tokens, and has"
+        return lengths <= limit, f"it must have at most {limit} tokens, but has"
 
     return checked(name, lengths, 1, [condition])
 
@@ -88,11 +89,11 @@ def not_longer(name, lengths, limit):
 def valid_utf8(texts):
     """Condition that strings are UTF-8."""
     read = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    return read == texts, "it must be valid UTF-8, and is not at"
+    return read == texts, "it must be valid UTF-8, but is not at"
 
 
 def known_tokens(vocabulary_size):
-    """Condition that ids stand for tokens."""
+    """Condition that ids are in the vocabulary."""
 
     def condition(ids):
         return (ids >= 0) & (ids < vocabulary_size), f"ids must be from 0 to {vocabulary_size - 1}"
@@ -119,5 +120,5 @@ def share(value):
 
 
 def anything(value):
-    """The condition that always holds."""
+    """A condition that always holds."""
     return tf.constant(True), ""

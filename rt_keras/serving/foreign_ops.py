@@ -1,4 +1,4 @@
-"""Which operations of a SavedModel are not TensorFlow's own, and why a server has them."""
+"""The operations of a SavedModel that are not TensorFlow's own, and why a server has them."""
 
 from pathlib import Path
 
@@ -12,17 +12,17 @@ TEXT = (
 XLA = (
     "of XLA's bridge, which TensorFlow Serving links: its main depends on compiler/jit:xla_cpu_jit"
 )
-UNKNOWN = "of an origin that is not known here: the server must link it"
+UNKNOWN = "of unknown origin: the server must link it"
 
 
 def foreign_ops(path):
     """The operations of a SavedModel that TensorFlow itself does not define.
 
     Args:
-        path: folder of the SavedModel.
+        path: path of the folder of the SavedModel.
 
     Returns:
-        Dict from each operation's name to the reason why TensorFlow Serving has it; empty where
+        Dict from the name of each operation to the reason why TensorFlow Serving has it; empty if
         TensorFlow alone can run the model.
     """
     saved = saved_model_pb2.SavedModel.FromString((Path(path) / "saved_model.pb").read_bytes())
@@ -43,11 +43,11 @@ def _reason(name):
 
 
 def _is_of_text(name):
-    """Whether tensorflow-text defines an operation."""
+    """Whether tensorflow-text defines the operation."""
     import tensorflow_text
 
     folder = Path(tensorflow_text.__file__).parent / "python" / "ops"
     libraries = sorted(folder.glob("_*.so"))
-    # Python's modules of operations spell a namespace with an underscore.
+    # In Python, an underscore separates the namespace of an operation.
     name = name.replace(">", "_")
     return any(hasattr(tf.load_op_library(str(library)), name) for library in libraries)

@@ -1,4 +1,4 @@
-"""Random draws for a batch of requests, each with parameters and a seed of its own."""
+"""Sampling for a batch of requests, each with its own parameters and seed."""
 
 import keras_hub
 import numpy as np
@@ -8,32 +8,33 @@ import tensorflow as tf
 class RequestSampler(keras_hub.samplers.Sampler):
     """Draws for each row what KerasHub's samplers draw for its prompt alone.
 
-    A row gives what `model.generate` of that one prompt gives with a new
+    A row is what `model.generate` gives for its prompt alone with a new
 
-    - `RandomSampler(temperature=temperature, seed=seed)` where `top_p` is 1 and `top_k` is 0,
-    - `TopKSampler(k=top_k, ...)` where only `top_p` is 1,
-    - `TopPSampler(p=top_p, k=top_k or None, ...)` else.
+    - `RandomSampler(temperature=temperature, seed=seed)` if `top_p` is 1 and `top_k` is 0,
+    - `TopKSampler(k=top_k, ...)` if only `top_p` is 1,
+    - `TopPSampler(p=top_p, k=top_k or None, ...)` otherwise.
 
-    It depends on no other row, so that a server may answer several requests as one batch. There
-    are no variables: the t-th new token of a row is drawn from its seed and t alone.
+    Rows are independent, so a server may answer several requests as one batch. There are no
+    variables: the t-th new token of a row depends only on its seed and t.
 
-    Of one seed, XLA makes other draws than TensorFlow's own kernels do. Here both are made by
-    TensorFlow's kernels, those of XLA by the Gumbel trick,
+    For the same seed, XLA draws other values than TensorFlow's kernels. Here TensorFlow's kernels
+    make both draws, those of XLA with the Gumbel trick,
 
     ```
     token_t = argmax_i log p_i - log(-log u_i),    u = Philox(seed, t)
     ```
 
     Args:
-        temperature: float `[batch]`, what logits are divided by.
-        top_p: float `[batch]`, the share of probability that the likeliest tokens to draw from
-            must exceed.
-        top_k: int `[batch]`, how many of the likeliest tokens to draw from, or 0 for all.
+        temperature: float `[batch]`, divides the logits.
+        top_p: float `[batch]`; tokens are drawn from the likeliest ones that together exceed this
+            probability.
+        top_k: int `[batch]`, number of likeliest tokens to draw from, or 0 for all.
         seed: int `[batch]`.
-        max_new_tokens: int `[batch]`, how many tokens there may be behind the prompt.
-        as_compiled: whether to draw as KerasHub's samplers do when XLA has compiled them.
+        max_new_tokens: int `[batch]`, the most tokens after the prompt.
+        as_compiled: bool, whether to draw as KerasHub's samplers do when XLA compiles them.
+            Defaults to False.
 
-    Call arguments are those of `keras_hub.samplers.Sampler`; `mask` is True at the prompts.
+    The call arguments are those of `keras_hub.samplers.Sampler`; `mask` is True for prompts.
 
     >>> sampler = RequestSampler(*map(tf.constant, ([1.0], [1.0], [2], [3], [4])))
     >>> logits = tf.math.log([[0.1, 0.3, 0.6]])
@@ -50,7 +51,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
         super().__init__(temperature=temperature[:, None])
         self.top_p = top_p
         self.top_k = top_k
-        # What Keras's generators make of a seed.
+        # As Keras's random generators do with a seed.
         seed = tf.math.floormod(tf.cast(seed, tf.int64), tf.int32.max - 1)
         self.seed = tf.cast(seed, tf.int32)
         self.max_new_tokens = max_new_tokens
@@ -67,7 +68,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
         hidden_states=None,
         model=None,
     ):
-        """The tokens `[batch, length]`; a row counts up to its stop token or `max_new_tokens`."""
+        """Tokens `[batch, length]`; a row is valid up to its stop token or `max_new_tokens`."""
         width = tf.shape(prompt)[1]
         places = tf.range(width)
         begins = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
@@ -77,7 +78,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
         def goes_on(tokens, cache, index, done):
             return (index < width) & ~tf.reduce_all(done)
 
-        # Not Keras's update of slices, which is an operation that XLA has to compile.
+        # Not Keras's slice_update, an operation that only XLA can compile.
         def step(tokens, cache, index, done):
             logits, _, cache = next(tokens, cache, index)
             drawn = self.draw(self.compute_probabilities(logits), index - begins)
@@ -91,17 +92,17 @@ class RequestSampler(keras_hub.samplers.Sampler):
         return tf.while_loop(goes_on, step, state)[0]
 
     def draw(self, probabilities, step):
-        """Token ids `[batch]`, of probabilities `[batch, vocabulary]` and steps `[batch]`."""
+        """Token ids `[batch]` from probabilities `[batch, vocabulary]` at steps `[batch]`."""
         seeds = tf.stack([self.seed, tf.maximum(step, 0)], axis=1)
         rows = (probabilities, self.top_p, self.top_k, seeds)
         return tf.map_fn(lambda row: self._draw_row(*row), rows, fn_output_signature=tf.int32)
 
     def _draw_row(self, probabilities, top_p, top_k, seed):
-        """One id; its scalars and vectors are the rows of what `draw` and the sampler have."""
+        """One token id, from one row of the probabilities and parameters."""
         size = tf.size(probabilities)
         count = tf.where(top_k == 0, size, tf.minimum(top_k, size))
 
-        # A draw depends on the order of what it is from, so these are KerasHub's orders.
+        # A draw depends on the order of the tokens, so these are KerasHub's orders.
         def all_of_them():
             return probabilities, tf.range(size)
 
@@ -121,20 +122,20 @@ class RequestSampler(keras_hub.samplers.Sampler):
         return tokens[pick(tf.math.log(values), seed)]
 
     def get_config(self):
-        raise NotImplementedError("A RequestSampler holds the tensors of a request.")
+        raise NotImplementedError("A RequestSampler holds tensors of requests and has no config.")
 
 
 def _pick(logits, seed):
-    """A place in logits `[count]`, drawn as TensorFlow's kernel does it."""
+    """An index into logits `[count]`, drawn as by TensorFlow's kernel."""
     return tf.random.stateless_categorical(logits[None], 1, seed, dtype=tf.int32)[0, 0]
 
 
 def _pick_as_compiled(logits, seed):
-    """The same as XLA does it."""
+    """An index into logits `[count]`, drawn as by XLA."""
     bits = tf.random.stateless_uniform(
         tf.shape(logits), seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )
-    # The upper 23 bits are those of a float32's fraction.
+    # The upper 23 bits become the fraction of a float32.
     uniform = tf.cast(tf.bitwise.right_shift(bits, tf.constant(9, tf.uint32)), tf.float32) * 2**-23
     uniform = tf.maximum(uniform, np.finfo("float32").tiny)
     noise = -tf.math.log(-tf.math.log(uniform))

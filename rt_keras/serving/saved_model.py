@@ -1,4 +1,4 @@
-"""Models as SavedModels that need nothing but TensorFlow, or TensorFlow Serving, to run."""
+"""Models as SavedModels that run with TensorFlow or TensorFlow Serving alone."""
 
 from pathlib import Path
 
@@ -19,33 +19,37 @@ FOREIGN_OPS_FILE = "foreign_ops.json"
 
 
 def export_saved_model(model, path, max_length=None):
-    """Writes a model as a SavedModel that takes and gives strings, whole or not at all.
+    """Writes a model as a SavedModel from strings to strings, completely or not at all.
 
-    Its signatures are `score`, which is the default too, `score_text` and `generate`; see
-    `scoring_function`, `text_scoring_function` and `generating_function` for what they take and
-    give. It loads with `tf.saved_model.load`, where they are functions by their names and as
-    signatures, and in TensorFlow Serving where `rt_keras` is not installed.
+    Its signatures are `score` (also the default), `score_text` and `generate`, described at
+    `scoring_function`, `text_scoring_function` and `generating_function`. TensorFlow Serving runs
+    it without `rt_keras`; after `tf.saved_model.load`, the functions are attributes by their names,
+    as well as signatures.
 
-    Beside the model, `assets.extra` has warm-up requests for TensorFlow Serving, and in
-    `foreign_ops.json` those operations that TensorFlow itself does not have, each with the reason
-    why TensorFlow Serving does.
+    The folder `assets.extra` holds warm-up requests for TensorFlow Serving and `foreign_ops.json`,
+    the operations that TensorFlow itself does not have, each with the reason why TensorFlow Serving
+    does.
 
     Args:
         model: a `RoutingTransformerCausalLM` with a preprocessor.
-        path: a folder of versions, as TensorFlow Serving watches them, which gets a new version,
-            the highest so far and one; or, where its name is a number, the version itself.
-        max_length: the most tokens that a sequence may have, start and end of text included. By
-            default as many as the model has positions, or 65,536 where it has no such limit.
+        path: path of a folder of versions, as TensorFlow Serving watches them, in which the next
+            version is written; or, if its name is a number, of the version itself.
+        max_length: int, the most tokens of a sequence, including start and end of text. Defaults to
+            the number of positions of the model, or 65,536 if it has no such limit.
 
     Returns:
-        The folder that was written, as a `Path`.
+        `Path` of the folder that was written.
 
     Raises:
-        FileExistsError: if the version is there already.
-        ValueError: if the model has no preprocessor, or `max_length` is not possible.
+        FileExistsError: if the version exists.
+        ModuleNotFoundError: without the extra `serving`.
+        ValueError: if the model has no preprocessor, or `max_length` is out of range.
     """
     if getattr(model, "preprocessor", None) is None:
-        raise ValueError("The model has no preprocessor; served models take and give strings.")
+        raise ValueError(
+            "model must have a preprocessor, since served models take and give strings. Received: "
+            f"model={model} without one"
+        )
     positions = getattr(model.backbone, "max_sequence_length", None)
     max_length = _checked_length(max_length, positions)
     path = version_folder(path)
@@ -66,7 +70,7 @@ def export_saved_model(model, path, max_length=None):
 
 
 def _checked_length(max_length, positions):
-    """The most tokens of a sequence; `positions` is the limit of the model, or None."""
+    """The most tokens of a sequence; `positions` is the model's limit, or None."""
     if max_length is None:
         return positions or MAX_LENGTH
     limit = positions or tf.int32.max
@@ -78,7 +82,7 @@ def _checked_length(max_length, positions):
 
 
 def version_folder(path):
-    """The folder of the version that is written next.
+    """The folder of the next version.
 
     >>> version_folder("exported/books").as_posix(), version_folder("exported/books/7").as_posix()
     ('exported/books/1', 'exported/books/7')
@@ -102,12 +106,11 @@ def _remove_gradients(path):
 
 
 def _what_is_kept(model, signatures):
-    """The model's variables, and the tables and models that its tokenizer has in TensorFlow.
+    """The model's variables, the resources of its tokenizer, and the functions by their names.
 
-    The functions are there by their names too, for Python: these know their default values and
-    name an input of a wrong type, which signatures give by its number.
-
-    Not the model itself, for which Keras would write functions that nobody calls.
+    Called from Python, the functions have default values and name an input of a wrong type;
+    signatures have neither. The model itself is left out: Keras would write functions for it that
+    nobody calls.
     """
     kept = tf.Module()
     kept.variables_of_model = [variable.value for variable in model.variables]

@@ -1,4 +1,4 @@
-"""Scores token ids with an exported model. Runs where there is nothing but TensorFlow:
+"""Scores token ids with an exported model. It needs only TensorFlow:
 
 python score.py SAVED_MODEL < ids.json > log_probabilities.json
 """
@@ -12,8 +12,8 @@ def score(saved_model, ids):
     """Log-probabilities of token ids.
 
     Args:
-        saved_model: folder of an exported model.
-        ids: integers `[batch, length]`.
+        saved_model: path of the folder of an exported model.
+        ids: nested list of ints `[batch, length]`.
 
     Returns:
         NumPy array `[batch, length]`: ln p of each token, given those before it.
@@ -25,7 +25,7 @@ def score(saved_model, ids):
 
 
 def score_in_new_process(saved_model, ids):
-    """What `score` gives in a new Python that does not import `rt_keras`, as nested lists."""
+    """Runs `score` in a new process that does not import `rt_keras`; returns nested lists."""
     command = [sys.executable, __file__, str(saved_model)]
     result = subprocess.run(command, input=json.dumps(ids), capture_output=True, text=True)
     if result.returncode:

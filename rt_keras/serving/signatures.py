@@ -1,7 +1,7 @@
-"""What an exported model takes and gives: token ids or strings in, scores or strings out.
+"""The functions of an exported model: from token ids or strings to scores or strings.
 
-Each function here is TensorFlow operations alone, without state, Python or anything that only XLA
-can run, whatever batch it is given.
+Each consists of TensorFlow operations only, for any batch: no state, no Python, nothing that only
+XLA can run.
 """
 
 import math
@@ -19,16 +19,15 @@ def scoring_function(model, max_length=MAX_LENGTH):
     """The signature `score` of a causal language model.
 
     `log_probabilities[b, i] = ln p(ids[b, i] | start, ids[b, 0], ..., ids[b, i - 1])`, with the
-    tokenizer's start token before every sequence as in training. Padding scores 0.
+    tokenizer's start token before every sequence, as in training. Padding scores 0.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor, whose tokenizer says which
-            tokens are start and padding.
-        max_length: the most tokens that a sequence may have.
+        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        max_length: int, the most tokens of a sequence. Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `ids`, int32 `[batch, length]`, to a dict with
-        `log_probabilities`, float32 `[batch, length]`; any batch and length.
+        A `tf.function` from `ids`, int32 `[batch, length]`, both of any size, to a dict with
+        `log_probabilities`, float32 `[batch, length]`.
     """
     vocabulary_size = model.backbone.vocabulary_size
 
@@ -49,13 +48,13 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
 
     Args:
         model: a `RoutingTransformerCausalLM` with a preprocessor.
-        max_length: the most tokens that a text may have, end of text included.
+        max_length: int, the most tokens of a text, including end of text. Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `texts`, string `[batch]`, to a dict with, each `[batch]`:
-        `log_probability`, float32, ln p of the whole text with the end of text that closes it;
-        `bits_per_byte`, float32, -log2 of the same over the text's bytes, 0 for an empty text;
-        `tokens`, int32, how many tokens were scored, end of text included.
+        A `tf.function` from `texts`, string `[batch]`, to a dict of tensors `[batch]`:
+        `log_probability`, float32, ln p of the whole text and its end of text; `bits_per_byte`,
+        float32, -log2 p per byte of the text, or 0 for an empty text; `tokens`, int32, the number
+        of tokens that were scored, including end of text.
     """
     tokenizer = model.preprocessor.tokenizer
 
@@ -82,23 +81,24 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
 def generating_function(model, max_length=MAX_LENGTH):
     """The signature `generate` of a causal language model.
 
-    Each row is what `model.generate` gives for its prompt alone, with `max_length` the prompt's
-    tokens, its start token included, and `max_new_tokens` more; see `RequestSampler` for which
-    sampler. So it depends on nothing that is in the same batch. Draws are those of a model compiled
-    with XLA where `model.jit_generate` says that this one is. Strings are UTF-8, with U+FFFD for
-    bytes that are not, as in `model.generate`.
+    Each row is what `model.generate` gives for its prompt alone with `max_length` the tokens of the
+    prompt, its start token and `max_new_tokens`; `RequestSampler` says with which sampler. So it
+    does not depend on the rest of the batch. If `model.jit_generate` is True, draws are those of a
+    model that XLA compiles. Strings are UTF-8, with U+FFFD for bytes that are not, as in
+    `model.generate`.
 
     Args:
         model: a `RoutingTransformerCausalLM` with a preprocessor.
-        max_length: the most tokens that a start token, a prompt and what continues it may have.
+        max_length: int, the most tokens of a start token, a prompt and its continuation together.
+            Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `prompts`, string `[batch]`, and parameters that are scalars or
-        `[batch]`, one for each prompt: `max_new_tokens`, int32, by default 64; `temperature`,
-        float32, above 0, by default 1; `top_p`, float32, above 0 and at most 1, by default 1,
-        which is off; `top_k`, int32, by default 0, which is off; `seed`, int64, by default 0. It
-        gives a dict of strings `[batch]`: `texts`, prompts with what continues them, and
-        `continuations`, that alone.
+        A `tf.function` from `prompts`, string `[batch]`, and parameters, each a scalar or one value
+        per prompt `[batch]`: `max_new_tokens`, int32, at least 1, defaults to 64; `temperature`,
+        float32, above 0, defaults to 1; `top_p`, float32, above 0 and at most 1, defaults to 1,
+        which is off; `top_k`, int32, defaults to 0, which is off; `seed`, int64, defaults to 0. It
+        returns a dict of strings `[batch]`: `texts`, the prompts with their continuations, and
+        `continuations`.
     """
     tokenizer = model.preprocessor.tokenizer
     specs = [
@@ -140,7 +140,7 @@ def generating_function(model, max_length=MAX_LENGTH):
         ids = _tokens(tokenizer, prompts)
         ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)
         begins = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
-        # As a difference, for a sum could be more than an int32 holds.
+        # A difference, since a sum could overflow an int32.
         room = checks.checked("max_new_tokens", max_length - begins - count, 1, [_has_room])
         ends = max_length - room
 
@@ -166,7 +166,7 @@ def generating_function(model, max_length=MAX_LENGTH):
 
 
 def _has_room(room):
-    return room >= 0, "a prompt and its new tokens are longer than the limit; missing are"
+    return room >= 0, "a prompt and its new tokens exceed the limit; the room left is"
 
 
 def _checked_texts(name, texts, tokenizer):
@@ -180,7 +180,7 @@ def _tokens(tokenizer, texts):
 
 
 def _strings(tokenizer, ids, kept):
-    """Tokens as strings `[batch]` that are UTF-8."""
+    """Tokens as UTF-8 strings `[batch]`."""
     strings = strings_of_tokens(tokenizer, ids, kept)
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
 
@@ -195,7 +195,7 @@ def _scored(model, ids):
     tokenizer = model.preprocessor.tokenizer
     rows = tf.shape(ids)[0]
     real = ids != tokenizer.pad_token_id
-    # The start token is real even where it is the same as padding.
+    # The start token counts even if it is the same as padding.
     inputs = {
         "token_ids": tf.concat([tf.fill([rows, 1], tokenizer.start_token_id), ids], axis=1),
         "padding_mask": tf.concat([tf.ones([rows, 1], tf.bool), real], axis=1),

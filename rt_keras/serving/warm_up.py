@@ -1,6 +1,7 @@
-"""Requests that TensorFlow Serving answers when it loads a model, before it takes any others.
+"""Requests that TensorFlow Serving answers while it loads a model, before any others.
 
-The first call of a signature plans its graph and fills caches; with these no user waits for that.
+The first call of a signature plans its graph and fills caches; thanks to these, no user waits for
+that.
 """
 
 import tensorflow as tf
@@ -17,7 +18,7 @@ def warm_up_requests(model_name):
     """One request for each signature.
 
     Args:
-        model_name: what the server calls the model.
+        model_name: string, the name of the model on the server.
 
     Returns:
         List of `tensorflow.serving.PredictRequest`.
@@ -41,7 +42,7 @@ def warm_up_requests(model_name):
 
 
 def predict_request(model_name, signature, inputs):
-    """A `tensorflow.serving.PredictRequest` of tensors by the names of a signature's inputs."""
+    """A `tensorflow.serving.PredictRequest` from a dict of a signature's inputs by name."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model_name
     request.model_spec.signature_name = signature
@@ -51,10 +52,10 @@ def predict_request(model_name, signature, inputs):
 
 
 def write_warm_up(path, requests):
-    """Writes requests where TensorFlow Serving looks for them.
+    """Writes requests to where TensorFlow Serving looks for them.
 
     Args:
-        path: folder of the SavedModel.
+        path: `Path` of the folder of the SavedModel.
         requests: list of `tensorflow.serving.PredictRequest`.
     """
     folder = path / "assets.extra"

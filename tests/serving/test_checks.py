@@ -53,5 +53,5 @@ def test_a_parameter_is_for_all_rows_or_for_each():
 
 def test_the_limit_itself_is_allowed():
     assert checks.not_longer("x", tf.constant([3, 4]), 4).numpy().tolist() == [3, 4]
-    with pytest.raises(InvalidArgument, match=r"(?s)x: it may have 4 tokens, and has.*5"):
+    with pytest.raises(InvalidArgument, match=r"(?s)x: it must have at most 4 tokens, but has.*5"):
         checks.not_longer("x", tf.constant([3, 5]), 4)

@@ -188,7 +188,7 @@ def test_a_limit_beyond_the_model_s_positions_is_refused(tmp_path):
 
 def test_a_model_without_a_tokenizer_is_refused(tmp_path):
     model = type(served.model())(served.model().backbone)
-    with pytest.raises(ValueError, match="no preprocessor"):
+    with pytest.raises(ValueError, match="must have a preprocessor"):
         export_saved_model(model, tmp_path / "tiny")
 
 
