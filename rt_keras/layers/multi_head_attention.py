@@ -197,15 +197,15 @@ class MultiHeadAttention(keras.layers.Layer):
         }
         queries, keys, values = self._project(query, key, value)
         outputs, scores = [], []
-        for (group, arguments), options["attention_mask"] in zip(
-            self._hand_out(queries, keys, values), self._hand_out_pairs(of_pairs)
-        ):
+        handed_out = zip(self._hand_out(queries, keys, values), self._hand_out_pairs(of_pairs))
+        for (group, arguments), of_group in handed_out:
+            of_group = {**options, "attention_mask": of_group}
             seed = self.seed_generator.next() if training and self.dropout else None
             outputs.append(
-                group(*arguments, **options, dropout=self.dropout, seed=seed, training=training)
+                group(*arguments, **of_group, dropout=self.dropout, seed=seed, training=training)
             )
             if return_attention_scores:
-                scores.append(_scores(group, *arguments, options))
+                scores.append(_scores(group, *arguments, of_group))
         output = self._merge(outputs)
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
