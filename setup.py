@@ -14,7 +14,7 @@ TRAIN = [
 ]
 # The protobufs of TensorFlow Serving, which need only TensorFlow.
 SERVING = ["tensorflow-serving-api>=2.20,<2.21"]
-PLOT = ["matplotlib>=3.8,<4", "pillow>=10"]
+PLOT = ["matplotlib>=3.8,<4"]
 # The TPU compiler, in the versions known to take what TensorFlow 2.20 gives them; it compiles the
 # training step of a configuration.
 TPU_CHECK = [*TRAIN, "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"]
