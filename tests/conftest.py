@@ -16,6 +16,10 @@ peaks = {}
 
 
 def pytest_configure(config):
+    # Several workers share the processor: threads of one would wait for those of another.
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+        os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
     # End-to-end tests compile as users do.
     if config.option.markexpr != "end_to_end":
         os.environ["XLA_FLAGS"] = f"{COMPILE_FAST} {os.environ.get('XLA_FLAGS', '')}"
