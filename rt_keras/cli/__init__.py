@@ -37,7 +37,8 @@ def main(argv=None):
         argv: list of strings, the arguments. Defaults to those of the process.
 
     Returns:
-        The exit status: 0, 1 after an error, or 130 after an interruption.
+        The exit status: 0, 1 after an error, 130 after an interruption, or 141 if what reads the
+        output was closed.
 
     >>> main(["configs"])
     arxiv_local24k ...
@@ -52,9 +53,14 @@ def main(argv=None):
     args = parser.parse_args(argv)
     try:
         run(args)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("rt-keras: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. Python would fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Exception as error:
         if "RT_KERAS_TRACE" in os.environ:
             raise

@@ -78,3 +78,15 @@ def test_figures_with_an_error_are_written_before_it_is_reported(run, monkeypatc
     status, output, error = run("configs", "--json", path)
     assert_one_line(status, error, "too few")
     assert json.loads(path.read_text())["count"] == 1 and f"wrote {path}" in output
+
+
+def test_output_whose_reader_is_gone_is_no_error():
+    # As for `rt-keras benchmark compare | head`; nothing heavy is imported.
+    code = "import sys; from rt_keras import cli; cli.run = lambda args: print('x' * 100_000)"
+    code += "; sys.exit(cli.main(['configs']))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 141
