@@ -6,6 +6,8 @@ server goes on.
 
 import tensorflow as tf
 
+from rt_keras.models.generation import LOWEST_TEMPERATURE
+
 
 def checked(name, value, rank, conditions=()):
     """Makes everything computed from an input wait for the checks of it.
@@ -102,11 +104,14 @@ def known_tokens(vocabulary_size):
 
 
 def above_zero(value):
-    """Condition that numbers are above 0 and finite."""
-    message = "it must be above 0 and finite"
-    if value.dtype.is_floating:
-        return (value > 0) & tf.math.is_finite(value), message
+    """Condition that numbers are above 0."""
     return value > 0, "it must be above 0"
+
+
+def temperature(value):
+    """Condition that numbers are temperatures that samplers take, as for `generate`."""
+    allowed = (value >= LOWEST_TEMPERATURE) & tf.math.is_finite(value)
+    return allowed, f"it must be finite and at least {LOWEST_TEMPERATURE}"
 
 
 def at_least_zero(value):

@@ -21,7 +21,8 @@ def test_nothing_is_computed_of_a_bad_input():
 @pytest.mark.parametrize(
     "condition, good, bad",
     [
-        (checks.above_zero, [1e-3, 2.0], [0.0, -1.0, float("nan"), float("inf")]),
+        (checks.above_zero, [1, 7], [0, -1]),
+        (checks.temperature, [1e-3, 2.0], [0.0, 1e-37, -1.0, float("nan"), float("inf")]),
         (checks.share, [1e-3, 1.0], [0.0, 1.001, float("nan")]),
         (checks.at_least_zero, [0, 7], [-1]),
         (checks.valid_utf8, ["", "é", "\ufeffa\0"], [b"\xff", b"caf\xc3", b"\xed\xa0\x80"]),
