@@ -41,6 +41,7 @@ def main(argv=None):
         output was closed.
 
     >>> main(["configs"])
+    name ...
     arxiv_local24k ...
     0
     """

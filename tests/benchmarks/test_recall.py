@@ -49,6 +49,7 @@ def test_steps_to():
     assert recall.steps_to([0.1, 0.2], 0.9) is None
 
 
+@pytest.mark.end_to_end
 def test_command_trains_and_prints(capsys):
     parser = argparse.ArgumentParser()
     recall.add_arguments(parser)

@@ -397,6 +397,7 @@ print(json.dumps(states))
 """
 
 
+@pytest.mark.end_to_end
 def test_replicas_make_the_update_of_one_device():
     # In a process of its own: devices are counted when TensorFlow starts.
     command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]

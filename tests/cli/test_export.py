@@ -1,6 +1,9 @@
+import pytest
+
 from tests.cli.checks import assert_one_line
 
 
+@pytest.mark.end_to_end
 def test_versions_are_numbered_and_never_replaced(run, tiny_run, tmp_path):
     folder = tmp_path / "exported"
     for version in ("1", "2"):

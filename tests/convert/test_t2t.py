@@ -111,6 +111,7 @@ def test_as_preset(name, tmp_path):
     np.testing.assert_array_equal(again(case.inputs), model(case.inputs))
 
 
+@pytest.mark.end_to_end
 def test_as_saved_model(case, tmp_path):
     task = case.load().task
     tokens = tf.constant(case.inputs["targets"])
@@ -148,6 +149,7 @@ def test_converted_to_a_preset(case, vocabulary, tmp_path):
     assert isinstance(task.generate("ab", max_length=6), str)
 
 
+@pytest.mark.end_to_end
 def test_fine_tuning_a_converted_preset_on_books(case, vocabulary, books, tmp_path):
     output = tmp_path / "preset"
     task = convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=vocabulary)

@@ -19,6 +19,9 @@ from tests.serving import served, server
 EXPORT = Path(__file__).parent.parent.parent / "export"
 
 
+pytestmark = pytest.mark.end_to_end
+
+
 @pytest.fixture(scope="module")
 def addresses():
     """Of the server: gRPC and REST."""

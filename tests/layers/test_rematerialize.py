@@ -152,6 +152,7 @@ for found, expected in zip(compiled(True, 3), compiled(False, 3)):
 """
 
 
+@pytest.mark.end_to_end
 def test_each_block_more_keeps_its_inputs_alone():
     found = temporaries(SCRIPT)
     inputs = 512 * 32 * 4

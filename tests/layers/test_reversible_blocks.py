@@ -140,6 +140,7 @@ for count in (2, 5):
 """
 
 
+@pytest.mark.end_to_end
 def test_memory_does_not_grow_with_the_number_of_blocks():
     found = temporaries(SCRIPT)
     # Three more blocks, whose weights' gradients count, but not one more stream's worth for each.

@@ -332,6 +332,7 @@ def trained(jit_compile):
     return model, history.history["loss"][0]
 
 
+@pytest.mark.end_to_end
 def test_fit_compiled_and_not():
     compiled, loss = trained(True)
     plain, expected = trained(False)

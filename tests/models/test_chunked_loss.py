@@ -141,6 +141,7 @@ for a, b in zip(found, expected, strict=True):
 """
 
 
+@pytest.mark.end_to_end
 def test_replicas_learn_what_one_device_does_that_keeps_all():
     # In a process of its own: devices are counted when TensorFlow starts.
     command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]

@@ -76,7 +76,14 @@ def image_lm():
 
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.filterwarnings("ignore:.compile.*was not called as part of model loading")
-@pytest.mark.parametrize("make", [causal_lm, seq_2_seq_lm, image_lm])
+@pytest.mark.parametrize(
+    "make",
+    [
+        causal_lm,
+        pytest.param(seq_2_seq_lm, marks=pytest.mark.end_to_end),
+        pytest.param(image_lm, marks=pytest.mark.end_to_end),
+    ],
+)
 def test_a_quantized_model_loads_back(make, tmp_path):
     model = make()
     inputs = {

@@ -82,6 +82,7 @@ def test_balanced_routing_does_depend_on_later_tokens(share_qk):
 # Training.
 
 
+@pytest.mark.end_to_end
 def test_training_lowers_the_loss():
     model = make_model(num_layers=1)
     model.compile(keras.optimizers.Adam(2e-2), jit_compile=True)
@@ -114,6 +115,7 @@ def fitted(jit_compile=False, loss_chunk_size=None, **changes):
     return [np.asarray(x) for x in weights], history
 
 
+@pytest.mark.end_to_end
 def test_what_saves_memory_learns_the_same_where_xla_compiles_it():
     options = {"remat": True, "feed_forward_chunk_size": 4, "loss_chunk_size": 30}
     found, history = fitted(**options, jit_compile=True)
@@ -124,6 +126,7 @@ def test_what_saves_memory_learns_the_same_where_xla_compiles_it():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.end_to_end
 def test_reversible_blocks_learn_the_same_where_xla_compiles_them():
     (found, history), (expected, expected_history) = (
         fitted(reversible=True, jit_compile=jit_compile) for jit_compile in (True, False)
@@ -214,6 +217,7 @@ def test_preset_of_a_mixed_policy(tmp_path):
             np.testing.assert_array_equal(weight, expected)
 
 
+@pytest.mark.end_to_end
 def test_exported(model, tmp_path):
     model.export(tmp_path / "model", verbose=False)
     loaded = tf.saved_model.load(tmp_path / "model")

@@ -103,6 +103,7 @@ def test_the_encoders_padding_is_not_seen(model):
     np.testing.assert_allclose(model(inputs), expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.end_to_end
 def test_training_lowers_the_loss():
     model = RoutingTransformerSeq2SeqLM(make_backbone(dropout=0.0))
     model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
@@ -167,6 +168,7 @@ def test_logits_of_one_position_at_a_time(cross, changes):
         np.testing.assert_allclose(logits[:, 0], expected[:, position], rtol=0, atol=1e-11)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("cross, sampler", [("full", "contrastive"), ("local", "beam")])
 def test_samplers_get_what_recomputing_gives_them(cross, sampler, monkeypatch):
     model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=CROSS[cross]))

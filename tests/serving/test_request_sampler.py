@@ -91,5 +91,5 @@ def test_the_loop_ends_at_stop_tokens_and_limits():
 
 
 def test_it_cannot_be_saved():
-    with pytest.raises(NotImplementedError, match="tensors of a request"):
+    with pytest.raises(NotImplementedError, match="tensors of requests"):
         request_sampler(1).get_config()

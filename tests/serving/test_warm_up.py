@@ -1,9 +1,11 @@
+import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from tests.serving import served
 
 
+@pytest.mark.end_to_end
 def test_the_model_answers_its_warm_up_requests():
     path = served.exported() / "assets.extra" / "tf_serving_warmup_requests"
     records = [

@@ -52,6 +52,7 @@ def test_a_run_leaves_what_it_promises(tiny_run):
     assert len(list(tiny_run.glob("tensorboard/*/events*"))) == 2
 
 
+@pytest.mark.end_to_end
 def test_a_seed_makes_two_runs_equal(train, tiny_run, tmp_path):
     train()
     assert_equal_weights(tmp_path / "run", tiny_run)
@@ -64,6 +65,7 @@ def interrupt(epoch, logs):
         raise KeyboardInterrupt
 
 
+@pytest.mark.end_to_end
 def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
     train, tiny_run, tmp_path, monkeypatch
 ):
@@ -120,6 +122,7 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, m
     assert all(np.all(np.isfinite(value)) for value in weights(tmp_path / "run"))
 
 
+@pytest.mark.end_to_end
 def test_a_full_disk_leaves_the_last_checkpoint(train, tmp_path, tiny_run, monkeypatch):
     save_weights, folder = keras.Model.save_weights, tmp_path / "run"
 
