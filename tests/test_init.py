@@ -13,6 +13,7 @@ from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
 from rt_keras.t2t import T2TLocalHeads
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("imports", ["keras, rt_keras", "rt_keras.models, keras"])
 def test_saved_model_loads_where_only_the_package_is_imported(imports, tmp_path):
     inputs = keras.Input([None, 16])

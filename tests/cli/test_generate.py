@@ -6,6 +6,7 @@ import pytest
 from tests.cli.checks import assert_one_line
 
 
+@pytest.mark.end_to_end
 def test_a_text_is_continued_alike_at_once_and_streamed(run, tiny_run, tmp_path):
     figures = tmp_path / "figures.json"
     generate = ["generate", "--model", tiny_run, "--prompt", "café ", "--max-length", 20]

@@ -6,6 +6,7 @@ import pytest
 from tests.cli.checks import assert_one_line, overrides
 
 
+@pytest.mark.end_to_end
 def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
     folder, figures = tmp_path / "run", tmp_path / "figures.json"
     train = ["train", "--config", "books", *overrides(tiny_settings), "--output", folder]

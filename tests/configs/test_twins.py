@@ -79,6 +79,7 @@ OF_IMAGES = [
 ]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "twin, changes",
     [

@@ -144,6 +144,7 @@ def test_any_tokenizer(tokenizer):
     assert next(iter(training_pairs(dataset_of(pairs), made, 2)))[1].shape == (2, 24)
 
 
+@pytest.mark.end_to_end
 def test_the_model_takes_them():
     keras.utils.set_random_seed(0)
     heads = [FullHeads(2)]

@@ -170,6 +170,7 @@ for size in (None, 64):
 """
 
 
+@pytest.mark.end_to_end
 def test_chunks_keep_the_activations_of_one():
     found = temporaries(SCRIPT)
     activations = 1024 * 512 * 4

@@ -13,6 +13,7 @@ def block(x):
     return TransformerBlock([LocalHeads(2, block_size=4)], intermediate_dim=32)(x)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("layer", [attention, lambda x: FeedForward(32)(x), block])

@@ -1,5 +1,6 @@
 import keras
 import numpy as np
+import pytest
 
 from rt_keras.layers import LocalHeads
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
@@ -29,6 +30,7 @@ def test_compile_makes_functions_anew():
     assert model.jit_generate
 
 
+@pytest.mark.end_to_end
 def test_generation_sees_variables_that_are_replaced():
     model = make_model()
     model.generate(PROMPTS, stop_token_ids=None)

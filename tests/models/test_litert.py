@@ -11,6 +11,7 @@ def make_backbone(heads):
     return RoutingTransformerBackbone(vocabulary_size=258, head_groups=heads, **sizes)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("relative", [None, 7])
 def test_local_and_full_heads_run_in_litert_without_operations_of_tensorflow(relative, tmp_path):
     backbone = make_backbone([LocalHeads(2, 8, max_relative_distance=relative), FullHeads(2)])

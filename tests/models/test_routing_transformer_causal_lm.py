@@ -137,6 +137,7 @@ def test_reversible_blocks_learn_the_same_where_xla_compiles_them():
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.end_to_end
 def test_fit_takes_strings(text_model):
     model = text_model.from_config(text_model.get_config())
     model.compile("adam", jit_compile=False)
@@ -172,6 +173,7 @@ def test_rows_of_padding_are_finite(changes, lengths):
         assert np.all(np.isfinite(tf.convert_to_tensor(tensor)))
 
 
+@pytest.mark.end_to_end
 def test_mixed_bfloat16_trains():
     model = make_model(dtype="mixed_bfloat16", num_layers=1)
     model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
@@ -456,6 +458,7 @@ def small_writer(writer):
 
 # Greedy continuations are held against recomputing above; samplers that draw differ from "top p" in
 # what they do with the logits alone.
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("sampler", ["top p", "beam", "contrastive"])
 def test_samplers_get_what_recomputing_gives_them(small_writer, prompts, sampler, monkeypatch):
     def generate():

@@ -52,6 +52,7 @@ def test_there_and_back(tokenizer):
     assert preprocessor.generate_postprocess(one) == texts[0]
 
 
+@pytest.mark.end_to_end
 def test_served_model_takes_and_gives_strings(tokenizer, tmp_path):
     preprocessor = Preprocessor(tokenizer, sequence_length=16)
     module = tf.Module()

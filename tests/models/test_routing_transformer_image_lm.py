@@ -127,6 +127,7 @@ def test_another_number_of_known_rows_or_temperature_is_not_traced_anew(monkeypa
     assert traces == [1]
 
 
+@pytest.mark.end_to_end
 def test_training_lowers_the_loss():
     model = make_model(dtype="float32")
     model.compile(

@@ -108,6 +108,7 @@ compiled("chunked", lambda *inputs: chunked_cross_entropy(*inputs, chunk_size=32
 """
 
 
+@pytest.mark.end_to_end
 def test_memory_holds_the_logits_of_one_chunk():
     found = temporaries(SCRIPT)
     logits = 512 * 30_000 * 4

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 import tensorflow as tf
 
 from rt_keras import data
@@ -14,6 +15,7 @@ def test_a_model_of_bytes_needs_no_text_operations():
     assert all(name.startswith("Xla") for name in found)
 
 
+@pytest.mark.end_to_end
 def test_operations_of_tensorflow_text_are_listed_with_the_reason(tmp_path, word_piece_vocabulary):
     model = served.make_model(data.WordPieceTokenizer(word_piece_vocabulary))
     path = export_saved_model(model, tmp_path / "words")

@@ -34,6 +34,7 @@ def expected_text(model, sampler, prompt, jit_compile, max_new_tokens=12):
     return model.generate(prompt, max_length=length)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("sampler, options, parameters", EQUAL)
 def test_texts_are_those_of_the_model(sampler, options, parameters):
     # As many prompts of other lengths in the batch change nothing.
@@ -43,6 +44,7 @@ def test_texts_are_those_of_the_model(sampler, options, parameters):
     assert found[PROMPTS.index(prompt)] == expected
 
 
+@pytest.mark.end_to_end
 def test_texts_are_those_of_a_model_that_xla_compiles_as_by_default():
     model = served.make_model()
     model.compile(sampler="random")

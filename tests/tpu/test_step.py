@@ -33,6 +33,7 @@ def tiny_config(**changes):
     return make_config({**TINY, **changes})
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_of_each_kind_is_one_program(kind):
     step, specs, model = tpu_step.training_step(tiny_config(**KINDS[kind]), batch_size=3)
@@ -44,6 +45,7 @@ def test_a_step_of_each_kind_is_one_program(kind):
     assert f"f32[{','.join(map(str, specs[-1].shape))}]" in text
 
 
+@pytest.mark.end_to_end
 def test_the_step_is_what_fit_and_the_callback_do():
     from rt_keras.training.run import compiled_model
 

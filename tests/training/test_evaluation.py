@@ -69,6 +69,7 @@ def test_a_second_evaluation_compiles_nothing(model, documents):
     assert sums.experimental_get_tracing_count() == traces
 
 
+@pytest.mark.end_to_end
 def test_variables_that_are_replaced_are_seen(tiny_run, documents):
     model = experiment.load_model(tiny_run)
     before = evaluate(model, documents)["nats_per_token"]

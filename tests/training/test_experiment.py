@@ -72,6 +72,7 @@ def test_tokenizers_by_name(tmp_path, sentence_piece_model, word_piece_vocabular
         assert tokenizer.vocabulary_size() == size
 
 
+@pytest.mark.end_to_end
 def test_a_model_is_loaded_from_its_run_or_its_preset(tiny_run):
     from_run = experiment.load_model(tiny_run)
     from_preset = experiment.load_model(tiny_run / "model")

@@ -103,6 +103,7 @@ def test_a_folder_with_a_run_is_refused(train, tiny_run, tmp_path):
         train(tiny_run, {"optimizer.learning_rate": 1e-4}, resume=True)
 
 
+@pytest.mark.end_to_end
 def test_overwrite_deletes_the_run_and_nothing_else(train, tmp_path):
     folder = tmp_path / "run"
     (folder / "model").mkdir(parents=True)
