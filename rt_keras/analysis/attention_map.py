@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rt_keras import extras
 from rt_keras.files import whole_file
+from rt_keras.layers.attention_calls import attention_calls
 
 
 def attention_maps(model, text):
@@ -24,59 +25,96 @@ def attention_maps(model, text):
     """
     tokenizer = model.preprocessor.tokenizer
     ids = np.asarray([tokenizer.start_token_id, *np.asarray(tokenizer(text)).tolist()])
-    backbone, mask = model.backbone, tf.ones([1, len(ids)], tf.int32)
-    x = backbone.embedding(tf.constant(ids[None], tf.int32))
-    weights, heads = [], []
-    for block in backbone.transformer_blocks:
-        x, scores = block(x, padding_mask=mask, use_causal_mask=True, return_attention_scores=True)
-        weights.append(np.asarray(tf.cast(scores[0], tf.float32)))
-        heads.append([name for group in block.attention.head_groups for name in _names(group)])
-    return {"tokens": _readable(tokenizer, ids), "heads": heads, "weights": weights}
+    inputs = {"token_ids": tf.constant(ids[None], tf.int32)}
+    inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])
+    if "token_bias" in model.backbone.input:
+        inputs["token_bias"] = tf.zeros([1, len(ids)])
+    return {"tokens": readable(tokenizer, ids), **first_positions(model, inputs)}
 
 
-def _names(group):
-    return [type(group).__name__] * group.num_heads
+def first_positions(model, inputs, count=None):
+    """The attention weights of every head on the first positions of a sequence.
+
+    Args:
+        model: any model of `rt_keras.models`.
+        inputs: a batch that it is called on, of which the first sequence counts.
+        count: int, the number of queries and of keys, at most a few hundred, since all pairs are
+            kept; None, the default, for all. The model runs on the whole sequence.
+
+    Returns:
+        A dictionary of `heads` and `weights`, as from `attention_maps`.
+    """
+    heads, weights = [], []
+    for call in attention_calls(model, inputs):
+        parts = [part[0, :, :count, :count].numpy() for part in call.weights(count)]
+        weights.append(np.concatenate(parts, axis=-1))
+        heads.append(call.kinds)
+    return {"heads": heads, "weights": weights}
 
 
-def _readable(tokenizer, ids):
-    """The text of each token, with bytes that are not UTF-8 escaped."""
-    texts = [np.asarray(tokenizer.detokenize([int(x)])).item() for x in ids]
-    texts = [text.encode() if isinstance(text, str) else text for text in texts]
-    return [text.decode("utf-8", errors="backslashreplace") for text in texts]
+def readable(tokenizer, ids):
+    """The text of each of some tokens, with bytes that are not UTF-8 escaped."""
+    return [text_of(tokenizer, [x]) for x in ids]
 
 
-def draw(maps, path):
-    """Draws each head of each layer as an image of queries (rows) and keys (columns).
+def text_of(tokenizer, ids):
+    """The text of some tokens together, with bytes that are not UTF-8 escaped.
+
+    Args:
+        tokenizer: a tokenizer of `rt_keras.data`.
+        ids: list of ints.
+
+    Returns:
+        A string.
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> text_of(ByteTokenizer(), [106, 107, 0xC3 + 2])
+    'hi\\\\xc3'
+    """
+    text = np.asarray(tokenizer.detokenize([int(x) for x in ids])).item()
+    text = text.encode() if isinstance(text, str) else text
+    return text.decode("utf-8", errors="backslashreplace")
+
+
+def draw(maps, path, chosen=None):
+    """Draws heads as images of queries (rows) and keys (columns), one row of heads for each layer.
 
     Args:
         maps: what `attention_maps` returned.
         path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
             format.
+        chosen: list of pairs of a layer and a head of it, from 0; None, the default, for all.
     """
     with extras.needed("plot", "Drawing"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-    path, tokens = Path(path), maps["tokens"]
-    rows, columns = len(maps["weights"]), max(len(heads) for heads in maps["heads"])
-    figure = Figure(figsize=(4 * columns, 4 * rows), layout="constrained")
+    path = Path(path)
+    if chosen is None:
+        chosen = [(i, head) for i, heads in enumerate(maps["heads"]) for head in range(len(heads))]
+    layers = {layer: [head for i, head in chosen if i == layer] for layer, _ in chosen}
+    columns = max(len(heads) for heads in layers.values())
+    figure = Figure(figsize=(4 * columns, 4 * len(layers)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for layer, (weights, heads) in enumerate(zip(maps["weights"], maps["heads"])):
-        for axis in axes[layer, len(heads) :]:
+    rows = figure.subplots(len(layers), columns, squeeze=False)
+    for axes, (layer, heads) in zip(rows, layers.items()):
+        for axis in axes[len(heads) :]:
             axis.set_axis_off()
-        for head, kind in enumerate(heads):
-            axis = axes[layer, head]
-            # The square root makes small weights visible beside large ones.
-            axis.imshow(np.sqrt(weights[head]), cmap="Greys", vmin=0, vmax=1)
-            axis.set_title(f"layer {layer}, head {head}: {kind}", fontsize=9)
-            if len(tokens) <= 64:
-                labels = [token.replace("\n", "\\n") for token in tokens]
-                axis.set_xticks(range(len(tokens)), labels, fontsize=5, rotation=90)
-                axis.set_yticks(range(len(tokens)), labels, fontsize=5)
+        for axis, head in zip(axes, heads):
+            _draw_head(axis, maps, layer, head)
     figure.suptitle("queries down, keys across; the darker, the more weight", fontsize=10)
     with whole_file(path, suffix=path.suffix) as part:
         figure.savefig(part, dpi=110)
+
+
+def _draw_head(axis, maps, layer, head):
+    # The square root makes small weights visible beside large ones.
+    axis.imshow(np.sqrt(maps["weights"][layer][head]), cmap="Greys", vmin=0, vmax=1)
+    axis.set_title(f"layer {layer}, head {head}: {maps['heads'][layer][head]}", fontsize=9)
+    if len(maps["tokens"]) <= 64:
+        labels = [token.replace("\n", "\\n") for token in maps["tokens"]]
+        axis.set_xticks(range(len(labels)), labels, fontsize=5, rotation=90)
+        axis.set_yticks(range(len(labels)), labels, fontsize=5)
 
 
 def strongest(maps, layer, head, least=0.2):

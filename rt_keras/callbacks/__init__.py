@@ -1,5 +1,6 @@
 """Callbacks that move centroids and watch a run."""
 
 from rt_keras.callbacks.centroid_ema import CentroidEMA
+from rt_keras.callbacks.watch_heads import WatchHeads
 
-__all__ = ["CentroidEMA"]
+__all__ = ["CentroidEMA", "WatchHeads"]

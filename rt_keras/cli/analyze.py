@@ -1,6 +1,10 @@
 """`rt-keras analyze`: inspects the attention of a model."""
 
+from rt_keras import files
 from rt_keras.cli import examples, options
+
+# All pairs of positions are drawn, so there may not be many.
+MOST_DRAWN = 512
 
 
 def add_arguments(parser):
@@ -9,6 +13,10 @@ def add_arguments(parser):
     commands = parser.add_subparsers(required=True, metavar="ANALYSIS")
     summary = "measure how much a language model sees of its future"
     options.add_command(commands, "causality", summary, add_causality_arguments, analyze_causality)
+    summary = "compare what the heads of each layer attend to"
+    options.add_command(commands, "heads", summary, add_heads_arguments, analyze_heads)
+    summary = "show which tokens share a cluster, and how large clusters are"
+    options.add_command(commands, "clusters", summary, add_clusters_arguments, analyze_clusters)
 
 
 def add_causality_arguments(parser):
@@ -20,27 +28,46 @@ def add_causality_arguments(parser):
     parser.epilog = "example: rt-keras analyze causality --model runs/books --json causality.json"
     options.add_model(parser)
     options.add_examples(parser)
-    for name, default, what in (
-        ("sequences", 4, "number of sequences of the split to inspect"),
-        ("positions", 16, "number of positions to change, and of prefixes to score, in each"),
-        ("changes", 2, "number of replacements tried at each position"),
-        ("seed", 0, "random seed"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
-        )
+    _add_number(parser, "sequences", 4, "number of sequences of the split to inspect")
+    _add_number(
+        parser, "positions", 16, "number of positions to change, and of prefixes to score, in each"
+    )
+    _add_number(parser, "changes", 2, "number of replacements tried at each position")
+    _add_number(parser, "seed", 0, "random seed")
+
+
+def _add_number(parser, name, default, what):
+    parser.add_argument(
+        f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
+    )
 
 
 def analyze_causality(args):
     """Measures how much a language model sees of its future."""
-    import numpy as np
-
     from rt_keras.analysis import causality
-    from rt_keras.training.tasks import task_of
 
     for name in ("sequences", "positions", "changes"):
         options.check_range(args, name, 1)
     model, documents, name = examples.load(args)
+    sequences = _sequences(args, model, documents, name)
+    figures = causality.measure(
+        model,
+        sequences,
+        num_positions=args.positions,
+        num_changes=args.changes,
+        seed=args.seed,
+        verbose=1,
+    )
+    print(f"{len(sequences)} sequences of {name}\n{causality.report(figures)}")
+    return figures
+
+
+def _sequences(args, model, documents, name):
+    """Whole sequences of a causal language model's tokens, each with the one that follows."""
+    import numpy as np
+
+    from rt_keras.training.tasks import task_of
+
     task = task_of(model)
     if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
@@ -52,13 +79,123 @@ def analyze_causality(args):
     ]
     if not rows:
         raise ValueError(f"{name} is shorter than one sequence of the model")
-    figures = causality.measure(
-        model,
-        np.stack(rows),
-        num_positions=args.positions,
-        num_changes=args.changes,
-        seed=args.seed,
-        verbose=1,
+    return np.stack(rows)
+
+
+def add_heads_arguments(parser):
+    """Adds the arguments of `analyze heads` to an `argparse` parser."""
+    parser.description += (
+        " The measure is the Jensen-Shannon divergence between the attention weights of two heads, "
+        "by the kinds of the heads, over all positions of some sequences."
     )
-    print(f"{len(rows)} sequences of {name}\n{causality.report(figures)}")
+    parser.epilog = "example: rt-keras analyze heads --model runs/books --plot heads.png"
+    options.add_model(parser)
+    options.add_examples(parser)
+    _add_number(parser, "sequences", 4, "number of sequences of the split to inspect")
+    _add_plot(parser, "attention maps of heads on the first sequence")
+    parser.add_argument(
+        "--heads",
+        nargs="+",
+        metavar="LAYER.HEAD",
+        help="the heads to draw, numbered from 0 (default: the first of each kind in each layer)",
+    )
+    what = f"number of first positions to draw, up to {MOST_DRAWN}; with 64 or fewer, their tokens"
+    _add_number(parser, "positions", 64, what)
+
+
+def _add_plot(parser, what):
+    parser.add_argument(
+        "--plot", metavar="FILE", help=f"draw the {what} to FILE (.png, .svg, .pdf)"
+    )
+
+
+def _check_plot(args):
+    from rt_keras.benchmarks.plot import check_ending
+
+    if args.plot:
+        check_ending("--plot", args.plot)
+        files.check_writable("--plot", args.plot)
+
+
+def analyze_heads(args):
+    """Compares what the heads of each layer attend to."""
+    from rt_keras.analysis import heads
+    from rt_keras.training.tasks import task_of
+
+    options.check_range(args, "sequences", 1)
+    options.check_range(args, "positions", 1, MOST_DRAWN)
+    _check_plot(args)
+    if args.heads and not args.plot:
+        raise ValueError("--heads says what to draw; --plot must say where")
+    model, documents, name = examples.load(args)
+    batches = task_of(model).evaluation_batches(model, documents, 1, model.preprocessor)
+    batches = [inputs for inputs, _, _ in batches.take(args.sequences)]
+    if not batches:
+        raise ValueError(f"{name} is empty")
+    if args.plot:
+        _draw_heads(args, model, batches[0])
+    figures = heads.measure(model, batches, verbose=1)
+    print(f"{len(batches)} sequences of {name}\n{heads.report(figures)}")
+    return figures
+
+
+def _draw_heads(args, model, inputs):
+    from rt_keras.analysis import attention_map
+    from rt_keras.training.tasks import task_of
+
+    maps = attention_map.first_positions(model, inputs, args.positions)
+    if task_of(model).continues_text:
+        ids = inputs["token_ids"][0, : args.positions].numpy()
+        maps["tokens"] = attention_map.readable(model.preprocessor.tokenizer, ids)
+    else:
+        maps["tokens"] = list(map(str, range(maps["weights"][0].shape[1])))
+    attention_map.draw(maps, args.plot, _chosen(args.heads, maps["heads"]))
+    print(f"wrote {args.plot}")
+
+
+def _chosen(names, kinds):
+    """The pairs (layer, head) of `--heads`, of which `kinds` has the kinds by layer."""
+    pairs = {
+        f"{layer}.{head}": (layer, head)
+        for layer, heads in enumerate(kinds)
+        for head, kind in enumerate(heads)
+        if names or kind not in heads[:head]
+    }
+    for name in names or ():
+        if name not in pairs:
+            raise ValueError(
+                f"--heads must be LAYER.HEAD from 0.0 to {list(pairs)[-1]}. Received: {name}"
+            )
+    return [pairs[name] for name in names or pairs]
+
+
+def add_clusters_arguments(parser):
+    """Adds the arguments of `analyze clusters` to an `argparse` parser."""
+    parser.description += (
+        " For each head that has clusters and for its queries and keys: the load of each cluster "
+        "(its share of the positions; 1 is an equal one), and the tokens that are most "
+        "characteristic of it, in models of bytes each after four others."
+    )
+    parser.epilog = "example: rt-keras analyze clusters --model runs/books --json clusters.json"
+    options.add_model(parser)
+    options.add_examples(parser)
+    _add_number(parser, "sequences", 16, "number of sequences of the split to inspect")
+    _add_plot(parser, "clusters of the first 128 positions")
+
+
+def analyze_clusters(args):
+    """Shows which tokens share a cluster, and how large clusters are."""
+    from rt_keras.analysis import clusters, clusters_picture
+
+    options.check_range(args, "sequences", 1)
+    _check_plot(args)
+    model, documents, name = examples.load(args)
+    sequences = _sequences(args, model, documents, name)[:, :-1]
+    tokenizer = model.preprocessor.tokenizer
+    found = clusters.find(model, sequences, verbose=1)
+    if args.plot:
+        clusters_picture.draw(found, sequences[0], tokenizer, args.plot)
+        print(f"wrote {args.plot}")
+    figures = clusters.measure(found, sequences, tokenizer)
+    print(f"{len(sequences)} sequences of {name}\n{clusters.report(figures)}")
     return figures

@@ -76,6 +76,9 @@ class MultiHeadAttention(keras.layers.Layer):
     TensorShape([1, 50, 32])
     """
 
+    # A function that is told what the groups are called with; see `attention_calls`.
+    observer = None
+
     def __init__(
         self,
         head_groups,
@@ -197,9 +200,15 @@ class MultiHeadAttention(keras.layers.Layer):
         }
         queries, keys, values = self._project(query, key, value)
         outputs, scores = [], []
-        handed_out = zip(self._hand_out(queries, keys, values), self._hand_out_pairs(of_pairs))
-        for (group, arguments), of_group in handed_out:
-            of_group = {**options, "attention_mask": of_group}
+        calls = [
+            (group, arguments, {**options, "attention_mask": of_group})
+            for (group, arguments), of_group in zip(
+                self._hand_out(queries, keys, values), self._hand_out_pairs(of_pairs)
+            )
+        ]
+        if self.observer is not None:
+            self.observer(calls)
+        for group, arguments, of_group in calls:
             seed = self.seed_generator.next() if training and self.dropout else None
             outputs.append(
                 group(*arguments, **of_group, dropout=self.dropout, seed=seed, training=training)

@@ -9,8 +9,6 @@ class RelativeTables:
     The vectors of one table are added to the keys, those of another to the values.
     """
 
-    relative_values = None
-
     def build_relative_positions(self, depth, value_depth):
         def table(name, depth):
             return self.add_weight(

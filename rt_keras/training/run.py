@@ -13,6 +13,7 @@ from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.keep_checkpoints import KeepCheckpoints
 from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
+from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, experiment
 from rt_keras.training.memory import check_memory
@@ -27,7 +28,8 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     - `config.yaml`: the configuration, with all keys;
     - `model/`: the model with the lowest validation loss, as a KerasHub preset;
     - `last.weights.h5`, `progress.json`: the last checkpoint, which `resume` starts from;
-    - `log.csv`, `tensorboard/`: losses and cluster use after every validation.
+    - `log.csv`, `tensorboard/`: losses and cluster use after every validation, and what
+      `WatchHeads` logs if `trainer.watch_heads` is set.
 
     Two runs with the same configuration and seed, on the same machine, are equal. A run that was
     interrupted and resumed equals one that was not: weights, optimizer, step and position in the
@@ -90,7 +92,7 @@ def _fit(config, model, checkpoints, first_step, resume, verbose):
     training, validation = _datasets(config, model, checkpoints.preprocessor)
     if not resume:
         _start_folder(checkpoints.folder, config)
-    callbacks = _callbacks(config, model, checkpoints.folder, checkpoints, resume)
+    callbacks = _callbacks(config, model, checkpoints, validation, resume)
     tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
     started = time.monotonic()
     try:
@@ -212,12 +214,20 @@ def _datasets(config, model, preprocessor):
     return training.with_options(options), validation.with_options(options)
 
 
-def _callbacks(config, model, output, checkpoints, resume):
+def _callbacks(config, model, checkpoints, validation, resume):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
+    output = checkpoints.folder
     return [
         *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),
         checkpoints,
+        *([WatchHeads(_first_example(validation))] if config.trainer.watch_heads else []),
         keras.callbacks.CSVLogger(output / "log.csv", append=resume),
         keras.callbacks.TensorBoard(output / "tensorboard", write_graph=False),
     ]
+
+
+def _first_example(batches):
+    """The inputs of the first example, as a batch of one."""
+    inputs, _, _ = next(iter(batches))
+    return {name: values[:1] for name, values in inputs.items()}

@@ -1,6 +1,25 @@
 import json
+import math
 
+import pytest
+
+from rt_keras.data import ByteTokenizer
+from rt_keras.layers import FullHeads
+from rt_keras.models import (
+    RoutingTransformerBackbone,
+    RoutingTransformerCausalLM,
+    RoutingTransformerCausalLMPreprocessor,
+)
 from tests.cli.checks import assert_one_line
+
+
+@pytest.fixture
+def one_full_head(tmp_path):
+    """The folder of a model with one head, which does not route."""
+    preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=32)
+    backbone = RoutingTransformerBackbone(258, 1, 8, 8, [FullHeads(1)])
+    RoutingTransformerCausalLM(backbone, preprocessor).save_to_preset(tmp_path / "full")
+    return tmp_path / "full"
 
 
 def test_a_causal_model_sees_nothing_of_its_future(run, tiny_run, tmp_path):
@@ -16,3 +35,64 @@ def test_bad_arguments_give_one_line(run, tiny_run):
     for argument in ("--positions", "--sequences", "--changes"):
         status, _, error = run(*analyze, argument, 0)
         assert_one_line(status, error, f"{argument} must be at least 1. Received: 0")
+
+
+def test_heads_are_compared_and_drawn(run, tiny_run, tmp_path):
+    figures, plot = tmp_path / "figures.json", tmp_path / "heads.png"
+    analyze = ["analyze", "heads", "--model", tiny_run, "--sequences", 2]
+    status, output, _ = run(*analyze, "--json", figures, "--plot", plot, "--heads", "0.1")
+    assert status == 0 and "2 sequences of the test split of text_folder" in output
+    assert f"wrote {plot}" in output and plot.read_bytes().startswith(b"\x89PNG")
+    (row,) = json.loads(figures.read_text())["divergences"]
+    assert row["kinds"] == ["LocalHeads", "RoutingHeads"]
+    assert 0 < row["mean"] < math.log(2)
+    assert f"{row['mean']:.4f}±{row['std']:.4f}" in output
+
+
+def test_clusters_are_listed_and_drawn(run, tiny_run, tmp_path):
+    figures, plot = tmp_path / "figures.json", tmp_path / "clusters.svg"
+    analyze = ["analyze", "clusters", "--model", tiny_run, "--sequences", 4]
+    status, output, _ = run(*analyze, "--json", figures, "--plot", plot)
+    assert status == 0 and "4 sequences of the test split of text_folder" in output
+    assert "<svg" in plot.read_text()
+    heads = json.loads(figures.read_text())["heads"]
+    assert [(head["kind"], head["of"]) for head in heads] == [
+        ("RoutingHeads", "queries"),
+        ("RoutingHeads", "keys"),
+    ]
+    for head in heads:
+        assert sum(head["loads"]) == pytest.approx(len(head["loads"]))
+        assert f"{head['of']}: entropy {head['entropy']:.2f}" in output
+
+
+@pytest.mark.parametrize(
+    "command, part",
+    [
+        ("heads", "a layer with two heads"),
+        ("clusters", "heads with clusters, such as RoutingHeads"),
+    ],
+)
+def test_a_model_without_such_heads_is_refused(run, one_full_head, books, command, part):
+    status, _, error = run("analyze", command, "--model", one_full_head, "--data", books)
+    assert_one_line(status, error, part)
+
+
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        (["heads", "--sequences", 0], "--sequences must be at least 1"),
+        (["heads", "--positions", 513], "--positions must be from 1 to 512. Received: 513"),
+        (["heads", "--plot", "heads.txt"], "--plot must end in .png"),
+        (["heads", "--heads", "0.0"], "--plot must say where"),
+        (
+            ["heads", "--plot", "no_such.png", "--heads", "0.2"],
+            "--heads must be LAYER.HEAD from 0.0 to 0.1. Received: 0.2",
+        ),
+        (["clusters", "--sequences", 0], "--sequences must be at least 1"),
+        (["clusters", "--plot", "clusters"], "--plot must end in .png"),
+    ],
+)
+def test_bad_arguments_of_heads_and_clusters_give_one_line(run, tiny_run, arguments, part):
+    command, *rest = arguments
+    status, _, error = run("analyze", command, "--model", tiny_run, *rest)
+    assert_one_line(status, error, part)

@@ -10,6 +10,8 @@ from tests.cli.checks import assert_one_line
 COMMANDS = [
     ["analyze"],
     ["analyze", "causality"],
+    ["analyze", "clusters"],
+    ["analyze", "heads"],
     ["benchmark"],
     ["benchmark", "attention"],
     ["benchmark", "compare"],

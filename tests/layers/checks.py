@@ -1,5 +1,7 @@
 """What holds for every layer."""
 
+import math
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -97,3 +99,13 @@ def decode(layer, x, count, max_length=None, **options):
         output, cache = layer.call_with_cache(x[:, at], cache, position, **cut(at))
         outputs.append(output)
     return tf.concat(outputs, axis=1)
+
+
+def divergence_in_a_loop(p, q):
+    """The Jensen-Shannon divergence of two distributions over the same keys."""
+    total = 0.0
+    for a, b in zip(p, q):
+        middle = (a + b) / 2
+        total += a * math.log(a / middle) / 2 if a else 0.0
+        total += b * math.log(b / middle) / 2 if b else 0.0
+    return total

@@ -1,5 +1,6 @@
 import csv
 import errno
+import math
 from pathlib import Path
 
 import keras
@@ -50,6 +51,17 @@ def test_a_run_leaves_what_it_promises(tiny_run):
     assert float(rows[1]["val_nats_per_token"]) < float(rows[0]["val_nats_per_token"]) < 6
     assert 0 < float(rows[0]["routing_0_entropy"]) <= 1
     assert len(list(tiny_run.glob("tensorboard/*/events*"))) == 2
+
+
+def test_heads_are_watched_if_asked_for(train, tmp_path):
+    train(settings={"trainer.watch_heads": True})
+    with open(tmp_path / "run" / "log.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        assert 0 < float(row["divergence_0_LocalHeads_RoutingHeads"]) < math.log(2)
+        assert 0 <= float(row["routing_0_stable"]) <= 1
+    (events,) = tmp_path.glob("run/tensorboard/train/events*")
+    assert b"epoch_routing_0_stable" in events.read_bytes()
 
 
 @pytest.mark.end_to_end
@@ -186,7 +198,11 @@ def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"trainer.strategy": "mirrored", "trainer.steps_per_execution": 2},
+        {
+            "trainer.strategy": "mirrored",
+            "trainer.steps_per_execution": 2,
+            "trainer.watch_heads": True,
+        },
         {"trainer.mixed_bfloat16": True, "optimizer.name": "adafactor", "model.dropout": 0.1},
         {"trainer.jit_compile": True, "model.routing.num_heads": 0, "optimizer.name": "adamw"},
     ],

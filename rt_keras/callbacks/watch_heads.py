@@ -1,0 +1,87 @@
+"""Watches how the heads of a model differ and how stable their clusters are."""
+
+import collections
+
+import keras
+import numpy as np
+
+from rt_keras.callbacks.centroid_ema import routing_heads
+from rt_keras.layers.attention_calls import attention_calls
+from rt_keras.layers.head_divergence import head_divergences, pairs_by_kind
+
+
+class WatchHeads(keras.callbacks.Callback):
+    """After each epoch, logs how differently heads attend on a fixed batch, and moves of clusters.
+
+    The epoch's logs get
+
+    - `divergence_i_A_B`, for the i-th attention layer and each pair of kinds of heads A and B in
+      it: the Jensen-Shannon divergence between the attention weights of the first such pair of
+      heads, mean over positions: 0 if they attend alike, ln 2 = 0.6931 if to different keys;
+    - `routing_i_stable`, for the i-th routing layer that is trained (as in `CentroidEMA`): the
+      share of queries and keys whose nearest cluster is the same as after the last epoch, or as at
+      the start of training; mean over heads.
+
+    The model runs once on the batch and each attention layer once for every 512 keys, which takes
+    about as long as a training step or two on the same batch.
+
+    Args:
+        inputs: a small batch that the model is called on.
+
+    Source: Roy et al. 2021, section 6.
+
+    >>> from rt_keras.callbacks import CentroidEMA
+    >>> from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
+    >>> inputs = keras.Input([16, 8])
+    >>> attention = MultiHeadAttention([LocalHeads(1, 4), RoutingHeads(1, 4, 4)])
+    >>> model = keras.Model(inputs, attention(inputs, inputs))
+    >>> model.compile("sgd", "mse")
+    >>> x = keras.random.normal([4, 16, 8])
+    >>> callbacks = [CentroidEMA(), WatchHeads(x[:1])]
+    >>> history = model.fit(x, x, verbose=0, callbacks=callbacks).history
+    >>> [name for name in history if name.startswith("divergence") or name.endswith("stable")]
+    ['divergence_0_LocalHeads_RoutingHeads', 'routing_0_stable']
+    """
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.inputs = inputs
+
+    def on_train_begin(self, logs=None):
+        self._clusters = self._all_clusters(attention_calls(self.model, self.inputs))
+
+    def on_epoch_end(self, epoch, logs=None):
+        if logs is None:
+            return
+        calls = attention_calls(self.model, self.inputs)
+        for i, call in enumerate(calls):
+            logs.update(_divergences(i, call))
+        before, self._clusters = self._clusters, self._all_clusters(calls)
+        for i, clusters in self._clusters.items():
+            logs[f"routing_{i}_stable"] = _mean(before[i] == clusters)
+
+    def _all_clusters(self, calls):
+        """The clusters of all queries and keys without padding, by the number of the layer."""
+        trained = [heads for heads in dict.fromkeys(routing_heads(self.model)) if heads.trainable]
+        found = collections.defaultdict(list)
+        for call in calls:
+            for heads, _, clusters in call.clusters():
+                if heads in trained:
+                    found[trained.index(heads)] += [x[x >= 0] for x in clusters.values()]
+        return {i: np.concatenate(found[i]) for i in sorted(found)}
+
+
+def _divergences(i, call):
+    """The logs of the i-th attention layer."""
+    pairs = {kinds: heads[0] for kinds, heads in pairs_by_kind(call.kinds).items()}
+    if not pairs:
+        return {}
+    found = head_divergences(call, list(pairs.values()))
+    return {
+        f"divergence_{i}_{one}_{other}": _mean(values[~np.isnan(values)])
+        for (one, other), values in zip(pairs, found)
+    }
+
+
+def _mean(values):
+    return float(np.mean(values)) if values.size else float("nan")

@@ -1,0 +1,82 @@
+import collections
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.analysis import heads
+from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+from rt_keras.layers.attention_calls import attention_calls
+from rt_keras.models import RoutingTransformerBackbone
+from tests.layers.checks import divergence_in_a_loop
+
+
+def backbone(*groups):
+    keras.utils.set_random_seed(0)
+    return RoutingTransformerBackbone(20, len(groups), 12, 12, list(groups))
+
+
+def batch(seed, length=10):
+    ids = keras.random.randint([1, length], 2, 20, seed=seed)
+    return {"token_ids": ids, "padding_mask": keras.ops.ones_like(ids)}
+
+
+def divergences_in_a_loop(model, batches):
+    """For each layer and pair of kinds, the divergence of each pair of heads at each position."""
+    found = collections.defaultdict(list)
+    for inputs in batches:
+        for call in attention_calls(model, inputs):
+            (weights,) = call.weights()
+            for i in range(len(call.kinds)):
+                for j in range(i):
+                    kinds = tuple(sorted((call.kinds[i], call.kinds[j])))
+                    for p, q in zip(weights[0, i].numpy(), weights[0, j].numpy()):
+                        if p.sum() > 0.5 and q.sum() > 0.5:
+                            found[call.name, kinds].append(divergence_in_a_loop(p, q))
+    return found
+
+
+def test_means_and_deviations_are_those_of_a_loop():
+    model = backbone([RoutingHeads(2, 2, 3), LocalHeads(2, 3)], [LocalHeads(1, 3), FullHeads(1)])
+    batches = [batch(0), batch(1)]
+    figures = heads.measure(model, batches)
+    expected = divergences_in_a_loop(model, batches)
+    assert figures["upper_bound"] == math.log(2)
+    assert {(row["layer"], *row["kinds"]): row["pairs"] for row in figures["divergences"]} == {
+        ("transformer_block_0/attention", "LocalHeads", "LocalHeads"): 1,
+        ("transformer_block_0/attention", "LocalHeads", "RoutingHeads"): 4,
+        ("transformer_block_0/attention", "RoutingHeads", "RoutingHeads"): 1,
+        ("transformer_block_1/attention", "FullHeads", "LocalHeads"): 1,
+    }
+    for row in figures["divergences"]:
+        values = expected[row["layer"], tuple(row["kinds"])]
+        assert row["positions"] == len(values) > 0
+        assert row["mean"] == pytest.approx(np.mean(values), abs=1e-6)
+        assert row["std"] == pytest.approx(np.std(values), abs=1e-6)
+
+
+def test_padding_does_not_count():
+    model, inputs = backbone([LocalHeads(2, 4)]), batch(0)
+    inputs["padding_mask"] = keras.ops.cast(keras.ops.arange(10)[None] < 7, "int32")
+    assert heads.measure(model, [inputs])["divergences"][0]["positions"] == 7
+
+
+def test_the_table_has_a_column_for_each_pair_of_kinds():
+    rows = [
+        {"layer": "a", "kinds": ["LocalHeads", "LocalHeads"], "mean": 0.00381, "std": 0.0018},
+        {"layer": "b", "kinds": ["LocalHeads", "RoutingHeads"], "mean": None, "std": None},
+    ]
+    lines = heads.report({"divergences": rows, "upper_bound": math.log(2)}).splitlines()
+    assert "ln 2 = 0.6931" in lines[1]
+    assert [line.split() for line in lines[3:]] == [
+        ["LocalHeads", "LocalHeads"],
+        ["layer", "LocalHeads", "RoutingHeads"],
+        ["a", "0.0038±0.0018", "-"],
+        ["b", "-", "-"],
+    ]
+
+
+def test_a_model_whose_layers_have_one_head_is_refused():
+    with pytest.raises(ValueError, match="a layer with two heads to compare"):
+        heads.measure(backbone([LocalHeads(1, 4)]), [batch(0)])

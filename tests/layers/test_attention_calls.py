@@ -1,0 +1,102 @@
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import (
+    FullHeads,
+    HashedHeads,
+    LocalHeads,
+    MultiHeadAttention,
+    RandomHeads,
+    RoutingHeads,
+    StridedHeads,
+    attention_calls,
+)
+from rt_keras.models import RoutingTransformerBackbone
+from rt_keras.t2t import T2TLocalHeads, T2TRoutingHeads
+from tests.layers import checks
+
+LENGTH = 12
+GROUPS = {
+    "plain": lambda: [
+        RoutingHeads(2, 3, 4),
+        HashedHeads(1, 4, 4),
+        RandomHeads(1, 3, 4),
+        StridedHeads(1, 3),
+        LocalHeads(1, 4, max_relative_distance=3),
+        FullHeads(1),
+    ],
+    "values moved by relative positions": lambda: [
+        T2TRoutingHeads(1, 2, 4, 4, max_relative_distance=3, share_qk=True),
+        T2TLocalHeads(2, 4, max_relative_distance=3),
+    ],
+}
+
+
+def calls_of(groups, x, mask=None):
+    """The only call of a layer with these groups, and the layer's output."""
+    inputs = keras.Input(x.shape[1:])
+    layer = MultiHeadAttention(groups, key_dim=5, value_dim=6)
+    kept = None if mask is None else keras.ops.convert_to_tensor(mask)
+    output = layer(inputs, inputs, query_mask=kept, value_mask=kept, use_causal_mask=True)
+    model = keras.Model(inputs, output)
+    (call,) = attention_calls.attention_calls(model, x)
+    return call
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_weights_times_values_are_the_outputs(name, monkeypatch):
+    monkeypatch.setattr(attention_calls, "KEYS_AT_ONCE", 5)
+    call = calls_of(GROUPS[name](), checks.random(2, LENGTH, 8))
+    parts = [part.numpy() for part in call.weights()]
+    assert len(parts) > 1
+    weights, first = np.concatenate(parts, axis=-1), 0
+    np.testing.assert_allclose(weights.sum(-1), call.sums(), atol=1e-5)
+    assert np.any(abs(weights.sum(-1) - 1) < 1e-5)
+    for group, (query, value, key), options in call.groups:
+        heads = slice(first, first + group.num_heads)
+        moved = group(query, 0 * value, key, **options)
+        expected = group(query, value, key, **options) - moved
+        np.testing.assert_allclose(weights[:, heads] @ value.numpy(), expected, atol=1e-5)
+        first += group.num_heads
+    few = np.concatenate([part.numpy() for part in call.weights(7)], axis=-1)
+    np.testing.assert_array_equal(few, weights[..., :7])
+
+
+@pytest.mark.parametrize("share_qk", [False, True])
+def test_clusters_are_those_of_the_nearest_centroids_without_padding(share_qk):
+    mask = np.array([[True] * LENGTH, [True] * 9 + [False] * 3])
+    heads = RoutingHeads(2, 3, 4, share_qk=share_qk)
+    call = calls_of([LocalHeads(1, 4), heads], checks.random(2, LENGTH, 8), mask)
+    heads.load_bias.assign([[0.5, 0.0, -0.5], [0.0, 0.0, 1.0]])
+    ((group, first, clusters),) = call.clusters()
+    assert group is heads and first == 1
+    assert list(clusters) == (["queries"] if share_qk else ["queries", "keys"])
+    query, _, key = call.groups[1][1]
+    for vectors, found in zip((query, key), clusters.values()):
+        vectors = vectors.numpy()
+        vectors = vectors - vectors.mean(-1, keepdims=True)
+        vectors /= np.sqrt((vectors**2).mean(-1, keepdims=True) + 1e-6)
+        for row, head, i in np.ndindex(2, 2, LENGTH):
+            scores = heads.centroids[head].numpy() @ vectors[row, head, i]
+            expected = (scores + heads.load_bias[head].numpy()).argmax() if mask[row, i] else -1
+            assert found[row, head, i] == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"remat": True}, {"reversible": True}], ids=str)
+def test_every_block_of_a_model_is_found_once(options):
+    groups = [[RoutingHeads(1, 2, 4), LocalHeads(1, 4)], [LocalHeads(2, 4)]]
+    backbone = RoutingTransformerBackbone(20, 2, 8, 8, groups, **options)
+    ids = keras.ops.ones([1, LENGTH], "int32")
+    calls = attention_calls.attention_calls(backbone, {"token_ids": ids, "padding_mask": ids})
+    assert [call.kinds for call in calls] == [["RoutingHeads", "LocalHeads"], ["LocalHeads"] * 2]
+    assert [call.name for call in calls] == [f"transformer_block_{i}/attention" for i in range(2)]
+
+
+def test_a_call_that_fails_is_not_observed_any_longer():
+    inputs = keras.Input([LENGTH, 8])
+    layer = MultiHeadAttention([FullHeads(1)])
+    model = keras.Model(inputs, layer(inputs, inputs))
+    with pytest.raises(Exception, match="(?i)incompatible|shape"):
+        attention_calls.attention_calls(model, keras.ops.ones([1, LENGTH, 7]))
+    assert layer.observer is None
