@@ -87,7 +87,7 @@ def test_machines_versions_and_settings_that_differ_are_named(compare):
     [
         (result(figure("full", 1.0), benchmark="model"), "is of the benchmark attention"),
         (result(figure("local", 1.0)), "have no figure in common"),
-        ({"benchmark": "recall", "figures": [{"kind": "full"}]}, "b.json is not of rt-keras"),
+        ({"benchmark": "quality", "figures": [{"kind": "full"}]}, "b.json is not of rt-keras"),
         ([], "b.json is damaged"),
     ],
 )

@@ -18,7 +18,7 @@ COMMANDS = [
     ["benchmark", "decode"],
     ["benchmark", "model"],
     ["benchmark", "plot"],
-    ["benchmark", "recall"],
+    ["benchmark", "quality"],
     ["configs"],
     ["convert"],
     ["convert", "t2t"],

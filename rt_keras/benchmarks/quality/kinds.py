@@ -1,0 +1,108 @@
+"""The kinds of attention heads that are compared.
+
+A kind is a function of the number of heads, of the keys that a query of each shall see, of the
+number of clusters and of the length of the sequences; it returns the head groups of one block.
+Attention is causal. So that a query sees about as many keys on average, whatever the kind, a window
+has twice as many: a query has seen half of the members of its cluster, on average. Clusters share
+out the sequence if there are length / (2 keys) of them.
+
+`balanced` and `hashed` choose members by looking at the whole sequence, so what they score may owe
+something to the future. `random_members` draws its members by position, whatever the tokens are;
+that tells nothing of the future, but a query that is in no cluster sees nothing.
+"""
+
+import random
+
+
+def full(heads, keys, clusters, length):
+    """Heads that see everything up to a query."""
+    from rt_keras.layers import FullHeads
+
+    return [FullHeads(heads)]
+
+
+def local(heads, keys, clusters, length):
+    """Heads that see the block of a query and the one before it."""
+    from rt_keras.layers import LocalHeads
+
+    return [LocalHeads(heads, block_size(keys))]
+
+
+def local_and_nearest(heads, keys, clusters, length):
+    """As many local heads as heads that see their nearest cluster."""
+    return _half_local(heads, keys, _routing(heads, clusters, 2 * keys))
+
+
+def nearest_2_probes(heads, keys, clusters, length):
+    """The same with two nearest clusters, half as large."""
+    return _half_local(heads, keys, _routing(heads, 2 * clusters, keys, num_probes=2))
+
+
+def balanced(heads, keys, clusters, length):
+    """As many local heads as heads whose clusters pick their members, the paper's algorithm."""
+    return _half_local(heads, keys, _routing(heads, clusters, 2 * keys, assignment="balanced"))
+
+
+def frozen_centroids(heads, keys, clusters, length):
+    """`local_and_nearest` with centroids that stay where they started, at random."""
+    return _half_local(heads, keys, _routing(heads, clusters, 2 * keys, trainable=False))
+
+
+def hashed(heads, keys, clusters, length):
+    """As many local heads as heads that see their bucket of a hash."""
+    from rt_keras.layers import HashedHeads
+
+    return _half_local(heads, keys, HashedHeads(heads // 2, max(clusters, 2), 2 * keys))
+
+
+def random_members(heads, keys, clusters, length):
+    """As many local heads as heads whose clusters have random members."""
+    from rt_keras.layers import RandomHeads
+
+    # Blocks need different seeds; they come from the seed of the run.
+    seed = random.randrange(2**31)
+    return _half_local(heads, keys, RandomHeads(heads // 2, clusters, 2 * keys, seed=seed))
+
+
+KINDS = {
+    "full": full,
+    "local": local,
+    "local_and_nearest": local_and_nearest,
+    "nearest_2_probes": nearest_2_probes,
+    "balanced": balanced,
+    "hashed": hashed,
+    "random_members": random_members,
+    "frozen_centroids": frozen_centroids,
+}
+
+
+def block_size(keys):
+    """The block size with which a local head sees this many keys on average.
+
+    A query sees its own block up to itself, half of it on average, and the block before it.
+
+    Args:
+        keys: int.
+
+    Returns:
+        int, 2 / 3 of it.
+
+    >>> block_size(96)
+    64
+    """
+    return max(1, round(2 * keys / 3))
+
+
+def reach(keys):
+    """How far back a local head sees at most."""
+    return 2 * block_size(keys) - 1
+
+
+def _routing(heads, clusters, window_size, **options):
+    from rt_keras.layers import RoutingHeads
+
+    return RoutingHeads(heads // 2, clusters, window_size, **options)
+
+
+def _half_local(heads, keys, group):
+    return [*local(heads // 2, keys, None, None), group]

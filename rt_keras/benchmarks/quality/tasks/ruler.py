@@ -1,0 +1,224 @@
+"""Five tasks of RULER, in synthetic tokens: needles, variables, common and frequent words.
+
+Each sequence is a context, a question and its answer, of which all but the last token are read and
+the tokens of the answer are scored. A word of RULER is one token here, or two for the keys of
+needles, and a digit is one.
+
+Source: Hsieh et al. 2024, RULER, section 3, and its public code.
+"""
+
+import math
+
+from rt_keras.benchmarks.quality.tasks.task import Task
+
+MAX_LENGTH = 131072
+# Tokens 0 to 9 are digits; then come these.
+QUESTION, ANSWER, NEEDLE, VARIABLE, EQUALS = range(10, 15)
+# The sentences that RULER repeats as noise have 19 words, all taken for different here.
+NOISE = range(15, 34)
+# Words of a task: variables, the parts of keys, or those that are counted.
+WORDS = 34
+
+
+class Ruler(Task):
+    """A question about a context; subclasses say which.
+
+    Args:
+        length: int from `least_length` to 131,072. Defaults to None, for 1,024.
+        directory: ignored.
+    """
+
+    default_length = 1024
+    least_length = 64
+    # Tokens of the question.
+    question = None
+
+    def __init__(self, length=None, directory=None):
+        super().__init__(length, directory)
+        self.check_length(self.least_length, MAX_LENGTH)
+
+    def draw(self, rng, room):
+        """Draws a context of `room` tokens.
+
+        Returns:
+            Int arrays of the context, of the question, `[question]`, and of its answer, `[scored]`.
+        """
+        raise NotImplementedError
+
+    def sample(self, rng, batch, held_out):
+        import numpy as np
+
+        room = self.length - self.question - self.scored + 1
+        parts = [self.draw(rng, room) for _ in range(batch)]
+        sequences = np.stack([np.concatenate(part) for part in parts])
+        weights = np.zeros([batch, self.length])
+        weights[:, -self.scored :] = 1
+        return sequences[:, :-1], sequences[:, 1:], weights
+
+
+class Needle(Ruler):
+    """The number of seven digits that stands beside the one key of a context of noise.
+
+    It is RULER's first single needle: the noise is the same few sentences, again and again.
+    """
+
+    name = "needle"
+    question = 4
+    scored = 7
+    # A key is two words, as RULER's are an adjective and a noun.
+    vocabulary_size = WORDS + 2 * 256
+    # Tokens of a needle: a mark, the key and the number.
+    needle = 10
+
+    def draw(self, rng, room):
+        (needle,) = self.needles(rng, 1)
+        return insert(rng, room, [needle]), *self.asked(needle)
+
+    def needles(self, rng, count):
+        """Needles with different keys, `[count, needle]`."""
+        import numpy as np
+
+        keys = rng.choice(256**2, [count, 1], replace=False)
+        words = np.concatenate([keys // 256, 256 + keys % 256], axis=1) + WORDS
+        numbers = rng.integers(10, size=[count, self.scored])
+        numbers[:, 0] = rng.integers(1, 10, count)
+        return np.concatenate([np.full([count, 1], NEEDLE), words, numbers], axis=1)
+
+    def asked(self, needle):
+        """The question for a needle, and its answer."""
+        import numpy as np
+
+        return np.array([QUESTION, *needle[1:3], ANSWER]), needle[3:]
+
+
+class MultiKeyNeedle(Needle):
+    """The same in a context of nothing but needles, with different keys.
+
+    It is RULER's second multi-key needle, line retrieval.
+    """
+
+    name = "multi_key_needle"
+
+    def draw(self, rng, room):
+        import numpy as np
+
+        needles = self.needles(rng, room // self.needle)
+        context = np.concatenate([noise(room % self.needle), needles.ravel()])
+        return context, *self.asked(needles[rng.integers(len(needles))])
+
+
+class VariableTracking(Ruler):
+    """All five variables that are assigned a number of five digits, over four hops.
+
+    A statement assigns the number to the first variable, and each of the others assigns a variable
+    to the next, in this order, at random places of a context of noise.
+    """
+
+    name = "variable_tracking"
+    question = 7
+    scored = 5
+    vocabulary_size = WORDS + 512
+
+    def draw(self, rng, room):
+        import numpy as np
+
+        names = rng.choice(512, self.scored, replace=False) + WORDS
+        number = rng.integers(10, size=5)
+        number[0] = rng.integers(1, 10)
+        first = np.array([VARIABLE, names[0], EQUALS, *number])
+        others = [
+            np.array([VARIABLE, name, EQUALS, VARIABLE, before])
+            for before, name in zip(names, names[1:])
+        ]
+        question = np.array([QUESTION, *number, ANSWER])
+        return insert(rng, room, [first, *others]), question, names
+
+
+class CommonWords(Ruler):
+    """The ten words that come ten times as often as all others.
+
+    A shuffled list of words has ten of them 10 f times and each of the others f times, with f = 3,
+    or as many as it takes if there are too few different words. The answer is in the order in
+    which the ten first come.
+    """
+
+    name = "common_words"
+    question = 1
+    scored = 10
+    least_length = 512
+    words = 8192
+    vocabulary_size = WORDS + words
+
+    def draw(self, rng, room):
+        import numpy as np
+
+        common = 10 * self.scored
+        times = max(3, math.ceil(room / (self.words - self.scored + common)))
+        others = math.ceil(room / times) - common
+        words = rng.choice(self.words, self.scored + others, replace=False) + WORDS
+        counts = np.full(len(words), times)
+        counts[: self.scored] *= 10
+        # The last word may come fewer times than the others.
+        context = rng.permutation(np.repeat(words, counts)[:room])
+        places = [np.argmax(context == word) for word in words[: self.scored]]
+        return context, np.array([QUESTION]), context[np.sort(places)]
+
+
+class FrequentWords(Ruler):
+    """The three most frequent words, the most frequent first.
+
+    Of n words, the one of rank k = 1, 2, ... comes n k^-2 / ζ(2) times, rounded down. Rank 1 is
+    noise, always the same, which also fills up the context and is no part of the answer. The other
+    ranks go to random words.
+    """
+
+    name = "frequent_words"
+    question = 1
+    scored = 3
+    words = 2000
+    vocabulary_size = WORDS + words
+
+    def draw(self, rng, room):
+        import numpy as np
+
+        # ζ(2) = π² / 6.
+        counts = np.floor(room * 6 / math.pi**2 / np.arange(2, self.words + 2) ** 2).astype(int)
+        words = rng.permutation(self.words) + WORDS
+        context = np.full(room, NOISE[0])
+        context[: counts.sum()] = np.repeat(words, counts)
+        return rng.permutation(context), np.array([QUESTION]), words[: self.scored]
+
+
+def noise(count):
+    """The first tokens of endless noise.
+
+    >>> noise(2).tolist()
+    [15, 16]
+    """
+    import numpy as np
+
+    return NOISE[0] + np.arange(count) % len(NOISE)
+
+
+def insert(rng, room, pieces):
+    """Noise with pieces at random places, in their order.
+
+    Args:
+        rng: `numpy.random.Generator`.
+        room: int, the number of tokens in all.
+        pieces: list of int arrays.
+
+    Returns:
+        Int array `[room]`.
+
+    >>> import numpy as np
+    >>> insert(np.random.default_rng(0), 4, [np.array([1, 1]), np.array([2, 2])]).tolist()
+    [1, 1, 2, 2]
+    """
+    import numpy as np
+
+    around = noise(room - sum(map(len, pieces)))
+    places = np.sort(rng.integers(len(around), size=len(pieces), endpoint=True))
+    parts = np.split(around, places)
+    inserted = [x for part, piece in zip(parts, pieces) for x in (part, piece)]
+    return np.concatenate([*inserted, parts[-1]])

@@ -1,0 +1,346 @@
+"""Trains one model on one task, and measures what it learned and took."""
+
+import math
+import multiprocessing
+import signal
+import statistics
+import time
+
+from rt_keras import progress
+from rt_keras.benchmarks import machine, options
+from rt_keras.benchmarks.memory import resident_peak
+from rt_keras.benchmarks.quality.kinds import KINDS, reach
+from rt_keras.benchmarks.quality.tasks import TASKS
+
+HEADS = 4
+# How often a run is tested, and on how many held-out batches.
+TESTS = 20
+TEST_BATCHES = 16
+WARM_UP = 50
+# Counting the keys that queries see takes memory for all pairs of positions.
+LONGEST_COUNTED = 8192
+
+
+def train_alone(settings):
+    """`train` in a process of its own, whose peak memory is that of this run.
+
+    Args:
+        settings: dictionary; see `train`.
+
+    Returns:
+        What `train` returned.
+
+    Raises:
+        ChildProcessError: if the process ended without an answer, as when memory runs out.
+        Exception: what `train` raised.
+    """
+    name = describe(settings)
+    steps, context = settings["steps"], multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_train_for, args=(theirs, settings), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        with progress.bar(f"training {name}", steps, "steps") as update:
+            while True:
+                kind, answer = ours.recv()
+                if kind == "step":
+                    update(completed=answer)
+                elif kind == "test":
+                    update(note=answer["note"])
+                    options.say(f"{name}: step {answer['step']} of {steps}, {answer['note']}")
+                elif kind == "error":
+                    raise answer
+                else:
+                    return answer
+    except EOFError:
+        process.join()
+        raise ChildProcessError(
+            f"training {name} ended with status {process.exitcode}, perhaps because memory ran out"
+        ) from None
+    finally:
+        process.terminate()
+        process.join()
+
+
+def describe(settings):
+    """What a run trains, in words.
+
+    >>> describe({"task": "mqar", "kind": "full", "seed": 0})
+    'full on mqar, seed 0'
+    """
+    return f"{settings['kind']} on {settings['task']}, seed {settings['seed']}"
+
+
+def _train_for(connection, settings):
+    """Trains in a process that another one has started, and sends it what happens."""
+    # An interruption is for the parent, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        answer = "done", train(settings, lambda *message: connection.send(message))
+    except Exception as error:
+        answer = "error", error
+    connection.send(answer)
+
+
+def train(settings, report):
+    """Trains one model.
+
+    All kinds get equal models, batches and steps: blocks of pre-norm attention and a feed-forward
+    network, token embeddings mixed with those of the preceding tokens and no positions, and Adam
+    with a learning rate that warms up and falls as a cosine.
+
+    Args:
+        settings: dictionary of JSON values: strings `task` and `kind`, `seed`, and the ints
+            `length`, `steps`, `keys`, `clusters`, `layers`, `width` and `batch`; float
+            `learning_rate`; `directory`, a string or None.
+        report: function that is called as `report("step", step)` after each step and as
+            `report("test", {"step": step, "note": text})` after each test.
+
+    Returns:
+        A dictionary of
+        - `settings` and `machine`;
+        - `weights`, the number of trainable ones;
+        - `keys_seen`, the mean number of keys that a query of a head attends to in a held-out
+          sequence, or None if that is longer than `LONGEST_COUNTED`;
+        - `steps`, `loss` and `accuracy`, lists: the held-out ones after these steps, the loss in
+          nats for each prediction that counts;
+        - `groups`, for each group of the task its share of the held-out predictions and its loss at
+          the end;
+        - `cluster_use`, what `CentroidEMA` logged at these steps;
+        - `seconds`, the median time of a step;
+        - `peak_bytes`, the peak memory of the process above that of the imports, or that of the
+          accelerator.
+
+    Raises:
+        FloatingPointError: if the loss is NaN or infinite.
+    """
+    import keras
+
+    before = resident_peak()
+    keras.utils.set_random_seed(settings["seed"])
+    task = TASKS[settings["task"]](settings["length"], settings["directory"])
+    model = build(task, settings)
+    _compile(model, settings)
+    held_out = batches(task, settings, held_out=True).take(TEST_BATCHES).cache()
+    seconds = []
+    every = settings["steps"] // TESTS
+    history = model.fit(
+        batches(task, settings),
+        steps_per_epoch=every,
+        epochs=TESTS,
+        validation_data=held_out,
+        shuffle=False,
+        callbacks=_callbacks(model, every, seconds, report),
+        verbose=0,
+    ).history
+    peak_bytes = _peak_bytes(before)
+    return {
+        "settings": settings,
+        "machine": machine.describe(),
+        "weights": sum(math.prod(weight.shape) for weight in model.trainable_weights),
+        "keys_seen": keys_seen(model, task, settings["seed"]),
+        "steps": [every * (test + 1) for test in range(TESTS)],
+        "loss": history["val_nats"],
+        "accuracy": history["val_accuracy"],
+        "groups": group_losses(model, task, settings),
+        "cluster_use": {name: values for name, values in history.items() if "routing" in name},
+        "seconds": statistics.median(seconds),
+        "peak_bytes": peak_bytes,
+    }
+
+
+def build(task, settings):
+    """The model of a run.
+
+    Args:
+        task: a `Task`.
+        settings: dictionary of `kind`, `keys`, `clusters`, `layers` and `width`.
+
+    Returns:
+        A model of a dictionary of `tokens` and, unless all positions or the sequence as a whole
+        are scored, of `places`, the positions `[batch, scored]` that are. It returns logits.
+    """
+    import keras
+    from keras_hub.layers import ReversibleEmbedding
+
+    from rt_keras.layers import TokenShift, TransformerBlock
+
+    width = settings["width"]
+    inputs = {"tokens": keras.Input([task.length], dtype="int32", name="tokens")}
+    embedding = ReversibleEmbedding(
+        task.vocabulary_size,
+        width,
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=0.02),
+    )
+    x = TokenShift(name="embedded")(embedding(inputs["tokens"]))
+    real = real_tokens(task, inputs["tokens"])
+    for _ in range(settings["layers"]):
+        groups = KINDS[settings["kind"]](HEADS, settings["keys"], settings["clusters"], task.length)
+        block = TransformerBlock(groups, intermediate_dim=4 * width)
+        x = block(x, padding_mask=real, use_causal_mask=True)
+    x = keras.layers.LayerNormalization()(x)
+    if task.classes:
+        pooled = keras.layers.GlobalAveragePooling1D()(x, mask=real)
+        return keras.Model(inputs, keras.layers.Dense(task.classes)(pooled))
+    if task.scored < task.length:
+        # Logits of all positions would take most of the time with a large vocabulary.
+        inputs["places"] = keras.Input([task.scored], dtype="int32", name="places")
+        x = keras.ops.matmul(keras.ops.one_hot(inputs["places"], task.length), x)
+    return keras.Model(inputs, embedding(x, reverse=True))
+
+
+def real_tokens(task, tokens):
+    """Which tokens are no padding, `[batch, length]`; None if the task has no padding."""
+    import keras
+
+    return None if task.padding is None else keras.ops.not_equal(tokens, task.padding)
+
+
+def batches(task, settings, held_out=False):
+    """The batches of a task as its model takes them.
+
+    Args:
+        task: a `Task`.
+        settings: dictionary of `seed` and `batch`.
+        held_out: bool, whether they are for validation. Defaults to False, for training.
+
+    Returns:
+        Endless `tf.data.Dataset` of (inputs of the model, targets, weights).
+    """
+    import tensorflow as tf
+
+    def at_scored_places(tokens, targets, weights):
+        inputs = {"tokens": tokens}
+        if task.classes or task.scored == task.length:
+            return inputs, targets, weights
+        inputs["places"] = tf.math.top_k(weights, task.scored).indices
+        scored = [tf.gather(x, inputs["places"], batch_dims=1) for x in (targets, weights)]
+        return inputs, *scored
+
+    return task.batches(settings["seed"], settings["batch"], held_out).map(at_scored_places)
+
+
+def _compile(model, settings):
+    import keras
+
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0,
+        max(settings["steps"] - WARM_UP, 1),
+        alpha=0.05,
+        warmup_target=settings["learning_rate"],
+        warmup_steps=WARM_UP,
+    )
+    model.compile(
+        optimizer=keras.optimizers.Adam(schedule, global_clipnorm=1.0),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[
+            keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+            keras.metrics.SparseCategoricalCrossentropy(name="nats", from_logits=True),
+        ],
+        jit_compile=True,
+    )
+
+
+def _callbacks(model, every, seconds, report):
+    """The callbacks of a run, which add the time of each step to the list `seconds`."""
+    import keras
+
+    from rt_keras.callbacks import CentroidEMA
+    from rt_keras.callbacks.centroid_ema import routing_heads
+    from rt_keras.callbacks.stop_at_nan import StopAtNaN
+
+    started = []
+
+    def end(batch, logs):
+        seconds.append(time.perf_counter() - started.pop())
+        report("step", len(seconds))
+
+    def test(epoch, logs):
+        note = f"accuracy {logs['val_accuracy']:.3f}, loss {logs['val_nats']:.3f}"
+        report("test", {"step": every * (epoch + 1), "note": note})
+
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: started.append(time.perf_counter()),
+        on_train_batch_end=end,
+        on_epoch_end=test,
+    )
+    moving = any(heads.trainable for heads in routing_heads(model))
+    # The watch is last: it waits for the loss, and for the centroids to move.
+    return [*([CentroidEMA()] if moving else []), StopAtNaN(), watch]
+
+
+def group_losses(model, task, settings):
+    """The held-out loss of each group of predictions.
+
+    Args:
+        model: a trained model.
+        task: its `Task`.
+        settings: dictionary of `seed`, `batch` and `keys`.
+
+    Returns:
+        A dictionary from the names of the task's groups to dictionaries of `share`, of the
+        predictions, and `loss`, in nats, or None if there are none.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    if not task.group_names:
+        return {}
+    held_out = task.batches(settings["seed"], settings["batch"], held_out=True)
+    counts, sums = np.zeros([2, len(task.group_names)])
+    for tokens, targets, weights in held_out.take(TEST_BATCHES):
+        logits = model({"tokens": tokens}, training=False)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits) * weights
+        groups = task.groups(tokens.numpy(), targets.numpy(), reach(settings["keys"]))
+        for group in range(len(counts)):
+            counts[group] += np.sum(weights.numpy() * (groups == group))
+            sums[group] += np.sum(losses.numpy() * (groups == group))
+    return {
+        name: {
+            "share": float(count / counts.sum()),
+            "loss": float(total / count) if count else None,
+        }
+        for name, count, total in zip(task.group_names, counts, sums)
+    }
+
+
+def keys_seen(model, task, seed):
+    """The mean number of keys that a query attends to, over the heads of all blocks.
+
+    Args:
+        model: what `build` returned.
+        task: its `Task`.
+        seed: int.
+
+    Returns:
+        float; None if sequences are longer than `LONGEST_COUNTED`.
+    """
+    import keras
+    import numpy as np
+
+    from rt_keras.layers import TransformerBlock
+
+    if task.length > LONGEST_COUNTED:
+        return None
+    tokens, _, _ = next(iter(task.batches(seed, 1, held_out=True)))
+    real = real_tokens(task, tokens)
+    embed = keras.Model(model.get_layer("tokens").output, model.get_layer("embedded").output)
+    x, counts = embed(tokens), []
+    for block in model.layers:
+        if isinstance(block, TransformerBlock):
+            x, weights = block(
+                x, padding_mask=real, use_causal_mask=True, return_attention_scores=True
+            )
+            counts.append(np.sum(np.asarray(weights) > 0, axis=-1))
+    queries = slice(None) if real is None else np.asarray(real[0])
+    return float(np.mean([count[0, :, queries] for count in counts]))
+
+
+def _peak_bytes(before):
+    """The peak memory of an accelerator, or of this process above that before."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return resident_peak() - before

@@ -1,0 +1,79 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.benchmarks.quality import kinds, training
+from rt_keras.benchmarks.quality.tasks.text import Text
+from rt_keras.layers import CentroidHeads
+
+SETTINGS = {"keys": 16, "clusters": 8, "layers": 2, "width": 32}
+# Their clusters choose members by looking at the whole sequence.
+SEE_THE_FUTURE = ("balanced", "hashed")
+
+
+class Bytes(Text):
+    """Random bytes."""
+
+    def sample(self, rng, batch, held_out):
+        rows = rng.integers(256, size=[batch, self.length + 1])
+        return rows[:, :-1], rows[:, 1:], np.ones([batch, self.length])
+
+
+@pytest.fixture(scope="module")
+def models():
+    keras.utils.set_random_seed(0)
+    return {kind: training.build(Bytes(256), {**SETTINGS, "kind": kind}) for kind in kinds.KINDS}
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_models_have_four_heads_and_the_same_number_of_weights(kind, models):
+    groups = kinds.KINDS[kind](4, 16, 8, 256)
+    assert sum(group.num_heads for group in groups) == 4
+    sizes = [
+        sum(int(tf.size(x)) for x in models[name].trainable_weights) for name in (kind, "full")
+    ]
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_a_query_sees_about_the_keys_that_were_asked_for(kind, models):
+    found = training.keys_seen(models[kind], Bytes(256), seed=0)
+    if kind == "full":
+        assert found == pytest.approx(257 / 2)
+    elif kind == "local":
+        # 11 before the block and 6 in it, but none before the first block.
+        assert found == pytest.approx(16.5, abs=0.5)
+    else:
+        assert 0.5 * 16 <= found <= 1.5 * 16
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds.KINDS if kind not in SEE_THE_FUTURE])
+def test_no_logit_depends_on_a_later_token(kind, models):
+    tokens, _, _ = next(iter(Bytes(256).batches(0, 1)))
+    changed = tf.concat([tokens[:, :200], (tokens[:, 200:] + 1) % 256], axis=1)
+    ours, others = (models[kind]({"tokens": x}) for x in (tokens, changed))
+    np.testing.assert_allclose(ours[:, :200], others[:, :200], atol=1e-5)
+    assert np.abs(ours[:, 200:] - others[:, 200:]).max() > 1e-2
+
+
+def test_centroids_move_unless_they_are_frozen():
+    for kind, moves in (("local_and_nearest", True), ("frozen_centroids", False)):
+        (heads,) = (x for x in kinds.KINDS[kind](4, 16, 8, 256) if isinstance(x, CentroidHeads))
+        assert heads.trainable == moves
+
+
+def test_random_members_differ_from_block_to_block_and_repeat_with_the_seed():
+    def seeds():
+        keras.utils.set_random_seed(5)
+        return [kinds.random_members(4, 16, 8, 256)[1].seed for _ in range(2)]
+
+    first, second = seeds()
+    assert first != second and seeds() == [first, second]
+
+
+def test_two_probes_see_twice_as_many_clusters_of_half_the_size():
+    _, one = kinds.local_and_nearest(4, 16, 8, 256)
+    _, two = kinds.nearest_2_probes(4, 16, 8, 256)
+    assert (one.num_clusters, one.window_size, one.num_probes) == (8, 32, 1)
+    assert (two.num_clusters, two.window_size, two.num_probes) == (16, 16, 2)
