@@ -9,6 +9,7 @@ from rt_keras.layers.full_heads import FullHeads
 from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.local_heads import LocalHeads
+from rt_keras.layers.local_routing_heads import LocalRoutingHeads
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.random_heads import RandomHeads
 from rt_keras.layers.reversible_blocks import ReversibleBlocks
@@ -33,6 +34,7 @@ __all__ = [
     "HashedHeads",
     "HeadGroup",
     "LocalHeads",
+    "LocalRoutingHeads",
     "MultiHeadAttention",
     "RandomHeads",
     "ReversibleBlocks",

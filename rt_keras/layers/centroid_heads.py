@@ -78,7 +78,7 @@ class CentroidHeads(HeadGroup):
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         heads, clusters, depth = self.num_heads, self.num_clusters, query_shape[-1]
-        sources = 1 if self.share_qk else 2
+        sources = 1 if self.clusters_queries_alone else 2
 
         def state(name, *shape, initializer="zeros", aggregation="none"):
             return self.add_weight(
@@ -103,6 +103,11 @@ class CentroidHeads(HeadGroup):
         self.updates = state("updates")
         self.empty_batches = state("empty_batches", heads, clusters)
 
+    @property
+    def clusters_queries_alone(self):
+        """Whether centroids learn from the queries alone, as these are the keys too."""
+        return self.share_qk
+
     def _unit_noise(self, shape, dtype=None):
         noise = keras.random.normal(shape, dtype=dtype, seed=self.seed_generator)
         return keras.ops.normalize(noise, axis=-1)
@@ -122,7 +127,9 @@ class CentroidHeads(HeadGroup):
         return {"query_mask": mask, "key_mask": None}
 
     def after_attention(self, *, query, key, query_mask, key_mask):
-        sources = [(query, query_mask)] if self.share_qk else [(query, query_mask), (key, key_mask)]
+        sources = [(query, query_mask)]
+        if not self.clusters_queries_alone:
+            sources.append((key, key_mask))
         centroids = tf.convert_to_tensor(self.centroids)
         members = []
         for vectors, mask in sources:

@@ -114,6 +114,15 @@ class _Clustered(HeadKind):
         return arguments
 
 
+def check_probes(kind):
+    """Raises a ValueError if queries attend in more clusters than a kind has."""
+    if kind.num_probes > kind.num_clusters:
+        raise ValueError(
+            f"model.{kind.name}.num_probes is {kind.num_probes}; it must be at most "
+            f"model.{kind.name}.num_clusters, {kind.num_clusters}"
+        )
+
+
 @dataclasses.dataclass
 class Routing(_Clustered):
     """Heads that see the keys of their own cluster: see `rt_keras.layers.RoutingHeads`."""
@@ -129,11 +138,7 @@ class Routing(_Clustered):
 
     def check(self, model):
         super().check(model)
-        if self.num_probes > self.num_clusters:
-            raise ValueError(
-                f"model.routing.num_probes is {self.num_probes}; it must be at most "
-                f"model.routing.num_clusters, {self.num_clusters}"
-            )
+        check_probes(self)
         if self.num_probes > 1 and self.assignment != "nearest":
             raise ValueError(
                 f"model.routing.num_probes is {self.num_probes}; it must be 1 with assignment "
@@ -148,6 +153,34 @@ class Routing(_Clustered):
     def replacement(self, place):
         if place.attention == "cross" and self.assignment == "nearest":
             # "nearest" is of one sequence.
+            return super().replacement(place) or "full"
+        return super().replacement(place)
+
+
+@dataclasses.dataclass
+class LocalRouting(_Clustered):
+    """Heads that see a window and their cluster: see `rt_keras.layers.LocalRoutingHeads`."""
+
+    block_size: int = key(64, "positions in a block of the window", AT_LEAST_1)
+    look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
+    window_size: int = key(64, "keys of its cluster that a query sees outside", AT_LEAST_1)
+    routed_key: str = key(
+        "previous_query", "what queries are compared with", one_of("previous_query", "key")
+    )
+    share_qk: bool = key(False, "whether queries are their own keys")
+    num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
+    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
+
+    name = "local_routing"
+    layer = layers.LocalRoutingHeads
+
+    def check(self, model):
+        super().check(model)
+        check_probes(self)
+
+    def replacement(self, place):
+        if place.attention == "cross":
+            # Windows and clusters are of one sequence.
             return super().replacement(place) or "full"
         return super().replacement(place)
 
@@ -253,5 +286,15 @@ class Full(HeadKind):
 # In the order of a block's head groups: what clusters comes first, as in checkpoints of the paper's
 # authors.
 HEAD_KINDS = {
-    kind.name: kind for kind in (Routing, Hashed, Random, ClusterStrided, Strided, Local, Full)
+    kind.name: kind
+    for kind in (
+        Routing,
+        LocalRouting,
+        Hashed,
+        Random,
+        ClusterStrided,
+        Strided,
+        Local,
+        Full,
+    )
 }

@@ -18,6 +18,7 @@ from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
+from rt_keras.ops.local_routing import local_routing_attention
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.random import random_attention
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
@@ -34,6 +35,7 @@ __all__ = [
     "hash_buckets",
     "hashed_attention",
     "local_attention",
+    "local_routing_attention",
     "nearest_attention",
     "nearest_centroid",
     "normalize",

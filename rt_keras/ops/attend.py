@@ -75,6 +75,25 @@ def attend(
     return output, logsumexp
 
 
+def merge(outputs, logsumexps, axis):
+    """One softmax over several sets of keys, from the attention to each set.
+
+    ```
+    output = sum_s exp(logsumexp_s) output_s / sum_s exp(logsumexp_s)
+    ```
+
+    Args:
+        outputs: the output for each set, stacked along `axis`, `[..., queries, value_depth]`.
+        logsumexps: the logsumexp of each set's logits, stacked likewise, `[..., queries]`.
+        axis: int, the axis of the sets, counted from the front.
+
+    Returns:
+        `[..., queries, value_depth]`, without that axis.
+    """
+    shares = tf.cast(tf.nn.softmax(logsumexps, axis=axis), outputs.dtype)
+    return tf.reduce_sum(shares[..., None] * outputs, axis=axis)
+
+
 def where_all(masks, x, otherwise):
     """`x` where every one of the masks is True, else `otherwise`."""
     for mask in masks:
@@ -102,14 +121,14 @@ def in_parts(attend_rows, queries, causal, offset, seed):
 
     Args:
         attend_rows: function of a slice of the block's queries, a slice of its keys and a seed,
-            which returns the output of these queries, `[..., queries, value_depth]`.
+            which returns a tensor of these queries, `[..., queries, depth]`, or a tuple of them.
         queries: int, number of queries in a block, or None if it is not known.
         causal: bool, whether query i attends to no key behind i + offset.
         offset: int, place of the block's first query among its keys.
         seed: int `[2]`, or None if there is no dropout.
 
     Returns:
-        The output of all queries.
+        The tensor, or the tuple of them, of all queries.
     """
     parts = min(MAX_PARTS, queries // PART_SIZE) if causal and queries else 1
     if parts < 2:
@@ -120,7 +139,7 @@ def in_parts(attend_rows, queries, causal, offset, seed):
         attend_rows(slice(start, end), slice(0, offset + end), seed)
         for start, end, seed in zip(ends, ends[1:], seeds)
     ]
-    return tf.concat(outputs, axis=-2)
+    return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=-2), *outputs)
 
 
 @tf.custom_gradient

@@ -22,6 +22,7 @@ def attend_step(
     *,
     causal=True,
     relative_embeddings=None,
+    return_logsumexp=False,
 ):
     """Attention of one position's query, or of several at the same position, to kept keys.
 
@@ -40,9 +41,12 @@ def attend_step(
         causal: bool, whether no distance below 0 is allowed. Defaults to True.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m; further ones
             count as m. None for no relative positions.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, queries, value_depth]`.
+        `[batch, heads, queries, value_depth]`, and with `return_logsumexp`
+        `[batch, heads, queries]`.
     """
     query *= query.shape[-1] ** -0.5
     bias = None
@@ -56,7 +60,8 @@ def attend_step(
         bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
-    return attend(query, key, value, allowed, bias=bias)[0]
+    found = attend(query, key, value, allowed, bias=bias)
+    return found if return_logsumexp else found[0]
 
 
 def with_bias(key, token_bias=None):

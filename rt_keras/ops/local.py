@@ -1,11 +1,12 @@
 """Local attention: every query against the blocks around its own, in one dimension or more."""
 
+import functools
 import itertools
 import math
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend, in_parts
+from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, join_blocks, neighbour_blocks, size, split_blocks
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import window_bias
@@ -27,6 +28,7 @@ def local_attention(
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
+    return_logsumexp=False,
 ):
     """Attention of each block of queries to its own block and those beside it.
 
@@ -63,9 +65,12 @@ def local_attention(
             another size, are those of the places in N(i). None for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
+            which `merge` joins the output with attention to other keys. Defaults to False.
 
     Returns:
-        `[batch, heads, length, value_depth]`. A query that may see no key gets 0.
+        `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With
+        `return_logsumexp` also `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
         ValueError: if queries and keys differ in length without a `key_block_size`, have different
@@ -78,8 +83,8 @@ def local_attention(
     >>> local_attention(x, x, x, block_size=4, causal=True).shape
     TensorShape([1, 2, 10, 4])
     """
-    return over_local_heads(
-        _local_attention,
+    found = over_local_heads(
+        functools.partial(_local_attention, return_logsumexp=return_logsumexp),
         {
             "query": query,
             "key": query if key is None else key,
@@ -98,7 +103,9 @@ def local_attention(
         look_back=look_back,
         causal=causal,
         dropout=dropout,
+        return_logsumexp=return_logsumexp,
     )
+    return (found[0], found[1][..., 0]) if return_logsumexp else found
 
 
 def over_local_heads(
@@ -113,17 +120,20 @@ def over_local_heads(
     look_back,
     causal,
     dropout,
+    return_logsumexp=False,
 ):
     """Local attention over all heads, a chunk of heads at a time if memory is short.
 
     Args:
         attend_heads: function of the arguments of some heads, with scaled queries, of the
             `LocalWindows` that they attend in, and of `dropout`; returns
-            `[batch, heads, length, value_depth]`.
+            `[batch, heads, length, value_depth]`, and with `return_logsumexp` that too, as
+            `[batch, heads, length, 1]`.
         activations: dictionary of "query", "key" and "value".
         weights: dictionary of arguments `[heads, ...]`.
         shared: dictionary of arguments that all heads see whole.
-        block_size, key_block_size, grid, look_back, causal, dropout: see `local_attention`.
+        block_size, key_block_size, grid, look_back, causal, dropout, return_logsumexp: see
+            `local_attention`.
     """
     activations = {name: tf.convert_to_tensor(x) for name, x in activations.items()}
     query, key = activations["query"], activations["key"]
@@ -137,13 +147,14 @@ def over_local_heads(
     windows = LocalWindows(block_size, key_block_size, grid, look_back, causal)
     logits = size(query, 0) * size(query, 1) * length * key_block_size
     logits *= math.prod(2 * count + 1 for count in windows.look_back)
+    dtype = activations["value"].dtype
     return over_heads(
         lambda arguments: attend_heads(arguments, windows, dropout),
         activations,
         weights,
         shared,
         logits,
-        activations["value"].dtype,
+        (dtype, accumulation_dtype(query.dtype)) if return_logsumexp else dtype,
     )
 
 
@@ -217,7 +228,7 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
         )
 
 
-def _local_attention(arguments, windows, dropout):
+def _local_attention(arguments, windows, dropout, return_logsumexp):
     query = windows.of_queries(arguments["query"])
     key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
     real, key_bias = windows.real_keys(arguments), windows.key_bias(arguments)
@@ -238,7 +249,7 @@ def _local_attention(arguments, windows, dropout):
             table = arguments["relative_embeddings"]
             relative = window_bias(of_rows, table, count, start, windows.one_way)
             bias = relative if bias is None else bias + relative
-        return attend(
+        output, logsumexp = attend(
             of_rows,
             key[..., seen, :],
             value[..., seen, :],
@@ -246,12 +257,14 @@ def _local_attention(arguments, windows, dropout):
             bias=bias,
             dropout=dropout,
             seed=seed,
-        )[0]
+        )
+        return (output, logsumexp[..., None]) if return_logsumexp else output
 
-    output = in_parts(
+    found = in_parts(
         attend_rows, windows.block_size, windows.one_way, windows.start, arguments.get("seed")
     )
-    return join_blocks(output, size(arguments["query"], 2))
+    length = size(arguments["query"], 2)
+    return tf.nest.map_structure(lambda x: join_blocks(x, length), found)
 
 
 def per_dimension(look_back, grid):

@@ -63,6 +63,7 @@ def local_step(
     grid=None,
     token_bias=None,
     relative_embeddings=None,
+    return_logsumexp=False,
 ):
     """Causal `local_attention` of one position, given those before it.
 
@@ -79,9 +80,12 @@ def local_step(
             sequence.
         token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
+        and the cache with this position in it.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> cache = local_cache(x, x, 49, block_size=8)
@@ -92,7 +96,8 @@ def local_step(
     """
     cache = add_position(cache, position, key, value, grid, token_bias)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
-    return attend_step(query, **seen, relative_embeddings=relative_embeddings), cache
+    seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
+    return attend_step(query, **seen), cache
 
 
 def local_cross_step(

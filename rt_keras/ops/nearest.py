@@ -5,12 +5,15 @@ This file has the op and the clusters. Attention then runs in the order of (clus
 on `nearest_windows.py`.
 """
 
+import functools
+
 import tensorflow as tf
 
+from rt_keras.ops.attend import accumulation_dtype, merge
 from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import chunks_of_blocks, num_chunks, over_heads
 from rt_keras.ops.nearest_sorted import attend_sorted
-from rt_keras.ops.nearest_tiles import attend_tiles
+from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
 from rt_keras.ops.routing import centroid_scores, prepare
 
@@ -31,6 +34,10 @@ def nearest_attention(
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
+    scale=None,
+    block_size=None,
+    look_back=1,
+    return_logsumexp=False,
 ):
     """Routing attention of each query to the last keys of its nearest centroids.
 
@@ -43,6 +50,10 @@ def nearest_attention(
     where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i); if not causal,
     the window_size // 2 before i and the rest of `window_size` from i on. With
     `num_probes` p, N(i) is the union of this over the p centroids nearest to q_i: one softmax.
+
+    With a `block_size`, positions in the window that `local_attention` with these blocks gives to
+    i are left out: N(i) are the last `window_size` of the cluster before that window; if not
+    causal, the last window_size // 2 before it and the first of the rest behind it.
 
     Output i depends on positions up to i alone. Nothing is left out and nothing is chosen by rank
     over the sequence, so decoding needs the last `window_size` keys and values of each cluster.
@@ -69,9 +80,15 @@ def nearest_attention(
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        scale: `[heads]`, the factor of q_i · (k_j + r) instead of 1 / sqrt(depth), or None.
+        block_size, look_back: ints, the local window that is left out, see `local_attention`; None,
+            the default of `block_size`, to leave out nothing.
+        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
+            which `merge` joins the output with attention to other keys. Defaults to False.
 
     Returns:
-        `[batch, heads, length, value_depth]`. A query without keys gets 0.
+        `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`
+        also `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
         ValueError: if queries and keys differ in length.
@@ -90,35 +107,44 @@ def nearest_attention(
             'Assignment "nearest" needs as many keys as queries; "balanced" does not. '
             f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
         )
+    dtype = accumulation_dtype(query.dtype)
     if query.shape[2] == 0:
-        return value
-    tiles = 2 if key is not None or num_probes > 1 else 1
-    keys = window_size + block_size_of(window_size)
+        return (value, tf.zeros_like(query[..., 0], dtype)) if return_logsumexp else value
+    sides = 2 if block_size is not None and not causal else 1
+    shared = key is None and num_probes == 1 and block_size is None
+    keys = (window_size + block_size_of(window_size)) * (1 if shared else 2) * sides
     heads = query.shape[1]
-    logits = size(query, 0) * heads * length * num_probes * keys * tiles
-    chunks = chunks_of_blocks(heads, logits)
+    logits = size(query, 0) * heads * length * num_probes * keys
     return over_heads(
-        lambda arguments: _nearest_attention(
-            arguments, window_size, causal, num_probes, dropout, chunks
+        functools.partial(
+            _nearest_attention,
+            window_size=window_size,
+            causal=causal,
+            num_probes=num_probes,
+            local=None if block_size is None else (block_size, look_back),
+            dropout=dropout,
+            return_logsumexp=return_logsumexp,
+            chunks=chunks_of_blocks(heads, logits),
         ),
         {"query": query, "key": key, "value": value},
         {
             "centroids": centroids,
             "load_bias": load_bias,
             "relative_embeddings": relative_embeddings,
+            "scale": scale,
         },
         {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
         logits,
-        value.dtype,
+        (value.dtype, dtype) if return_logsumexp else value.dtype,
     )
 
 
-def _nearest_attention(arguments, window_size, causal, num_probes, dropout, chunks):
+def _nearest_attention(arguments, **options):
     length = size(arguments["query"], 2)
     if tf.is_tensor(length):
         arguments = _with_a_position(arguments, length)
-    output = _attend_clusters(arguments, window_size, causal, num_probes, dropout, chunks)
-    return output[:, :, :length]
+    found = _attend_clusters(arguments, **options)
+    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
 
 
 def _with_a_position(arguments, length):
@@ -131,7 +157,9 @@ def _with_a_position(arguments, length):
     }
 
 
-def _attend_clusters(arguments, window_size, causal, num_probes, dropout, chunks):
+def _attend_clusters(
+    arguments, window_size, causal, num_probes, local, dropout, return_logsumexp, chunks
+):
     query, key = prepare(arguments["query"], arguments.get("key"))
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     if key is query and key_mask is None:
@@ -139,30 +167,65 @@ def _attend_clusters(arguments, window_size, causal, num_probes, dropout, chunks
     centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
     num_clusters = centroids.shape[1]
     of_queries = clusters_of(query, centroids, load_bias, query_mask, num_probes)
-    scaled = query * query.shape[-1] ** -0.5
+    scale = arguments.get("scale")
+    if scale is None:
+        # The bound is that of the logits of normalised vectors.
+        scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5
+    else:
+        scaled, bound = query * tf.cast(scale, query.dtype)[:, None, None], None
+    value = arguments["value"]
     options = {
         "relative_embeddings": arguments.get("relative_embeddings"),
         "token_bias": arguments.get("token_bias"),
         "dropout": dropout,
         "seed": arguments.get("seed"),
+        "bound": bound,
         "chunks": chunks,
     }
-    if key is query and key_mask is query_mask and num_probes == 1:
+    if key is query and key_mask is query_mask and num_probes == 1 and local is None:
         return attend_sorted(
-            scaled, key, arguments["value"], of_queries, num_clusters, window_size, causal, options
+            scaled,
+            key,
+            value,
+            of_queries,
+            num_clusters,
+            window_size,
+            causal,
+            return_logsumexp,
+            options,
         )
     of_keys = clusters_of(key, centroids, load_bias, key_mask, 1)
-    return attend_tiles(
-        scaled,
-        key,
-        arguments["value"],
-        of_queries,
-        of_keys,
-        num_clusters,
-        window_size,
-        causal,
-        options,
-    )
+
+    def attend_intervals(intervals, window_size, return_logsumexp):
+        return attend_tiles(
+            scaled,
+            key,
+            value,
+            of_queries,
+            of_keys,
+            intervals,
+            num_clusters,
+            window_size,
+            return_logsumexp,
+            options,
+        )
+
+    if local is None:
+        intervals = key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
+        return attend_intervals(intervals, window_size, return_logsumexp)
+    sizes = [window_size] if causal else [window_size // 2, window_size - window_size // 2]
+    found = [
+        attend_intervals(
+            intervals_around_blocks(of_queries, of_keys, num_clusters, size, *local, after=after),
+            size,
+            True,
+        )
+        for size, after in zip(sizes, (False, True))
+        if size
+    ]
+    outputs, logsumexps = (tf.stack(x) for x in zip(*found))
+    output = merge(outputs, logsumexps, axis=0)
+    return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
 
 
 def clusters_of(x, centroids, load_bias, mask, count):

@@ -87,6 +87,10 @@ def nearest_step(
     load_bias=None,
     token_bias=None,
     relative_embeddings=None,
+    scale=None,
+    before=None,
+    window_size=None,
+    return_logsumexp=False,
 ):
     """Causal `nearest_attention` of one position, given those before it.
 
@@ -101,10 +105,17 @@ def nearest_step(
         load_bias: `[heads, clusters]`, or None for zeros.
         token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        scale: `[heads]`, see `nearest_attention`; or None.
+        before: int scalar; only positions before it are seen, of each cluster the last
+            `window_size` of them. The cache must keep positions, and those of each cluster from
+            there on too. None, the default, to see all that the cache keeps.
+        window_size: int, only with `before`.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, 0 for a query without keys; and the cache with this
-        position in it.
+        `[batch, heads, 1, value_depth]`, 0 for a query without keys, or the pair of it and the
+        logsumexp `[batch, heads, 1]`; and the cache with this position in it.
 
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> cache = nearest_cache(x, x, centroids, 49, window_size=8)
@@ -121,20 +132,31 @@ def nearest_step(
     cache = _add(cache, own, with_bias(key, token_bias), value, position)
 
     def members(x):
+        """The rings of the clusters sought, one after the other."""
         return _flat(tf.gather(x, sought, batch_dims=2))
 
-    window = size(cache["key"], 3)
-    allowed = tf.range(window) < tf.gather(cache["counts"], sought, batch_dims=2)[..., None]
-    distance = None
-    if relative_embeddings is not None:
-        distance = position - members(cache["positions"])
+    counts = tf.gather(cache["counts"], sought, batch_dims=2)[..., None]
+    positions = members(cache["positions"]) if "positions" in cache else None
+    places = tf.range(size(cache["key"], 3))
+    if before is None:
+        allowed = places < counts
+    else:
+        # Of the member at each place: its number in the cluster.
+        number = counts - 1 - (counts - 1 - places) % size(places, 0)
+        in_reach = tf.reshape(positions, tf.shape(number)) < before
+        later = tf.cast((number >= 0) & ~in_reach, tf.int32)
+        end = counts - tf.reduce_sum(later, axis=-1, keepdims=True)
+        allowed = (number >= tf.maximum(end - window_size, 0)) & (number < end)
+    if scale is not None:
+        query *= tf.cast(scale * query.shape[-1] ** 0.5, query.dtype)[:, None, None]
     output = attend_step(
         query,
         members(cache["key"]),
         members(cache["value"]),
         _flat(allowed)[:, :, None],
-        distance,
+        None if relative_embeddings is None else position - positions,
         relative_embeddings=relative_embeddings,
+        return_logsumexp=return_logsumexp,
     )
     return output, cache
 

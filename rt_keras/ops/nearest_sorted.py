@@ -20,7 +20,9 @@ from rt_keras.ops.nearest_windows import (
 from rt_keras.ops.ranks import sort_by_cluster
 
 
-def attend_sorted(query, key, value, clusters, num_clusters, window_size, causal, options):
+def attend_sorted(
+    query, key, value, clusters, num_clusters, window_size, causal, return_logsumexp, options
+):
     """Queries that are their own keys: local attention in the order of (cluster, position)."""
     length = size(query, 2)
     block_size = block_size_of(window_size)
@@ -52,5 +54,9 @@ def attend_sorted(query, key, value, clusters, num_clusters, window_size, causal
         of_keys, per_block["window"], windows = gathered_windows(
             of_keys, first, num_blocks + count - 1, block_size, count, before
         )
-    output = attend_blocks(per_block, of_keys, windows, allowed, chunks, 1, options)
-    return gather_rows(join_blocks(output, length), place, order)
+    found = attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp, options)
+    if not return_logsumexp:
+        return gather_rows(join_blocks(found, length), place, order)
+    output, logsumexp = (join_blocks(x, length) for x in found)
+    logsumexp = gather_rows(logsumexp[..., None], place, order)[..., 0]
+    return gather_rows(output, place, order), logsumexp

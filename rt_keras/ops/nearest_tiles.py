@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rt_keras.ops.attend import merge
 from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, size, split_blocks
 from rt_keras.ops.nearest_windows import (
     attend_blocks,
@@ -11,11 +12,20 @@ from rt_keras.ops.nearest_windows import (
     round_to_chunks,
     sorted_keys,
 )
-from rt_keras.ops.ranks import rank_in_clusters, sort_by_cluster
+from rt_keras.ops.ranks import rank_at_blocks, rank_in_clusters, sort_by_cluster
 
 
 def attend_tiles(
-    query, key, value, of_queries, of_keys, num_clusters, window_size, causal, options
+    query,
+    key,
+    value,
+    of_queries,
+    of_keys,
+    intervals,
+    num_clusters,
+    window_size,
+    return_logsumexp,
+    options,
 ):
     """Separate queries and keys: blocks of both sorted lists, met along a staircase.
 
@@ -24,6 +34,20 @@ def attend_tiles(
     so lies in kb and the few blocks before it. Along the sorted queries neither their block qb
     nor kb falls, so each pair (qb, kb) that occurs has the tile t = qb + kb to itself: every query
     is computed on exactly one of the tiles, whose number is static.
+
+    Args:
+        query, key, value: `[batch, heads, length, ...]`, queries scaled.
+        of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
+        of_keys: int `[batch, heads, 1, length]`, that of each key.
+        intervals: the places among the sorted keys that each query attends to; see
+            `key_intervals`.
+        num_clusters: int.
+        window_size: int, the length of the longest interval.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too.
+        options: dictionary of the options that `attend_blocks` takes.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and with `return_logsumexp` `[batch, heads, length]`.
     """
     length, probes = size(query, 2), size(of_queries, 2)
     entries = length * probes
@@ -35,7 +59,6 @@ def attend_tiles(
     query_order, query_place, _ = sort_by_cluster(of_queries, num_clusters)
 
     # The interval and the tile of each sorted query.
-    intervals = _key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
     first, last = (tf.gather(x, query_order, batch_dims=2) for x in intervals)
     key_block = tf.maximum(last - 1, 0) // block_size
     first, last = (split_blocks(x, query_blocks, block_size) for x in (first, last))
@@ -81,37 +104,65 @@ def attend_tiles(
         ranks = (ranks + tf.range(count * block_size))[..., None, :]
         return (ranks >= part["first"][..., None]) & (ranks < part["last"][..., None])
 
-    found = attend_blocks(per_block, of_keys, windows, allowed, chunks, probes, options)
-    if probes == 1:
+    with_logsumexp = probes > 1 or return_logsumexp
+    found = attend_blocks(per_block, of_keys, windows, allowed, chunks, with_logsumexp, options)
+    if not with_logsumexp:
         return gather_rows(flatten_blocks(found), row, entry)
     output, logsumexp = found
     output = gather_rows(flatten_blocks(output), row, entry)
-    logsumexp = gather_rows(flatten_blocks(logsumexp)[..., None], row, entry)
-    return _merge_probes(output, logsumexp, probes, length)
+    logsumexp = gather_rows(flatten_blocks(logsumexp)[..., None], row, entry)[..., 0]
+    output, logsumexp = (split_blocks(x, probes, length) for x in (output, logsumexp))
+    output = merge(output, logsumexp, axis=2)
+    return (output, tf.reduce_logsumexp(logsumexp, axis=2)) if return_logsumexp else output
 
 
-def _key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
+def key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
     """Places among the sorted keys that each query attends to, `[first, last)`.
 
     Args:
         of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
         of_keys: int `[batch, heads, 1, length]`, that of each key.
+        num_clusters: int.
+        window_size: int, the length of an interval, unless its cluster ends sooner.
+        causal: bool, whether it ends with the query's own position; else that is its middle.
 
     Returns:
         Two int32 `[batch, heads, probes * length]`. In the order of the sorted queries neither
         falls.
     """
     middle, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive=causal)
-    start, end = (tf.gather(starts[:, :, 0, i:], of_queries, batch_dims=2) for i in (0, 1))
+    start, end = _ends_of_clusters(starts, of_queries)
     last = middle if causal else tf.minimum(middle - window_size // 2 + window_size, end)
     first = middle - (window_size if causal else window_size // 2)
-    # Padding has the cluster behind the last; its queries get no keys.
-    first = tf.where(of_queries < num_clusters, tf.maximum(first, start), last)
+    return _without_padding(of_queries, num_clusters, tf.maximum(first, start), last)
+
+
+def intervals_around_blocks(
+    of_queries, of_keys, num_clusters, window_size, block_size, look_back, after
+):
+    """`key_intervals` that end where a query's window of local attention begins.
+
+    Args:
+        of_queries, of_keys, num_clusters, window_size: see `key_intervals`.
+        block_size, look_back: the window; see `local_attention`.
+        after: bool, whether the intervals begin where the window ends instead.
+    """
+    block = look_back + 1 if after else -look_back
+    border, starts = rank_at_blocks(of_queries, of_keys, num_clusters + 1, block_size, block)
+    start, end = _ends_of_clusters(starts, of_queries)
+    if after:
+        first, last = border, tf.minimum(border + window_size, end)
+    else:
+        first, last = tf.maximum(border - window_size, start), border
+    return _without_padding(of_queries, num_clusters, first, last)
+
+
+def _ends_of_clusters(starts, clusters):
+    """The places of the first key of each cluster, and behind its last one."""
+    return (tf.gather(starts[:, :, 0, i:], clusters, batch_dims=2) for i in (0, 1))
+
+
+def _without_padding(of_queries, num_clusters, first, last):
+    """Intervals of which those of padding, which has the cluster behind the last, are empty."""
+    first = tf.where(of_queries < num_clusters, first, last)
     return flatten_blocks(first), flatten_blocks(last)
-
-
-def _merge_probes(output, logsumexp, probes, length):
-    """One softmax over the keys of all probes, from the output and the logsumexp of each."""
-    output, logsumexp = (split_blocks(x, probes, length) for x in (output, logsumexp))
-    share = tf.cast(tf.nn.softmax(logsumexp, axis=2), output.dtype)
-    return tf.reduce_sum(share * output, axis=2)

@@ -6,7 +6,6 @@ from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import over_blocks
 from rt_keras.ops.relative import pair_bias
-from rt_keras.ops.routing import logit_bound
 
 # Rows of a block: small enough to waste few keys, large enough to fill a matrix unit.
 MAX_BLOCK_SIZE = 128
@@ -29,7 +28,7 @@ def sorted_keys(key, value, order, place, options):
     return found
 
 
-def attend_blocks(per_block, of_keys, windows, allowed, chunks, probes, options):
+def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp, options):
     """Attention of blocks of queries to windows of the sorted keys, a chunk of blocks at a time.
 
     Args:
@@ -41,10 +40,11 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, probes, options)
         allowed: function of the arguments of a chunk and of its windows by name; returns which keys
             each query attends to, bool `[batch, heads, blocks, queries, keys]`.
         chunks: int, how many chunks, a divisor of the number of blocks.
-        probes: int, clusters in which each query attends.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too.
 
     Returns:
-        The output of each block's queries and, for several probes, the logsumexp of their logits.
+        The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
+        `return_logsumexp` that too, `[batch, heads, blocks, queries]`.
     """
 
     def attend_chunk(part):
@@ -61,16 +61,16 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, probes, options)
             cut["value"],
             allowed(part, cut),
             bias=bias,
-            bound=logit_bound(part["query"].shape[-1], bias),
+            bound=options["bound"] if bias is None else None,
             dropout=options["dropout"],
             seed=part.get("seed"),
         )
-        return found[0] if probes == 1 else found
+        return found if return_logsumexp else found[0]
 
     shared = {**of_keys, **{name: options[name] for name in ("relative_embeddings", "seed")}}
     dtype = of_keys["value"].dtype
-    if probes > 1:
-        dtype = dtype, accumulation_dtype(dtype)
+    if return_logsumexp:
+        dtype = dtype, accumulation_dtype(of_keys["key"].dtype)
     return over_blocks(attend_chunk, per_block, shared, chunks, dtype)
 
 

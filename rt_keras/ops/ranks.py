@@ -58,22 +58,53 @@ def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
     ([[[[2, 0, 3, 4, 1]]]], [[[[0, 2, 4, 5]]]])
     """
     length = size(clusters, 3)
-    own, others = _runs(clusters), _runs(others)
+    own, others = _runs(clusters, RUN_SIZE), _runs(others, RUN_SIZE)
     # Floats count exactly up to 2²⁴.
     here = others[..., None] == tf.range(num_clusters, dtype=others.dtype)
     counts = tf.reduce_sum(tf.cast(here, tf.float32), axis=4)
     before = _sums_before(counts)
-    totals = before[:, :, :, -1] + counts[:, :, :, -1]
-    starts = tf.cumsum(tf.pad(totals, [[0, 0], [0, 0], [0, 0], [1, 0]]), axis=3)
+    starts = _starts(before[:, :, :, -1] + counts[:, :, :, -1])
     before += starts[:, :, :, None, :-1]
     of_run = _look_up(before, own)
     step = tf.range(RUN_SIZE)
     earlier = step <= step[:, None] if inclusive else step < step[:, None]
     equal = (own[..., :, None] == others[..., None, :]) & earlier
     ranks = of_run + tf.reduce_sum(tf.cast(equal, tf.float32), axis=5)
-    shape = [size(ranks, axis) for axis in range(5)]
-    ranks = tf.reshape(tf.cast(ranks, tf.int32), [*shape[:3], shape[3] * shape[4]])
-    return ranks[..., :length], tf.cast(starts, tf.int32)
+    return _join_runs(ranks, length), tf.cast(starts, tf.int32)
+
+
+def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
+    """How many of the others come before the block of each entry, in the order of clusters.
+
+    ```
+    rank_i = number of j with others_j < clusters_i, or others_j = clusters_i and j before the block
+             `shift` blocks after i's
+    ```
+
+    Args:
+        clusters: int `[batch, heads, lists, length]`.
+        others: int `[batch, heads, 1, length]`.
+        num_clusters: int, above every cluster.
+        block_size: int, positions in a block.
+        shift: int; before the first block and behind the last there is nothing.
+
+    Returns:
+        Ranks and starts, as `rank_in_clusters` returns them.
+
+    >>> clusters = tf.constant([[[[1, 0, 1, 1, 0]]]])
+    >>> rank_at_blocks(clusters, clusters, 2, block_size=2, shift=0)[0].numpy().tolist()
+    [[[[2, 0, 3, 3, 1]]]]
+    """
+    length = size(clusters, 3)
+    own, others = _runs(clusters, block_size), _runs(others, block_size)
+    here = others[..., None] == tf.range(num_clusters, dtype=others.dtype)
+    counts = tf.reduce_sum(tf.cast(here, tf.float32), axis=4)
+    before = _sums_before(pad_axis(counts, 3, 0, 1))
+    starts = _starts(before[:, :, :, -1])
+    blocks = size(counts, 3)
+    rows = tf.clip_by_value(tf.range(blocks) + shift, 0, blocks)
+    before = tf.gather(before, rows, axis=3) + starts[:, :, :, None, :-1]
+    return _join_runs(_look_up(before, own), length), tf.cast(starts, tf.int32)
 
 
 def inverse_permutation(ranks):
@@ -87,15 +118,26 @@ def inverse_permutation(ranks):
     return tf.reshape(order, [batch, heads, count])
 
 
-def _runs(clusters):
-    """`[batch, heads, lists, length]` to `[batch, heads, lists, runs, RUN_SIZE]`.
+def _runs(clusters, run_size):
+    """`[batch, heads, lists, length]` to `[batch, heads, lists, runs, run_size]`.
 
     Padding is in no cluster.
     """
     batch, heads, lists, length = (size(clusters, axis) for axis in range(4))
-    runs = ceil_div(length, RUN_SIZE)
-    clusters = pad_axis(clusters, 3, 0, runs * RUN_SIZE - length, fill=-1)
-    return tf.reshape(clusters, [batch, heads, lists, runs, RUN_SIZE])
+    runs = ceil_div(length, run_size)
+    clusters = pad_axis(clusters, 3, 0, runs * run_size - length, fill=-1)
+    return tf.reshape(clusters, [batch, heads, lists, runs, run_size])
+
+
+def _join_runs(ranks, length):
+    """The inverse of `_runs`, as int32."""
+    shape = [size(ranks, axis) for axis in range(5)]
+    return tf.reshape(tf.cast(ranks, tf.int32), [*shape[:3], shape[3] * shape[4]])[..., :length]
+
+
+def _starts(totals):
+    """The place of each cluster's first entry, from the entries of each; and their number."""
+    return tf.cumsum(tf.pad(totals, [[0, 0], [0, 0], [0, 0], [1, 0]]), axis=3)
 
 
 def _look_up(table, clusters):

@@ -7,7 +7,18 @@ import tensorflow as tf
 
 from rt_keras.ops import chunks
 
-LEARNT = ("query", "key", "value", "token_bias", "relative_embeddings", "relative_values")
+LEARNT = (
+    "query",
+    "key",
+    "value",
+    "routed_query",
+    "routed_key",
+    "routed_scale",
+    "routed_bias",
+    "token_bias",
+    "relative_embeddings",
+    "relative_values",
+)
 
 
 def arrays(

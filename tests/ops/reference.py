@@ -175,6 +175,62 @@ def nearest(
     return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias)
 
 
+def local_routing(
+    query,
+    key,
+    value,
+    routed_query,
+    routed_key,
+    centroids,
+    *,
+    block_size,
+    window_size,
+    look_back=1,
+    causal=False,
+    num_probes=1,
+    load_bias=None,
+    routed_scale=None,
+    routed_bias=None,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+):
+    q, k = normalize(routed_query), normalize(routed_key)
+    length, depth = query.shape[2:]
+    load_bias = np.zeros(centroids.shape[:2]) if load_bias is None else load_bias
+    scores = [np.einsum("bhnd,hcd->bhnc", x, centroids) + load_bias[:, None] for x in (q, k)]
+    of_queries = np.argsort(-scores[0], axis=-1, kind="stable")[..., :num_probes]
+    of_keys = np.argmax(scores[1], axis=-1)
+    output = np.zeros(value.shape)
+    for b, h, i in np.ndindex(query.shape[:3]):
+        if not real(query_mask, b, i):
+            continue
+        block = i // block_size
+        start = max(block - look_back, 0) * block_size
+        end = i + 1 if causal else min((block + look_back + 1) * block_size, length)
+        logits = {}
+        for j in range(start, end):
+            if real(key_mask, b, j):
+                far = key[b, h, j] + relative(relative_embeddings, h, i - j)
+                logits[j] = query[b, h, i] @ far * depth**-0.5
+        for c in of_queries[b, h, i]:
+            members = [j for j in range(length) if real(key_mask, b, j) and of_keys[b, h, j] == c]
+            before = window_size if causal else window_size // 2
+            seen = [j for j in members if j < start][::-1][:before]
+            if not causal:
+                seen += [j for j in members if j >= end][: window_size - before]
+            bias = 0.0 if routed_bias is None else routed_bias[h]
+            scale = depth**-0.5 if routed_scale is None else depth**-0.5 * routed_scale[h]
+            logits |= {j: scale * q[b, h, i] @ k[b, h, j] + bias for j in seen}
+        if logits:
+            keys = list(logits)
+            bias = np.zeros(length) if token_bias is None else token_bias[b]
+            weights = np.exp([logits[j] + bias[j] for j in keys])
+            output[b, h, i] = weights / weights.sum() @ value[b, h, keys]
+    return output
+
+
 def balanced(query, key, value, centroids, *, window_size, **options):
     members = balanced_members(centroids)
     return clustered(query, key, value, centroids.shape[1], window_size, members, **options)

@@ -1,0 +1,207 @@
+"""Heads that see a local window and the keys of their cluster outside it."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.head_group import positive_int
+from rt_keras.ops.local_routing import local_routing_attention
+from rt_keras.ops.local_routing_decode import local_routing_cache, local_routing_step
+
+ROUTED_KEYS = ("previous_query", "key")
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class LocalRoutingHeads(CentroidHeads):
+    """Heads whose queries see the blocks around them and, further away, keys of their own cluster.
+
+    One softmax over both: see `rt_keras.ops.local_routing_attention` for the equation. The window
+    of `LocalHeads` is what nearby text takes; the cluster adds the last `window_size` keys before
+    it whose content fits the query, however far back. Output i depends on positions up to i alone.
+
+    What a routed key is, `routed_key` says. With "previous_query", the key of position j is the
+    query of position j - 1, and zeros for the first: a query that was asked before finds what
+    followed it then. Repetitions are continued from the first step of training on, as equal
+    content gives equal queries, whatever the weights; and the layer has no more weights than local
+    heads but a scale and a bias for each head. With "key" it is the key that the window has too,
+    and training must bring queries and keys together first.
+
+    The logits of routed keys are those of normalised vectors, times the scale, plus the bias.
+
+    How centroids learn, and the layer's other weights: see `rt_keras.layers.CentroidHeads`.
+
+    Args:
+        num_heads: int, heads in the group.
+        block_size: int, positions in a block of the window.
+        num_clusters: int, centroids of each head. About sqrt(n) of them cost least.
+        window_size: int, the most keys of its cluster that a query sees outside its window.
+        look_back: int, blocks before its own that a query sees, and after it if attention is not
+            causal. Defaults to 1.
+        routed_key: "previous_query", the default, or "key".
+        share_qk: bool, whether queries are their own keys, in the window and, with "key", in the
+            cluster. Defaults to False.
+        num_probes: int, in how many of its nearest clusters a query attends. Defaults to 1.
+        max_relative_distance: int, reach of the relative positions in the window; None, the
+            default, for none. The furthest key is block_size * (look_back + 1) - 1 positions away.
+        commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
+            choice of members kept for restarts.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Raises:
+        ValueError: if a number is out of range, or `routed_key` is unknown.
+
+    Source: ours. Routing: Roy et al. 2021, section 4.1; keys of the position before: Olsson et al.
+    2022, In-context Learning and Induction Heads.
+
+    >>> heads = LocalRoutingHeads(2, block_size=4, num_clusters=4, window_size=4)
+    >>> x = keras.random.normal([1, 2, 20, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 20, 8])
+    """
+
+    cached_decoding = True
+
+    def __init__(
+        self,
+        num_heads,
+        block_size,
+        num_clusters,
+        window_size,
+        look_back=1,
+        routed_key="previous_query",
+        share_qk=False,
+        num_probes=1,
+        max_relative_distance=None,
+        commitment_weight=1e-4,
+        token_bias=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            num_clusters,
+            window_size,
+            share_qk=share_qk,
+            max_relative_distance=max_relative_distance,
+            commitment_weight=commitment_weight,
+            token_bias=token_bias,
+            seed=seed,
+            **kwargs,
+        )
+        self.block_size = positive_int("block_size", block_size)
+        if isinstance(look_back, bool) or not isinstance(look_back, int) or look_back < 0:
+            raise ValueError(
+                f"look_back must be an integer of at least 0. Received: look_back={look_back!r}"
+            )
+        self.look_back = look_back
+        if routed_key not in ROUTED_KEYS:
+            raise ValueError(
+                f"routed_key must be one of {ROUTED_KEYS}. Received: routed_key={routed_key!r}"
+            )
+        self.routed_key = routed_key
+        self.num_probes = positive_int("num_probes", num_probes)
+        if num_probes > num_clusters:
+            raise ValueError(
+                "num_probes must be at most num_clusters. Received: "
+                f"num_probes={num_probes}, num_clusters={num_clusters}"
+            )
+
+    @property
+    def clusters_queries_alone(self):
+        """Whether routed keys are queries too, of their own position or of the one before."""
+        return self.share_qk or self.routed_key == "previous_query"
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        self.routed_scale, self.routed_bias = (
+            self.add_weight(name=name, shape=(self.num_heads,), initializer=initializer)
+            for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
+        )
+
+    def attend(self, *, query, key, value, query_mask, key_mask, **options):
+        if self.share_qk:
+            key, key_mask = query, query_mask
+        return local_routing_attention(
+            query,
+            key,
+            value,
+            query,
+            self._routed_keys(query, key, query_mask),
+            query_mask=query_mask,
+            key_mask=key_mask,
+            num_probes=self.num_probes,
+            **self._learnt(),
+            **self._routing(),
+            **options,
+        )
+
+    def make_cache(self, query, value, key, count, max_length, token_bias=None):
+        key = query if self.share_qk else key
+        options = self._cached_token_bias(token_bias, key)
+        cache = local_routing_cache(
+            key,
+            value,
+            self._routed_keys(query, key),
+            count=count,
+            max_length=max_length,
+            **self._routing(),
+            **options,
+        )
+        if self.routed_key == "previous_query":
+            # The routed key of the next position; zeros before the first.
+            before = tf.pad(query, [[0, 0], [0, 0], [1, 0], [0, 0]])
+            cache["query"] = tf.gather(before, [count], axis=2)
+        return cache
+
+    def step(self, *, query, key, value, cache, position, **options):
+        kept = {name: cache[name] for name in ("local", "routed")}
+        key = query if self.share_qk else key
+        output, kept = local_routing_step(
+            query,
+            key,
+            value,
+            query,
+            cache.get("query", key),
+            kept,
+            position,
+            num_probes=self.num_probes,
+            **self._learnt(),
+            **self._routing(),
+            **options,
+        )
+        return output, {**cache, **kept, **({"query": query} if "query" in cache else {})}
+
+    def _routed_keys(self, query, key, mask=None):
+        if self.routed_key == "key":
+            return key
+        if mask is not None:
+            query = tf.where(tf.cast(mask, tf.bool)[:, None, :, None], query, 0.0)
+        # The last position comes off after the first one is added: there may be none.
+        return tf.pad(query, [[0, 0], [0, 0], [1, 0], [0, 0]])[:, :, :-1]
+
+    def _learnt(self):
+        return {
+            "routed_scale": tf.convert_to_tensor(self.routed_scale),
+            "routed_bias": tf.convert_to_tensor(self.routed_bias),
+        }
+
+    def _routing(self):
+        """The arguments by which the ops route."""
+        return {
+            "centroids": tf.convert_to_tensor(self.centroids),
+            "load_bias": tf.convert_to_tensor(self.load_bias),
+            "block_size": self.block_size,
+            "window_size": self.window_size,
+            "look_back": self.look_back,
+        }
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "block_size": self.block_size,
+            "look_back": self.look_back,
+            "routed_key": self.routed_key,
+            "num_probes": self.num_probes,
+        }

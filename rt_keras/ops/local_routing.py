@@ -1,0 +1,118 @@
+"""Attention to a local window and, under the same softmax, to a cluster's keys outside it."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import merge
+from rt_keras.ops.local import local_attention
+from rt_keras.ops.nearest import nearest_attention
+
+
+def local_routing_attention(
+    query,
+    key,
+    value,
+    routed_query,
+    routed_key,
+    centroids,
+    *,
+    block_size,
+    window_size,
+    look_back=1,
+    causal=False,
+    num_probes=1,
+    load_bias=None,
+    routed_scale=None,
+    routed_bias=None,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Attention of each query to the keys around it and to the last ones of its cluster before.
+
+    With W(i) the window that `local_attention` gives to i, N(i) the keys outside it that
+    `nearest_attention` gives to i, and q, k the routed queries and keys, normalised:
+
+    ```
+    output_i = sum_j softmax_j(logit_ij) value_j    over j in W(i) and N(i)
+    logit_ij = query_i · (key_j + r_(i - j)) / sqrt(depth) + t_j    for j in W(i)
+    logit_ij = s q_i · k_j / sqrt(depth) + t_j + b                  for j in N(i)
+    ```
+
+    No key is in both. The two parts are computed apart and joined by their logsumexp.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, length, depth]`.
+        value: `[batch, heads, length, value_depth]`.
+        routed_query: `[batch, heads, length, depth]`, not normalised.
+        routed_key: `[batch, heads, length, depth]`, not normalised.
+        centroids: `[heads, clusters, depth]`.
+        block_size: int, positions in a block of the local window.
+        window_size: int, the most keys outside the window that a query attends to in one cluster.
+        look_back: int, blocks before its own that are in a query's window, and after it if not
+            causal. Defaults to 1.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        num_probes: int, clusters in which each query attends. Defaults to 1.
+        load_bias: `[heads, clusters]`, added to the scores, or None for zeros.
+        routed_scale: `[heads]`, s above, or None for ones.
+        routed_bias: `[heads]`, b above, or None for zeros.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, length]`, False for padding; or None.
+        token_bias: `[batch, length]`, t above, or None for zeros.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; None for no relative positions.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`. A query without keys gets 0.
+
+    Raises:
+        ValueError: if queries and keys differ in length.
+
+    Source: ours. One softmax over a window and chosen keys: Wu et al. 2022, Memorizing
+    Transformers, has two with a gate instead.
+
+    >>> x = tf.random.normal([1, 2, 12, 4])
+    >>> centroids = tf.random.normal([2, 3, 4])
+    >>> local_routing_attention(
+    ...     x, x, x, x, x, centroids, block_size=2, window_size=4, causal=True
+    ... ).shape
+    TensorShape([1, 2, 12, 4])
+    """
+    shared = {"causal": causal, "query_mask": query_mask, "token_bias": token_bias}
+    shared |= {"dropout": dropout, "return_logsumexp": True}
+    seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
+    local, of_local = local_attention(
+        query,
+        key,
+        value,
+        block_size=block_size,
+        look_back=look_back,
+        key_mask=key_mask,
+        relative_embeddings=relative_embeddings,
+        seed=seeds[0],
+        **shared,
+    )
+    if routed_scale is not None:
+        routed_scale *= query.shape[-1] ** -0.5
+    routed, of_routed = nearest_attention(
+        routed_query,
+        routed_key,
+        value,
+        centroids,
+        window_size=window_size,
+        num_probes=num_probes,
+        load_bias=load_bias,
+        scale=routed_scale,
+        key_mask=key_mask,
+        seed=seeds[1],
+        block_size=block_size,
+        look_back=look_back,
+        **shared,
+    )
+    if routed_bias is not None:
+        of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
+    return merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)

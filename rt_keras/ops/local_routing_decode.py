@@ -1,0 +1,142 @@
+"""Local and routed attention of one position at a time."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import merge
+from rt_keras.ops.local_decode import local_cache, local_step
+from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
+
+
+def local_routing_cache(
+    key,
+    value,
+    routed_key,
+    centroids,
+    count,
+    *,
+    block_size,
+    window_size,
+    look_back=1,
+    load_bias=None,
+    max_length=None,
+    token_bias=None,
+):
+    """The cache of `local_routing_step`.
+
+    Clusters keep their last `window_size` members and as many again as the local window is long:
+    those in the window join what a query sees of its cluster only once they have left it.
+
+    Args:
+        key: `[batch, heads, length, depth]`, of positions from the first on.
+        value: `[batch, heads, length, value_depth]`.
+        routed_key: `[batch, heads, length, depth]`, not normalised.
+        centroids: `[heads, clusters, depth]`.
+        count: int scalar, how many of these positions count.
+        block_size, window_size, look_back: see `local_routing_attention`.
+        load_bias: `[heads, clusters]`, or None for zeros.
+        max_length: int, how many positions there will be; None, the default, for any number.
+        token_bias: `[batch, length]`, if steps will have one.
+
+    Returns:
+        A dictionary of "local", see `local_cache`, and "routed", see `nearest_cache`.
+
+    >>> x = tf.random.normal([1, 2, 50, 4])
+    >>> sizes = {"block_size": 8, "window_size": 6}
+    >>> cache = local_routing_cache(x, x, x, tf.random.normal([2, 3, 4]), 50, **sizes)
+    >>> cache["local"]["key"].shape, cache["routed"]["key"].shape
+    (TensorShape([1, 2, 16, 4]), TensorShape([1, 2, 3, 22, 4]))
+    """
+    shared = {"max_length": max_length, "token_bias": token_bias}
+    return {
+        "local": local_cache(
+            key, value, count, block_size=block_size, look_back=look_back, **shared
+        ),
+        "routed": nearest_cache(
+            routed_key,
+            value,
+            centroids,
+            count,
+            window_size=window_size + (look_back + 1) * block_size,
+            load_bias=load_bias,
+            keep_positions=True,
+            **shared,
+        ),
+    }
+
+
+def local_routing_step(
+    query,
+    key,
+    value,
+    routed_query,
+    routed_key,
+    cache,
+    position,
+    centroids,
+    *,
+    block_size,
+    window_size,
+    look_back=1,
+    num_probes=1,
+    load_bias=None,
+    routed_scale=None,
+    routed_bias=None,
+    token_bias=None,
+    relative_embeddings=None,
+):
+    """Causal `local_routing_attention` of one position, given those before it.
+
+    Args:
+        query, key, routed_query, routed_key: `[batch, heads, 1, depth]`.
+        value: `[batch, heads, 1, value_depth]`.
+        cache: the cache of `local_routing_cache` or of the last step.
+        position: int scalar, the query's position.
+        centroids: `[heads, clusters, depth]`.
+        block_size, window_size, look_back, num_probes, load_bias, routed_scale, routed_bias,
+            relative_embeddings: see `local_routing_attention`.
+        token_bias: `[batch, 1]`, of the key; or None.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+
+    >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
+    >>> sizes = {"block_size": 8, "window_size": 6}
+    >>> cache = local_routing_cache(x, x, x, centroids, 49, **sizes)
+    >>> last = [x[:, :, 49:]] * 5
+    >>> output, cache = local_routing_step(*last, cache, 49, centroids, **sizes)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    (local, of_local), near = local_step(
+        query,
+        key,
+        value,
+        cache["local"],
+        position,
+        block_size=block_size,
+        look_back=look_back,
+        token_bias=token_bias,
+        relative_embeddings=relative_embeddings,
+        return_logsumexp=True,
+    )
+    if routed_scale is not None:
+        routed_scale *= query.shape[-1] ** -0.5
+    (routed, of_routed), far = nearest_step(
+        routed_query,
+        routed_key,
+        value,
+        cache["routed"],
+        position,
+        centroids,
+        num_probes=num_probes,
+        load_bias=load_bias,
+        token_bias=token_bias,
+        scale=routed_scale,
+        before=(position // block_size - look_back) * block_size,
+        window_size=window_size,
+        return_logsumexp=True,
+    )
+    if routed_bias is not None:
+        of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
+    output = merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
+    return output, {"local": near, "routed": far}
