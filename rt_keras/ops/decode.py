@@ -48,7 +48,7 @@ def attend_step(
         `[batch, heads, queries, value_depth]`, and with `return_logsumexp`
         `[batch, heads, queries]`.
     """
-    query *= query.shape[-1] ** -0.5
+    query = query * query.shape[-1] ** -0.5
     bias = None
     if relative_embeddings is not None:
         # Of the table, the part that can occur.

@@ -97,7 +97,7 @@ def local_routing_attention(
         **shared,
     )
     if routed_scale is not None:
-        routed_scale *= query.shape[-1] ** -0.5
+        routed_scale = routed_scale * query.shape[-1] ** -0.5
     routed, of_routed = nearest_attention(
         routed_query,
         routed_key,

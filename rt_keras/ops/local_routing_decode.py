@@ -120,7 +120,7 @@ def local_routing_step(
         return_logsumexp=True,
     )
     if routed_scale is not None:
-        routed_scale *= query.shape[-1] ** -0.5
+        routed_scale = routed_scale * query.shape[-1] ** -0.5
     (routed, of_routed), far = nearest_step(
         routed_query,
         routed_key,

@@ -8,6 +8,7 @@ from rt_keras.layers import (
     FullHeads,
     HashedHeads,
     LocalHeads,
+    LocalRoutingHeads,
     MultiHeadAttention,
     RandomHeads,
     RoutingHeads,
@@ -367,6 +368,7 @@ EVERY_KIND = {
     "strided": lambda: StridedHeads(2, 3),
     "random": lambda: RandomHeads(2, 3, 4),
     "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4),
+    "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4),
 }
 
 
@@ -500,6 +502,7 @@ def cached_groups(**options):
         RoutingHeads(2, 3, 4, num_probes=2, **options),
         RoutingHeads(1, 2, 3, share_qk=True, **options),
         FullHeads(1, **options),
+        LocalRoutingHeads(1, 2, 3, 4, **options),
     ]
 
 

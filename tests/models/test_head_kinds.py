@@ -13,6 +13,16 @@ VALUES = {
         "num_probes": 2,
         "commitment_weight": 0.5,
     },
+    "local_routing": {
+        "block_size": 7,
+        "look_back": 2,
+        "num_clusters": 5,
+        "window_size": 6,
+        "routed_key": "key",
+        "share_qk": True,
+        "num_probes": 2,
+        "commitment_weight": 0.5,
+    },
     "hashed": {"num_clusters": 5, "window_size": 6, "share_qk": True},
     "random": {"num_clusters": 5, "window_size": 6},
     "cluster_strided": {"num_clusters": 3, "window_size": 5, "commitment_weight": 0.25},
@@ -40,14 +50,14 @@ def test_two_sequences_have_no_relative_positions(name):
     assert heads.arguments(Place(0, "cross"))["max_relative_distance"] is None
 
 
-@pytest.mark.parametrize("name", ["routing", "hashed"])
+@pytest.mark.parametrize("name", ["routing", "local_routing", "hashed"])
 def test_queries_are_their_own_keys_in_a_decoder_alone(name):
     heads = kind(name, share_qk=True)
     shared = [heads.arguments(Place(0, x))["share_qk"] for x in ("decoder", "encoder", "cross")]
     assert shared == [True, False, False]
 
 
-@pytest.mark.parametrize("name", ["routing", "hashed", "random"])
+@pytest.mark.parametrize("name", ["routing", "local_routing", "hashed", "random"])
 def test_the_first_blocks_may_have_local_heads_instead(name):
     heads = kind(name, first_layer=1)
     assert [heads.replacement(Place(block)) for block in (0, 1)] == ["local", None]
@@ -74,6 +84,7 @@ def test_local_heads_of_images_know_the_grid():
     "name, values, message",
     [
         ("routing", {"num_probes": 17}, "num_probes is 17; .*num_clusters, 16"),
+        ("local_routing", {"num_probes": 17}, "local_routing.num_probes is 17; .*num_clusters, 16"),
         ("routing", {"num_probes": 2, "assignment": "balanced"}, "num_probes is 2; .*balanced"),
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),

@@ -1,0 +1,133 @@
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import LocalRoutingHeads
+from tests.layers import checks
+from tests.layers.test_routing_heads import statistics
+from tests.ops import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+
+def vectors(length=13):
+    return [checks.random(2, 2, length, 6, seed=seed, dtype="float64") for seed in range(3)]
+
+
+def heads(**options):
+    group = LocalRoutingHeads(2, 2, 3, 4, **{"dtype": "float64", **options})
+    group.build((None, 2, None, 6), (None, 2, None, 6))
+    group.load_bias.assign(checks.random(2, 3, seed=9))
+    group.routed_scale.assign([0.5, 2.0])
+    group.routed_bias.assign([1.0, -1.0])
+    return group
+
+
+def previous(query, mask):
+    """The query of the position before each, 0 where there is none."""
+    found = np.zeros(query.shape)
+    for b, h, i in np.ndindex(query.shape[:3]):
+        if i and mask[b, i - 1]:
+            found[b, h, i] = query[b, h, i - 1]
+    return found
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("routed_key", ["previous_query", "key"])
+@pytest.mark.parametrize("share_qk", [False, True])
+def test_equation(causal, routed_key, share_qk):
+    query, key, value = vectors()
+    mask = checks.padding(2, 13, "left")
+    group = heads(
+        routed_key=routed_key, share_qk=share_qk, max_relative_distance=3, num_probes=2, look_back=0
+    )
+    given = (query, value, None if share_qk else key)
+    found = group(*given, query_mask=mask, key_mask=mask, use_causal_mask=causal)
+    key = query if share_qk else key
+    expected = reference.local_routing(
+        query,
+        key,
+        value,
+        query,
+        previous(query, mask) if routed_key == "previous_query" else key,
+        group.centroids.numpy(),
+        block_size=2,
+        look_back=0,
+        window_size=4,
+        causal=causal,
+        num_probes=2,
+        load_bias=group.load_bias.numpy(),
+        routed_scale=group.routed_scale.numpy(),
+        routed_bias=group.routed_bias.numpy(),
+        query_mask=mask,
+        key_mask=mask,
+        relative_embeddings=group.relative_embeddings.numpy(),
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_a_repetition_is_found_by_untrained_heads():
+    # The second half repeats the first, so each query was asked before; what followed it then has
+    # the largest weight.
+    half = checks.random(1, 2, 16, 6, seed=1)
+    query = np.concatenate([half, half], axis=2)
+    identity = np.broadcast_to(np.eye(32, dtype="float32"), (1, 2, 32, 32))
+    group = LocalRoutingHeads(2, 2, num_clusters=2, window_size=16)
+    group.build(query.shape, identity.shape)
+    group.routed_scale.assign([9.0, 9.0])
+    weights = np.array(group(query, identity, 0 * query, use_causal_mask=True))
+    for i in range(20, 32):
+        assert np.all(weights[0, :, i].argmax(axis=-1) == i - 16 + 1)
+
+
+@pytest.mark.parametrize("routed_key", ["previous_query", "key"])
+def test_statistics(routed_key):
+    query, key, value = (x.astype("float32") for x in vectors())
+    mask = checks.padding(2, 13)
+    group = heads(routed_key=routed_key, dtype="float32", commitment_weight=0.3)
+    group(query, value, key, query_mask=mask, key_mask=mask, training=True)
+    sources = [query, key] if routed_key == "key" else [query]
+    expected = [statistics(x, group, mask) for x in sources]
+    np.testing.assert_allclose(group.member_sums, [sums for sums, _, _ in expected], atol=1e-5)
+    np.testing.assert_array_equal(group.member_counts, [counts for _, counts, _ in expected])
+    loss = 0.3 * sum(distance for _, _, distance in expected)
+    np.testing.assert_allclose(group.losses, [loss], rtol=1e-5)
+
+
+def test_scale_and_bias_are_learnt():
+    query, key, value = (x.astype("float32") for x in vectors())
+    group = LocalRoutingHeads(2, 2, 3, 4)
+    import tensorflow as tf
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(group(query, value, key, use_causal_mask=True) ** 2)
+    names = {weight.name for weight in group.trainable_weights}
+    assert names == {"routed_scale", "routed_bias"}
+    for gradient in tape.gradient(loss, [weight.value for weight in group.trainable_weights]):
+        assert np.all(gradient != 0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float64"])
+def test_dtype_policies(policy):
+    query, key, value = vectors()
+    group = LocalRoutingHeads(2, 2, 3, 4, dtype=policy)
+    dtype = keras.DTypePolicy(policy).compute_dtype
+    given = [keras.ops.cast(x, dtype) for x in (query, value, key)]
+    assert group(*given, use_causal_mask=True).dtype == dtype
+    assert group.centroids.dtype == ("float64" if policy == "float64" else "float32")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"block_size": 0}, "block_size must be a positive integer. Received: block_size=0"),
+        ({"look_back": -1}, "look_back must be an integer of at least 0. Received: look_back=-1"),
+        ({"routed_key": "value"}, "routed_key must be one of .* Received: routed_key='value'"),
+        ({"num_probes": 4}, "num_probes must be at most num_clusters. Received: num_probes=4"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        LocalRoutingHeads(
+            **{"num_heads": 2, "block_size": 4, "num_clusters": 3, "window_size": 4} | options
+        )
