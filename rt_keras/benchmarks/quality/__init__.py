@@ -17,7 +17,7 @@ from rt_keras.files import check_writable, read_json, write_json
 
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "nearest_2_probes")
 # Tokens of a batch by default, and the fewest sequences.
-BATCH_TOKENS, LEAST_BATCH = 4096, 4
+BATCH_TOKENS, LEAST_BATCH = 2048, 4
 
 
 def add_arguments(parser):
@@ -53,7 +53,7 @@ def add_arguments(parser):
         help="seeds of weights and data, one run for each (default: 0)",
     )
     parser.add_argument(
-        "--steps", type=int, default=2000, help="number of training steps (default: 2000)"
+        "--steps", type=int, default=1000, help="number of training steps (default: 1000)"
     )
     parser.add_argument(
         "--length", type=int, help="tokens in a sequence (default: what the task is known for)"

@@ -46,7 +46,7 @@ def test_options_out_of_range_are_refused_before_anything_runs(options, message)
 
 def test_what_is_not_given_follows_from_the_length():
     settings = quality.run_settings(parse(), "recall", "full", 0)
-    assert [settings[name] for name in ("length", "keys", "clusters", "batch")] == [128, 8, 8, 32]
+    assert [settings[name] for name in ("length", "keys", "clusters", "batch")] == [128, 8, 8, 16]
     settings = quality.run_settings(parse("--length", 8192), "text", "full", 0)
     assert [settings[name] for name in ("keys", "clusters", "batch")] == [512, 8, 4]
     settings = quality.run_settings(parse("--keys", 64), "text", "full", 0)

@@ -6,8 +6,8 @@ from rt_keras.benchmarks.quality.tasks.task import Task
 class Recall(Task):
     """The continuation of a stretch that stood somewhere before.
 
-    Of n random tokens, a stretch of n // 4 is repeated at a distance drawn uniformly from n // 2 to
-    n - n // 4, so the next token depends on the place where the current one stood before, and no
+    Of n random tokens, a stretch of s = 3 n // 8 comes once more, after a gap drawn uniformly from
+    0 to n - 2 s. So the next token depends on the place where the current one stood before, and no
     position tells where that is. The tokens of the repetition but its first, which nothing
     announces, are scored.
 
@@ -23,14 +23,15 @@ class Recall(Task):
     def __init__(self, length=None, directory=None):
         super().__init__(length, directory)
         self.check_length(8)
-        self.scored = self.length // 4 - 1
+        self.stretch = 3 * self.length // 8
+        self.scored = self.stretch - 1
 
     def sample(self, rng, batch, held_out):
         import numpy as np
 
-        stretch, count = self.length // 4, self.length + 1
+        stretch, count = self.stretch, self.length + 1
         tokens = rng.integers(self.vocabulary_size, size=[batch, count])
-        distance = rng.integers(self.length // 2, self.length - stretch, [batch, 1], endpoint=True)
+        distance = rng.integers(stretch, self.length - stretch, [batch, 1], endpoint=True)
         places = rng.integers(count - stretch - distance, endpoint=True) + np.arange(stretch)
         again = places + distance
         np.put_along_axis(tokens, again, np.take_along_axis(tokens, places, axis=1), axis=1)

@@ -21,12 +21,12 @@ def test_what_is_scored_stood_before_at_a_distance_drawn_anew():
     distances, starts = [], []
     for row, target, weight in zip(tokens, targets, weights):
         scored = np.flatnonzero(weight)
-        assert len(scored) == 31 and scored[-1] - scored[0] == 30
+        assert len(scored) == 47 and scored[-1] - scored[0] == 46
         distances.append(distance(row, scored))
         starts.append(scored[0])
         # The token to predict stands behind the earlier one.
         np.testing.assert_array_equal(target[scored], row[scored - distances[-1] + 1])
-    assert min(distances) >= 64 and max(distances) <= 96
+    assert min(distances) >= 48 and max(distances) <= 80
     assert len(set(distances)) > 20 and len(set(starts)) > 20
 
 
@@ -42,4 +42,4 @@ def test_the_gap_is_not_a_repetition():
 
 
 def test_the_repetition_lies_beyond_local_heads_by_default():
-    assert kinds.reach(keys=8) < 64
+    assert kinds.reach(keys=8) < 48
