@@ -31,9 +31,9 @@ def find(model, sequences, verbose=0):
         verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
-        A list of dictionaries, one for the queries and, if they are separate, one for the keys of
-        each head, of `layer`, `head` (its number in the layer), `kind`, `of` ("queries" or "keys"),
-        `num_clusters` and `clusters`, an int array `[count, length]`.
+        A list of dictionaries, one for the queries and, if they are clustered too, one for the keys
+        of each head, of `layer`, `head` (its number in the layer), `kind`, `of` ("queries" or
+        "keys"), `num_clusters` and `clusters`, an int array `[count, length]`.
 
     Raises:
         ValueError: if no heads of the model have centroids.

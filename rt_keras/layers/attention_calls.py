@@ -95,14 +95,14 @@ class AttentionCall:
 
         Returns:
             A list, for each group of `CentroidHeads`, of tuples of the group, the number of its
-            first head in the layer, and a dictionary from "queries" and, if they are separate,
+            first head in the layer, and a dictionary from "queries" and, if they are clustered too,
             "keys" to int arrays `[batch, heads, length]`, -1 for padding.
         """
         found, first = [], 0
         for group, (query, _, key), options in self.groups:
             if isinstance(group, CentroidHeads):
                 sources = {"queries": (query, options["query_mask"])}
-                if key is not None:
+                if not group.clusters_queries_alone:
                     sources["keys"] = (key, options["key_mask"])
                 clusters = {name: _nearest(group, *source) for name, source in sources.items()}
                 found.append((group, first, clusters))

@@ -6,6 +6,7 @@ from rt_keras.layers import (
     FullHeads,
     HashedHeads,
     LocalHeads,
+    LocalRoutingHeads,
     MultiHeadAttention,
     RandomHeads,
     RoutingHeads,
@@ -20,6 +21,7 @@ LENGTH = 12
 GROUPS = {
     "plain": lambda: [
         RoutingHeads(2, 3, 4),
+        LocalRoutingHeads(1, 3, 3, 4),
         HashedHeads(1, 4, 4),
         RandomHeads(1, 3, 4),
         StridedHeads(1, 3),
@@ -63,15 +65,22 @@ def test_weights_times_values_are_the_outputs(name, monkeypatch):
     np.testing.assert_array_equal(few, weights[..., :7])
 
 
-@pytest.mark.parametrize("share_qk", [False, True])
-def test_clusters_are_those_of_the_nearest_centroids_without_padding(share_qk):
+@pytest.mark.parametrize(
+    "make, sources",
+    [
+        (lambda: RoutingHeads(2, 3, 4), ["queries", "keys"]),
+        (lambda: RoutingHeads(2, 3, 4, share_qk=True), ["queries"]),
+        # Their routed keys are earlier queries.
+        (lambda: LocalRoutingHeads(2, 4, 3, 4), ["queries"]),
+    ],
+)
+def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sources):
     mask = np.array([[True] * LENGTH, [True] * 9 + [False] * 3])
-    heads = RoutingHeads(2, 3, 4, share_qk=share_qk)
+    heads = make()
     call = calls_of([LocalHeads(1, 4), heads], checks.random(2, LENGTH, 8), mask)
     heads.load_bias.assign([[0.5, 0.0, -0.5], [0.0, 0.0, 1.0]])
     ((group, first, clusters),) = call.clusters()
-    assert group is heads and first == 1
-    assert list(clusters) == (["queries"] if share_qk else ["queries", "keys"])
+    assert group is heads and first == 1 and list(clusters) == sources
     query, _, key = call.groups[1][1]
     for vectors, found in zip((query, key), clusters.values()):
         vectors = vectors.numpy()
