@@ -8,7 +8,11 @@ import pytest
 from rt_keras.analysis import heads
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
 from rt_keras.layers.attention_calls import attention_calls
-from rt_keras.models import RoutingTransformerBackbone
+from rt_keras.models import (
+    RoutingTransformerBackbone,
+    RoutingTransformerImageBackbone,
+    RoutingTransformerSeq2SeqBackbone,
+)
 from tests.layers.checks import divergence_in_a_loop
 
 
@@ -80,3 +84,33 @@ def test_the_table_has_a_column_for_each_pair_of_kinds():
 def test_a_model_whose_layers_have_one_head_is_refused():
     with pytest.raises(ValueError, match="a layer with two heads to compare"):
         heads.measure(backbone([LocalHeads(1, 4)]), [batch(0)])
+
+
+def test_encoders_decoders_and_what_lies_between_are_compared():
+    sizes = {"num_encoder_layers": 1, "num_layers": 1, "hidden_dim": 8, "intermediate_dim": 8}
+    groups = [LocalHeads(1, 4), FullHeads(1)]
+    model = RoutingTransformerSeq2SeqBackbone(
+        20,
+        encoder_head_groups=groups,
+        head_groups=groups,
+        cross_head_groups=[FullHeads(2)],
+        **sizes,
+    )
+    source, target = batch(0), batch(1, length=7)
+    inputs = {f"encoder_{name}": values for name, values in source.items()}
+    inputs |= {f"decoder_{name}": values for name, values in target.items()}
+    found = heads.measure(model, [inputs])["divergences"]
+    layers = [(row["layer"].split("/")[-1], row["kinds"], row["positions"]) for row in found]
+    assert layers == [
+        ("attention", ["FullHeads", "LocalHeads"], 10),
+        ("attention", ["FullHeads", "LocalHeads"], 7),
+        ("cross_attention", ["FullHeads", "FullHeads"], 7),
+    ]
+    assert len({row["layer"] for row in found}) == 3
+
+
+def test_heads_of_images_are_compared():
+    groups = [LocalHeads(1, 6), RoutingHeads(1, 2, 6)]
+    model = RoutingTransformerImageBackbone(256, (2, 3, 3), 1, 8, 8, groups, block_shape=(6,))
+    (row,) = heads.measure(model, [{"images": np.zeros([1, 2, 3, 3], "int32")}])["divergences"]
+    assert row["kinds"] == ["LocalHeads", "RoutingHeads"] and 0 < row["positions"] <= 18
