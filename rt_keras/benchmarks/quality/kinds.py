@@ -59,9 +59,48 @@ def random_members(heads, keys, clusters, length):
     """As many local heads as heads whose clusters have random members."""
     from rt_keras.layers import RandomHeads
 
-    # Blocks need different seeds; they come from the seed of the run.
-    seed = random.randrange(2**31)
-    return _half_local(heads, keys, RandomHeads(heads // 2, clusters, 2 * keys, seed=seed))
+    group = RandomHeads(heads // 2, clusters, 2 * keys, seed=_seed_of_block())
+    return _half_local(heads, keys, group)
+
+
+def local_routing(heads, keys, clusters, length):
+    """Heads that see a window half as large and the last keys of their cluster before it."""
+    from rt_keras.layers import LocalRoutingHeads
+
+    return [LocalRoutingHeads(heads, *_window_and_cluster(keys, clusters))]
+
+
+def local_routing_2_probes(heads, keys, clusters, length):
+    """The same with two nearest clusters, half as large."""
+    from rt_keras.layers import LocalRoutingHeads
+
+    block_size, clusters, window = _window_and_cluster(keys, clusters)
+    return [LocalRoutingHeads(heads, block_size, 2 * clusters, window // 2, num_probes=2)]
+
+
+def local_routing_keys(heads, keys, clusters, length):
+    """`local_routing` that routes keys, not the queries of the positions before."""
+    from rt_keras.layers import LocalRoutingHeads
+
+    return [LocalRoutingHeads(heads, *_window_and_cluster(keys, clusters), routed_key="key")]
+
+
+def local_routing_frozen(heads, keys, clusters, length):
+    """`local_routing` with centroids that stay where they started, at random."""
+    from rt_keras.layers import LocalRoutingHeads
+
+    arguments = _window_and_cluster(keys, clusters)
+    return [LocalRoutingHeads(heads, *arguments, trainable=False)]
+
+
+def local_routing_random(heads, keys, clusters, length):
+    """`local_routing` with keys drawn at random before the window; time and memory are O(n²)."""
+    return _dense(heads, keys, clusters, "random")
+
+
+def oracle(heads, keys, clusters, length):
+    """`local_routing` with the best keys before the window; time and memory are O(n²)."""
+    return _dense(heads, keys, clusters, "best")
 
 
 KINDS = {
@@ -73,6 +112,12 @@ KINDS = {
     "hashed": hashed,
     "random_members": random_members,
     "frozen_centroids": frozen_centroids,
+    "local_routing": local_routing,
+    "local_routing_2_probes": local_routing_2_probes,
+    "local_routing_keys": local_routing_keys,
+    "local_routing_frozen": local_routing_frozen,
+    "local_routing_random": local_routing_random,
+    "oracle": oracle,
 }
 
 
@@ -106,3 +151,23 @@ def _routing(heads, clusters, window_size, **options):
 
 def _half_local(heads, keys, group):
     return [*local(heads // 2, keys, None, None), group]
+
+
+def _window_and_cluster(keys, clusters):
+    """The block size, the clusters and the window size of heads that see half of the keys in each.
+
+    The cluster's half is the most that a query sees there.
+    """
+    return block_size(keys - keys // 2), clusters, keys // 2
+
+
+def _dense(heads, keys, clusters, selection):
+    from rt_keras.benchmarks.quality.dense_heads import DenseHeads
+
+    options = {"selection": selection, "seed": _seed_of_block()}
+    return [DenseHeads(heads, *_window_and_cluster(keys, clusters), **options)]
+
+
+def _seed_of_block():
+    """A seed that differs from block to block; they come from the seed of the run."""
+    return random.randrange(2**31)

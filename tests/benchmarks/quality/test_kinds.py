@@ -27,13 +27,14 @@ def models():
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS)
-def test_models_have_four_heads_and_the_same_number_of_weights(kind, models):
+def test_models_have_four_heads_and_as_many_weights(kind, models):
     groups = kinds.KINDS[kind](4, 16, 8, 256)
     assert sum(group.num_heads for group in groups) == 4
     sizes = [
         sum(int(tf.size(x)) for x in models[name].trainable_weights) for name in (kind, "full")
     ]
-    assert sizes[0] == sizes[1]
+    # Heads of `local_routing` have a scale and a bias each.
+    assert 0 <= sizes[0] - sizes[1] <= 2 * 4 * SETTINGS["layers"]
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS)

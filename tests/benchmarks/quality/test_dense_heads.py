@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from rt_keras.benchmarks.quality.dense_heads import DenseHeads
+from rt_keras.layers import LocalRoutingHeads
+from tests.layers import checks
+from tests.ops import reference
+
+# Of window_size=3, before a window of at most 4.
+SIZES = {"block_size": 2, "num_clusters": 3, "window_size": 3}
+
+
+def vectors(length=21):
+    return [checks.random(2, 2, length, 6, seed=seed) for seed in range(3)]
+
+
+def seen(selection, length=21, seed=3):
+    """Which keys each query sees, bool `[batch, heads, queries, keys]`."""
+    query, key, _ = vectors(length)
+    identity = np.broadcast_to(np.eye(length, dtype="float32"), (2, 2, length, length))
+    group = DenseHeads(2, **SIZES, selection=selection, seed=seed)
+    return np.array(group(query, identity, key, use_causal_mask=True)) > 0
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"routed_key": "key", "max_relative_distance": 3}], ids=str
+)
+@pytest.mark.parametrize("padded", [False, True])
+def test_nearest_is_the_fast_layer(options, padded):
+    query, key, value = vectors()
+    mask = checks.padding(2, 21) if padded else None
+    fast = LocalRoutingHeads(2, **SIZES, **options)
+    dense = DenseHeads(2, **SIZES, **options)
+    for group in (fast, dense):
+        group.build(query.shape)
+    for weight, source in zip(dense.weights, fast.weights, strict=True):
+        source.assign_add(0.1 * checks.random(*source.shape))
+        weight.assign(source)
+    masks = {"query_mask": mask, "key_mask": mask, "use_causal_mask": True}
+    expected = fast(query, value, key, **masks)
+    assert checks.largest_difference(dense(query, value, key, **masks), expected) < 1e-5
+
+
+@pytest.mark.parametrize("selection", ["random", "best", "all"])
+def test_the_window_and_as_many_keys_as_there_are(selection):
+    found = seen(selection)
+    for i in range(21):
+        start = max(i // 2 - 1, 0) * 2
+        assert found[:, :, i, start : i + 1].all() and not found[:, :, i, i + 1 :].any()
+        count = start if selection == "all" else min(start, 3)
+        assert (found[:, :, i, :start].sum(axis=-1) == count).all()
+
+
+def test_the_best_keys_are_those_whose_position_before_asked_alike():
+    query, _, _ = vectors()
+    found, normalized = seen("best"), reference.normalize(query)
+    for b, h, i in np.ndindex(2, 2, 21):
+        start = max(i // 2 - 1, 0) * 2
+        logits = [normalized[b, h, i] @ normalized[b, h, j - 1] if j else 0.0 for j in range(start)]
+        best = sorted(range(start), key=lambda j: -logits[j])[:3]
+        assert set(np.flatnonzero(found[b, h, i, :start])) == set(best)
+
+
+def test_random_keys_depend_on_the_seed_alone():
+    first, same, other = (seen("random", seed=seed) for seed in (3, 3, 4))
+    assert np.array_equal(first, same) and not np.array_equal(first, other)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"selection": "worst"}, "selection must be one of .* Received: selection='worst'"),
+        ({"num_probes": 2}, "num_probes must be 1. Received: num_probes=2"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        DenseHeads(2, **SIZES, **options)
+
+
+def test_attention_is_causal():
+    query, key, value = vectors()
+    with pytest.raises(ValueError, match="use_causal_mask=True"):
+        DenseHeads(2, **SIZES)(query, value, key)
