@@ -14,6 +14,7 @@ KINDS = (
     "balanced_separate",
     "nearest_shared",
     "nearest_separate",
+    "local_routing",
     "local",
     "local_same_keys",
     "full",
@@ -26,9 +27,9 @@ def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
         "Measures tokens per second in training, for language models with two local and two "
-        "routing heads, with local heads only, with full heads, and of other packages that are "
-        "installed (GEGLU of four times the width, vocabulary 256, Adam, float32, compiled by "
-        "XLA), and for the pipeline that makes their batches from text files."
+        "routing heads, with heads that do both, with local heads only, with full heads, and of "
+        "other packages that are installed (GEGLU of four times the width, vocabulary 256, Adam, "
+        "float32, compiled by XLA), and for the pipeline that makes their batches from text files."
     )
     parser.epilog = "example: rt-keras benchmark model --length 2048 --json model.json"
     parser.add_argument(

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
-from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads
+from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 
 VOCABULARY = 256
@@ -31,7 +31,9 @@ def head_groups(kind, length, window, relative_positions=False):
         kind: string, a key of `ROUTING`; "full"; "local" for local heads with blocks of the
             window, in which a query sees up to two windows; or "local_same_keys" for two of these
             and, instead of routing heads, two local heads with blocks of half the window, in which
-            a query sees as many keys as in a cluster.
+            a query sees as many keys as in a cluster; or "local_routing" for heads that see up to
+            three quarters of a window around them and as many keys of their cluster, as many as
+            the former see on average.
         length: int, the number of positions; there are length / window clusters.
         window: int, the number of members of a cluster and the block size of local attention.
         relative_positions: bool, whether all heads have relative positions up to the window.
@@ -49,6 +51,9 @@ def head_groups(kind, length, window, relative_positions=False):
     if kind == "local":
         return [LocalHeads(HEADS, window, **options)]
     half = HEADS // 2
+    if kind == "local_routing":
+        part = 3 * window // 4
+        return [LocalRoutingHeads(HEADS, part // 2, length // window, part, **options)]
     local = LocalHeads(half, window, **options)
     if kind == "local_same_keys":
         return [local, LocalHeads(half, window // 2, **options)]

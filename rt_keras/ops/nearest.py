@@ -213,17 +213,20 @@ def _attend_clusters(
     if local is None:
         intervals = key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
         return attend_intervals(intervals, window_size, return_logsumexp)
-    sizes = [window_size] if causal else [window_size // 2, window_size - window_size // 2]
-    found = [
-        attend_intervals(
-            intervals_around_blocks(of_queries, of_keys, num_clusters, size, *local, after=after),
-            size,
-            True,
+
+    def attend_side(count, after, return_logsumexp):
+        intervals = intervals_around_blocks(
+            of_queries, of_keys, num_clusters, count, *local, after=after
         )
-        for size, after in zip(sizes, (False, True))
-        if size
-    ]
-    outputs, logsumexps = (tf.stack(x) for x in zip(*found))
+        return attend_intervals(intervals, count, return_logsumexp)
+
+    if causal:
+        return attend_side(window_size, False, return_logsumexp)
+    behind = attend_side(window_size - window_size // 2, True, True)
+    if window_size == 1:
+        return behind if return_logsumexp else behind[0]
+    before = attend_side(window_size // 2, False, True)
+    outputs, logsumexps = (tf.stack(x) for x in zip(before, behind))
     output = merge(outputs, logsumexps, axis=0)
     return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
 

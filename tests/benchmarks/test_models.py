@@ -27,6 +27,14 @@ def test_local_heads_with_the_same_keys_see_no_more_than_a_cluster():
     assert both.block_size == 8
 
 
+def test_heads_that_do_both_see_as_many_keys_as_the_two_kinds_on_average():
+    (both,) = models.head_groups("local_routing", 32, 8)
+    local, routing = models.head_groups("nearest_separate", 32, 8)
+    furthest = [2 * group.block_size for group in (both, local)]
+    assert furthest[0] + both.window_size == (furthest[1] + routing.window_size) / 2
+    assert both.num_clusters == routing.num_clusters
+
+
 def test_relative_positions_reach_as_far_as_the_window():
     for kind in model.KINDS:
         for group in models.head_groups(kind, 32, 8, relative_positions=True):
