@@ -3,7 +3,6 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import positive_int
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
 
@@ -18,16 +17,6 @@ class ChunkedLoss:
 
     # Positions whose logits are computed at once in training; None for all of them.
     loss_chunk_size = None
-
-    def set_loss_chunk_size(self, size):
-        """Sets `loss_chunk_size`, for constructors.
-
-        Args:
-            size: int, or None for all positions at once.
-        """
-        if size is not None:
-            positive_int("loss_chunk_size", size)
-        self.loss_chunk_size = size
 
     def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
         """Configures the model for training and generation.

@@ -1,31 +1,23 @@
 """The Routing Transformer without a head: token ids to hidden states."""
 
 import keras
-import keras_hub
 
 from rt_keras.layers import ReversibleBlocks
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.model_section import arguments_of, make_all_head_groups
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
-    call_blocks_with_cache,
-    config_of_groups,
-    config_of_options,
     document_block_options,
     groups_of_blocks,
-    groups_of_config,
     make_blocks,
     make_final_norm,
-    new_caches,
-    prefill_blocks,
     take_block_options,
 )
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @document_block_options
-class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
+class RoutingTransformerBackbone(DecoderBackbone):
     """A decoder whose attention mixes heads of several kinds.
 
     ```
@@ -120,16 +112,19 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         if reversible and block_options["remat"]:
             raise ValueError("reversible and remat cannot both be True. Received: both are True")
         all_groups = groups_of_blocks(head_groups, num_layers)
+        embedding_options = {
+            "embedding_dim": embedding_dim,
+            "max_sequence_length": max_sequence_length,
+            "sinusoidal_positions": sinusoidal_positions,
+            "embedding_dropout": embedding_dropout,
+            "token_dropout": token_dropout,
+        }
 
         # === Layers ===
         self.embedding = RoutingTransformerEmbedding(
             vocabulary_size,
             hidden_dim,
-            embedding_dim=embedding_dim,
-            max_sequence_length=max_sequence_length,
-            sinusoidal_positions=sinusoidal_positions,
-            embedding_dropout=embedding_dropout,
-            token_dropout=token_dropout,
+            **embedding_options,
             kernel_initializer=block_options["kernel_initializer"],
             dtype=dtype,
             name="embedding",
@@ -165,24 +160,16 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
         # === Config ===
-        self.vocabulary_size = vocabulary_size
-        self.num_layers = num_layers
-        self.hidden_dim = hidden_dim
-        self.intermediate_dim = intermediate_dim
-        self.embedding_dim = embedding_dim
-        self.tie_embeddings = tie_embeddings
-        self.embedding_dropout = embedding_dropout
-        self.token_dropout = token_dropout
-        self.max_sequence_length = max_sequence_length
-        self.sinusoidal_positions = sinusoidal_positions
-        self.reversible = reversible
         self.block_options = block_options
-
-    @classmethod
-    def from_section(cls, model, vocabulary_size, dtype=None):
-        arguments = arguments_of(cls, model)
-        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
-        return cls(head_groups=make_all_head_groups(model), **arguments)
+        self.keep_arguments(
+            vocabulary_size=vocabulary_size,
+            num_layers=num_layers,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            tie_embeddings=tie_embeddings,
+            reversible=reversible,
+            **embedding_options,
+        )
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])
@@ -202,23 +189,6 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
 
     # Decoding.
 
-    @property
-    def cached_decoding(self):
-        """Whether all heads decode with a cache; see `rt_keras.layers.HeadGroup`."""
-        return all(block.cached_decoding for block in self.transformer_blocks)
-
-    def new_cache(self, batch, max_length):
-        """Makes an empty cache for `call_with_cache`.
-
-        Args:
-            batch: int or scalar tensor, rows of the cache.
-            max_length: int, the number of positions that there will be; full heads keep as many.
-
-        Returns:
-            Nested dictionaries and tuples of tensors with the batch on axis 0.
-        """
-        return new_caches(self.transformer_blocks, batch, max_length)
-
     def prefill(self, token_ids, count, max_length, token_bias=None):
         """Runs the model on the first positions of sequences and caches them.
 
@@ -236,11 +206,8 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         Raises:
             ValueError: if `cached_decoding` is False.
         """
-        x = self.embedding(token_ids, training=False)
-        x, cache = prefill_blocks(
-            self.transformer_blocks, self._split(x), count, max_length, token_bias
-        )
-        return self._normalized(x), cache
+        x = self._split(self.embedding(token_ids, training=False))
+        return self._prefill_blocks(x, count, max_length, token_bias)
 
     def call_with_cache(self, token_ids, cache, position, token_bias=None):
         """Runs the model on one position, given the cache of those before it.
@@ -267,11 +234,8 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
         >>> bool(keras.ops.max(keras.ops.abs(output - expected[:, 8:])) < 1e-4)
         True
         """
-        x = self.embedding(token_ids, training=False, start=position)
-        x, cache = call_blocks_with_cache(
-            self.transformer_blocks, self._split(x), cache, position, token_bias
-        )
-        return self._normalized(x), cache
+        x = self._split(self.embedding(token_ids, training=False, start=position))
+        return self._call_blocks_with_cache(x, cache, position, token_bias)
 
     def _split(self, x):
         """The input of the first block: two streams if blocks are reversible."""
@@ -280,31 +244,9 @@ class RoutingTransformerBackbone(PublishedPresets, keras_hub.models.Backbone):
     def _normalized(self, x):
         if isinstance(x, tuple):
             x = self.reversible_blocks.join(x)
-        return x if self.layer_norm is None else self.layer_norm(x)
+        return super()._normalized(x)
 
     @property
     def token_embedding(self):
         """The `keras_hub.layers.ReversibleEmbedding` of the tokens."""
         return self.embedding.token_embedding
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "num_layers": self.num_layers,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "head_groups": config_of_groups(self.transformer_blocks),
-            "embedding_dim": self.embedding_dim,
-            "tie_embeddings": self.tie_embeddings,
-            "embedding_dropout": self.embedding_dropout,
-            "token_dropout": self.token_dropout,
-            "max_sequence_length": self.max_sequence_length,
-            "sinusoidal_positions": self.sinusoidal_positions,
-            "reversible": self.reversible,
-            **config_of_options(self.block_options),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return super().from_config(groups_of_config(config))

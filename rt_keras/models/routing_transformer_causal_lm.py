@@ -6,15 +6,13 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.chunked_loss import ChunkedLoss
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import (
     make_generate_function,
     pad_length,
     shortest_prompt,
     written_tokens,
 )
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
@@ -23,9 +21,7 @@ from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLM(
-    PublishedPresets, CompiledFunctions, ChunkedLoss, keras_hub.models.CausalLM
-):
+class RoutingTransformerCausalLM(LanguageModel, keras_hub.models.CausalLM):
     """A language model: logits of each next token.
 
     ```
@@ -75,21 +71,6 @@ class RoutingTransformerCausalLM(
     backbone_cls = RoutingTransformerBackbone
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.output_projection, self.output_dense = output_layers(backbone)
-
-        # === Config ===
-        # Before the constructor of the base class, which compiles the model.
-        self.set_loss_chunk_size(loss_chunk_size)
-
-        # === Functional Model ===
-        inputs = backbone.input
-        outputs = self.token_logits(backbone(inputs))
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
     def hidden_states(self, inputs, training=None):
         """The states that logits are computed from.
 
@@ -102,36 +83,7 @@ class RoutingTransformerCausalLM(
         """
         return self.backbone(inputs, training=training)
 
-    def token_logits(self, hidden):
-        """The logits of hidden states.
-
-        Args:
-            hidden: `[..., hidden_dim]`.
-
-        Returns:
-            `[..., vocabulary_size]`.
-        """
-        if self.output_projection is not None:
-            hidden = self.output_projection(hidden)
-        if self.output_dense is not None:
-            return self.output_dense(hidden)
-        return self.backbone.token_embedding(hidden, reverse=True)
-
     # Decoding.
-
-    @property
-    def cached_decoding(self):
-        """Whether generation keeps a cache, so that a token costs the same at every position.
-
-        That is so if no output depends on a later token: with `LocalHeads`, `RoutingHeads` of
-        assignment "nearest", `StridedHeads` and `FullHeads` (the last two keep all keys). With
-        other heads the keys that a query sees depend on the whole sequence: for each token,
-        generation calls the model on all `max_length` positions, later ones as padding, and costs
-        as much as `max_length` parallel passes. With "balanced" routing and `HashedHeads` the
-        result is that of the model on each prefix; with `ClusterStridedHeads`, `RandomHeads` and
-        heads of a dialect it also depends on `max_length`.
-        """
-        return self.backbone.cached_decoding
 
     def new_cache(self, batch, max_length):
         """Makes an empty cache for `call_with_cache`.
@@ -301,36 +253,3 @@ class RoutingTransformerCausalLM(
             beams = tf.shape(tokens)[0] // tf.shape(bias)[0]
             inputs["token_bias"] = tf.repeat(bias, beams, axis=0)
         return self.backbone(inputs, training=False)
-
-    def get_config(self):
-        return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}
-
-
-def output_layers(backbone):
-    """Makes the layers from hidden states to logits.
-
-    Args:
-        backbone: a backbone with an embedding of tokens.
-
-    Returns:
-        A dense layer to the width of the embedding, or None if it is that of the blocks; and a
-        dense layer to logits, or None if the embedding is tied.
-    """
-    options = {"dtype": backbone.dtype_policy}
-    initializer = keras.initializers.get(backbone.block_options["kernel_initializer"])
-    projection = dense = None
-    if backbone.embedding_dim not in (None, backbone.hidden_dim):
-        projection = keras.layers.Dense(
-            backbone.embedding_dim,
-            kernel_initializer=initializer.clone(),
-            name="output_projection",
-            **options,
-        )
-    if not backbone.tie_embeddings:
-        dense = keras.layers.Dense(
-            backbone.vocabulary_size,
-            kernel_initializer=initializer.clone(),
-            name="output_dense",
-            **options,
-        )
-    return projection, dense

@@ -3,32 +3,25 @@
 import math
 
 import keras
-import keras_hub
 
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.model_section import arguments_of, make_all_head_groups
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_image_embedding import (
     RoutingTransformerImageEmbedding,
     sides,
 )
 from rt_keras.models.transformer_blocks import (
-    call_blocks_with_cache,
-    config_of_groups,
-    config_of_options,
     document_block_options,
     groups_of_blocks,
-    groups_of_config,
     make_blocks,
     make_final_norm,
-    prefill_blocks,
     take_block_options,
 )
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @document_block_options
-class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbone):
+class RoutingTransformerImageBackbone(DecoderBackbone):
     """A decoder over the values of an image, one channel of one pixel after the other.
 
     ```
@@ -146,15 +139,17 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
         # === Config ===
-        self.vocabulary_size = vocabulary_size
-        self.image_shape = image_shape
-        self.num_layers = num_layers
-        self.hidden_dim = hidden_dim
-        self.intermediate_dim = intermediate_dim
-        self.block_shape = block_shape
-        self.num_classes = num_classes
-        self.position_embedding = position_embedding
         self.block_options = block_options
+        self.keep_arguments(
+            vocabulary_size=vocabulary_size,
+            image_shape=image_shape,
+            num_layers=num_layers,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            block_shape=block_shape,
+            num_classes=num_classes,
+            position_embedding=position_embedding,
+        )
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):
@@ -165,23 +160,18 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
             block_shape = (image.block_height, size // image.block_height)
             rows, columns = sides(image_shape, block_shape)
             grid = (rows // block_shape[0], columns // block_shape[1])
-        arguments = arguments_of(cls, model)
-        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
-        return cls(
+        return super().from_section(
+            model,
+            vocabulary_size,
+            dtype,
+            grid,
             image_shape=image_shape,
-            head_groups=make_all_head_groups(model, grid=grid),
             block_shape=block_shape,
             num_classes=image.num_classes,
             position_embedding=image.position_embedding,
-            **arguments,
         )
 
     # Decoding.
-
-    @property
-    def cached_decoding(self):
-        """Whether all heads decode with a cache; see `rt_keras.layers.HeadGroup`."""
-        return all(block.cached_decoding for block in self.transformer_blocks)
 
     def prefill(self, before, count, labels=None):
         """Runs the model on the first places of images and caches them.
@@ -201,8 +191,7 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
             ValueError: if `cached_decoding` is False.
         """
         x = self.embedding.embed(before, labels)
-        x, cache = prefill_blocks(self.transformer_blocks, x, count, math.prod(self.image_shape))
-        return self._normalized(x), cache
+        return self._prefill_blocks(x, count, math.prod(self.image_shape))
 
     def call_with_cache(self, before, cache, place, labels=None):
         """Runs the model on one place, given the cache of those before it.
@@ -220,30 +209,7 @@ class RoutingTransformerImageBackbone(PublishedPresets, keras_hub.models.Backbon
             ValueError: if `cached_decoding` is False, or the cache belongs to another model.
         """
         x = self.embedding.embed(before, labels, start=place)
-        x, cache = call_blocks_with_cache(self.transformer_blocks, x, cache, place)
-        return self._normalized(x), cache
-
-    def _normalized(self, x):
-        return x if self.layer_norm is None else self.layer_norm(x)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "image_shape": self.image_shape,
-            "num_layers": self.num_layers,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
-            "head_groups": config_of_groups(self.transformer_blocks),
-            "block_shape": self.block_shape,
-            "num_classes": self.num_classes,
-            "position_embedding": self.position_embedding,
-            **config_of_options(self.block_options),
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return super().from_config(groups_of_config(config))
+        return self._call_blocks_with_cache(x, cache, place)
 
 
 def _check_shapes(image_shape, block_shape):

@@ -66,12 +66,8 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledFunctions, keras_hub.m
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        initializer = keras.initializers.get(backbone.block_options["kernel_initializer"])
-        self.output_dense = keras.layers.Dense(
-            backbone.vocabulary_size,
-            kernel_initializer=initializer.clone(),
-            dtype=head_dtype or backbone.dtype_policy,
-            name="output_dense",
+        self.output_dense = backbone.make_dense(
+            backbone.vocabulary_size, "output_dense", head_dtype
         )
         self.to_images = ImageOrder(
             backbone.image_shape, backbone.block_shape, dtype=backbone.dtype_policy

@@ -1,34 +1,25 @@
 """The encoder-decoder without a head: two sequences of token ids to hidden states."""
 
 import keras
-import keras_hub
 
 from rt_keras.layers import SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.model_section import arguments_of, make_all_head_groups
-from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
-    call_blocks_with_cache,
     config_of_groups,
-    config_of_options,
     document_block_options,
     groups_of_blocks,
-    groups_of_config,
     make_blocks,
     make_final_norm,
-    new_caches,
-    prefill_blocks,
     take_block_options,
 )
-
-GROUPS = ("encoder_head_groups", "head_groups", "cross_head_groups")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @document_block_options
-class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backbone):
+class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
     """An encoder and a decoder whose attention mixes heads of several kinds.
 
     ```
@@ -117,6 +108,11 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
     """
 
     kind = "seq_2_seq_lm"
+    attention_of_groups = {
+        "encoder_head_groups": "encoder",
+        "head_groups": "decoder",
+        "cross_head_groups": "cross",
+    }
 
     def __init__(
         self,
@@ -146,6 +142,13 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         )
         decoder_groups = groups_of_blocks(head_groups, num_layers)
         cross_groups = groups_of_blocks(cross_head_groups, num_layers, "cross_head_groups")
+        embedding_options = {
+            "embedding_dim": embedding_dim,
+            "max_sequence_length": max_sequence_length,
+            "sinusoidal_positions": sinusoidal_positions,
+            "embedding_dropout": embedding_dropout,
+            "token_dropout": token_dropout,
+        }
 
         # === Layers ===
         self.encoder_token_embedding = keras.layers.Embedding(
@@ -164,11 +167,7 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         self.embedding = RoutingTransformerEmbedding(
             vocabulary_size,
             hidden_dim,
-            embedding_dim=embedding_dim,
-            max_sequence_length=max_sequence_length,
-            sinusoidal_positions=sinusoidal_positions,
-            embedding_dropout=embedding_dropout,
-            token_dropout=token_dropout,
+            **embedding_options,
             kernel_initializer=block_options["kernel_initializer"],
             dtype=dtype,
             name="embedding",
@@ -218,34 +217,20 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         )
 
         # === Config ===
-        self.vocabulary_size = vocabulary_size
-        self.num_encoder_layers = num_encoder_layers
-        self.num_layers = num_layers
-        self.hidden_dim = hidden_dim
-        self.intermediate_dim = intermediate_dim
-        self.embedding_dim = embedding_dim
-        self.tie_embeddings = tie_embeddings
-        self.embedding_dropout = embedding_dropout
-        self.token_dropout = token_dropout
-        self.max_sequence_length = max_sequence_length
-        self.sinusoidal_positions = sinusoidal_positions
         self.block_options = block_options
-
-    @classmethod
-    def from_section(cls, model, vocabulary_size, dtype=None):
-        arguments = arguments_of(cls, model)
-        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
-        return cls(
-            encoder_head_groups=make_all_head_groups(model, "encoder"),
-            head_groups=make_all_head_groups(model),
-            cross_head_groups=make_all_head_groups(model, "cross"),
-            **arguments,
+        self.keep_arguments(
+            vocabulary_size=vocabulary_size,
+            num_encoder_layers=num_encoder_layers,
+            num_layers=num_layers,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            tie_embeddings=tie_embeddings,
+            **embedding_options,
         )
 
     # The decoder is a `RoutingTransformerBackbone` that attends to an encoder as well.
     token_embedding = RoutingTransformerBackbone.token_embedding
     check_length = RoutingTransformerBackbone.check_length
-    cached_decoding = RoutingTransformerBackbone.cached_decoding
 
     def embed_encoder_tokens(self, token_ids, padding_mask):
         """Embeds the tokens of the encoder.
@@ -343,18 +328,6 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
             for block in self.transformer_blocks
         )
 
-    def new_cache(self, batch, max_length):
-        """Makes an empty cache of the decoder for `call_with_cache`.
-
-        Args:
-            batch: int or scalar tensor, rows of the cache.
-            max_length: int, the number of positions that there will be; full heads keep as many.
-
-        Returns:
-            Nested dictionaries and tuples of tensors with the batch on axis 0.
-        """
-        return new_caches(self.transformer_blocks, batch, max_length)
-
     def prefill(self, token_ids, cross_caches, count, max_length, token_bias=None):
         """Runs the decoder on the first positions of sequences and caches them.
 
@@ -373,15 +346,8 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         Raises:
             ValueError: if `cached_decoding` is False.
         """
-        x, cache = prefill_blocks(
-            self.transformer_blocks,
-            self.embedding(token_ids, training=False),
-            count,
-            max_length,
-            token_bias,
-            cross_caches,
-        )
-        return self._normalized(x), cache
+        x = self.embedding(token_ids, training=False)
+        return self._prefill_blocks(x, count, max_length, token_bias, cross_caches)
 
     def call_with_cache(self, token_ids, cross_caches, cache, position, token_bias=None):
         """Runs the decoder on one position, given the cache of those before it.
@@ -400,40 +366,13 @@ class RoutingTransformerSeq2SeqBackbone(PublishedPresets, keras_hub.models.Backb
         Raises:
             ValueError: if `cached_decoding` is False, or the cache belongs to another model.
         """
-        x, cache = call_blocks_with_cache(
-            self.transformer_blocks,
-            self.embedding(token_ids, training=False, start=position),
-            cache,
-            position,
-            token_bias,
-            cross_caches,
-        )
-        return self._normalized(x), cache
-
-    def _normalized(self, x):
-        return x if self.layer_norm is None else self.layer_norm(x)
+        x = self.embedding(token_ids, training=False, start=position)
+        return self._call_blocks_with_cache(x, cache, position, token_bias, cross_caches)
 
     def get_config(self):
         return {
             **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "num_encoder_layers": self.num_encoder_layers,
-            "num_layers": self.num_layers,
-            "hidden_dim": self.hidden_dim,
-            "intermediate_dim": self.intermediate_dim,
             "encoder_head_groups": config_of_groups(self.encoder_blocks),
-            "head_groups": config_of_groups(self.transformer_blocks),
             "cross_head_groups": config_of_groups(self.transformer_blocks, "cross_attention"),
             "encoder_input_dropout": self.encoder_input_dropout.rate,
-            "embedding_dim": self.embedding_dim,
-            "tie_embeddings": self.tie_embeddings,
-            "embedding_dropout": self.embedding_dropout,
-            "token_dropout": self.token_dropout,
-            "max_sequence_length": self.max_sequence_length,
-            "sinusoidal_positions": self.sinusoidal_positions,
-            **config_of_options(self.block_options),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        return super().from_config(groups_of_config(config, GROUPS))

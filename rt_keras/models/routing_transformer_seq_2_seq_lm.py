@@ -4,16 +4,13 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.chunked_loss import ChunkedLoss
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import (
     make_generate_function,
     pad_length,
     shortest_prompt,
     written_tokens,
 )
-from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM, output_layers
+from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,
@@ -22,9 +19,7 @@ from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSeq2SeqLM(
-    PublishedPresets, CompiledFunctions, ChunkedLoss, keras_hub.models.Seq2SeqLM
-):
+class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     """A language model of one sequence given another: logits of each next token.
 
     ```
@@ -79,21 +74,6 @@ class RoutingTransformerSeq2SeqLM(
     backbone_cls = RoutingTransformerSeq2SeqBackbone
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
 
-    def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
-        # === Layers ===
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.output_projection, self.output_dense = output_layers(backbone)
-
-        # === Config ===
-        # Before the constructor of the base class, which compiles the model.
-        self.set_loss_chunk_size(loss_chunk_size)
-
-        # === Functional Model ===
-        inputs = backbone.input
-        outputs = self.token_logits(backbone(inputs)["decoder_sequence_output"])
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-
     def hidden_states(self, inputs, training=None):
         """The states that logits are computed from.
 
@@ -106,20 +86,7 @@ class RoutingTransformerSeq2SeqLM(
         """
         return self.backbone(inputs, training=training)["decoder_sequence_output"]
 
-    token_logits = RoutingTransformerCausalLM.token_logits
-
     # Decoding.
-
-    @property
-    def cached_decoding(self):
-        """Whether generation keeps a cache, so that a token costs the same at every position.
-
-        That is so if the heads of the decoder's self-attention are `LocalHeads`, `RoutingHeads` of
-        assignment "nearest", `StridedHeads` or `FullHeads`, and those that attend to the encoder
-        are `FullHeads` or `LocalHeads`. With other heads generation runs the decoder on all
-        `max_length` positions for each token.
-        """
-        return self.backbone.cached_decoding
 
     def call_with_cache(self, token_ids, cross_caches, cache, cache_update_index, token_bias=None):
         """Runs the decoder on one token, given the cache of those before it.
@@ -234,6 +201,3 @@ class RoutingTransformerSeq2SeqLM(
             return self.token_logits(last), last, cache
 
         return next_logits, states(prompt, first), ()
-
-    def get_config(self):
-        return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}

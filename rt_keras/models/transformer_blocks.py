@@ -1,4 +1,4 @@
-"""The blocks of a backbone: making them from its arguments, running them, saving them."""
+"""The blocks of a backbone: making them from its arguments, and saving them."""
 
 import re
 
@@ -75,70 +75,6 @@ def make_final_norm(options, dtype, name):
     return keras.layers.LayerNormalization(
         epsilon=options["layer_norm_epsilon"], dtype=dtype, name=name
     )
-
-
-def new_caches(blocks, batch, max_length):
-    """Makes empty caches for `call_blocks_with_cache`.
-
-    Args:
-        blocks: list of `TransformerBlock`.
-        batch: int or scalar tensor, rows of the cache.
-        max_length: int, the number of positions that there will be.
-
-    Returns:
-        Tuple of the cache of each block.
-    """
-    return tuple(block.new_cache(batch, max_length) for block in blocks)
-
-
-def prefill_blocks(blocks, x, count, max_length, token_bias=None, cross_caches=None):
-    """Runs blocks, one after the other, on the first positions of a sequence.
-
-    Args:
-        blocks: list of `TransformerBlock`.
-        x: `[batch, length, width]`, or the pair of streams of `ReversibleBlocks`.
-        count: int scalar, how many of the positions the caches hold.
-        max_length: int, the number of positions that there will be.
-        token_bias: `[batch, length]`, for head groups that take it. Defaults to None.
-        cross_caches: tuple of each block's cross-attention cache. Defaults to None.
-
-    Returns:
-        Outputs of the last block, shaped as `x`, and the tuple of the caches.
-    """
-    caches = []
-    for block, cross_cache in zip(blocks, cross_caches or [None] * len(blocks)):
-        x, cache = block.prefill(x, count, max_length, token_bias, cross_cache)
-        caches.append(cache)
-    return x, tuple(caches)
-
-
-def call_blocks_with_cache(blocks, x, caches, position, token_bias=None, cross_caches=None):
-    """Runs blocks, one after the other, on one position.
-
-    Args:
-        blocks: list of `TransformerBlock`.
-        x: `[batch, 1, width]`, or the pair of streams of `ReversibleBlocks`.
-        caches: tuple of the caches, from `prefill_blocks`, `new_caches` or the last call.
-        position: int scalar, how many positions came before.
-        token_bias: `[batch, 1]`, for head groups that take it. Defaults to None.
-        cross_caches: tuple of each block's cross-attention cache. Defaults to None.
-
-    Returns:
-        Outputs of the last block, shaped as `x`, and the tuple of the caches.
-
-    Raises:
-        ValueError: if there are not as many caches as blocks.
-    """
-    if len(caches) != len(blocks):
-        raise ValueError(
-            f"The cache must have one entry for each of the model's {len(blocks)} blocks. "
-            f"Received: {len(caches)} entries."
-        )
-    changed = []
-    for block, cache, cross_cache in zip(blocks, caches, cross_caches or [None] * len(blocks)):
-        x, cache = block.call_with_cache(x, cache, position, token_bias, cross_cache)
-        changed.append(cache)
-    return x, tuple(changed)
 
 
 def groups_of_blocks(head_groups, num_layers, name="head_groups"):

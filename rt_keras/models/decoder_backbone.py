@@ -1,0 +1,114 @@
+"""What the backbones share: the decoder's blocks, their caches, and the configuration."""
+
+import keras
+import keras_hub
+
+from rt_keras.models.model_section import arguments_of, make_all_head_groups
+from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.transformer_blocks import (
+    config_of_groups,
+    config_of_options,
+    groups_of_config,
+)
+
+
+class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
+    """A backbone with a decoder.
+
+    Constructors of subclasses make `transformer_blocks`, `layer_norm`, which may be None, and
+    `block_options`, and hand their other arguments to `keep_arguments`.
+    """
+
+    # The arguments that are head groups, and where those attend; see `head_kinds.Place`.
+    attention_of_groups = {"head_groups": "decoder"}
+
+    @classmethod
+    def from_section(cls, model, vocabulary_size, dtype=None, grid=None, **arguments):
+        """Makes the backbone that a `ModelSection` describes.
+
+        Args:
+            model: a `ModelSection`.
+            vocabulary_size: int, number of token ids.
+            dtype: dtype policy. Defaults to Keras's global one.
+            grid: for images of blocks over two dimensions, as for `LocalHeads`. Defaults to None.
+            **arguments: what the constructor takes besides.
+        """
+        for name, attention in cls.attention_of_groups.items():
+            arguments[name] = make_all_head_groups(model, attention, grid)
+        arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
+        return cls(**{**arguments_of(cls, model), **arguments})
+
+    def keep_arguments(self, **arguments):
+        """Makes arguments of the constructor attributes and entries of the configuration."""
+        self._kept_arguments = tuple(arguments)
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
+    def make_dense(self, units, name, dtype=None):
+        """Makes an output layer, with the initializer and by default the dtype of the backbone."""
+        initializer = keras.initializers.get(self.block_options["kernel_initializer"])
+        return keras.layers.Dense(
+            units,
+            kernel_initializer=initializer.clone(),
+            dtype=dtype or self.dtype_policy,
+            name=name,
+        )
+
+    # Decoding.
+
+    @property
+    def cached_decoding(self):
+        """Whether all heads decode with a cache; see `rt_keras.layers.HeadGroup`."""
+        return all(block.cached_decoding for block in self.transformer_blocks)
+
+    def new_cache(self, batch, max_length):
+        """Makes an empty cache of the decoder for `call_with_cache`.
+
+        Args:
+            batch: int or scalar tensor, rows of the cache.
+            max_length: int, the number of positions that there will be; full heads keep as many.
+
+        Returns:
+            Nested dictionaries and tuples of tensors with the batch on axis 0.
+        """
+        return tuple(block.new_cache(batch, max_length) for block in self.transformer_blocks)
+
+    def _prefill_blocks(self, x, count, max_length, token_bias=None, cross_caches=None):
+        """Runs the blocks on the first positions: the outputs, and the cache of each block."""
+        caches = []
+        for block, cross_cache in self._with_cross_caches(cross_caches):
+            x, cache = block.prefill(x, count, max_length, token_bias, cross_cache)
+            caches.append(cache)
+        return self._normalized(x), tuple(caches)
+
+    def _call_blocks_with_cache(self, x, caches, position, token_bias=None, cross_caches=None):
+        """Runs the blocks on one position: the outputs, and the cache of each block."""
+        if len(caches) != len(self.transformer_blocks):
+            raise ValueError(
+                "The cache must have one entry for each of the model's "
+                f"{len(self.transformer_blocks)} blocks. Received: {len(caches)} entries."
+            )
+        changed = []
+        for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
+            x, cache = block.call_with_cache(x, cache, position, token_bias, cross_cache)
+            changed.append(cache)
+        return self._normalized(x), tuple(changed)
+
+    def _with_cross_caches(self, cross_caches):
+        blocks = self.transformer_blocks
+        return zip(blocks, cross_caches or [None] * len(blocks))
+
+    def _normalized(self, x):
+        return x if self.layer_norm is None else self.layer_norm(x)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in self._kept_arguments},
+            "head_groups": config_of_groups(self.transformer_blocks),
+            **config_of_options(self.block_options),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(groups_of_config(config, cls.attention_of_groups))
