@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rt_keras.benchmarks import machine, operations, options, plot, rivals, workers
 from rt_keras.files import check_writable
+from rt_keras.options import add_integers
 from rt_keras.tables import table
 
 KINDS = (
@@ -43,15 +44,8 @@ def add_arguments(parser):
         metavar="N",
         help="sequence lengths, multiples of the window (default: 1024, 2048, ... 32768)",
     )
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        default=KINDS,
-        metavar="KIND",
-        help=f"what to measure: {', '.join(KINDS)} (default: all)",
-    )
-    parser.add_argument("--heads", type=int, default=8, help="number of heads (default: 8)")
-    parser.add_argument("--depth", type=int, default=64, help="depth of a head (default: 64)")
+    options.add_kinds(parser, KINDS)
+    add_integers(parser, {"heads": (8, "number of heads"), "depth": (64, "depth of a head")})
     parser.add_argument(
         "--window",
         type=_window,
@@ -209,15 +203,10 @@ def _measure_point(point, kinds, chosen_rivals, repeats, threads):
             "imports": ["tensorflow"],
         }
     }
-    for kind in kinds:
-        arguments = {"kind": kind, **point}
-        contenders[kind] = {"target": "rt_keras.benchmarks.kinds:prepare", "arguments": arguments}
-    for kind, imports in chosen_rivals.items():
-        contenders[kind] = {
-            "target": f"{rivals.__name__}:prepare",
-            "arguments": {"kind": kind, **point},
-            "imports": imports,
-        }
+    for kind in (*kinds, *chosen_rivals):
+        module = "rivals" if kind in chosen_rivals else "kinds"
+        imports = chosen_rivals.get(kind, ())
+        contenders[kind] = options.contender(f"{module}:prepare", kind, imports, **point)
 
     def say(name, what):
         what_of_it = f"{name}, {plot.DIRECTIONS[point['direction']]}"
@@ -225,23 +214,17 @@ def _measure_point(point, kinds, chosen_rivals, repeats, threads):
 
     found = workers.contest(contenders, repeats, threads, say)
     product = found.pop(PRODUCT, None)
-    baselines = [name for name in ("full", "local", *chosen_rivals) if name in found]
-    return [
-        {
-            "kind": kind,
-            "package": rivals.package(chosen_rivals[kind]) if kind in chosen_rivals else "rt_keras",
-            "direction": point["direction"],
-            "length": point["length"],
-            "window": point["window"],
-            "clusters": point["length"] // point["window"],
-            **figure,
-            "times_as_fast_as": {
-                name: found[name]["seconds"] / figure["seconds"] for name in baselines
-            },
-            **({} if kind in chosen_rivals else _floor(kind, point, figure["seconds"], product)),
-        }
-        for kind, figure in found.items()
-    ]
+    figures = options.figures_of(
+        found,
+        chosen_rivals,
+        ("full", "local"),
+        **{name: point[name] for name in ("direction", "length", "window")},
+        clusters=point["length"] // point["window"],
+    )
+    for figure in figures:
+        if figure["kind"] not in chosen_rivals:
+            figure.update(_floor(figure["kind"], point, figure["seconds"], product))
+    return figures
 
 
 def _floor(kind, point, seconds, product):

@@ -7,6 +7,7 @@ they take turns, and times are medians.
 import os
 
 from rt_keras.benchmarks import machine, options, rivals, workers
+from rt_keras.options import add_integers
 from rt_keras.tables import table
 
 # Whether each kind has a cache. The others call the model on all positions for each token.
@@ -26,13 +27,7 @@ def add_arguments(parser):
         "times the width, vocabulary 256, float32, compiled by XLA)."
     )
     parser.epilog = "example: rt-keras benchmark decode --lengths 1024 4096 --json decode.json"
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        default=KINDS,
-        metavar="KIND",
-        help=f"what to measure: {', '.join(KINDS)} (default: all)",
-    )
+    options.add_kinds(parser, KINDS)
     parser.add_argument(
         "--lengths",
         type=int,
@@ -48,7 +43,7 @@ def add_arguments(parser):
         default=128,
         help=f"number of tokens to generate with a cache (default: 128); {RECOMPUTED} without one",
     )
-    options.add_model(parser)
+    add_integers(parser, options.MODEL)
     options.add_shared(parser, rivals.MODELS)
 
 
@@ -142,32 +137,30 @@ def _measure_length(length, kinds, tokens, shape, chosen_rivals, repeats, thread
     contenders = {}
     for name, count in counts.items():
         module = "rival_models" if name in chosen_rivals else "models"
-        contenders[name] = {
-            "target": f"rt_keras.benchmarks.{module}:prepare_generation",
-            "arguments": {"kind": name, "length": length, "tokens": count, **shape},
-            "imports": chosen_rivals.get(name, ()),
-        }
+        contenders[name] = options.contender(
+            f"{module}:prepare_generation",
+            name,
+            chosen_rivals.get(name, ()),
+            length=length,
+            tokens=count,
+            **shape,
+        )
 
     def say(name, what):
         options.say(f"n = {length:,} {name}, {counts[name]} tokens: {what}")
 
     found = workers.contest(contenders, repeats, threads, say)
-    seconds = {name: figure["seconds"] / counts[name] for name, figure in found.items()}
-    baselines = [name for name in ("full", *chosen_rivals) if name in found]
-    return [
-        {
-            "kind": name,
-            "package": rivals.package(chosen_rivals[name]) if name in chosen_rivals else "rt_keras",
+    of_a_token = {
+        name: {
+            **figure,
             "cached": CACHED.get(name, False),
-            "length": length,
             "tokens": counts[name],
-            "seconds": seconds[name],
+            "seconds": figure["seconds"] / counts[name],
             "runs": [run / counts[name] for run in figure["runs"]],
-            "peak_bytes": figure["peak_bytes"],
-            "times_as_fast_as": {other: seconds[other] / seconds[name] for other in baselines},
         }
         for name, figure in found.items()
-    ]
+    }
+    return options.figures_of(of_a_token, chosen_rivals, ["full"], length=length)
 
 
 def title(result):

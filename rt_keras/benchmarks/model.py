@@ -4,9 +4,11 @@ Small language models of the same shape are trained, each in a process of its ow
 and times are medians. Their input pipeline takes turns with them.
 """
 
+import math
 import os
 
 from rt_keras.benchmarks import machine, options, rivals, workers
+from rt_keras.options import add_integers
 from rt_keras.tables import table
 
 KINDS = (
@@ -21,6 +23,11 @@ KINDS = (
 )
 BASELINES = ("local", "local_same_keys", "full")
 INPUT = "input"
+# The shape of a batch: defaults and meanings.
+SHAPE = {
+    "length": (8192, "sequence length, a multiple of the window"),
+    "batch": (1, "sequences in a batch"),
+}
 
 
 def add_arguments(parser):
@@ -32,27 +39,18 @@ def add_arguments(parser):
         "float32, compiled by XLA), and for the pipeline that makes their batches from text files."
     )
     parser.epilog = "example: rt-keras benchmark model --length 2048 --json model.json"
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        default=KINDS,
-        metavar="KIND",
-        help=f"what to measure: {', '.join(KINDS)} (default: all); local_same_keys has local "
-        "heads with blocks of half the window instead of routing heads, for as many keys per query",
+    options.add_kinds(
+        parser,
+        KINDS,
+        "; local_same_keys has local heads with blocks of half the window instead of routing "
+        "heads, for as many keys per query",
     )
-    parser.add_argument(
-        "--length",
-        type=int,
-        default=8192,
-        help="sequence length, a multiple of the window (default: 8192)",
-    )
-    parser.add_argument("--batch", type=int, default=1, help="sequences in a batch (default: 1)")
+    add_integers(parser, {**SHAPE, **options.MODEL})
     parser.add_argument(
         "--relative-positions",
         action="store_true",
         help="give our heads relative positions up to the window",
     )
-    options.add_model(parser)
     options.add_shared(parser, rivals.MODELS)
 
 
@@ -71,7 +69,7 @@ def main(args):
     """
     check(args)
     chosen = rivals.choose(args.rivals, rivals.MODELS, options.say)
-    shape = {name: getattr(args, name) for name in ("length", "batch", *options.MODEL)}
+    shape = {name: getattr(args, name) for name in (*SHAPE, *options.MODEL)}
     result = measure(shape, args.kinds, args.repeats, chosen, args.threads, args.relative_positions)
     print(report(result))
     return result
@@ -79,7 +77,7 @@ def main(args):
 
 def check(args):
     """Raises a ValueError of one line if an option is out of range."""
-    options.check_at_least_one(args, "length", "batch", "repeats", "threads")
+    options.check_at_least_one(args, *SHAPE, "repeats", "threads")
     options.check_model(args, [args.length])
     options.check_among("kinds", args.kinds, KINDS)
 
@@ -114,7 +112,10 @@ def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_po
     pipeline = found.pop(INPUT, None)
     if not found:
         raise RuntimeError("Nothing could be measured: every model failed.")
-    figures = _figures(found, shape, chosen_rivals)
+    point = {name: shape[name] for name in SHAPE}
+    for figure in found.values():
+        figure["tokens_per_second"] = math.prod(point.values()) / figure["seconds"]
+    figures = options.figures_of(found, chosen_rivals, BASELINES, **point)
     return {
         "benchmark": "model",
         **options.origin(chosen_rivals, load_average),
@@ -135,43 +136,19 @@ def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_po
 
 
 def _contenders(shape, kinds, chosen_rivals, relative_positions):
-    ours = {**shape, "relative_positions": relative_positions}
     contenders = {
-        kind: {
-            "target": "rt_keras.benchmarks.models:prepare_step",
-            "arguments": {"kind": kind, **ours},
-        }
+        kind: options.contender(
+            "models:prepare_step", kind, **shape, relative_positions=relative_positions
+        )
         for kind in kinds
     }
     for kind, imports in chosen_rivals.items():
-        contenders[kind] = {
-            "target": "rt_keras.benchmarks.rival_models:prepare_step",
-            "arguments": {"kind": kind, **shape},
-            "imports": imports,
-        }
+        contenders[kind] = options.contender("rival_models:prepare_step", kind, imports, **shape)
     contenders[INPUT] = {
         "target": "rt_keras.benchmarks.input_pipeline:prepare",
-        "arguments": {name: shape[name] for name in ("length", "batch")},
+        "arguments": {name: shape[name] for name in SHAPE},
     }
     return contenders
-
-
-def _figures(found, shape, chosen_rivals):
-    baselines = [name for name in (*BASELINES, *chosen_rivals) if name in found]
-    return [
-        {
-            "kind": kind,
-            "package": rivals.package(chosen_rivals[kind]) if kind in chosen_rivals else "rt_keras",
-            "length": shape["length"],
-            "batch": shape["batch"],
-            **figure,
-            "tokens_per_second": shape["length"] * shape["batch"] / figure["seconds"],
-            "times_as_fast_as": {
-                name: found[name]["seconds"] / figure["seconds"] for name in baselines
-            },
-        }
-        for kind, figure in found.items()
-    ]
 
 
 def _input(pipeline, shape, figures):

@@ -5,6 +5,7 @@ import sys
 
 import rt_keras
 from rt_keras.benchmarks import machine, rivals
+from rt_keras.options import add_integers, check_range
 
 # The shape of a model: defaults and meanings.
 MODEL = {
@@ -14,12 +15,21 @@ MODEL = {
 }
 
 
-def add_model(parser):
-    """Adds the options of `MODEL`."""
-    for name, (default, what) in MODEL.items():
-        parser.add_argument(
-            f"--{name}", type=int, default=default, help=f"{what} (default: {default})"
-        )
+def add_kinds(parser, kinds, more=""):
+    """Adds the option that says what is measured.
+
+    Args:
+        parser: `argparse.ArgumentParser`.
+        kinds: tuple of strings, all of them, which is the default.
+        more: string, the end of the help. Defaults to "".
+    """
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        default=kinds,
+        metavar="KIND",
+        help=f"what to measure: {', '.join(kinds)} (default: all){more}",
+    )
 
 
 def check_model(args, lengths):
@@ -55,11 +65,9 @@ def add_shared(parser, names):
         metavar="NAME",
         help=f"other packages to measure: {', '.join(names)} (default: those that are installed)",
     )
-    parser.add_argument(
-        "--repeats",
-        type=int,
-        default=9,
-        help="maximum number of runs for a median; long runs are repeated less (default: 9)",
+    add_integers(
+        parser,
+        {"repeats": (9, "maximum number of runs for a median; long runs are repeated less")},
     )
     parser.add_argument(
         "--threads",
@@ -77,9 +85,7 @@ def check_at_least_one(args, *names):
         *names: strings, the options, with underscores.
     """
     for name in names:
-        value = getattr(args, name)
-        if value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1. Received: {value}")
+        check_range(args, name, 1)
 
 
 def check_among(name, values, allowed):
@@ -125,3 +131,53 @@ def speedup_columns(baselines, spec):
     ['.1f']
     """
     return {f"speedup over\n{name.replace('_', ' ')}": spec for name in baselines}
+
+
+def contender(place, kind, imports=(), **arguments):
+    """A contender of `rt_keras.benchmarks.workers`.
+
+    Args:
+        place: string, "module:function" of this package, the function that makes what is run.
+        kind: string, the argument of that name.
+        imports: tuple of strings, modules to import first. Defaults to ().
+        **arguments: the function's other arguments.
+
+    >>> contender("kinds:prepare", "local", length=8)["target"]
+    'rt_keras.benchmarks.kinds:prepare'
+    """
+    return {
+        "target": f"rt_keras.benchmarks.{place}",
+        "arguments": {"kind": kind, **arguments},
+        "imports": imports,
+    }
+
+
+def figures_of(found, chosen_rivals, baselines, **point):
+    """The figures of a contest, compared with each other.
+
+    Args:
+        found: dictionary of dictionaries by kind, with the `seconds` of each; see
+            `rt_keras.benchmarks.workers.contest`.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
+        baselines: names of kinds to compare with, beside the rivals.
+        **point: what all figures have in common.
+
+    Returns:
+        A list of dictionaries.
+
+    >>> figures_of({"local": {"seconds": 2.0}, "full": {"seconds": 4.0}}, {}, ["local"])[1]
+    {'kind': 'full', 'package': 'rt_keras', 'seconds': 4.0, 'times_as_fast_as': {'local': 0.5}}
+    """
+    baselines = [name for name in (*baselines, *chosen_rivals) if name in found]
+    return [
+        {
+            "kind": kind,
+            "package": rivals.package(chosen_rivals[kind]) if kind in chosen_rivals else "rt_keras",
+            **point,
+            **figure,
+            "times_as_fast_as": {
+                name: found[name]["seconds"] / figure["seconds"] for name in baselines
+            },
+        }
+        for kind, figure in found.items()
+    ]

@@ -3,6 +3,7 @@
 import importlib
 
 from rt_keras import progress
+from rt_keras.options import check_range as check_range
 
 
 def add_commands(parser, package, summaries):
@@ -85,23 +86,3 @@ def load_model(path):
         from rt_keras.training import experiment
 
         return experiment.load_model(path)
-
-
-def check_range(args, name, lowest, highest=None):
-    """Raises a ValueError if an option is out of range.
-
-    Args:
-        args: namespace of the options.
-        name: string, the option, with underscores.
-        lowest: number, the least value that is allowed.
-        highest: number, the greatest value that is allowed. Defaults to None, no limit.
-
-    >>> import argparse
-    >>> check_range(argparse.Namespace(top_k=0), "top_k", 1, 258)
-    Traceback (most recent call last):
-    ValueError: --top-k must be from 1 to 258. Received: 0
-    """
-    value = getattr(args, name)
-    if not lowest <= value <= (value if highest is None else highest):
-        allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
-        raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")

@@ -1,0 +1,38 @@
+"""Options of the command line that are numbers."""
+
+
+def add_integers(parser, integers):
+    """Adds options that are integers.
+
+    Args:
+        parser: an `argparse` parser or group of options.
+        integers: dictionary from names, with underscores, to defaults and meanings.
+    """
+    for name, (default, meaning) in integers.items():
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=int,
+            default=default,
+            metavar="N",
+            help=f"{meaning} (default: {default})",
+        )
+
+
+def check_range(args, name, lowest, highest=None):
+    """Raises a ValueError if an option is out of range.
+
+    Args:
+        args: namespace of the options.
+        name: string, the option, with underscores.
+        lowest: number, the least value that is allowed.
+        highest: number, the greatest value that is allowed. Defaults to None, no limit.
+
+    >>> import argparse
+    >>> check_range(argparse.Namespace(top_k=0), "top_k", 1, 258)
+    Traceback (most recent call last):
+    ValueError: --top-k must be from 1 to 258. Received: 0
+    """
+    value = getattr(args, name)
+    if not lowest <= value <= (value if highest is None else highest):
+        allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+        raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")
