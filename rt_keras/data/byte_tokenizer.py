@@ -3,13 +3,13 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings
 
-PAD, END, FIRST_BYTE = 0, 1, 2
+FIRST_BYTE = 2
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ByteTokenizer(TextTokenizer):
+class ByteTokenizer(ListTokenizer):
     """Tokenizer of raw bytes: 0 is padding, 1 is end of text, and byte b is b + 2.
 
     Every byte string is a text, valid UTF-8 or not, and detokenizing gives it back unchanged. The
@@ -42,33 +42,12 @@ class ByteTokenizer(TextTokenizer):
     b'hi\\n'
     """
 
-    needs_utf8 = fails_on_bytes = False
+    needs_utf8 = False
 
     def __init__(self, sequence_length=None, dtype="int32", **kwargs):
-        if sequence_length is not None and sequence_length < 1:
-            raise ValueError(
-                "sequence_length must be at least 1, or None. Received: "
-                f"sequence_length={sequence_length}"
-            )
-        super().__init__(dtype=dtype, **kwargs)
-        self.sequence_length = sequence_length
+        super().__init__(sequence_length, dtype=dtype, **kwargs)
+        self._keep(["<pad>", "<end>", *map(chr, range(256))])
         self._add_pad_and_end("<pad>", "<end>")
-
-    def vocabulary_size(self):
-        """The number of tokens: 256 bytes, padding and end of text."""
-        return FIRST_BYTE + 256
-
-    def get_vocabulary(self):
-        """List of the tokens as strings, in the order of their ids; byte b is `chr(b)`."""
-        return ["<pad>", "<end>", *map(chr, range(256))]
-
-    def id_to_token(self, id):
-        """The string for an id, as in `get_vocabulary`."""
-        if not 0 <= id < self.vocabulary_size():
-            raise ValueError(
-                f"id must be from 0 to {self.vocabulary_size() - 1}. Received: id={id}"
-            )
-        return self.get_vocabulary()[id]
 
     def token_to_id(self, token):
         """The id of a string of `get_vocabulary`."""
@@ -81,24 +60,13 @@ class ByteTokenizer(TextTokenizer):
     def tokenize(self, inputs):
         """Converts strings to tokens; see the class for shapes."""
         with tf.device("cpu"):
-            inputs = tf.convert_to_tensor(inputs, tf.string)
-            if inputs.shape.rank not in (0, 1):
-                raise ValueError(
-                    f"inputs must be a string or a batch of strings. Received: shape {inputs.shape}"
-                )
+            strings, one = batch_of_strings(inputs)
             # All strings are decoded at once: a book costs a copy, not an operation per byte.
-            octets = tf.io.decode_raw(tf.strings.reduce_join(inputs), tf.uint8)
+            octets = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
             tokens = tf.cast(octets, self.compute_dtype) + FIRST_BYTE
-            lengths = tf.strings.length(tf.reshape(inputs, [-1]))
-            tokens = tf.RaggedTensor.from_row_lengths(tokens, lengths)
-            if self.sequence_length is not None:
-                # Padded before to_tensor(), which ignores its shape when all rows are empty.
-                padding = tf.fill(
-                    [tf.size(inputs), self.sequence_length], tf.cast(PAD, tokens.dtype)
-                )
-                tokens = tf.concat([tokens, padding], axis=1)[:, : self.sequence_length].to_tensor()
-                tokens = tf.reshape(tokens, [tf.size(inputs), self.sequence_length])
-            return tokens[0] if inputs.shape.rank == 0 else tokens
+            tokens = tf.RaggedTensor.from_row_lengths(tokens, tf.strings.length(strings))
+            tokens = self._fill(tokens)
+            return tokens[0] if one else tokens
 
     def detokenize(self, inputs):
         """Converts tokens to strings of the exact bytes, without padding and end of text.
@@ -121,6 +89,3 @@ class ByteTokenizer(TextTokenizer):
 
     def load_preset_assets(self, preset):
         """Does nothing: there is no vocabulary."""
-
-    def get_config(self):
-        return {**super().get_config(), "sequence_length": self.sequence_length}

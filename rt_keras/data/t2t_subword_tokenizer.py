@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens, read_utf8
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings, batch_of_tokens, read_utf8
 
 FILE_NAME = "vocabulary.subwords"
 PAD, END = 0, 1
@@ -77,13 +77,7 @@ class T2TSubwordTokenizer(ListTokenizer):
     def __init__(
         self, vocabulary=None, vocabulary_size=None, sequence_length=None, dtype="int32", **kwargs
     ):
-        if sequence_length is not None and sequence_length < 1:
-            raise ValueError(
-                "sequence_length must be at least 1, or None. Received: "
-                f"sequence_length={sequence_length}"
-            )
-        super().__init__(dtype=dtype, **kwargs)
-        self.sequence_length = sequence_length
+        super().__init__(sequence_length, dtype=dtype, **kwargs)
         self._required_size = vocabulary_size
         self.file_assets = [FILE_NAME]
         self._add_pad_and_end("<pad>", "<EOS>")
@@ -111,24 +105,15 @@ class T2TSubwordTokenizer(ListTokenizer):
     def tokenize(self, inputs):
         """Converts strings to tokens; see the class for shapes."""
         with tf.device("cpu"):
-            inputs = tf.convert_to_tensor(inputs, tf.string)
-            if inputs.shape.rank not in (0, 1):
-                raise ValueError(
-                    f"inputs must be a string or a batch of strings. Received: shape {inputs.shape}"
-                )
-            words, texts = _split_words(tf.reshape(inputs, [-1]), self._alphanumeric)
+            strings, one = batch_of_strings(inputs)
+            words, texts = _split_words(strings, self._alphanumeric)
             # A text consists of few different words, so each is split into subtokens once.
             words, places = tf.unique(words)
             tokens = tf.gather(_segment(_escape(words, self._edges), self._edges), places)
-            count = tf.size(inputs, tf.int64)
+            count = tf.size(strings, tf.int64)
             tokens = tf.RaggedTensor.from_value_rowids(tokens, texts, nrows=count)
-            tokens = tf.cast(tokens.merge_dims(1, 2), self.compute_dtype)
-            if self.sequence_length is not None:
-                tokens = tokens[:, : self.sequence_length].to_tensor(PAD)
-                missing = self.sequence_length - tf.shape(tokens)[1]
-                tokens = tf.pad(tokens, [[0, 0], [0, missing]], constant_values=PAD)
-                tokens = tf.ensure_shape(tokens, [None, self.sequence_length])
-            return tokens[0] if inputs.shape.rank == 0 else tokens
+            tokens = self._fill(tf.cast(tokens.merge_dims(1, 2), self.compute_dtype))
+            return tokens[0] if one else tokens
 
     def detokenize(self, inputs):
         """Converts tokens to strings, without padding and end of text.
@@ -158,11 +143,7 @@ class T2TSubwordTokenizer(ListTokenizer):
             file.writelines(lines)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self._required_size,
-            "sequence_length": self.sequence_length,
-        }
+        return {**super().get_config(), "vocabulary_size": self._required_size}
 
 
 def _read(path):

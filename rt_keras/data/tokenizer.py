@@ -82,12 +82,27 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
 class ListTokenizer(TextTokenizer):
     """Base class of the tokenizers whose vocabulary is a list: ids are indices into it.
 
-    A subclass defines `set_vocabulary`, which takes a list or the path of a file and keeps the list
-    with `_keep`, and names that file in `file_assets`. Bytes that are not UTF-8 are read as U+FFFD.
+    A subclass keeps the list with `_keep`. If it is not always the same, the subclass defines
+    `set_vocabulary`, which takes a list or the path of a file, and names that file in
+    `file_assets`. Bytes that are not UTF-8 are read as U+FFFD.
+
+    Args:
+        sequence_length: int or None. If given, outputs are dense: padded or truncated to this many
+            tokens. Defaults to None.
+        **kwargs: keyword arguments of `keras_hub.tokenizers.Tokenizer`.
     """
 
     fails_on_bytes = False
     _vocabulary = None
+
+    def __init__(self, sequence_length=None, **kwargs):
+        if sequence_length is not None and sequence_length < 1:
+            raise ValueError(
+                "sequence_length must be at least 1, or None. Received: "
+                f"sequence_length={sequence_length}"
+            )
+        super().__init__(**kwargs)
+        self.sequence_length = sequence_length
 
     def _keep(self, vocabulary):
         # Not a list, since Keras tracks every entry of a list.
@@ -121,6 +136,19 @@ class ListTokenizer(TextTokenizer):
     def load_assets(self, dir_path):
         """Loads the vocabulary that `save_assets` wrote to a folder."""
         self.set_vocabulary(os.path.join(dir_path, self.file_assets[0]))
+
+    def _fill(self, tokens):
+        """Ragged tokens of a batch, made dense if there is a `sequence_length`."""
+        if self.sequence_length is None:
+            return tokens
+        tokens = tokens[:, : self.sequence_length].to_tensor(self.pad_token_id)
+        # Padded here, since to_tensor ignores a shape when all rows are empty.
+        padding = [[0, 0], [0, self.sequence_length - tf.shape(tokens)[1]]]
+        tokens = tf.pad(tokens, padding, constant_values=self.pad_token_id)
+        return tf.ensure_shape(tokens, [None, self.sequence_length])
+
+    def get_config(self):
+        return {**super().get_config(), "sequence_length": self.sequence_length}
 
 
 def check_strings(name, strings, needs_utf8):
@@ -182,6 +210,16 @@ def read_utf8(path):
 
 def _shortened(string):
     return repr(string) if len(string) <= 80 else f"{string[:80]!r}..."
+
+
+def batch_of_strings(strings):
+    """Strings as `[batch]`, and whether they were a single one."""
+    strings = tf.convert_to_tensor(strings, tf.string)
+    if strings.shape.rank not in (0, 1):
+        raise ValueError(
+            f"inputs must be a string or a batch of strings. Received: shape {strings.shape}"
+        )
+    return tf.reshape(strings, [-1]), strings.shape.rank == 0
 
 
 def batch_of_tokens(tokens):

@@ -63,13 +63,7 @@ class WordTokenizer(ListTokenizer):
         dtype="int32",
         **kwargs,
     ):
-        if sequence_length is not None and sequence_length < 1:
-            raise ValueError(
-                "sequence_length must be at least 1, or None. Received: "
-                f"sequence_length={sequence_length}"
-            )
-        super().__init__(dtype=dtype, **kwargs)
-        self.sequence_length = sequence_length
+        super().__init__(sequence_length, dtype=dtype, **kwargs)
         self.oov_token = oov_token
         self.file_assets = [FILE_NAME]
         self._add_pad_and_end(pad_token, end_token)
@@ -106,19 +100,11 @@ class WordTokenizer(ListTokenizer):
         """Converts strings to tokens; see the class for shapes."""
         with tf.device("cpu"):
             words = tf.strings.split(tf.convert_to_tensor(inputs, tf.string))
-            if isinstance(words, tf.RaggedTensor):
-                tokens = words.with_flat_values(self._table.lookup(words.flat_values))
-            else:
-                tokens = self._table.lookup(words)
-            tokens = tf.cast(tokens, self.compute_dtype)
-            return tokens if self.sequence_length is None else self._fill(tokens)
-
-    def _fill(self, tokens):
-        """Dense tokens, padded or truncated to `sequence_length`."""
-        one = not isinstance(tokens, tf.RaggedTensor)
-        tokens = tf.RaggedTensor.from_tensor(tokens[None]) if one else tokens
-        tokens = tokens.to_tensor(self.pad_token_id, shape=[None, self.sequence_length])
-        return tokens[0] if one else tokens
+            one = not isinstance(words, tf.RaggedTensor)
+            words = tf.RaggedTensor.from_tensor(words[None]) if one else words
+            tokens = words.with_flat_values(self._table.lookup(words.flat_values))
+            tokens = self._fill(tf.cast(tokens, self.compute_dtype))
+            return tokens[0] if one else tokens
 
     def detokenize(self, inputs):
         """Converts tokens to strings, without padding and end of text.
@@ -146,7 +132,6 @@ class WordTokenizer(ListTokenizer):
     def get_config(self):
         return {
             **super().get_config(),
-            "sequence_length": self.sequence_length,
             "pad_token": self.pad_token,
             "end_token": self.end_token,
             "oov_token": self.oov_token,
