@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 NAMES = ("python_source", "text_folder", "pg19", "enwik8", "wikitext103")
-# The sets that read files of a folder.
-OF_FOLDERS = ("text_folder", "enwik8", "wikitext103")
+# The sets that read files of a folder, and their builders.
+FOLDERS = {"text_folder": "TextFolder", "enwik8": "Enwik8", "wikitext103": "WikiText103"}
+OF_FOLDERS = tuple(FOLDERS)
 
 
 def load_documents(name, split, directory=None, data_dir=None, require_utf8=False):
@@ -40,51 +41,20 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
     """
     from rt_keras.data import tfds_sets
 
-    builder = _prepared(name, directory, data_dir)
+    if name not in NAMES:
+        raise ValueError(f"name must be one of {', '.join(NAMES)}. Received: name={name!r}")
+    if name == "python_source" and directory is None:
+        from rt_keras.data.python_source import PythonSource
+
+        builder = PythonSource(data_dir=data_dir)
+        tfds_sets.prepare(builder)
+    else:
+        builder = tfds_sets.prepared(name, directory, data_dir, FOLDERS)
     examples = tfds_sets.read(builder, split)
     if require_utf8:
         _check_utf8(builder, split)
     feature = "book_text" if name == "pg19" else "text"
     return examples.map(lambda example: example[feature])
-
-
-def _prepared(name, directory, data_dir):
-    """The builder of a set, prepared."""
-    from rt_keras.data import tfds_sets
-
-    if name not in NAMES:
-        raise ValueError(f"name must be one of {', '.join(NAMES)}. Received: name={name!r}")
-    if name in OF_FOLDERS:
-        if directory is None:
-            raise ValueError(f"directory must be the folder to read for {name}. Received: None")
-        builder = _folder_builder(name)(directory, data_dir=data_dir)
-    elif directory is not None:
-        raise ValueError(
-            f"directory must be None for {name}; only {', '.join(OF_FOLDERS)} read a folder. "
-            f"Received: directory={str(directory)!r}"
-        )
-    elif name == "python_source":
-        from rt_keras.data.python_source import PythonSource
-
-        builder = PythonSource(data_dir=data_dir)
-    else:
-        return tfds_sets.download("pg19", data_dir)
-    tfds_sets.prepare(builder)
-    return builder
-
-
-def _folder_builder(name):
-    if name == "enwik8":
-        from rt_keras.data.enwik8 import Enwik8
-
-        return Enwik8
-    if name == "wikitext103":
-        from rt_keras.data.wikitext103 import WikiText103
-
-        return WikiText103
-    from rt_keras.data.text_folder import TextFolder
-
-    return TextFolder
 
 
 def _check_utf8(builder, split):

@@ -8,6 +8,8 @@ from rt_keras.data.batches import filled_batches, shuffled_batches
 
 # The sets of TensorFlow Datasets whose examples are pairs of texts.
 PAIRS = re.compile(r"wmt(\d\d|_t2t)_translate/[a-z]{2}-[a-z]{2}|scientific_papers/(arxiv|pubmed)")
+# The set that reads files of a folder, and its builder.
+FOLDERS = {"pairs_folder": "PairsFolder"}
 
 
 def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
@@ -52,39 +54,17 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     """
     from rt_keras.data import tfds_sets
 
-    builder = _prepared(name, directory, data_dir)
+    if name not in FOLDERS and not PAIRS.fullmatch(name):
+        raise ValueError(
+            "name must be pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed or a set "
+            f"of WMT with its languages, such as wmt14_translate/de-en. Received: name={name!r}"
+        )
+    builder = tfds_sets.prepared(name, directory, data_dir, FOLDERS)
     first, second = builder.info.supervised_keys
     if reverse:
         first, second = second, first
     pairs = tfds_sets.read(builder, split)
     return pairs.map(lambda pair: {"encoder_text": pair[first], "decoder_text": pair[second]})
-
-
-def _prepared(name, directory, data_dir):
-    """The builder of a set, prepared."""
-    from rt_keras.data import tfds_sets
-
-    if name == "pairs_folder":
-        from rt_keras.data.pairs_folder import PairsFolder
-
-        if directory is None:
-            raise ValueError(
-                "directory must be the folder to read for pairs_folder. Received: None"
-            )
-        builder = PairsFolder(directory, data_dir=data_dir)
-        tfds_sets.prepare(builder)
-        return builder
-    if not PAIRS.fullmatch(name):
-        raise ValueError(
-            "name must be pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed or a set "
-            f"of WMT with its languages, such as wmt14_translate/de-en. Received: name={name!r}"
-        )
-    if directory is not None:
-        raise ValueError(
-            f"directory must be None for {name}; only pairs_folder reads a folder. Received: "
-            f"directory={str(directory)!r}"
-        )
-    return tfds_sets.download(name, data_dir)
 
 
 def training_pairs(pairs, preprocessor, batch_size, seed=0, shuffle_buffer=4096):

@@ -3,10 +3,42 @@
 import contextlib
 import io
 
-from rt_keras import extras, progress
+from rt_keras import data, extras, progress
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
+
+
+def prepared(name, directory, data_dir, folders):
+    """The builder of a set that is downloaded or read from a folder, with its files ready.
+
+    Args:
+        name: the name of the set.
+        directory: path of the folder to read; None for sets that are downloaded.
+        data_dir: path of the folder for prepared data sets, or None for that of TensorFlow
+            Datasets.
+        folders: dictionary from the names of sets that are read from a folder to the names of
+            their builders in `rt_keras.data`.
+
+    Returns:
+        A `tfds.core.DatasetBuilder`.
+
+    Raises:
+        ValueError: if the folder is missing, or is given to a set that is downloaded.
+    """
+    if name in folders:
+        if directory is None:
+            raise ValueError(f"directory must be the folder to read for {name}. Received: None")
+        builder = getattr(data, folders[name])(directory, data_dir=data_dir)
+        prepare(builder)
+        return builder
+    if directory is not None:
+        read = "read" if len(folders) > 1 else "reads"
+        raise ValueError(
+            f"directory must be None for {name}; only {', '.join(folders)} {read} a folder. "
+            f"Received: directory={str(directory)!r}"
+        )
+    return download(name, data_dir)
 
 
 def download(name, data_dir=None):
