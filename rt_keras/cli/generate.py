@@ -6,13 +6,14 @@ import os
 from rt_keras import extras, files, progress
 from rt_keras.cli import options
 
-SAMPLERS = ("random", "greedy", "top_k", "top_p", "beam", "contrastive")
-# The options that each sampler has, by the names of its arguments.
-SAMPLER_OPTIONS = {
-    "top_k": {"k": "top_k"},
-    "top_p": {"k": "top_k", "p": "top_p"},
-    "beam": {"num_beams": "num_beams"},
-    "contrastive": {"k": "top_k"},
+# The class of each sampler in KerasHub, and its options by the names of its arguments.
+SAMPLERS = {
+    "random": ("RandomSampler", {}),
+    "greedy": ("GreedySampler", {}),
+    "top_k": ("TopKSampler", {"k": "top_k"}),
+    "top_p": ("TopPSampler", {"k": "top_k", "p": "top_p"}),
+    "beam": ("BeamSampler", {"num_beams": "num_beams"}),
+    "contrastive": ("ContrastiveSampler", {"k": "top_k"}),
 }
 # The options that only some models have.
 TEXT_OPTIONS = ("prompt", "max_length", "stop", "stream", "sampler", "top_k", "top_p", "num_beams")
@@ -159,31 +160,25 @@ def _make_sampler(args, vocabulary_size):
     from keras_hub import samplers
 
     name = args.sampler or "random"
+    sampler, own = SAMPLERS[name]
     most = {"top_k": vocabulary_size, "top_p": 1, "num_beams": None}
     for option, highest in most.items():
         if getattr(args, option) is not None:
-            if option not in SAMPLER_OPTIONS.get(name, {}).values():
+            if option not in own.values():
                 raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
             options.check_range(args, option, 0 if option == "top_p" else 1, highest)
     if name == "greedy":
         return samplers.GreedySampler()
     arguments = {
         argument: getattr(args, option)
-        for argument, option in SAMPLER_OPTIONS.get(name, {}).items()
+        for argument, option in own.items()
         if getattr(args, option) is not None
     }
     if name in ("random", "top_k", "top_p"):
         arguments["seed"] = args.seed
     if name == "top_p":
         arguments.setdefault("p", 0.9)
-    sampler = {
-        "random": samplers.RandomSampler,
-        "top_k": samplers.TopKSampler,
-        "top_p": samplers.TopPSampler,
-        "beam": samplers.BeamSampler,
-        "contrastive": samplers.ContrastiveSampler,
-    }[name]
-    return sampler(**arguments, temperature=args.temperature)
+    return getattr(samplers, sampler)(**arguments, temperature=args.temperature)
 
 
 def _generate_image(model, args):

@@ -44,6 +44,10 @@ class HeadKind:
     # The key of which a sequence must be at least as long, if any.
     window = None
 
+    def refuse(self, key, reason):
+        """Raises the ValueError that a key has a wrong value."""
+        raise ValueError(f"model.{self.name}.{key} is {getattr(self, key)}; {reason}")
+
     def check(self, model):
         """Raises a ValueError where values do not go together; for kinds that have heads.
 
@@ -98,10 +102,7 @@ class _Clustered(HeadKind):
 
     def check(self, model):
         if self.first_layer > model.num_layers:
-            raise ValueError(
-                f"model.{self.name}.first_layer is {self.first_layer}; it must be at most "
-                f"model.num_layers, {model.num_layers}"
-            )
+            self.refuse("first_layer", f"it must be at most model.num_layers, {model.num_layers}")
 
     def replacement(self, place):
         return "local" if place.block < self.first_layer else None
@@ -117,10 +118,8 @@ class _Clustered(HeadKind):
 def check_probes(kind):
     """Raises a ValueError if queries attend in more clusters than a kind has."""
     if kind.num_probes > kind.num_clusters:
-        raise ValueError(
-            f"model.{kind.name}.num_probes is {kind.num_probes}; it must be at most "
-            f"model.{kind.name}.num_clusters, {kind.num_clusters}"
-        )
+        most = f"model.{kind.name}.num_clusters, {kind.num_clusters}"
+        kind.refuse("num_probes", f"it must be at most {most}")
 
 
 @dataclasses.dataclass
@@ -140,15 +139,9 @@ class Routing(_Clustered):
         super().check(model)
         check_probes(self)
         if self.num_probes > 1 and self.assignment != "nearest":
-            raise ValueError(
-                f"model.routing.num_probes is {self.num_probes}; it must be 1 with assignment "
-                f"{self.assignment}"
-            )
+            self.refuse("num_probes", f"it must be 1 with assignment {self.assignment}")
         if model.dialect is not None and self.assignment != "balanced":
-            raise ValueError(
-                f"model.routing.assignment is {self.assignment}; with model.dialect "
-                f"{model.dialect} it must be balanced"
-            )
+            self.refuse("assignment", f"with model.dialect {model.dialect} it must be balanced")
 
     def replacement(self, place):
         if place.attention == "cross" and self.assignment == "nearest":
@@ -197,7 +190,7 @@ class Hashed(_Clustered):
     def check(self, model):
         super().check(model)
         if self.num_clusters < 2:
-            raise ValueError("model.hashed.num_clusters is 1; it must be at least 2")
+            self.refuse("num_clusters", "it must be at least 2")
 
 
 @dataclasses.dataclass
@@ -252,19 +245,16 @@ class Local(HeadKind):
 
     def check(self, model):
         if self.cross_block_size is not None and not model.num_encoder_layers:
-            raise ValueError(
-                f"model.local.cross_block_size is {self.cross_block_size}; without an encoder it "
-                "must be null"
-            )
+            self.refuse("cross_block_size", "without an encoder it must be null")
 
     def check_cross_lengths(self, length, encoder_length):
         # Each block of the decoder attends to one of the encoder.
         blocks = math.ceil(length / self.block_size)
         if math.ceil(encoder_length / (self.cross_block_size or self.block_size)) != blocks:
-            raise ValueError(
-                f"model.local.cross_block_size is {self.cross_block_size}; the encoder's "
-                f"{encoder_length} positions must make {blocks} blocks, as many as the decoder's "
-                f"{length}: {math.ceil(encoder_length / blocks)} would do"
+            self.refuse(
+                "cross_block_size",
+                f"the encoder's {encoder_length} positions must make {blocks} blocks, as many as "
+                f"the decoder's {length}: {math.ceil(encoder_length / blocks)} would do",
             )
 
     def arguments(self, place):

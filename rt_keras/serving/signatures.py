@@ -101,14 +101,6 @@ def generating_function(model, max_length=MAX_LENGTH):
         `continuations`.
     """
     tokenizer = model.preprocessor.tokenizer
-    specs = [
-        tf.TensorSpec([None], tf.string, name="prompts"),
-        tf.TensorSpec(None, tf.int32, name="max_new_tokens"),
-        tf.TensorSpec(None, tf.float32, name="temperature"),
-        tf.TensorSpec(None, tf.float32, name="top_p"),
-        tf.TensorSpec(None, tf.int32, name="top_k"),
-        tf.TensorSpec(None, tf.int64, name="seed"),
-    ]
     default = {
         "max_new_tokens": tf.constant(64),
         "temperature": tf.constant(1.0),
@@ -116,6 +108,8 @@ def generating_function(model, max_length=MAX_LENGTH):
         "top_k": tf.constant(0),
         "seed": tf.constant(0, tf.int64),
     }
+    specs = [tf.TensorSpec([None], tf.string, name="prompts")]
+    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in default.items()]
 
     @tf.function(input_signature=specs, autograph=False)
     def generate(

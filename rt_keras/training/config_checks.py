@@ -56,17 +56,15 @@ def check_sources(config):
 
 def _check_steps(config):
     trainer = config.trainer
-    for key, value, whole_key, whole in (
-        ("trainer.validation_every", trainer.validation_every, "trainer.steps", trainer.steps),
-        (
-            "trainer.steps_per_execution",
-            trainer.steps_per_execution,
-            "trainer.validation_every",
-            trainer.validation_every,
-        ),
+    for name, whole_name in (
+        ("validation_every", "steps"),
+        ("steps_per_execution", "validation_every"),
     ):
+        value, whole = getattr(trainer, name), getattr(trainer, whole_name)
         if whole % value:
-            raise ValueError(f"{key} is {value}; it must divide {whole_key}, {whole}")
+            raise ValueError(
+                f"trainer.{name} is {value}; it must divide trainer.{whole_name}, {whole}"
+            )
     if config.schedule.warmup_steps > trainer.steps:
         raise ValueError(
             f"schedule.warmup_steps is {config.schedule.warmup_steps}; it must be at most "
