@@ -3,13 +3,11 @@
 import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.head_group import positive_int
 from rt_keras.ops.routing import cluster_statistics
-from rt_keras.t2t.ops.clusters import cluster_attention
-from rt_keras.t2t.relative_tables import RelativeTables
+from rt_keras.t2t.cluster_heads import ClusterHeads
 
 
-class T2TCentroidHeads(RelativeTables, CentroidHeads):
+class T2TCentroidHeads(ClusterHeads, CentroidHeads):
     """Heads with centroids as the paper authors' code has them; see `CentroidHeads`.
 
     A subclass says by `pick_members`, a function of an op, how clusters pick their members.
@@ -23,19 +21,7 @@ class T2TCentroidHeads(RelativeTables, CentroidHeads):
             `seed` of `CentroidHeads`, and base layer keyword arguments.
     """
 
-    def __init__(self, num_heads, num_clusters, window_size, block_size, **kwargs):
-        super().__init__(num_heads, num_clusters, window_size, **kwargs)
-        self.block_size = positive_int("block_size", block_size)
-
-    def attend(self, **arguments):
-        return cluster_attention(
-            self.pick_members,
-            {"centroids": tf.convert_to_tensor(self.centroids)},
-            num_clusters=self.num_clusters,
-            window_size=self.window_size,
-            block_size=self.block_size,
-            **arguments,
-        )
+    members_by = "centroids"
 
     def after_attention(self, *, query, **arguments):
         # Scaled before it is normalised, which matters to the ε in the normalisation.
@@ -48,9 +34,6 @@ class T2TCentroidHeads(RelativeTables, CentroidHeads):
     def commitment_loss(self, distance, depth):
         # A mean over the depth too, and shared vectors are counted twice.
         return super().commitment_loss(distance, depth) * (2 if self.share_qk else 1) / depth
-
-    def get_config(self):
-        return {**super().get_config(), "block_size": self.block_size}
 
 
 def mixed_counts(clusters, num_clusters, mask=None):

@@ -1,19 +1,14 @@
 """Hashed heads as the paper authors' code has them."""
 
-import functools
-
 import keras
-import tensorflow as tf
 
 from rt_keras.layers.hashed_heads import HashedHeads
-from rt_keras.layers.head_group import positive_int
 from rt_keras.ops.hashed import bucket_members
-from rt_keras.t2t.ops.clusters import cluster_attention
-from rt_keras.t2t.relative_tables import RelativeTables
+from rt_keras.t2t.cluster_heads import ClusterHeads
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2THashedHeads(RelativeTables, HashedHeads):
+class T2THashedHeads(ClusterHeads, HashedHeads):
     """Hashed heads as the paper authors' code has them, causal by rank in the bucket.
 
     Their plain counterpart is `rt_keras.layers.HashedHeads`.
@@ -35,19 +30,7 @@ class T2THashedHeads(RelativeTables, HashedHeads):
     TensorShape([1, 2, 10, 8])
     """
 
-    def __init__(self, num_heads, num_clusters, window_size, block_size, **kwargs):
-        super().__init__(num_heads, num_clusters, window_size, **kwargs)
-        self.block_size = positive_int("block_size", block_size)
+    members_by = "projections"
 
-    def attend(self, **arguments):
-        return cluster_attention(
-            functools.partial(bucket_members, self.num_clusters),
-            {"projections": tf.convert_to_tensor(self.projections)},
-            num_clusters=self.num_clusters,
-            window_size=self.window_size,
-            block_size=self.block_size,
-            **arguments,
-        )
-
-    def get_config(self):
-        return {**super().get_config(), "block_size": self.block_size}
+    def pick_members(self, *arguments):
+        return bucket_members(self.num_clusters, *arguments)

@@ -98,10 +98,10 @@ def _attend(arguments, members_of, block_size, causal, dropout):
         allowed &= of_keys[..., None, :] <= of_queries[..., None]
     elif causal:
         allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
-    queries, bias = tf.gather(query, of_queries, batch_dims=2), bias_of_members(arguments, of_keys)
-    relative, values = relative_terms(arguments, queries, size(of_keys, 3), 0, causal)
-    if relative is not None:
-        bias = relative if bias is None else bias + relative
+    queries = tf.gather(query, of_queries, batch_dims=2)
+    bias, values = relative_terms(
+        arguments, queries, size(of_keys, 3), 0, causal, bias_of_members(arguments, of_keys)
+    )
     output = attend(
         queries,
         tf.gather(key, of_keys, batch_dims=2),

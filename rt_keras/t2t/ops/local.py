@@ -80,11 +80,9 @@ def _local_attention(arguments, windows, dropout):
         if windows.causal:
             allowed += (windows.not_later(rows, count),)
         bias = None if key_bias is None else key_bias[..., None, seen]
-        relative, relative_values = relative_terms(
-            arguments, of_rows, count, offset + (rows.start or 0), windows.one_way
+        bias, relative_values = relative_terms(
+            arguments, of_rows, count, offset + (rows.start or 0), windows.one_way, bias
         )
-        if relative is not None:
-            bias = relative if bias is None else bias + relative
         return attend(
             of_rows,
             key[..., seen, :],

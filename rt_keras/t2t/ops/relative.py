@@ -12,7 +12,7 @@ from rt_keras.ops.blocks import size
 from rt_keras.ops.relative import by_distance, by_key, table_of_distances
 
 
-def relative_terms(arguments, query, keys, offset, causal):
+def relative_terms(arguments, query, keys, offset, causal, bias=None):
     """What relative positions add to the logits and to the values of blocks.
 
     Args:
@@ -22,14 +22,16 @@ def relative_terms(arguments, query, keys, offset, causal):
         keys: int, number of keys in a block's window.
         offset: int, place of the block's first query in its window.
         causal: bool, whether the block is the last of its window and later keys do not count.
+        bias: another bias of the logits, to which theirs is added. Defaults to None.
 
     Returns:
         The bias `[batch, heads, blocks, queries, keys]` and the function of attention weights that
-        sums relative values, each None if there is no table.
+        sums relative values, each None if there is none.
     """
-    bias = values = None
+    values = None
     if "relative_embeddings" in arguments:
-        bias = window_bias(query, arguments["relative_embeddings"], keys, offset, causal)
+        relative = window_bias(query, arguments["relative_embeddings"], keys, offset, causal)
+        bias = relative if bias is None else bias + relative
     if "relative_values" in arguments:
         table = arguments["relative_values"]
         values = functools.partial(window_values, embeddings=table, offset=offset, causal=causal)
