@@ -3,6 +3,7 @@
 import keras
 import keras_hub
 
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.transformer_blocks import (
@@ -12,7 +13,7 @@ from rt_keras.models.transformer_blocks import (
 )
 
 
-class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
+class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone):
     """A backbone with a decoder.
 
     Constructors of subclasses make `transformer_blocks`, `layer_norm`, which may be None, and
@@ -37,12 +38,6 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
             arguments[name] = make_all_head_groups(model, attention, grid)
         arguments |= {"vocabulary_size": vocabulary_size, "dtype": dtype}
         return cls(**{**arguments_of(cls, model), **arguments})
-
-    def keep_arguments(self, **arguments):
-        """Makes arguments of the constructor attributes and entries of the configuration."""
-        self._kept_arguments = tuple(arguments)
-        for name, value in arguments.items():
-            setattr(self, name, value)
 
     def make_dense(self, units, name, dtype=None):
         """Makes an output layer, with the initializer and by default the dtype of the backbone."""
@@ -104,7 +99,6 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
     def get_config(self):
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in self._kept_arguments},
             "head_groups": config_of_groups(self.transformer_blocks),
             **config_of_options(self.block_options),
         }

@@ -5,10 +5,11 @@ import keras_hub
 
 from rt_keras.layers import SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.kept_arguments import KeptArguments
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerEmbedding(keras.layers.Layer):
+class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
     """Embeds tokens in the width of the blocks and adds positions.
 
     ```
@@ -64,17 +65,18 @@ class RoutingTransformerEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.vocabulary_size = positive_int("vocabulary_size", vocabulary_size)
-        self.hidden_dim = positive_int("hidden_dim", hidden_dim)
-        if embedding_dim is not None:
-            positive_int("embedding_dim", embedding_dim)
-        self.embedding_dim = embedding_dim
-        if max_sequence_length is not None:
-            positive_int("max_sequence_length", max_sequence_length)
-        self.max_sequence_length = max_sequence_length
-        self.sinusoidal_positions = sinusoidal_positions
-        self.embedding_dropout = embedding_dropout
-        self.token_dropout = token_dropout
+        sizes = {"embedding_dim": embedding_dim, "max_sequence_length": max_sequence_length}
+        for name, size in sizes.items():
+            if size is not None:
+                positive_int(name, size)
+        self.keep_arguments(
+            vocabulary_size=positive_int("vocabulary_size", vocabulary_size),
+            hidden_dim=positive_int("hidden_dim", hidden_dim),
+            sinusoidal_positions=sinusoidal_positions,
+            embedding_dropout=embedding_dropout,
+            token_dropout=token_dropout,
+            **sizes,
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         # Small, so that logits start small if the output shares these weights.
         initializer = keras.initializers.RandomNormal(stddev=(embedding_dim or hidden_dim) ** -0.5)
@@ -127,14 +129,5 @@ class RoutingTransformerEmbedding(keras.layers.Layer):
         return (*input_shape, self.hidden_dim)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "embedding_dim": self.embedding_dim,
-            "max_sequence_length": self.max_sequence_length,
-            "sinusoidal_positions": self.sinusoidal_positions,
-            "embedding_dropout": self.embedding_dropout,
-            "token_dropout": self.token_dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        return {**super().get_config(), "kernel_initializer": initializer}

@@ -4,11 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.ops.blocks import from_blocks, size, to_blocks
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageEmbedding(keras.layers.Layer):
+class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
     """Embeds each place by the value before it, in the order of the blocks, and by its position.
 
     ```
@@ -56,12 +57,14 @@ class RoutingTransformerImageEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.image_shape = tuple(image_shape)
-        self.block_shape = tuple(block_shape)
-        self.num_classes = num_classes
-        self.position_embedding = position_embedding
+        self.keep_arguments(
+            vocabulary_size=vocabulary_size,
+            hidden_dim=hidden_dim,
+            image_shape=tuple(image_shape),
+            block_shape=tuple(block_shape),
+            num_classes=num_classes,
+            position_embedding=position_embedding,
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         channels = self.image_shape[2]
         self.channel_embedding = self._embedding(
@@ -158,16 +161,8 @@ class RoutingTransformerImageEmbedding(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "image_shape": self.image_shape,
-            "block_shape": self.block_shape,
-            "num_classes": self.num_classes,
-            "position_embedding": self.position_embedding,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        return {**super().get_config(), "kernel_initializer": initializer}
 
 
 def sides(image_shape, block_shape):

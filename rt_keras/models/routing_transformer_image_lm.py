@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
@@ -180,7 +181,7 @@ class RoutingTransformerImageLM(PublishedPresets, CompiledFunctions, keras_hub.m
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ImageOrder(keras.layers.Layer):
+class ImageOrder(KeptArguments, keras.layers.Layer):
     """Puts sequences in the order of blocks back into images.
 
     Args:
@@ -200,8 +201,7 @@ class ImageOrder(keras.layers.Layer):
 
     def __init__(self, image_shape, block_shape, **kwargs):
         super().__init__(**kwargs)
-        self.image_shape = tuple(image_shape)
-        self.block_shape = tuple(block_shape)
+        self.keep_arguments(image_shape=tuple(image_shape), block_shape=tuple(block_shape))
         self.built = True
 
     def call(self, inputs):
@@ -209,13 +209,6 @@ class ImageOrder(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0], *self.image_shape, *input_shape[2:])
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "image_shape": self.image_shape,
-            "block_shape": self.block_shape,
-        }
 
 
 def _sample(logits, temperature, seed):
