@@ -1,9 +1,10 @@
 """Sets of TensorFlow Datasets: downloaded, prepared and read."""
 
 import contextlib
+import importlib
 import io
 
-from rt_keras import data, extras, progress
+from rt_keras import extras, progress
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -17,8 +18,8 @@ def prepared(name, directory, data_dir, folders):
         directory: path of the folder to read; None for sets that are downloaded.
         data_dir: path of the folder for prepared data sets, or None for that of TensorFlow
             Datasets.
-        folders: dictionary from the names of sets that are read from a folder to the names of
-            their builders in `rt_keras.data`.
+        folders: dictionary from the names of sets that are read from a folder, which are those of
+            their modules too, to the names of their builders.
 
     Returns:
         A `tfds.core.DatasetBuilder`.
@@ -29,7 +30,8 @@ def prepared(name, directory, data_dir, folders):
     if name in folders:
         if directory is None:
             raise ValueError(f"directory must be the folder to read for {name}. Received: None")
-        builder = getattr(data, folders[name])(directory, data_dir=data_dir)
+        module = importlib.import_module(f"rt_keras.data.{name}")
+        builder = getattr(module, folders[name])(directory, data_dir=data_dir)
         prepare(builder)
         return builder
     if directory is not None:
