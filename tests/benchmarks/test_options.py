@@ -35,3 +35,13 @@ def test_the_origin_says_machine_versions_and_load():
     found = options.origin({}, [0.5])
     assert "cores of" in found["machine"] and found["rivals"] == {}
     assert found["load_average"][0] == 0.5 and len(found["load_average"]) == 2
+
+
+def test_figures_are_compared_with_baselines_and_rivals():
+    found = {"local": {"seconds": 2.0}, "full": {"seconds": 8.0}, "other": {"seconds": 4.0}}
+    chosen = {"other": ("torch", "routing_transformer")}
+    figures = options.figures_of(found, chosen, ["local", "absent"], length=16)
+    assert [figure["kind"] for figure in figures] == ["local", "full", "other"]
+    assert {figure["length"] for figure in figures} == {16}
+    assert [figure["package"] for figure in figures] == ["rt_keras"] * 2 + ["routing-transformer"]
+    assert figures[1]["times_as_fast_as"] == {"local": 0.25, "other": 0.5}

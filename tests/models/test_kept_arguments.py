@@ -1,0 +1,23 @@
+import keras
+
+from rt_keras.models.kept_arguments import KeptArguments
+
+
+class Layer(KeptArguments, keras.layers.Layer):
+    def __init__(self, sizes, rate=0.5, own=None, **kwargs):
+        super().__init__(**kwargs)
+        self.keep_arguments(sizes=tuple(sizes), rate=rate)
+        self.own = own
+
+
+def test_kept_arguments_are_attributes_and_entries_of_the_config():
+    layer = Layer([1, 2], own="not kept", name="layer")
+    assert (layer.sizes, layer.rate) == ((1, 2), 0.5)
+    config = layer.get_config()
+    assert config["name"] == "layer" and config["dtype"]
+    assert (config["sizes"], config["rate"]) == ((1, 2), 0.5) and "own" not in config
+
+
+def test_a_layer_is_made_again_from_its_config():
+    again = Layer.from_config(Layer([3], rate=0.1).get_config())
+    assert (again.sizes, again.rate) == ((3,), 0.1)

@@ -1,0 +1,42 @@
+import argparse
+
+import pytest
+
+from rt_keras.options import add_integers, check_range
+
+
+def parse(*given):
+    parser = argparse.ArgumentParser()
+    add_integers(parser, {"look_back": (1, "blocks before its own"), "heads": (8, "heads")})
+    return parser.parse_args([str(option) for option in given])
+
+
+def test_integers_have_defaults():
+    assert vars(parse()) == {"look_back": 1, "heads": 8}
+    assert vars(parse("--look-back", 3, "--heads", -2)) == {"look_back": 3, "heads": -2}
+
+
+def test_help_says_the_default(capsys):
+    with pytest.raises(SystemExit):
+        parse("--help")
+    assert "--look-back N  blocks before its own (default: 1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "value, highest, message",
+    [
+        (0, None, "--look-back must be at least 1. Received: 0"),
+        (9, 8, "--look-back must be from 1 to 8. Received: 9"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_the_name_of_their_option(value, highest, message):
+    args = argparse.Namespace(look_back=value)
+    with pytest.raises(ValueError) as error:
+        check_range(args, "look_back", 1, highest)
+    assert str(error.value) == message
+
+
+def test_limits_are_in_the_range():
+    for value in (1, 8):
+        check_range(argparse.Namespace(look_back=value), "look_back", 1, 8)
+    check_range(argparse.Namespace(look_back=10**9), "look_back", 1)
