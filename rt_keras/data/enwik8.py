@@ -3,7 +3,7 @@
 import hashlib
 import zipfile
 
-from rt_keras.data.text_folder import TextFolder
+from rt_keras.data.text_folder import TextFolder, wrong_folder
 
 
 class Enwik8(TextFolder):
@@ -36,9 +36,7 @@ class Enwik8(TextFolder):
         for name in ("enwik8", "enwik8.zip"):
             if (self.directory / name).is_file():
                 return dict.fromkeys(self.SPLIT_BYTES, [name])
-        raise FileNotFoundError(
-            f"directory must hold enwik8 or enwik8.zip. Received: directory={str(self.directory)!r}"
-        )
+        raise wrong_folder("directory must hold enwik8 or enwik8.zip", self.directory)
 
     def _split_generators(self, dl_manager):
         text, start, splits = self._read(), 0, {}

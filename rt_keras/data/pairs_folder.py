@@ -1,7 +1,7 @@
 """A folder of parallel files of text as a TensorFlow dataset of pairs."""
 
 from rt_keras import extras
-from rt_keras.data.text_folder import SPLITS, TextFolder
+from rt_keras.data.text_folder import SPLITS, TextFolder, wrong_folder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -48,9 +48,7 @@ class PairsFolder(TextFolder):
 
     def _files_by_split(self):
         if not self.directory.is_dir():
-            raise FileNotFoundError(
-                f"directory must be a folder. Received: directory={str(self.directory)!r}"
-            )
+            raise wrong_folder("directory must be a folder", self.directory)
         files = {}
         for split in SPLITS:
             names = [f"{split}.{side}" for side in SIDES]

@@ -51,11 +51,10 @@ def list_files(directory, suffix, left_out=()):
     """
     directory = Path(directory)
     if not directory.exists():
-        raise FileNotFoundError(f"directory must exist. Received: directory={str(directory)!r}")
+        raise wrong_folder("directory must exist", directory)
     if not directory.is_dir():
-        raise NotADirectoryError(
-            f"directory must be a folder, not a file. Received: directory={str(directory)!r}"
-        )
+        problem = "directory must be a folder, not a file"
+        raise wrong_folder(problem, directory, NotADirectoryError)
     names = []
     for folder, folders, files in os.walk(directory):
         folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
@@ -65,10 +64,13 @@ def list_files(directory, suffix, left_out=()):
             if name.endswith(suffix) and name[0] != "."
         ]
     if not names:
-        raise FileNotFoundError(
-            f"directory must hold {suffix} files. Received: directory={str(directory)!r}"
-        )
+        raise wrong_folder(f"directory must hold {suffix} files", directory)
     return sorted(names)
+
+
+def wrong_folder(problem, directory, error=FileNotFoundError):
+    """The error of a folder that cannot be read."""
+    return error(f"{problem}. Received: directory={str(directory)!r}")
 
 
 class TextFolder(tfds.core.GeneratorBasedBuilder):
@@ -134,10 +136,8 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
             return group_by_split(names, split_of)
         files = group_by_split(names, lambda name: name.split("/")[0])
         if not files:
-            raise FileNotFoundError(
-                "directory has subfolders named like splits, but no .txt files in them. "
-                f"Received: directory={str(self.directory)!r}"
-            )
+            problem = "directory has subfolders named like splits, but no .txt files in them"
+            raise wrong_folder(problem, self.directory)
         return files
 
     def _config_name(self):

@@ -4,7 +4,7 @@ import hashlib
 import re
 import zipfile
 
-from rt_keras.data.text_folder import TextFolder
+from rt_keras.data.text_folder import TextFolder, wrong_folder
 
 ARCHIVE = "wikitext-103-v1.zip"
 # The first line of an article: its title between single equals signs.
@@ -43,10 +43,8 @@ class WikiText103(TextFolder):
             return {split: [name] for split, name in names.items()}
         if (self.directory / ARCHIVE).is_file():
             return dict.fromkeys(names, [ARCHIVE])
-        raise FileNotFoundError(
-            f"directory must hold {', '.join(names.values())}, or {ARCHIVE}. Received: "
-            f"directory={str(self.directory)!r}"
-        )
+        problem = f"directory must hold {', '.join(names.values())}, or {ARCHIVE}"
+        raise wrong_folder(problem, self.directory)
 
     def _split_generators(self, dl_manager):
         return {split: self._articles(split, self._read(split)) for split in self.files}

@@ -34,6 +34,17 @@ class ImageSection:
     num_classes: int | None = key(None, "classes, null for images without", AT_LEAST_1)
     position_embedding: bool = key(True, "whether rows and columns have embeddings")
 
+    @property
+    def shape(self):
+        """The shape of an image."""
+        return self.height, self.width, self.channels
+
+    def block_shape(self, size):
+        """The shape of a local block of `size` values."""
+        if self.block_height is None:
+            return (size,)
+        return self.block_height, size // self.block_height
+
 
 @dataclasses.dataclass
 class _ModelKeys:

@@ -153,19 +153,17 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):
-        image, size = model.image, model.local.block_size
-        image_shape = (image.height, image.width, image.channels)
-        block_shape, grid = (size,), None
-        if image.block_height is not None:
-            block_shape = (image.block_height, size // image.block_height)
-            rows, columns = sides(image_shape, block_shape)
+        image, grid = model.image, None
+        block_shape = image.block_shape(model.local.block_size)
+        if len(block_shape) == 2:
+            rows, columns = sides(image.shape, block_shape)
             grid = (rows // block_shape[0], columns // block_shape[1])
         return super().from_section(
             model,
             vocabulary_size,
             dtype,
             grid,
-            image_shape=image_shape,
+            image_shape=image.shape,
             block_shape=block_shape,
             num_classes=image.num_classes,
             position_embedding=image.position_embedding,

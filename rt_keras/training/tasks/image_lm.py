@@ -7,6 +7,7 @@ import tensorflow as tf
 from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data import images
+from rt_keras.models.routing_transformer_image_embedding import sides
 from rt_keras.training.tasks.task import Task, bits, count_examples
 
 # Values of a channel.
@@ -31,20 +32,17 @@ class ImageLMTask(Task):
         return [("the number of values in an image", length, config.model.num_layers)]
 
     def predictions(self, config):
-        return math.prod(_shape(config))
+        return math.prod(config.model.image.shape)
 
     def check(self, config):
-        (height, width, channels), size = _shape(config), config.model.local.block_size
-        block_height = config.model.image.block_height
-        if block_height is None:
-            sides, block = (height * width * channels,), (size,)
-        else:
-            sides, block = (height, width * channels), (block_height, size // block_height)
-        if math.prod(block) != size or any(side % b for side, b in zip(sides, block)):
+        image, size = config.model.image, config.model.local.block_size
+        block = image.block_shape(size)
+        lengths = sides(image.shape, block)
+        if math.prod(block) != size or any(side % b for side, b in zip(lengths, block)):
             raise ValueError(
-                f"model.local.block_size is {size} and model.image.block_height {block_height}: "
-                "blocks of that shape do not divide an image of "
-                f"{' x '.join(map(str, sides))} values"
+                f"model.local.block_size is {size} and model.image.block_height "
+                f"{image.block_height}: blocks of that shape do not divide an image of "
+                f"{' x '.join(map(str, lengths))} values"
             )
 
     def knows_data(self, name):
@@ -68,7 +66,7 @@ class ImageLMTask(Task):
         )
 
     def example_spec(self, config, batch_size):
-        shape = [batch_size, *_shape(config)]
+        shape = [batch_size, *config.model.image.shape]
         inputs = {"images": tf.TensorSpec(shape, tf.int32)}
         if config.model.image.num_classes is not None:
             inputs["labels"] = tf.TensorSpec([batch_size], tf.int32)
@@ -79,8 +77,3 @@ class ImageLMTask(Task):
 
     def scores(self, nats, tokens, counts):
         return {"bits_per_dimension": bits(nats / tokens), "nats_per_token": nats / tokens}
-
-
-def _shape(config):
-    image = config.model.image
-    return image.height, image.width, image.channels
