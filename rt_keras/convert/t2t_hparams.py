@@ -108,6 +108,13 @@ video_num_input_frames video_num_target_frames vocab_divisor vocab_size warm_sta
 weight_decay weight_dtype weight_noise
 """
 OTHERS = frozenset(_OTHERS.split())
+# The numbers of heads, each with what says whether these have relative positions.
+RELATIVE = {
+    "local_num_heads": "local_relative",
+    "sparsity_cluster_num_heads": "sparsity_cluster_relative",
+    "sparsity_cluster_strided_num_heads": "sparsity_cluster_strided_relative",
+    "sparsity_strided_num_heads": "sparsity_strided_relative",
+}
 
 
 def read_hparams(hparams, image=False):
@@ -212,25 +219,14 @@ def _check_routing(h):
         raise ValueError(
             "cluster heads need sparsity_cluster_size and sparsity_cluster_attention_window above 0"
         )
-    relative = (
-        ("local_relative", "local_num_heads"),
-        ("sparsity_cluster_relative", "sparsity_cluster_num_heads"),
-        ("sparsity_cluster_strided_relative", "sparsity_cluster_strided_num_heads"),
-        ("sparsity_strided_relative", "sparsity_strided_num_heads"),
-    )
-    for name, count in relative:
+    for count, name in RELATIVE.items():
         if h[name] and h[count] and not h["max_relative_position"]:
             raise ValueError(f"{name} needs max_relative_position above 0")
 
 
 def num_heads(h):
     """Heads of a layer, of all kinds."""
-    return (
-        h["local_num_heads"]
-        + h["sparsity_cluster_num_heads"]
-        + h["sparsity_cluster_strided_num_heads"]
-        + h["sparsity_strided_num_heads"]
-    )
+    return sum(h[count] for count in RELATIVE)
 
 
 def normalize_first(h):
