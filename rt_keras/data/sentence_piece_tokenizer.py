@@ -48,6 +48,8 @@ class SentencePieceTokenizer(TextTokenizer, keras_hub.tokenizers.SentencePieceTo
     'is a rose'
     """
 
+    config_names = ("pad_token", "end_token")
+
     def __init__(self, proto=None, pad_token="<pad>", end_token="</s>", **kwargs):
         self._add_pad_and_end(pad_token, end_token)
         super().__init__(proto=proto, **kwargs)
@@ -62,10 +64,3 @@ class SentencePieceTokenizer(TextTokenizer, keras_hub.tokenizers.SentencePieceTo
                 f"proto must be a SentencePiece model, or the path of one. Received: {given}, "
                 "which is broken or something else"
             ) from error
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "pad_token": self.pad_token,
-            "end_token": self.end_token,
-        }

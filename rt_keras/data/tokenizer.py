@@ -21,6 +21,8 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
     needs_utf8 = True
     # Whether `tokenize` fails on bytes that are not UTF-8.
     fails_on_bytes = True
+    # The arguments of the constructor that are attributes of the same names.
+    config_names = ()
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -46,6 +48,10 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
                     f"Received: {name}={token!r}"
                 )
         super()._update_special_token_ids()
+
+    def get_config(self):
+        own = {name: getattr(self, name) for name in self.config_names}
+        return {**super().get_config(), **own}
 
     @classmethod
     def from_preset(cls, preset, config_file="tokenizer.json", **kwargs):
@@ -93,6 +99,7 @@ class ListTokenizer(TextTokenizer):
     """
 
     fails_on_bytes = False
+    config_names = ("sequence_length",)
     _vocabulary = None
 
     def __init__(self, sequence_length=None, **kwargs):
@@ -146,9 +153,6 @@ class ListTokenizer(TextTokenizer):
         padding = [[0, 0], [0, self.sequence_length - tf.shape(tokens)[1]]]
         tokens = tf.pad(tokens, padding, constant_values=self.pad_token_id)
         return tf.ensure_shape(tokens, [None, self.sequence_length])
-
-    def get_config(self):
-        return {**super().get_config(), "sequence_length": self.sequence_length}
 
 
 def check_strings(name, strings, needs_utf8):

@@ -42,6 +42,8 @@ class WordPieceTokenizer(TextTokenizer, keras_hub.tokenizers.WordPieceTokenizer)
     (0, 2)
     """
 
+    config_names = ("pad_token", "end_token")
+
     def __init__(self, vocabulary=None, pad_token="[PAD]", end_token="[SEP]", **kwargs):
         self._add_pad_and_end(pad_token, end_token)
         super().__init__(vocabulary=vocabulary, **kwargs)
@@ -51,10 +53,3 @@ class WordPieceTokenizer(TextTokenizer, keras_hub.tokenizers.WordPieceTokenizer)
         if isinstance(vocabulary, str):
             read_utf8(vocabulary)
         super().set_vocabulary(vocabulary)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "pad_token": self.pad_token,
-            "end_token": self.end_token,
-        }

@@ -53,6 +53,8 @@ class WordTokenizer(ListTokenizer):
     b'long @-@ range'
     """
 
+    config_names = ("sequence_length", "pad_token", "end_token", "oov_token")
+
     def __init__(
         self,
         vocabulary=None,
@@ -128,14 +130,6 @@ class WordTokenizer(ListTokenizer):
         """Writes the vocabulary to a folder, one word per line."""
         with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{word}\n" for word in self.get_vocabulary())
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "pad_token": self.pad_token,
-            "end_token": self.end_token,
-            "oov_token": self.oov_token,
-        }
 
 
 def write_word_vocabulary(documents, path):
