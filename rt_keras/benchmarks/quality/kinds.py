@@ -64,7 +64,7 @@ def random_members(heads, keys, clusters, length):
 
 
 def local_routing(heads, keys, clusters, length):
-    """Heads that see a window half as large and the last keys of their cluster before it."""
+    """Heads that see half of the keys around them, and half in their cluster before these."""
     from rt_keras.layers import LocalRoutingHeads
 
     return [LocalRoutingHeads(heads, *_window_and_cluster(keys, clusters))]
@@ -156,9 +156,10 @@ def _half_local(heads, keys, group):
 def _window_and_cluster(keys, clusters):
     """The block size, the clusters and the window size of heads that see half of the keys in each.
 
-    The cluster's half is the most that a query sees there.
+    Windows are half as large as those of heads that see their cluster alone, so there are twice as
+    many clusters.
     """
-    return block_size(keys - keys // 2), clusters, keys // 2
+    return block_size(keys - keys // 2), 2 * clusters, keys
 
 
 def _dense(heads, keys, clusters, selection):
