@@ -156,10 +156,10 @@ def _half_local(heads, keys, group):
 def _window_and_cluster(keys, clusters):
     """The block size, the clusters and the window size of heads that see half of the keys in each.
 
-    Windows are half as large as those of heads that see their cluster alone, so there are twice as
-    many clusters.
+    There are clusters for twice the sequence: what matters is that keys which belong together are
+    still in a window, and clusters are not even.
     """
-    return block_size(keys - keys // 2), 2 * clusters, keys
+    return block_size(keys - keys // 2), 4 * clusters, keys
 
 
 def _dense(heads, keys, clusters, selection):
