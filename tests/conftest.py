@@ -134,6 +134,7 @@ def tiny_settings(books, tmp_path_factory):
         "model.num_layers": 1,
         "model.hidden_dim": 16,
         "model.intermediate_dim": 16,
+        "model.local_routing.num_heads": 0,
         "model.local.num_heads": 1,
         "model.local.block_size": 16,
         "model.routing.num_heads": 1,

@@ -11,6 +11,7 @@ TINY = {
     "model.hidden_dim": 16,
     "model.intermediate_dim": 16,
     "model.vocabulary_size": 32,
+    "model.local_routing.num_heads": 0,
     "model.local.num_heads": 1,
     "model.local.block_size": 8,
     "model.routing.num_heads": 1,
