@@ -178,4 +178,4 @@ def test_curl_says_what_the_server_refuses(addresses):
     command = ["bash", "-s", addresses[1]]
     result = subprocess.run(command, input=script, capture_output=True, text=True)
     assert result.returncode != 0
-    assert "temperature: it must be at least 1e-30" in result.stdout
+    assert "temperature: it must be finite and at least 1e-30" in result.stdout
