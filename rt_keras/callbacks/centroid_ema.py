@@ -10,6 +10,7 @@ from rt_keras.callbacks.centroid_rules import (
     moving_averages,
 )
 from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.layers_inside import layers_inside
 
 UPDATES = ("mean", "count")
 
@@ -235,9 +236,7 @@ class CentroidEMA(keras.callbacks.Callback):
 
 def routing_heads(layer):
     """The `CentroidHeads` inside a layer, in the order of its layers."""
-    if isinstance(layer, CentroidHeads):
-        return [layer]
-    return [heads for inner in layer._layers for heads in routing_heads(inner)]
+    return layers_inside(layer, CentroidHeads)
 
 
 def cluster_use(members):

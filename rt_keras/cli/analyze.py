@@ -2,7 +2,9 @@
 
 from rt_keras import files
 from rt_keras.cli import examples, options
+from rt_keras.options import add_integers
 
+SEQUENCES = "number of sequences of the split to inspect"
 # All pairs of positions are drawn, so there may not be many.
 MOST_DRAWN = 512
 
@@ -28,17 +30,14 @@ def add_causality_arguments(parser):
     parser.epilog = "example: rt-keras analyze causality --model runs/books --json causality.json"
     options.add_model(parser)
     options.add_examples(parser)
-    _add_number(parser, "sequences", 4, "number of sequences of the split to inspect")
-    _add_number(
-        parser, "positions", 16, "number of positions to change, and of prefixes to score, in each"
-    )
-    _add_number(parser, "changes", 2, "number of replacements tried at each position")
-    _add_number(parser, "seed", 0, "random seed")
-
-
-def _add_number(parser, name, default, what):
-    parser.add_argument(
-        f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"
+    add_integers(
+        parser,
+        {
+            "sequences": (4, SEQUENCES),
+            "positions": (16, "number of positions to change, and of prefixes to score, in each"),
+            "changes": (2, "number of replacements tried at each position"),
+            "seed": (0, "random seed"),
+        },
     )
 
 
@@ -91,7 +90,7 @@ def add_heads_arguments(parser):
     parser.epilog = "example: rt-keras analyze heads --model runs/books --plot heads.png"
     options.add_model(parser)
     options.add_examples(parser)
-    _add_number(parser, "sequences", 4, "number of sequences of the split to inspect")
+    add_integers(parser, {"sequences": (4, SEQUENCES)})
     _add_plot(parser, "attention maps of heads on the first sequence")
     parser.add_argument(
         "--heads",
@@ -100,7 +99,7 @@ def add_heads_arguments(parser):
         help="the heads to draw, numbered from 0 (default: the first of each kind in each layer)",
     )
     what = f"number of first positions to draw, up to {MOST_DRAWN}; with 64 or fewer, their tokens"
-    _add_number(parser, "positions", 64, what)
+    add_integers(parser, {"positions": (64, what)})
 
 
 def _add_plot(parser, what):
@@ -179,7 +178,7 @@ def add_clusters_arguments(parser):
     parser.epilog = "example: rt-keras analyze clusters --model runs/books --json clusters.json"
     options.add_model(parser)
     options.add_examples(parser)
-    _add_number(parser, "sequences", 16, "number of sequences of the split to inspect")
+    add_integers(parser, {"sequences": (16, SEQUENCES)})
     _add_plot(parser, "clusters of the first 128 positions")
 
 

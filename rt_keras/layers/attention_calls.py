@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.ops.blocks import size
 from rt_keras.ops.routing import nearest_centroid, normalize
@@ -69,8 +70,8 @@ class AttentionCall:
         return (self._outputs(ones) - self._of_zeros(width))[..., 0]
 
     def _width(self):
-        """The depth of the values, where a dialect adds vectors of that depth to them."""
-        if any(group.relative_values is not None for group, *_ in self.groups):
+        """The depth of the values, where a group adds vectors of that depth to them."""
+        if any(group.adds_to_values for group, *_ in self.groups):
             return self.groups[0][1][1].shape[-1]
         return None
 
@@ -135,7 +136,7 @@ def attention_calls(model, inputs):
     >>> call.kinds, [weights.shape.as_list() for weights in call.weights()]
     (['LocalHeads', 'RoutingHeads'], [[1, 2, 12, 12]])
     """
-    found, layers = [], list(dict.fromkeys(_attention_layers(model)))
+    found, layers = [], list(dict.fromkeys(layers_inside(model, MultiHeadAttention)))
     try:
         for layer in layers:
             layer.observer = lambda groups, layer=layer: found.append(AttentionCall(layer, groups))
@@ -144,10 +145,3 @@ def attention_calls(model, inputs):
         for layer in layers:
             layer.observer = None
     return found
-
-
-def _attention_layers(layer):
-    """The `MultiHeadAttention` inside a layer, in the order of its layers."""
-    if isinstance(layer, MultiHeadAttention):
-        return [layer]
-    return [found for inner in layer._layers for found in _attention_layers(inner)]

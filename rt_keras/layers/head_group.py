@@ -56,8 +56,8 @@ class HeadGroup(keras.layers.Layer):
 
     # Whether queries are their own keys: `key` is then None.
     share_qk = False
-    # Vectors that are added to the values by distance: only a dialect has them.
-    relative_values = None
+    # Whether outputs have a part besides the sums of the values.
+    adds_to_values = False
     # Whether the group takes any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
     # Whether a causal output depends on the positions up to its own alone, so that it can be

@@ -96,8 +96,6 @@ def local_routing_attention(
         seed=seeds[0],
         **shared,
     )
-    if routed_scale is not None:
-        routed_scale = routed_scale * query.shape[-1] ** -0.5
     routed, of_routed = nearest_attention(
         routed_query,
         routed_key,

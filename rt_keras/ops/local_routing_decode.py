@@ -119,8 +119,6 @@ def local_routing_step(
         relative_embeddings=relative_embeddings,
         return_logsumexp=True,
     )
-    if routed_scale is not None:
-        routed_scale = routed_scale * query.shape[-1] ** -0.5
     (routed, of_routed), far = nearest_step(
         routed_query,
         routed_key,

@@ -80,7 +80,7 @@ def nearest_attention(
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        scale: `[heads]`, the factor of q_i · (k_j + r) instead of 1 / sqrt(depth), or None.
+        scale: `[heads]`, a further factor of q_i · (k_j + r), or None for ones.
         block_size, look_back: ints, the local window that is left out, see `local_attention`; None,
             the default of `block_size`, to leave out nothing.
         return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
@@ -167,12 +167,10 @@ def _attend_clusters(
     centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
     num_clusters = centroids.shape[1]
     of_queries = clusters_of(query, centroids, load_bias, query_mask, num_probes)
-    scale = arguments.get("scale")
-    if scale is None:
-        # The bound is that of the logits of normalised vectors.
-        scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5
-    else:
-        scaled, bound = query * tf.cast(scale, query.dtype)[:, None, None], None
+    # The bound is that of the logits of normalised vectors.
+    scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5
+    if "scale" in arguments:
+        scaled, bound = scaled * tf.cast(arguments["scale"], query.dtype)[:, None, None], None
     value = arguments["value"]
     options = {
         "relative_embeddings": arguments.get("relative_embeddings"),

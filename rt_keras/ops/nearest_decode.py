@@ -148,7 +148,7 @@ def nearest_step(
         end = counts - tf.reduce_sum(later, axis=-1, keepdims=True)
         allowed = (number >= tf.maximum(end - window_size, 0)) & (number < end)
     if scale is not None:
-        query *= tf.cast(scale * query.shape[-1] ** 0.5, query.dtype)[:, None, None]
+        query *= tf.cast(scale, query.dtype)[:, None, None]
     output = attend_step(
         query,
         members(cache["key"]),

@@ -9,6 +9,12 @@ class RelativeTables:
     The vectors of one table are added to the keys, those of another to the values.
     """
 
+    relative_values = None
+
+    @property
+    def adds_to_values(self):
+        return self.relative_values is not None
+
     def build_relative_positions(self, depth, value_depth):
         def table(name, depth):
             return self.add_weight(

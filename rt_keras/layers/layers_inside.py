@@ -1,0 +1,21 @@
+"""The layers of a kind inside another layer or a model."""
+
+
+def layers_inside(layer, kind):
+    """The outermost layers of a kind inside a layer, or the layer itself.
+
+    Args:
+        layer: a `keras.layers.Layer`, such as a model.
+        kind: class, whose subclasses count too.
+
+    Returns:
+        A list, in the order of the layers; one that is used twice is in it twice.
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.ReLU()])
+    >>> [type(layer).__name__ for layer in layers_inside(model, keras.layers.Dense)]
+    ['Dense']
+    """
+    if isinstance(layer, kind):
+        return [layer]
+    return [found for inner in layer._layers for found in layers_inside(inner, kind)]
