@@ -1,4 +1,4 @@
-"""Heads that see a local window and the keys of their cluster outside it."""
+"""Heads that see a local window and the keys of their cluster."""
 
 import keras
 import tensorflow as tf
@@ -13,18 +13,19 @@ ROUTED_KEYS = ("previous_query", "key")
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class LocalRoutingHeads(CentroidHeads):
-    """Heads whose queries see the blocks around them and, further away, keys of their own cluster.
+    """Heads whose queries see the blocks around them and, however far back, keys of their cluster.
 
     One softmax over both: see `rt_keras.ops.local_routing_attention` for the equation. The window
-    of `LocalHeads` is what nearby text takes; the cluster adds the last `window_size` keys before
-    it whose content fits the query, however far back. Output i depends on positions up to i alone.
+    of `LocalHeads` is what nearby text takes; the cluster adds the last `window_size` keys whose
+    content fits the query. Output i depends on positions up to i alone.
 
-    What a routed key is, `routed_key` says. With "previous_query", the key of position j is the
-    query of position j - 1, and zeros for the first: a query that was asked before finds what
-    followed it then. Repetitions are continued from the first step of training on, as equal
-    content gives equal queries, whatever the weights; and the layer has no more weights than local
-    heads but a scale and a bias for each head. With "key" it is the key that the window has too,
-    and training must bring queries and keys together first.
+    `routed_key` says what a key is in a cluster. With "previous_query", the key of position j is
+    the query of position j - 1: a query that was asked before finds what followed it then.
+    Repetitions are continued from the first step of training on, as equal content gives equal
+    queries, whatever the weights; queries and keys are sorted by cluster once, as one list; and the
+    layer has no more weights than local heads but a scale and a bias for each head. With "key" it
+    is the key that the window has too, only keys outside the window are seen in the cluster, and
+    training must bring queries and keys together first.
 
     The logits of routed keys are those of normalised vectors, times the scale, plus the bias.
 
@@ -34,7 +35,7 @@ class LocalRoutingHeads(CentroidHeads):
         num_heads: int, heads in the group.
         block_size: int, positions in a block of the window.
         num_clusters: int, centroids of each head. About sqrt(n) of them cost least.
-        window_size: int, the most keys of its cluster that a query sees outside its window.
+        window_size: int, the most keys that a query sees in a cluster.
         look_back: int, blocks before its own that a query sees, and after it if attention is not
             causal. Defaults to 1.
         routed_key: "previous_query", the default, or "key".
@@ -109,9 +110,14 @@ class LocalRoutingHeads(CentroidHeads):
             )
 
     @property
+    def shift_keys(self):
+        """Whether the routed key of a position is the query of the one before."""
+        return self.routed_key == "previous_query"
+
+    @property
     def clusters_queries_alone(self):
         """Whether routed keys are queries too, of their own position or of the one before."""
-        return self.share_qk or self.routed_key == "previous_query"
+        return self.share_qk or self.shift_keys
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
@@ -127,59 +133,38 @@ class LocalRoutingHeads(CentroidHeads):
             query,
             key,
             value,
-            query,
-            self._routed_keys(query, key, query_mask),
             query_mask=query_mask,
             key_mask=key_mask,
             num_probes=self.num_probes,
+            shift_keys=self.shift_keys,
             **self._learnt(),
             **self._routing(),
             **options,
         )
 
     def make_cache(self, query, value, key, count, max_length, token_bias=None):
+        # Unlike that of other groups, the cache may need queries.
         key = query if self.share_qk else key
-        options = self._cached_token_bias(token_bias, key)
-        cache = local_routing_cache(
+        return local_routing_cache(
+            query,
             key,
             value,
-            self._routed_keys(query, key),
             count=count,
             max_length=max_length,
+            shift_keys=self.shift_keys,
             **self._routing(),
-            **options,
+            **self._cached_token_bias(token_bias, key),
         )
-        if self.routed_key == "previous_query":
-            # The routed key of the next position; zeros before the first.
-            before = tf.pad(query, [[0, 0], [0, 0], [1, 0], [0, 0]])
-            cache["query"] = tf.gather(before, [count], axis=2)
-        return cache
 
-    def step(self, *, query, key, value, cache, position, **options):
-        kept = {name: cache[name] for name in ("local", "routed")}
-        key = query if self.share_qk else key
-        output, kept = local_routing_step(
-            query,
-            key,
-            value,
-            query,
-            cache.get("query", key),
-            kept,
-            position,
+    def step(self, *, query, key, **arguments):
+        return local_routing_step(
+            query=query,
+            key=query if self.share_qk else key,
             num_probes=self.num_probes,
             **self._learnt(),
             **self._routing(),
-            **options,
+            **arguments,
         )
-        return output, {**cache, **kept, **({"query": query} if "query" in cache else {})}
-
-    def _routed_keys(self, query, key, mask=None):
-        if self.routed_key == "key":
-            return key
-        if mask is not None:
-            query = tf.where(tf.cast(mask, tf.bool)[:, None, :, None], query, 0.0)
-        # The last position comes off after the first one is added: there may be none.
-        return tf.pad(query, [[0, 0], [0, 0], [1, 0], [0, 0]])[:, :, :-1]
 
     def _learnt(self):
         return {

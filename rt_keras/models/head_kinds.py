@@ -156,7 +156,7 @@ class LocalRouting(_Clustered):
 
     block_size: int = key(64, "positions in a block of the window", AT_LEAST_1)
     look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
-    window_size: int = key(64, "keys of its cluster that a query sees outside", AT_LEAST_1)
+    window_size: int = key(64, "the most keys of a cluster that a query sees", AT_LEAST_1)
     routed_key: str = key(
         "previous_query", "what queries are compared with", one_of("previous_query", "key")
     )

@@ -1,4 +1,4 @@
-"""Attention to a local window and, under the same softmax, to a cluster's keys outside it."""
+"""Attention to a local window and, under the same softmax, to the keys of a cluster."""
 
 import tensorflow as tf
 
@@ -11,13 +11,12 @@ def local_routing_attention(
     query,
     key,
     value,
-    routed_query,
-    routed_key,
     centroids,
     *,
     block_size,
     window_size,
     look_back=1,
+    shift_keys=False,
     causal=False,
     num_probes=1,
     load_bias=None,
@@ -30,10 +29,10 @@ def local_routing_attention(
     dropout=0.0,
     seed=None,
 ):
-    """Attention of each query to the keys around it and to the last ones of its cluster before.
+    """Attention of each query to the keys around it and to the last ones of its cluster.
 
-    With W(i) the window that `local_attention` gives to i, N(i) the keys outside it that
-    `nearest_attention` gives to i, and q, k the routed queries and keys, normalised:
+    With W(i) the window that `local_attention` gives to i, N(i) the positions outside it that
+    `nearest_attention` gives to i, and q, k the normalised queries and keys:
 
     ```
     output_i = sum_j softmax_j(logit_ij) value_j    over j in W(i) and N(i)
@@ -41,19 +40,21 @@ def local_routing_attention(
     logit_ij = s q_i · k_j / sqrt(depth) + t_j + b                  for j in N(i)
     ```
 
-    No key is in both. The two parts are computed apart and joined by their logsumexp.
+    No key is in both. With `shift_keys` k_j is q_(j - 1), another key than that of the window, and
+    N(i) are all positions that `nearest_attention` gives to i with `shift_keys`, those in the
+    window too. The two parts are computed apart and joined by their logsumexp.
 
     Args:
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, length, depth]`.
         value: `[batch, heads, length, value_depth]`.
-        routed_query: `[batch, heads, length, depth]`, not normalised.
-        routed_key: `[batch, heads, length, depth]`, not normalised.
         centroids: `[heads, clusters, depth]`.
         block_size: int, positions in a block of the local window.
-        window_size: int, the most keys outside the window that a query attends to in one cluster.
+        window_size: int, the most keys that a query attends to in one cluster.
         look_back: int, blocks before its own that are in a query's window, and after it if not
             causal. Defaults to 1.
+        shift_keys: bool, whether the key that position j has in its cluster is the query of
+            position j - 1; see `nearest_attention`. Defaults to False.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         num_probes: int, clusters in which each query attends. Defaults to 1.
         load_bias: `[heads, clusters]`, added to the scores, or None for zeros.
@@ -78,12 +79,12 @@ def local_routing_attention(
     >>> x = tf.random.normal([1, 2, 12, 4])
     >>> centroids = tf.random.normal([2, 3, 4])
     >>> local_routing_attention(
-    ...     x, x, x, x, x, centroids, block_size=2, window_size=4, causal=True
+    ...     x, x, x, centroids, block_size=2, window_size=4, causal=True
     ... ).shape
     TensorShape([1, 2, 12, 4])
     """
-    shared = {"causal": causal, "query_mask": query_mask, "token_bias": token_bias}
-    shared |= {"dropout": dropout, "return_logsumexp": True}
+    shared = {"causal": causal, "query_mask": query_mask, "key_mask": key_mask}
+    shared |= {"token_bias": token_bias, "dropout": dropout, "return_logsumexp": True}
     seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
     local, of_local = local_attention(
         query,
@@ -91,23 +92,22 @@ def local_routing_attention(
         value,
         block_size=block_size,
         look_back=look_back,
-        key_mask=key_mask,
         relative_embeddings=relative_embeddings,
         seed=seeds[0],
         **shared,
     )
     routed, of_routed = nearest_attention(
-        routed_query,
-        routed_key,
+        query,
+        None if shift_keys else key,
         value,
         centroids,
         window_size=window_size,
         num_probes=num_probes,
         load_bias=load_bias,
         scale=routed_scale,
-        key_mask=key_mask,
         seed=seeds[1],
-        block_size=block_size,
+        shift_keys=shift_keys,
+        block_size=None if shift_keys else block_size,
         look_back=look_back,
         **shared,
     )

@@ -8,31 +8,32 @@ from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 
 
 def local_routing_cache(
+    query,
     key,
     value,
-    routed_key,
     centroids,
     count,
     *,
     block_size,
     window_size,
     look_back=1,
+    shift_keys=False,
     load_bias=None,
     max_length=None,
     token_bias=None,
 ):
     """The cache of `local_routing_step`.
 
-    Clusters keep their last `window_size` members and as many again as the local window is long:
-    those in the window join what a query sees of its cluster only once they have left it.
+    Unless keys are shifted, clusters keep their last `window_size` members and as many again as the
+    local window is long: those in it join what a query sees of its cluster once they have left it.
 
     Args:
-        key: `[batch, heads, length, depth]`, of positions from the first on.
+        query: `[batch, heads, length, depth]`, of positions from the first on.
+        key: `[batch, heads, length, depth]`.
         value: `[batch, heads, length, value_depth]`.
-        routed_key: `[batch, heads, length, depth]`, not normalised.
         centroids: `[heads, clusters, depth]`.
         count: int scalar, how many of these positions count.
-        block_size, window_size, look_back: see `local_routing_attention`.
+        block_size, window_size, look_back, shift_keys: see `local_routing_attention`.
         load_bias: `[heads, clusters]`, or None for zeros.
         max_length: int, how many positions there will be; None, the default, for any number.
         token_bias: `[batch, length]`, if steps will have one.
@@ -52,13 +53,14 @@ def local_routing_cache(
             key, value, count, block_size=block_size, look_back=look_back, **shared
         ),
         "routed": nearest_cache(
-            routed_key,
+            query if shift_keys else key,
             value,
             centroids,
             count,
-            window_size=window_size + (look_back + 1) * block_size,
+            window_size=window_size + (0 if shift_keys else (look_back + 1) * block_size),
             load_bias=load_bias,
-            keep_positions=True,
+            shift_keys=shift_keys,
+            keep_positions=not shift_keys,
             **shared,
         ),
     }
@@ -68,8 +70,6 @@ def local_routing_step(
     query,
     key,
     value,
-    routed_query,
-    routed_key,
     cache,
     position,
     centroids,
@@ -87,7 +87,7 @@ def local_routing_step(
     """Causal `local_routing_attention` of one position, given those before it.
 
     Args:
-        query, key, routed_query, routed_key: `[batch, heads, 1, depth]`.
+        query, key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `local_routing_cache` or of the last step.
         position: int scalar, the query's position.
@@ -102,8 +102,8 @@ def local_routing_step(
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"block_size": 8, "window_size": 6}
     >>> cache = local_routing_cache(x, x, x, centroids, 49, **sizes)
-    >>> last = [x[:, :, 49:]] * 5
-    >>> output, cache = local_routing_step(*last, cache, 49, centroids, **sizes)
+    >>> last = x[:, :, 49:]
+    >>> output, cache = local_routing_step(last, last, last, cache, 49, centroids, **sizes)
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
@@ -119,9 +119,10 @@ def local_routing_step(
         relative_embeddings=relative_embeddings,
         return_logsumexp=True,
     )
+    shifted = "query" in cache["routed"]
     (routed, of_routed), far = nearest_step(
-        routed_query,
-        routed_key,
+        query,
+        key,
         value,
         cache["routed"],
         position,
@@ -130,7 +131,7 @@ def local_routing_step(
         load_bias=load_bias,
         token_bias=token_bias,
         scale=routed_scale,
-        before=(position // block_size - look_back) * block_size,
+        before=None if shifted else (position // block_size - look_back) * block_size,
         window_size=window_size,
         return_logsumexp=True,
     )

@@ -35,6 +35,7 @@ def nearest_attention(
     dropout=0.0,
     seed=None,
     scale=None,
+    shift_keys=False,
     block_size=None,
     look_back=1,
     return_logsumexp=False,
@@ -50,6 +51,10 @@ def nearest_attention(
     where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i); if not causal,
     the window_size // 2 before i and the rest of `window_size` from i on. With
     `num_probes` p, N(i) is the union of this over the p centroids nearest to q_i: one softmax.
+
+    With `shift_keys`, the key of position j is the query of position j - 1, and the first position
+    has none: a query finds what followed the queries like it. If not causal, i does not see
+    position i + 1, whose key is its own query.
 
     With a `block_size`, positions in the window that `local_attention` with these blocks gives to
     i are left out: N(i) are the last `window_size` of the cluster before that window; if not
@@ -81,6 +86,8 @@ def nearest_attention(
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         scale: `[heads]`, a further factor of q_i · (k_j + r), or None for ones.
+        shift_keys: bool, see above; only with `key` None and without a `block_size`. A position
+            that `key_mask` hides still counts among the `window_size`. Defaults to False.
         block_size, look_back: ints, the local window that is left out, see `local_attention`; None,
             the default of `block_size`, to leave out nothing.
         return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
@@ -91,7 +98,8 @@ def nearest_attention(
         also `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
-        ValueError: if queries and keys differ in length.
+        ValueError: if queries and keys differ in length, or `shift_keys` comes with a key or a
+            `block_size`.
 
     Source: Roy et al. 2021, section 4.1, the equation of X'_i; the exact parallel form is ours.
 
@@ -107,6 +115,11 @@ def nearest_attention(
             'Assignment "nearest" needs as many keys as queries; "balanced" does not. '
             f"Received: query of length {query.shape[2]}, key of length {key.shape[2]}."
         )
+    if shift_keys and not (key is None and block_size is None):
+        raise ValueError(
+            "shift_keys=True needs key=None and block_size=None. Received: "
+            f"{'no ' if key is None else 'a '}key, block_size={block_size}."
+        )
     dtype = accumulation_dtype(query.dtype)
     if query.shape[2] == 0:
         return (value, tf.zeros_like(query[..., 0], dtype)) if return_logsumexp else value
@@ -121,6 +134,7 @@ def nearest_attention(
             window_size=window_size,
             causal=causal,
             num_probes=num_probes,
+            shift_keys=shift_keys,
             local=None if block_size is None else (block_size, look_back),
             dropout=dropout,
             return_logsumexp=return_logsumexp,
@@ -158,9 +172,10 @@ def _with_a_position(arguments, length):
 
 
 def _attend_clusters(
-    arguments, window_size, causal, num_probes, local, dropout, return_logsumexp, chunks
+    arguments, window_size, causal, num_probes, shift_keys, local, dropout, return_logsumexp, chunks
 ):
     query, key = prepare(arguments["query"], arguments.get("key"))
+    arguments, seen = _shifted(arguments, causal) if shift_keys else (arguments, None)
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     if key is query and key_mask is None:
         key_mask = query_mask
@@ -179,6 +194,8 @@ def _attend_clusters(
         "seed": arguments.get("seed"),
         "bound": bound,
         "chunks": chunks,
+        "shift_keys": shift_keys,
+        "seen": seen,
     }
     if key is query and key_mask is query_mask and num_probes == 1 and local is None:
         return attend_sorted(
@@ -209,7 +226,14 @@ def _attend_clusters(
         )
 
     if local is None:
-        intervals = key_intervals(of_queries, of_keys, num_clusters, window_size, causal)
+        intervals = key_intervals(
+            of_queries,
+            of_keys,
+            num_clusters,
+            window_size,
+            causal,
+            inclusive=causal and not shift_keys,
+        )
         return attend_intervals(intervals, window_size, return_logsumexp)
 
     def attend_side(count, after, return_logsumexp):
@@ -227,6 +251,26 @@ def _attend_clusters(
     outputs, logsumexps = (tf.stack(x) for x in zip(before, behind))
     output = merge(outputs, logsumexps, axis=0)
     return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
+
+
+def _shifted(arguments, causal):
+    """The arguments with the value of position j + 1 at j, whose query is its key.
+
+    Returns:
+        The arguments, whose token bias is moved likewise, without a mask of the keys; and instead
+        of that which of the values may be seen, bool `[batch or 1, length]`, or None for all.
+    """
+    found = dict(arguments)
+    seen = found.pop("key_mask", arguments.get("query_mask"))
+    if seen is None and not causal:
+        # The last query is the key of no position. In causal attention none looks there.
+        seen = tf.ones([1, size(arguments["query"], 2)], tf.bool)
+    if seen is not None:
+        seen = pad_axis(tf.cast(seen, tf.bool)[:, 1:], 1, 0, 1)
+    found["value"] = pad_axis(arguments["value"][:, :, 1:], 2, 0, 1)
+    if "token_bias" in arguments:
+        found["token_bias"] = pad_axis(arguments["token_bias"][:, 1:], 1, 0, 1)
+    return found, seen
 
 
 def clusters_of(x, centroids, load_bias, mask, count):

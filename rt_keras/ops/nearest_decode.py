@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import pad_axis, size
 from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.ranks import sort_by_cluster
@@ -19,6 +19,7 @@ def nearest_cache(
     load_bias=None,
     max_length=None,
     token_bias=None,
+    shift_keys=False,
     keep_positions=False,
 ):
     """The cache of `nearest_step`: for each cluster a ring buffer of its last members.
@@ -36,12 +37,15 @@ def nearest_cache(
         max_length: int, how many positions there will be: a ring need not be longer. None, the
             default, for any number.
         token_bias: `[batch, length]`, if steps will have one.
+        shift_keys: bool, with the queries as `key`: whether the key of position j is the query of
+            position j - 1. Defaults to False.
         keep_positions: bool, whether steps will have relative embeddings. Defaults to False.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, window, depth]`, keys
-        normalised; "counts", int `[batch, heads, clusters]`, how many members there have been; and
-        with `keep_positions`, "positions", int `[batch, heads, clusters, window]`.
+        normalised; "counts", int `[batch, heads, clusters]`, how many members there have been;
+        with `keep_positions`, "positions", int `[batch, heads, clusters, window]`; and with
+        `shift_keys`, "query", `[batch, heads, 1, depth]`, the key of the next position.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
@@ -53,6 +57,12 @@ def nearest_cache(
     if max_length is not None:
         static = not tf.is_tensor(max_length)
         window = min(window, max_length) if static else tf.minimum(window, max_length)
+    if shift_keys:
+        # The last query is nobody's key yet; zeros if there is none.
+        next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
+        value, count = pad_axis(value[:, :, 1:], 2, 0, 1), count - 1
+        if token_bias is not None:
+            token_bias = pad_axis(token_bias[:, 1:], 1, 0, 1)
     key = normalize(key)
     real = (tf.range(length) < count)[None]
     of_keys = clusters_of(key, centroids, load_bias, real, 1)
@@ -71,8 +81,9 @@ def nearest_cache(
 
     cache = {"key": ring(with_bias(key, token_bias)), "value": ring(value), "counts": counts}
     if keep_positions:
+        held = held + 1 if shift_keys else held
         cache["positions"] = tf.reshape(held, [batch, heads, clusters, window])
-    return cache
+    return {**cache, "query": next_key} if shift_keys else cache
 
 
 def nearest_step(
@@ -96,7 +107,8 @@ def nearest_step(
 
     Args:
         query: `[batch, heads, 1, depth]`, not normalised.
-        key: `[batch, heads, 1, depth]`, or None for the query itself.
+        key: `[batch, heads, 1, depth]`, or None for the query itself; not used if the cache has
+            the query of the position before, which then is the key.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `nearest_cache` or of the last step.
         position: int scalar, the query's position.
@@ -124,12 +136,15 @@ def nearest_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    query, key = prepare(query, key)
+    asked = query
+    query, key = prepare(query, cache.get("query", key))
     own = clusters_of(key, centroids, load_bias, None, 1)[:, :, 0]
     sought = own
     if key is not query or num_probes > 1:
         sought = clusters_of(query, centroids, load_bias, None, num_probes)[..., 0]
     cache = _add(cache, own, with_bias(key, token_bias), value, position)
+    if "query" in cache:
+        cache["query"] = tf.cast(asked, cache["query"].dtype)
 
     def members(x):
         """The rings of the clusters sought, one after the other."""
@@ -174,7 +189,11 @@ def _add(cache, cluster, key, value, position):
         return tf.reshape(x, [batch, heads, clusters, window, *x.shape[3:]])
 
     added = {**cache, "key": put(cache["key"], key), "value": put(cache["value"], value)}
-    added["counts"] = cache["counts"] + tf.one_hot(cluster, clusters, dtype=tf.int32)
+    arrived = tf.one_hot(cluster, clusters, dtype=tf.int32)
+    if "query" in cache:
+        # Before the first position there is no query that could be its key.
+        arrived *= tf.cast(position > 0, tf.int32)
+    added["counts"] = cache["counts"] + arrived
     if "positions" in cache:
         now = tf.fill([batch, heads, 1], tf.cast(position, tf.int32))
         added["positions"] = put(cache["positions"], now)

@@ -28,7 +28,9 @@ def attend_sorted(
     block_size = block_size_of(window_size)
     num_blocks, chunks = round_to_chunks(ceil_div(length, block_size), options["chunks"])
     count = ceil_div(window_size, block_size) + 1
-    before = window_size - 1 if causal else window_size // 2
+    # Each query is also the key of the position after it, if keys are shifted.
+    shifted = options["shift_keys"]
+    before = window_size - (not shifted) if causal else window_size // 2
     order, place, _ = sort_by_cluster(clusters, num_clusters)
     # Counted from the last: 0 for padding, and beyond both ends.
     clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
@@ -44,7 +46,8 @@ def attend_sorted(
     def allowed(part, cut):
         of_window = cut["key_clusters"][..., None, :]
         same = (of_window == part["clusters"][..., None]) & (of_window > 0)
-        return same & (steps >= 0) & (steps < window_size)
+        same &= (steps >= 0) & (steps < window_size)
+        return same & (steps != before) if shifted and not causal else same
 
     def windows(x, part):
         return overlapping_blocks(x, num_blocks, block_size, count, before)

@@ -85,6 +85,9 @@ def attend_tiles(
         "positions": split_blocks(entry % length, num_tiles, block_size),
         "key_block": key_of_tile,
     }
+    if options["shift_keys"]:
+        own = tf.gather(tf.tile(key_place, [1, 1, probes]), entry, batch_dims=2)
+        per_block["own"] = split_blocks(own, num_tiles, block_size)
     # Those of a query that another tile computes: none.
     here = tf.gather(tile, of_tile, batch_dims=2) == tiles[:, None]
     per_block["first"] = tf.gather(first, of_tile, batch_dims=2)
@@ -102,7 +105,8 @@ def attend_tiles(
     def allowed(part, _):
         ranks = (part["key_block"][..., None] - look_back) * block_size
         ranks = (ranks + tf.range(count * block_size))[..., None, :]
-        return (ranks >= part["first"][..., None]) & (ranks < part["last"][..., None])
+        inside = (ranks >= part["first"][..., None]) & (ranks < part["last"][..., None])
+        return inside & (ranks != part["own"][..., None]) if "own" in part else inside
 
     with_logsumexp = probes > 1 or return_logsumexp
     found = attend_blocks(per_block, of_keys, windows, allowed, chunks, with_logsumexp, options)
@@ -116,7 +120,7 @@ def attend_tiles(
     return (output, tf.reduce_logsumexp(logsumexp, axis=2)) if return_logsumexp else output
 
 
-def key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
+def key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclusive):
     """Places among the sorted keys that each query attends to, `[first, last)`.
 
     Args:
@@ -124,13 +128,14 @@ def key_intervals(of_queries, of_keys, num_clusters, window_size, causal):
         of_keys: int `[batch, heads, 1, length]`, that of each key.
         num_clusters: int.
         window_size: int, the length of an interval, unless its cluster ends sooner.
-        causal: bool, whether it ends with the query's own position; else that is its middle.
+        causal: bool, whether it ends at the query's own position; else that is its middle.
+        inclusive: bool, whether the own position comes before that end, or middle.
 
     Returns:
         Two int32 `[batch, heads, probes * length]`. In the order of the sorted queries neither
         falls.
     """
-    middle, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive=causal)
+    middle, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive)
     start, end = _ends_of_clusters(starts, of_queries)
     last = middle if causal else tf.minimum(middle - window_size // 2 + window_size, end)
     first = middle - (window_size if causal else window_size // 2)

@@ -20,7 +20,11 @@ def sorted_keys(key, value, order, place, options):
     """The tensors that windows are cut from, `[batch, heads, length, ...]`, in the sorted order."""
     found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
     if options["relative_embeddings"] is not None:
-        found["key_positions"] = order
+        found["key_positions"] = order + 1 if options["shift_keys"] else order
+    if options["seen"] is not None:
+        shape = [size(key, axis) for axis in range(3)]
+        seen = tf.broadcast_to(options["seen"][:, None], shape)
+        found["seen"] = tf.gather(seen, order, batch_dims=2)
     if options["token_bias"] is not None:
         bias = tf.cast(options["token_bias"], key.dtype)[:, None, :, None]
         bias = tf.tile(bias, [1, size(key, 1), 1, 1])
@@ -55,11 +59,14 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp
                 part["query"], part["relative_embeddings"], part["positions"], cut["key_positions"]
             )
             bias = relative if bias is None else bias + relative
+        masks = (allowed(part, cut),)
+        if "seen" in cut:
+            masks += (cut["seen"][..., None, :],)
         found = attend(
             part["query"],
             cut["key"],
             cut["value"],
-            allowed(part, cut),
+            masks,
             bias=bias,
             bound=options["bound"] if bias is None else None,
             dropout=options["dropout"],

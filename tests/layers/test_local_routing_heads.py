@@ -23,15 +23,6 @@ def heads(**options):
     return group
 
 
-def previous(query, mask):
-    """The query of the position before each, 0 where there is none."""
-    found = np.zeros(query.shape)
-    for b, h, i in np.ndindex(query.shape[:3]):
-        if i and mask[b, i - 1]:
-            found[b, h, i] = query[b, h, i - 1]
-    return found
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("routed_key", ["previous_query", "key"])
 @pytest.mark.parametrize("share_qk", [False, True])
@@ -48,9 +39,8 @@ def test_equation(causal, routed_key, share_qk):
         query,
         key,
         value,
-        query,
-        previous(query, mask) if routed_key == "previous_query" else key,
         group.centroids.numpy(),
+        shift_keys=routed_key == "previous_query",
         block_size=2,
         look_back=0,
         window_size=4,

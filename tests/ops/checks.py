@@ -11,8 +11,6 @@ LEARNT = (
     "query",
     "key",
     "value",
-    "routed_query",
-    "routed_key",
     "routed_scale",
     "routed_bias",
     "token_bias",

@@ -143,10 +143,35 @@ def nearest(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
+    shift_keys=False,
 ):
     if key is None and key_mask is None:
         key_mask = query_mask
     query, key = normalize(query), normalize(query if key is None else key)
+    masks = query_mask if shift_keys else key_mask, query_mask
+    of_keys, of_queries = members_and_clusters(query, key, centroids, load_bias, *masks, num_probes)
+    shift = int(shift_keys)
+
+    def keys_of(b, h, i):
+        keys = []
+        for c in of_queries(b, h, i):
+            members = [j + shift for j in of_keys(b, h, c)]
+            if causal:
+                keys += [j for j in members if j <= i][-window_size:]
+            else:
+                half = window_size // 2
+                keys += [j for j in members if j < i + shift][::-1][:half]
+                keys += [j for j in members if j >= i + shift][: window_size - half]
+        if shift_keys:
+            keys = [j for j in keys if j != i + 1 and j < key.shape[2] and real(key_mask, b, j)]
+        return keys
+
+    key = shifted(key) if shift_keys else key
+    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias)
+
+
+def members_and_clusters(query, key, centroids, load_bias, key_mask, query_mask, num_probes):
+    """Functions of (batch, head, cluster), its keys, and of (batch, head, query), its clusters."""
     load_bias = np.zeros(centroids.shape[:2]) if load_bias is None else load_bias
 
     def clusters(x):
@@ -156,36 +181,30 @@ def nearest(
 
     of_queries, of_keys = clusters(query), clusters(key)[..., 0]
 
-    def keys_of(b, h, i):
-        if not real(query_mask, b, i):
-            return []
-        keys = []
-        for c in of_queries[b, h, i, :num_probes]:
-            members = [
-                j for j in range(key.shape[2]) if real(key_mask, b, j) and of_keys[b, h, j] == c
-            ]
-            if causal:
-                keys += [j for j in members if j <= i][-window_size:]
-            else:
-                half = window_size // 2
-                keys += [j for j in members if j < i][::-1][:half]
-                keys += [j for j in members if j >= i][: window_size - half]
-        return keys
+    def members(b, h, c):
+        return [j for j in range(key.shape[2]) if real(key_mask, b, j) and of_keys[b, h, j] == c]
 
-    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias)
+    def clusters_of(b, h, i):
+        return of_queries[b, h, i, :num_probes] if real(query_mask, b, i) else []
+
+    return members, clusters_of
+
+
+def shifted(x):
+    """At each position what `x` has at the one before; zeros at the first."""
+    return np.concatenate([np.zeros_like(x[:, :, :1]), x[:, :, :-1]], axis=2)
 
 
 def local_routing(
     query,
     key,
     value,
-    routed_query,
-    routed_key,
     centroids,
     *,
     block_size,
     window_size,
     look_back=1,
+    shift_keys=False,
     causal=False,
     num_probes=1,
     load_bias=None,
@@ -196,12 +215,14 @@ def local_routing(
     token_bias=None,
     relative_embeddings=None,
 ):
-    q, k = normalize(routed_query), normalize(routed_key)
+    q, k = normalize(query), normalize(query if shift_keys else key)
     length, depth = query.shape[2:]
-    load_bias = np.zeros(centroids.shape[:2]) if load_bias is None else load_bias
-    scores = [np.einsum("bhnd,hcd->bhnc", x, centroids) + load_bias[:, None] for x in (q, k)]
-    of_queries = np.argsort(-scores[0], axis=-1, kind="stable")[..., :num_probes]
-    of_keys = np.argmax(scores[1], axis=-1)
+    masks = query_mask if shift_keys else key_mask, query_mask
+    of_keys, of_queries = members_and_clusters(q, k, centroids, load_bias, *masks, num_probes)
+    k = shifted(k) if shift_keys else k
+    bias = np.zeros((query.shape[0], length)) if token_bias is None else token_bias
+    scale = np.ones(query.shape[1]) if routed_scale is None else routed_scale
+    of_routed = np.zeros(query.shape[1]) if routed_bias is None else routed_bias
     output = np.zeros(value.shape)
     for b, h, i in np.ndindex(query.shape[:3]):
         if not real(query_mask, b, i):
@@ -209,24 +230,22 @@ def local_routing(
         block = i // block_size
         start = max(block - look_back, 0) * block_size
         end = i + 1 if causal else min((block + look_back + 1) * block_size, length)
-        logits = {}
-        for j in range(start, end):
-            if real(key_mask, b, j):
-                far = key[b, h, j] + relative(relative_embeddings, h, i - j)
-                logits[j] = query[b, h, i] @ far * depth**-0.5
-        for c in of_queries[b, h, i]:
-            members = [j for j in range(length) if real(key_mask, b, j) and of_keys[b, h, j] == c]
-            before = window_size if causal else window_size // 2
-            seen = [j for j in members if j < start][::-1][:before]
+        before = window_size if causal else window_size // 2
+        near, far = range(start, end), []
+        for c in of_queries(b, h, i):
+            members = [j + shift_keys for j in of_keys(b, h, c)]
+            ends = (i + 1, i + 1) if shift_keys else (start, end)
+            far += [j for j in members if j < ends[0]][::-1][:before]
             if not causal:
-                seen += [j for j in members if j >= end][: window_size - before]
-            bias = 0.0 if routed_bias is None else routed_bias[h]
-            scale = depth**-0.5 if routed_scale is None else depth**-0.5 * routed_scale[h]
-            logits |= {j: scale * q[b, h, i] @ k[b, h, j] + bias for j in seen}
-        if logits:
-            keys = list(logits)
-            bias = np.zeros(length) if token_bias is None else token_bias[b]
-            weights = np.exp([logits[j] + bias[j] for j in keys])
+                behind = [j for j in members if j >= ends[1]][: window_size - before]
+                far += [j for j in behind if not shift_keys or i + 1 < j < length]
+        near, far = ([j for j in keys if real(key_mask, b, j)] for keys in (near, far))
+        logits = [
+            query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, i - j)) for j in near
+        ]
+        logits += [scale[h] * q[b, h, i] @ k[b, h, j] + depth**0.5 * of_routed[h] for j in far]
+        if keys := near + far:
+            weights = np.exp(depth**-0.5 * np.array(logits) + bias[b, keys])
             output[b, h, i] = weights / weights.sum() @ value[b, h, keys]
     return output
 

@@ -9,11 +9,9 @@ from tests.ops import checks, reference
 
 
 def arrays(length, clusters=3, seed=0, **options):
-    """Random inputs by name, with routed queries and keys."""
+    """Random inputs by name."""
     inputs = checks.arrays(length, clusters=clusters, load_bias=True, seed=seed, **options)
     rng = np.random.default_rng(seed + 1)
-    for name in ("query", "key"):
-        inputs[f"routed_{name}"] = rng.normal(size=inputs["query"].shape)
     inputs["routed_scale"] = rng.uniform(0.5, 2.0, inputs["query"].shape[1])
     inputs["routed_bias"] = rng.normal(size=inputs["query"].shape[1])
     return inputs
@@ -26,6 +24,7 @@ def arrays(length, clusters=3, seed=0, **options):
     block_size=st.integers(1, 6),
     look_back=st.integers(0, 2),
     window_size=st.integers(1, 9),
+    shift_keys=st.booleans(),
     causal=st.booleans(),
     far=st.none() | st.integers(1, 9),
     token_bias=st.booleans(),
@@ -33,7 +32,17 @@ def arrays(length, clusters=3, seed=0, **options):
     data=st.data(),
 )
 def test_equation(
-    length, clusters, block_size, look_back, window_size, causal, far, token_bias, pull, data
+    length,
+    clusters,
+    block_size,
+    look_back,
+    window_size,
+    shift_keys,
+    causal,
+    far,
+    token_bias,
+    pull,
+    data,
 ):
     inputs = arrays(length, clusters, far=far, token_bias=token_bias)
     # From even clusters to one that has all.
@@ -45,6 +54,7 @@ def test_equation(
                 "block_size": block_size,
                 "look_back": look_back,
                 "window_size": window_size,
+                "shift_keys": shift_keys,
                 "causal": causal,
                 "num_probes": data.draw(st.integers(1, clusters)),
             }
@@ -56,7 +66,8 @@ def test_equation(
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("num_probes", [1, 2])
-def test_gradients(causal, num_probes):
+@pytest.mark.parametrize("shift_keys", [True, False])
+def test_gradients(causal, num_probes, shift_keys):
     checks.holds(
         local_routing_attention,
         reference.local_routing,
@@ -65,34 +76,39 @@ def test_gradients(causal, num_probes):
         window_size=5,
         causal=causal,
         num_probes=num_probes,
+        shift_keys=shift_keys,
     )
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("kind", ["right", "left", "scattered", "a whole row"])
-def test_padding(causal, kind):
+@pytest.mark.parametrize(
+    "routing", [{}, {"shift_keys": True}, {"shift_keys": True, "num_probes": 2}]
+)
+def test_padding(causal, kind, routing):
     mask = checks.mask(kind, 15)
-    options = {"block_size": 2, "window_size": 3, "causal": causal}
+    options = {"block_size": 2, "window_size": 3, "causal": causal, **routing}
     options |= {"query_mask": mask, "key_mask": mask}
     checks.holds(local_routing_attention, reference.local_routing, arrays(15), **options)
 
 
-def test_compiled_by_xla():
-    checks.holds_compiled(
-        local_routing_attention, arrays(21, far=4), block_size=3, window_size=4, causal=True
-    )
+@pytest.mark.parametrize("shift_keys", [True, False])
+def test_compiled_by_xla(shift_keys):
+    options = {"block_size": 3, "window_size": 4, "causal": True, "shift_keys": shift_keys}
+    checks.holds_compiled(local_routing_attention, arrays(21, far=4), **options)
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_in_chunks(causal, monkeypatch):
-    options = {"block_size": 3, "window_size": 4, "causal": causal}
+@pytest.mark.parametrize("shift_keys", [True, False])
+def test_in_chunks(causal, shift_keys, monkeypatch):
+    options = {"block_size": 3, "window_size": 4, "causal": causal, "shift_keys": shift_keys}
     checks.holds_in_chunks(local_routing_attention, arrays(21), monkeypatch, **options)
 
 
 def test_no_key_is_seen_twice_and_none_is_lost():
     inputs = arrays(40)
     options = {"block_size": 4, "window_size": 40, "causal": True, "num_probes": 3}
-    equal = {**inputs, "query": 0 * inputs["query"], "routed_query": 0 * inputs["query"]}
+    equal = {**inputs, "query": 0 * inputs["query"]}
     weights = checks.attention_of(
         local_routing_attention, {**equal, "routed_bias": np.zeros(2)}, options
     )
@@ -102,11 +118,12 @@ def test_no_key_is_seen_twice_and_none_is_lost():
 
 
 @pytest.mark.parametrize("start", [1, 8, 9, 20])
-def test_the_future_does_not_change_the_past(start):
+@pytest.mark.parametrize("shift_keys", [True, False])
+def test_the_future_does_not_change_the_past(start, shift_keys):
     inputs, moved = arrays(24), arrays(24, seed=9)
-    for name in ("query", "key", "value", "routed_query", "routed_key"):
+    for name in ("query", "key", "value"):
         moved[name][:, :, :start] = inputs[name][:, :, :start]
-    options = {"block_size": 3, "window_size": 4, "causal": True}
+    options = {"block_size": 3, "window_size": 4, "causal": True, "shift_keys": shift_keys}
     moved = {**inputs, **{name: moved[name] for name in moved if np.ndim(moved[name]) == 4}}
     before, after = (
         local_routing_attention(**checks.tensors(x), **options)[:, :, :start]
@@ -147,6 +164,6 @@ def test_dropout_drops_both_parts():
 
 def test_queries_and_keys_of_different_lengths():
     inputs = checks.tensors(arrays(9))
-    inputs["routed_key"] = inputs["routed_key"][:, :, :5]
+    inputs["key"], inputs["value"] = inputs["key"][:, :, :5], inputs["value"][:, :, :5]
     with pytest.raises(ValueError, match="as many keys as queries"):
         local_routing_attention(**inputs, block_size=3, window_size=4)

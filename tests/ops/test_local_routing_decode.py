@@ -9,10 +9,10 @@ from rt_keras.ops.local_routing_decode import local_routing_cache, local_routing
 from tests.ops import checks
 from tests.ops.test_local_routing import arrays
 
-PER_POSITION = ("query", "key", "value", "routed_query", "routed_key")
+PER_POSITION = ("query", "key", "value")
 
 
-def decode(inputs, count, max_length=None, num_probes=1, **sizes):
+def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **sizes):
     """The outputs from position `count` on, one at a time, and the last cache."""
     tensors = checks.tensors(inputs)
     token_bias = tensors.pop("token_bias", None)
@@ -20,7 +20,7 @@ def decode(inputs, count, max_length=None, num_probes=1, **sizes):
     # What the cache is made of beyond `count` must not matter.
     first = {
         name: tf.where(tf.range(made_of)[:, None] < count, tensors[name][:, :, :made_of], 10.0)
-        for name in ("key", "value", "routed_key")
+        for name in PER_POSITION
     }
     routing = {name: tensors[name] for name in ("centroids", "load_bias")}
     cache = local_routing_cache(
@@ -29,6 +29,7 @@ def decode(inputs, count, max_length=None, num_probes=1, **sizes):
         count=count,
         max_length=max_length,
         token_bias=None if token_bias is None else token_bias[:, :made_of],
+        shift_keys=shift_keys,
         **sizes,
     )
     learnt = ("routed_scale", "routed_bias", "relative_embeddings")
@@ -60,25 +61,37 @@ def decode(inputs, count, max_length=None, num_probes=1, **sizes):
     far=st.none() | st.integers(1, 9),
     token_bias=st.booleans(),
     bounded=st.booleans(),
+    shift_keys=st.booleans(),
     pull=st.sampled_from([0.0, 3.0, 100.0]),
     data=st.data(),
 )
 def test_steps(
-    length, clusters, block_size, look_back, window_size, far, token_bias, bounded, pull, data
+    length,
+    clusters,
+    block_size,
+    look_back,
+    window_size,
+    far,
+    token_bias,
+    bounded,
+    shift_keys,
+    pull,
+    data,
 ):
     inputs = arrays(length, clusters, far=far, token_bias=token_bias)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
     count = data.draw(st.integers(0, length - 1))
     options = {"block_size": block_size, "look_back": look_back, "window_size": window_size}
-    options["num_probes"] = data.draw(st.integers(1, clusters))
+    options |= {"num_probes": data.draw(st.integers(1, clusters)), "shift_keys": shift_keys}
     found, _ = decode(inputs, count, max_length=length if bounded else None, **options)
     expected = local_routing_attention(**checks.tensors(inputs), causal=True, **options)
     np.testing.assert_allclose(found, expected[:, :, count:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [30, 60])
-def test_the_cache_does_not_grow(length):
-    _, cache = decode(arrays(length), 1, block_size=3, window_size=4)
+@pytest.mark.parametrize("shift_keys, kept", [(True, 4), (False, 10)])
+def test_the_cache_does_not_grow(length, shift_keys, kept):
+    _, cache = decode(arrays(length), 1, block_size=3, window_size=4, shift_keys=shift_keys)
     assert cache["local"]["key"].shape == [2, 2, 6, 6]
-    assert cache["routed"]["key"].shape == [2, 2, 3, 10, 6]
+    assert cache["routed"]["key"].shape == [2, 2, 3, kept, 6]

@@ -192,11 +192,12 @@ def cases(draw):
         "num_probes": draw(st.integers(1, clusters)),
         "query_mask": draw(mask),
         "key_mask": draw(mask),
+        "shift_keys": shared and draw(st.booleans()),
     }
     return inputs, options
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(case=cases())
 def test_any_case(case):
     inputs, options = case
@@ -374,3 +375,11 @@ def test_one_length_known_and_the_other_not():
 
     expected = nearest_attention(**inputs, window_size=4)
     np.testing.assert_allclose(call(inputs["key"]), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"block_size": 4}, {"key": tf.zeros([1, 2, 9, 4])}])
+def test_shifted_keys_are_the_queries_and_leave_out_no_window(options):
+    x = tf.zeros([1, 2, 9, 4])
+    arguments = {"query": x, "key": None, "value": x, "centroids": x[0, :, :3], **options}
+    with pytest.raises(ValueError, match="shift_keys=True needs key=None and block_size=None"):
+        nearest_attention(**arguments, window_size=4, shift_keys=True)

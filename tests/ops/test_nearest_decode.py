@@ -11,10 +11,15 @@ from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 from tests.ops import checks, decode_checks
 
 
-def decode(inputs, count, window_size, num_probes=1, max_length=None, dtype=tf.float64):
-    given = checks.tensors(inputs, dtype)
+def decode(
+    inputs, count, window_size, num_probes=1, max_length=None, shift_keys=False, dtype=tf.float64
+):
     make_cache = functools.partial(
-        _make_cache, given=given, window_size=window_size, max_length=max_length
+        _make_cache,
+        given=checks.tensors(inputs, dtype),
+        window_size=window_size,
+        max_length=max_length,
+        shift_keys=shift_keys,
     )
     return decode_checks.decode(
         make_cache, nearest_step, inputs, count, dtype=dtype, num_probes=num_probes
@@ -33,8 +38,8 @@ def _make_cache(key, value, count, given, **options):
     )
 
 
-def holds(inputs, count, window_size, num_probes=1, max_length=None, **tolerance):
-    options = {"window_size": window_size, "num_probes": num_probes}
+def holds(inputs, count, window_size, num_probes=1, max_length=None, shift_keys=False, **tolerance):
+    options = {"window_size": window_size, "num_probes": num_probes, "shift_keys": shift_keys}
     found = decode(inputs, count, max_length=max_length, **options)
     decode_checks.same(found, nearest_attention, inputs, count, **options, **tolerance)
 
@@ -63,6 +68,7 @@ def test_steps(length, clusters, window_size, shared, far, token_bias, bounded, 
         window_size,
         data.draw(st.integers(1, clusters)),
         max_length=length if bounded else None,
+        shift_keys=shared and data.draw(st.booleans()),
     )
 
 

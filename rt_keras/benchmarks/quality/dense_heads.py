@@ -17,14 +17,14 @@ SELECTIONS = ("nearest", "best", "random", "all")
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class DenseHeads(LocalRoutingHeads):
-    """`LocalRoutingHeads` by a mask, whose keys outside the window may be selected in other ways.
+    """`LocalRoutingHeads` by a mask, whose routed keys may be selected in other ways.
 
     Args:
         *args: those of `LocalRoutingHeads`.
-        selection: string, which keys before its window a query sees: "nearest", the last
-            `window_size` of its nearest cluster, as in `LocalRoutingHeads`; "best", the
-            `window_size` with the highest logits: what routing tries to find; "random",
-            `window_size` drawn once, by `seed`; or "all".
+        selection: string, which routed keys a query sees: "nearest", the last `window_size` of its
+            nearest cluster, as in `LocalRoutingHeads`; "best", the `window_size` with the highest
+            logits: what routing tries to find; "random", `window_size` drawn once, by `seed`; or
+            "all".
         **kwargs: keyword arguments of `LocalRoutingHeads`; `num_probes` must be 1.
 
     Raises:
@@ -64,55 +64,70 @@ class DenseHeads(LocalRoutingHeads):
     ):
         if not causal:
             raise ValueError("DenseHeads need use_causal_mask=True.")
-        routed_query = normalize(query)
-        routed_key = normalize(self._routed_keys(query, key, query_mask))
-        positions = tf.range(query.shape[2])
+        length, scale = query.shape[2], query.shape[3] ** -0.5
+        positions = tf.range(length)
         start = (positions // self.block_size - self.look_back) * self.block_size
+        before = positions <= positions[:, None]
         outside = positions < start[:, None]
-        near = (positions <= positions[:, None]) & ~outside
-        if key_mask is not None:
-            real = tf.cast(key_mask, tf.bool)[:, None, None]
-            outside, near = outside & real, near & real
-
-        scale = query.shape[3] ** -0.5
-        routed = self._routed_logits(routed_query * scale, routed_key)
+        real = True if key_mask is None else tf.cast(key_mask, tf.bool)[:, None, None]
         local = tf.matmul(query * scale, key, transpose_b=True)
         if relative_embeddings is not None:
             in_one_block = query[:, :, None] * scale
-            local += window_bias(in_one_block, relative_embeddings, query.shape[2], 0)[:, :, 0]
-        logits = tf.where(near, local, routed)
+            local += window_bias(in_one_block, relative_embeddings, length, 0)[:, :, 0]
+
+        routed_query = normalize(query)
+        routed_key, candidates = normalize(key), outside & real
+        if self.shift_keys:
+            routed_key, candidates = _previous(routed_query), before & (positions > 0)
+            if query_mask is not None:
+                candidates &= _previous(tf.cast(query_mask, tf.bool)[:, None, :, None])[
+                    :, :, None, :, 0
+                ]
+        routed = self._routed_logits(routed_query * scale, routed_key)
+        chosen = self._selected(routed_query, routed_key, routed, candidates)
+
+        # Each key twice: as one of the window, and as one of the cluster.
+        logits = tf.concat([local, routed], axis=-1)
         if token_bias is not None:
-            logits += token_bias[:, None, None]
-        allowed = near | self._selected(routed_query, routed_key, routed, outside)
+            logits += tf.tile(token_bias, [1, 2])[:, None, None]
+        allowed = tf.concat(
+            [tf.broadcast_to(before & ~outside & real, tf.shape(local)), chosen & real], axis=-1
+        )
         if query_mask is not None:
             allowed &= tf.cast(query_mask, tf.bool)[:, None, :, None]
         weights = tf.nn.softmax(tf.where(allowed, logits, MASKED))
         weights = drop(tf.where(allowed, weights, 0.0), dropout, seed)
-        return tf.matmul(weights, value)
+        return tf.matmul(weights, tf.concat([value, value], axis=2))
 
     def _routed_logits(self, query, key):
         scale, bias = (x[:, None, None] for x in self._learnt().values())
         return scale * tf.matmul(query, key, transpose_b=True) + bias
 
-    def _selected(self, query, key, logits, outside):
-        """Which of the keys outside the window a query sees, bool `[batch, heads, n, n]`."""
+    def _selected(self, query, key, logits, candidates):
+        """Which of the candidates a query sees, bool `[batch, heads, n, n]`."""
+        candidates = tf.broadcast_to(candidates, tf.shape(logits))
         if self.selection == "all":
-            return outside
+            return candidates
         if self.selection == "nearest":
             centroids = tf.convert_to_tensor(self.centroids)
             of_queries, of_keys = (
                 nearest_centroid(x, centroids, self.load_bias) for x in (query, key)
             )
-            outside &= of_queries[..., None] == of_keys[..., None, :]
+            candidates &= of_queries[..., None] == of_keys[..., None, :]
             order = tf.cast(tf.range(query.shape[2]), tf.float32)
         elif self.selection == "random":
             length = query.shape[2]
             order = keras.random.uniform([1, self.num_heads, length, length], seed=self.seed or 0)
         else:
             order = tf.stop_gradient(logits)
-        order = tf.where(outside, order, MASKED)
+        order = tf.where(candidates, order, MASKED)
         least = tf.math.top_k(order, min(self.window_size, query.shape[2])).values[..., -1:]
-        return outside & (order >= least)
+        return candidates & (order >= least)
 
     def get_config(self):
         return {**super().get_config(), "selection": self.selection}
+
+
+def _previous(x):
+    """At each position what `x` has at the one before; zeros at the first."""
+    return tf.concat([tf.zeros_like(x[:, :, :1]), x[:, :, :-1]], axis=2)

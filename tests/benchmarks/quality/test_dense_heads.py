@@ -6,7 +6,6 @@ from rt_keras.layers import LocalRoutingHeads
 from tests.layers import checks
 from tests.ops import reference
 
-# Of window_size=3, before a window of at most 4.
 SIZES = {"block_size": 2, "num_clusters": 3, "window_size": 3}
 
 
@@ -14,11 +13,11 @@ def vectors(length=21):
     return [checks.random(2, 2, length, 6, seed=seed) for seed in range(3)]
 
 
-def seen(selection, length=21, seed=3):
+def seen(selection, routed_key="key", length=21, seed=3):
     """Which keys each query sees, bool `[batch, heads, queries, keys]`."""
     query, key, _ = vectors(length)
     identity = np.broadcast_to(np.eye(length, dtype="float32"), (2, 2, length, length))
-    group = DenseHeads(2, **SIZES, selection=selection, seed=seed)
+    group = DenseHeads(2, **SIZES, routed_key=routed_key, selection=selection, seed=seed)
     return np.array(group(query, identity, key, use_causal_mask=True)) > 0
 
 
@@ -53,12 +52,12 @@ def test_the_window_and_as_many_keys_as_there_are(selection):
 
 def test_the_best_keys_are_those_whose_position_before_asked_alike():
     query, _, _ = vectors()
-    found, normalized = seen("best"), reference.normalize(query)
+    found, normalized = seen("best", "previous_query"), reference.normalize(query)
     for b, h, i in np.ndindex(2, 2, 21):
         start = max(i // 2 - 1, 0) * 2
-        logits = [normalized[b, h, i] @ normalized[b, h, j - 1] if j else 0.0 for j in range(start)]
-        best = sorted(range(start), key=lambda j: -logits[j])[:3]
-        assert set(np.flatnonzero(found[b, h, i, :start])) == set(best)
+        logits = {j: normalized[b, h, i] @ normalized[b, h, j - 1] for j in range(1, i + 1)}
+        best = sorted(logits, key=logits.get)[-3:]
+        assert set(np.flatnonzero(found[b, h, i])) == {*range(start, i + 1), *best}
 
 
 def test_random_keys_depend_on_the_seed_alone():
