@@ -4,7 +4,8 @@ A kind is a function of the number of heads, of the keys that a query of each sh
 number of clusters and of the length of the sequences; it returns the head groups of one block.
 Attention is causal. So that a query sees about as many keys on average, whatever the kind, a window
 has twice as many: a query has seen half of the members of its cluster, on average. Clusters share
-out the sequence if there are length / (2 keys) of them.
+out the sequence if there are length / (2 keys) of them. Windows have relative positions; clusters
+have none.
 
 `balanced` and `hashed` choose members by looking at the whole sequence, so what they score may owe
 something to the future. `random_members` draws its members by position, whatever the tokens are;
@@ -18,14 +19,14 @@ def full(heads, keys, clusters, length):
     """Heads that see everything up to a query."""
     from rt_keras.layers import FullHeads
 
-    return [FullHeads(heads)]
+    return [FullHeads(heads, max_relative_distance=reach(keys))]
 
 
 def local(heads, keys, clusters, length):
     """Heads that see the block of a query and the one before it."""
     from rt_keras.layers import LocalHeads
 
-    return [LocalHeads(heads, block_size(keys))]
+    return [LocalHeads(heads, block_size(keys), max_relative_distance=reach(keys))]
 
 
 def local_and_nearest(heads, keys, clusters, length):
@@ -64,25 +65,27 @@ def random_members(heads, keys, clusters, length):
 
 
 def local_routing(heads, keys, clusters, length):
-    """Heads that see half of the keys around them, and half in their cluster before these."""
+    """Heads that see half of the keys around them, and half in their cluster."""
     from rt_keras.layers import LocalRoutingHeads
 
-    return [LocalRoutingHeads(heads, *_window_and_cluster(keys, clusters))]
+    return [LocalRoutingHeads(heads, **_window_and_cluster(keys, clusters))]
 
 
 def local_routing_2_probes(heads, keys, clusters, length):
     """The same with two nearest clusters, half as large."""
     from rt_keras.layers import LocalRoutingHeads
 
-    block_size, clusters, window = _window_and_cluster(keys, clusters)
-    return [LocalRoutingHeads(heads, block_size, 2 * clusters, window // 2, num_probes=2)]
+    arguments = _window_and_cluster(keys, 2 * clusters)
+    arguments["window_size"] //= 2
+    return [LocalRoutingHeads(heads, **arguments, num_probes=2)]
 
 
 def local_routing_keys(heads, keys, clusters, length):
     """`local_routing` that routes keys, not the queries of the positions before."""
     from rt_keras.layers import LocalRoutingHeads
 
-    return [LocalRoutingHeads(heads, *_window_and_cluster(keys, clusters), routed_key="key")]
+    arguments = _window_and_cluster(keys, clusters)
+    return [LocalRoutingHeads(heads, **arguments, routed_key="key")]
 
 
 def local_routing_frozen(heads, keys, clusters, length):
@@ -90,16 +93,16 @@ def local_routing_frozen(heads, keys, clusters, length):
     from rt_keras.layers import LocalRoutingHeads
 
     arguments = _window_and_cluster(keys, clusters)
-    return [LocalRoutingHeads(heads, *arguments, trainable=False)]
+    return [LocalRoutingHeads(heads, **arguments, trainable=False)]
 
 
 def local_routing_random(heads, keys, clusters, length):
-    """`local_routing` with keys drawn at random before the window; time and memory are O(n²)."""
+    """`local_routing` with keys drawn at random instead of clusters; time and memory are O(n²)."""
     return _dense(heads, keys, clusters, "random")
 
 
 def oracle(heads, keys, clusters, length):
-    """`local_routing` with the best keys before the window; time and memory are O(n²)."""
+    """`local_routing` with the best keys instead of clusters; time and memory are O(n²)."""
     return _dense(heads, keys, clusters, "best")
 
 
@@ -154,19 +157,25 @@ def _half_local(heads, keys, group):
 
 
 def _window_and_cluster(keys, clusters):
-    """The block size, the clusters and the window size of heads that see half of the keys in each.
+    """Arguments of heads that see half of the keys in a window, and half in a cluster.
 
     There are clusters for twice the sequence: what matters is that keys which belong together are
     still in a window, and clusters are not even.
     """
-    return block_size(keys - keys // 2), 4 * clusters, keys
+    near = keys - keys // 2
+    return {
+        "block_size": block_size(near),
+        "num_clusters": 4 * clusters,
+        "window_size": keys,
+        "max_relative_distance": reach(near),
+    }
 
 
 def _dense(heads, keys, clusters, selection):
     from rt_keras.benchmarks.quality.dense_heads import DenseHeads
 
     options = {"selection": selection, "seed": _seed_of_block()}
-    return [DenseHeads(heads, *_window_and_cluster(keys, clusters), **options)]
+    return [DenseHeads(heads, **_window_and_cluster(keys, clusters), **options)]
 
 
 def _seed_of_block():
