@@ -11,6 +11,9 @@ import math
 from rt_keras import layers
 from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
 
+# The kind, and the number of heads, of a model that says nothing of heads.
+DEFAULT_HEADS = "local_routing", 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Place:
@@ -33,7 +36,12 @@ class Place:
 class HeadKind:
     """What all kinds of heads share. Keys that a kind adds are arguments of its `layer`."""
 
-    num_heads: int = key(0, "heads of this kind in each block, 0 for none", AT_LEAST_0)
+    num_heads: int | None = key(
+        None,
+        f"heads of this kind in each block; null for none, but where all are null, "
+        f"{DEFAULT_HEADS[1]} of {DEFAULT_HEADS[0]}",
+        AT_LEAST_0,
+    )
     max_relative_distance: int | None = key(
         None, "reach of the relative positions, null for none", AT_LEAST_1
     )
@@ -126,7 +134,6 @@ def check_probes(kind):
 class Routing(_Clustered):
     """Heads that see the keys of their own cluster: see `rt_keras.layers.RoutingHeads`."""
 
-    num_heads: int = key(2, "heads of this kind in each block, 0 for none", AT_LEAST_0)
     assignment: str = key("nearest", "how positions join clusters", one_of("nearest", "balanced"))
     share_qk: bool = key(False, "whether queries are their own keys in a decoder's self-attention")
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
@@ -232,7 +239,6 @@ class Strided(HeadKind):
 class Local(HeadKind):
     """Heads that see the blocks around them: see `rt_keras.layers.LocalHeads`."""
 
-    num_heads: int = key(2, "heads of this kind in each block, 0 for none", AT_LEAST_0)
     block_size: int = key(128, "positions in a block", AT_LEAST_1)
     look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
     cross_block_size: int | None = key(

@@ -6,7 +6,7 @@ import inspect
 import keras
 
 from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.head_kinds import DEFAULT_HEADS, HEAD_KINDS, Place
 from rt_keras.models.keys import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -120,14 +120,21 @@ ModelSection = dataclasses.make_dataclass(
 
 def check_heads(model):
     """Raises a ValueError where the heads of a `ModelSection` do not go together."""
-    total = sum(kind.num_heads for kind in _present(model))
+    counts = head_counts(model)
+    for name in HEAD_KINDS:
+        # Local heads may stand in for others, and then have these keys.
+        if counts[name] == 0 and name != "local" and _has_values_in_vain(getattr(model, name)):
+            raise ValueError(
+                f"model.{name} has values but no heads; give model.{name}.num_heads, 0 for none"
+            )
+    total = sum(counts.values())
     if total == 0:
         raise ValueError(
             "the model has no heads; one of "
             f"{', '.join(f'model.{name}.num_heads' for name in HEAD_KINDS)} must be above 0"
         )
     if model.key_dim is None and model.hidden_dim % total:
-        listed = ", ".join(f"{kind.name} {kind.num_heads}" for kind in _present(model))
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         below = model.hidden_dim - model.hidden_dim % total
         raise ValueError(
             f"model.hidden_dim is {model.hidden_dim}, which its {total} heads ({listed}) do not "
@@ -137,10 +144,19 @@ def check_heads(model):
     for kind in _present(model):
         if model.dialect is not None and kind.name not in DIALECTS[model.dialect]:
             raise ValueError(
-                f"model.{kind.name}.num_heads is {kind.num_heads}; model.dialect {model.dialect} "
+                f"model.{kind.name}.num_heads is {counts[kind.name]}; model.dialect {model.dialect} "
                 "has no such heads"
             )
         kind.check(model)
+
+
+def _has_values_in_vain(section):
+    """Whether a section says something of heads, but not how many there are."""
+    default = HEAD_KINDS[section.name]()
+    names = (field.name for field in dataclasses.fields(default))
+    return section.num_heads is None and any(
+        getattr(section, name) != getattr(default, name) for name in names
+    )
 
 
 def check_length(model, name, length):
@@ -167,10 +183,27 @@ def check_cross_lengths(model, length, encoder_length):
         kind.check_cross_lengths(length, encoder_length)
 
 
+def head_counts(model):
+    """The number of heads of each kind, by name.
+
+    Args:
+        model: a `ModelSection`.
+
+    >>> sum(head_counts(ModelSection()).values())
+    4
+    >>> head_counts(ModelSection(local=HEAD_KINDS["local"](num_heads=3)))["local"]
+    3
+    """
+    counts = {name: getattr(model, name).num_heads for name in HEAD_KINDS}
+    if all(count is None for count in counts.values()):
+        name, count = DEFAULT_HEADS
+        counts[name] = count
+    return {name: count or 0 for name, count in counts.items()}
+
+
 def _present(model):
     """The sections of the kinds that have heads."""
-    kinds = (getattr(model, name) for name in HEAD_KINDS)
-    return [kind for kind in kinds if kind.num_heads]
+    return [getattr(model, name) for name, count in head_counts(model).items() if count]
 
 
 def make_head_groups(model, place):
@@ -187,12 +220,11 @@ def make_head_groups(model, place):
     >>> [type(group).__name__ for group in make_head_groups(model, Place(block=0))]
     ['LocalHeads']
     >>> [type(group).__name__ for group in make_head_groups(model, Place(block=1))]
-    ['RoutingHeads', 'LocalHeads']
+    ['RoutingHeads']
     """
     counts = dict.fromkeys(HEAD_KINDS, 0)
-    for name in HEAD_KINDS:
-        kind = getattr(model, name)
-        counts[kind.replacement(place) or name] += kind.num_heads
+    for name, count in head_counts(model).items():
+        counts[getattr(model, name).replacement(place) or name] += count
     return [_make_group(model, name, place, count) for name, count in counts.items() if count]
 
 
@@ -219,9 +251,9 @@ def is_strictly_causal(model):
     Returns:
         False if a head group of the decoder chooses its keys by looking at the whole sequence.
 
-    >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](assignment="nearest")))
+    >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](2, assignment="nearest")))
     True
-    >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](assignment="balanced")))
+    >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](2, assignment="balanced")))
     False
     """
     # Blocks differ in that the first ones lack kinds that the later ones have.

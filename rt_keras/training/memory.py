@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from rt_keras.models.model_section import head_counts
 from rt_keras.training.tasks import task_named
 
 # Copies of the weights: themselves, their gradients and what the optimizer keeps for each.
@@ -158,12 +159,7 @@ def _inner_dim(model):
     """The depth of all heads of a block together."""
     if model.key_dim is None:
         return model.hidden_dim
-    heads = sum(section.get("num_heads", 0) for section in _sections(model))
-    return heads * model.key_dim
-
-
-def _sections(model):
-    return [value for value in model.as_dict().values() if isinstance(value, dict)]
+    return sum(head_counts(model).values()) * model.key_dim
 
 
 def _gigabytes(count):

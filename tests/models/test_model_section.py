@@ -201,7 +201,14 @@ def test_a_dialect_has_only_its_own_heads():
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({}, "no heads; one of model.routing.num_heads, .*model.full.num_heads must be above 0"),
+        (
+            {"full": {"num_heads": 0}},
+            "no heads; one of model.routing.num_heads, .*model.full.num_heads must be above 0",
+        ),
+        (
+            {"routing": {"window_size": 8}},
+            "model.routing has values but no heads; give model.routing.num_heads, 0 for none",
+        ),
         (
             {"full": {"num_heads": 3}, "hidden_dim": 256},
             r"hidden_dim is 256, .*3 heads \(full 3\) do not divide.*such as 255",

@@ -20,7 +20,7 @@ def test_overrides_win_over_the_file_and_take_yaml_values():
         [
             "optimizer.learning_rate=5e-4",
             "schedule.final_fraction=0",
-            "model.routing.assignment=balanced",
+            "model.local_routing.routed_key=key",
             "data.directory=gs://bucket/books=1",
             "optimizer.global_clipnorm=null",
             "trainer.jit_compile=false",
@@ -29,7 +29,7 @@ def test_overrides_win_over_the_file_and_take_yaml_values():
     assert config.optimizer.learning_rate == 5e-4
     assert config.schedule.final_fraction == 0.0
     assert isinstance(config.schedule.final_fraction, float)
-    assert config.model.routing.assignment == "balanced"
+    assert config.model.local_routing.routed_key == "key"
     assert config.data.directory == "gs://bucket/books=1"
     assert config.optimizer.global_clipnorm is None
     assert config.trainer.jit_compile is False
@@ -77,7 +77,7 @@ def test_a_wrong_key_or_value_is_named(override, message):
 
 
 ONE_CLUSTER = {"model.hashed.num_clusters": 1}
-FULL = {"model.routing.assignment": "balanced", "model.full.num_heads": 4}
+LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
 
 
 @pytest.mark.parametrize(
@@ -88,27 +88,39 @@ FULL = {"model.routing.assignment": "balanced", "model.full.num_heads": 4}
             {"model.local.num_heads": 0, "model.routing.num_heads": 0},
             "no heads; .*model.routing.num_h",
         ),
-        ({"model.routing.window_size": 4096}, "window_size is 4096.*sequence_length only 2048"),
-        ({"model.local.block_size": 4096}, "block_size is 4096.*sequence_length only 2048"),
-        ({"data.sequence_length": 64}, "sequence_length only 64"),
-        ({"model.max_sequence_length": 1024}, "at least data.sequence_length, 2048"),
-        ({"model.routing.num_probes": 17}, "num_probes is 17.*num_clusters, 16"),
         (
-            {"model.routing.num_probes": 2, "model.routing.assignment": "balanced"},
+            {"model.routing.window_size": 4096, **ROUTING},
+            "window_size is 4096.*sequence_length only 2048",
+        ),
+        (
+            {"model.local.block_size": 4096, **LOCAL},
+            "block_size is 4096.*sequence_length only 2048",
+        ),
+        ({"data.sequence_length": 64, **LOCAL}, "sequence_length only 64"),
+        ({"model.max_sequence_length": 1024}, "at least data.sequence_length, 2048"),
+        ({"model.routing.num_probes": 17, **ROUTING}, "num_probes is 17.*num_clusters, 16"),
+        (
+            {"model.routing.num_probes": 2, "model.routing.assignment": "balanced", **ROUTING},
             "num_probes is 2; it must be 1 with assignment balanced",
         ),
-        ({"model.routing.first_layer": 3}, "first_layer is 3.*num_layers, 2"),
+        ({"model.routing.first_layer": 3, **ROUTING}, "first_layer is 3.*num_layers, 2"),
         ({"model.key_dim": None, "model.hidden_dim": 6}, "hidden_dim is 6.*multiple of 4"),
         (
-            {"model.routing.num_heads": 0, "model.hashed.num_heads": 2, **ONE_CLUSTER},
+            {"model.hashed.num_heads": 2, **ONE_CLUSTER},
             "model.hashed.num_clusters is 1; it must be at least 2",
         ),
-        ({"model.dialect": "t2t"}, "assignment is nearest; with model.dialect t2t it must be bal"),
         (
-            {"model.dialect": "t2t", **FULL},
+            {"model.dialect": "t2t", **ROUTING},
+            "assignment is nearest; with model.dialect t2t it must be bal",
+        ),
+        (
+            {"model.dialect": "t2t", "model.full.num_heads": 4},
             "full.num_heads is 4; model.dialect t2t has no",
         ),
-        ({"model.local.cross_block_size": 8}, "cross_block_size is 8; without an encoder it must"),
+        (
+            {"model.local.cross_block_size": 8, **LOCAL},
+            "cross_block_size is 8; without an encoder it must",
+        ),
         ({"model.kind": "seq_2_seq_lm", **PAIRS}, "num_encoder_layers is 0.*at least 1"),
         ({"model.num_encoder_layers": 2}, "num_encoder_layers is 2, which .* causal_lm has no use"),
         ({"model.image.height": 28}, "image.height is 28, which a model of kind causal_lm"),
@@ -123,7 +135,7 @@ FULL = {"model.routing.assignment": "balanced", "model.full.num_heads": 4}
         ({**IMAGES, "model.image.height": 30, "model.image.block_height": 8}, "do not divide"),
         ({**IMAGES, "model.local.block_size": 100}, "do not divide an image of 3072 values"),
         (
-            {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192},
+            {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192, **LOCAL},
             "cross_block_size is None.*8192 positions must make 16 blocks.* 512 would do",
         ),
         ({"trainer.steps": 150}, "validation_every is 100; it must divide trainer.steps, 150"),
@@ -138,7 +150,7 @@ def test_values_that_do_not_go_together_are_named(values, message):
 
 def test_absent_heads_set_no_bounds():
     config = config_lib.make_config(
-        {"model.routing.num_heads": 0, "data.sequence_length": 128, "model.local.block_size": 64}
+        {"model.routing.num_heads": 0, "model.full.num_heads": 4, "data.sequence_length": 64}
     )
     assert config.model.routing.window_size == 128
 
