@@ -21,7 +21,7 @@ HEADS, CLUSTERS, LENGTH, DEPTH, BATCH = 2, 3, 10, 4, 2
 STATE = ("centroids", "load_bias", "average_counts", "average_sums", "updates")
 
 
-def make_model(share_qk=False, num_clusters=CLUSTERS, jit_compile=False, **compile_options):
+def make_model(share_qk=False, num_clusters=CLUSTERS, **compile_options):
     """A model whose routing heads get their queries and keys straight from its inputs."""
     query = keras.Input((HEADS, None, DEPTH), name="query")
     key = keras.Input((HEADS, None, DEPTH), name="key")
@@ -31,11 +31,16 @@ def make_model(share_qk=False, num_clusters=CLUSTERS, jit_compile=False, **compi
     masks = dict.fromkeys(("query_mask", "key_mask"), keras.ops.cast(mask, "bool"))
     x = heads(query, query, None if share_qk else key, **masks, use_causal_mask=True)
     model = keras.Model({"query": query, "key": key, "mask": mask}, keras.layers.Dense(1)(x))
-    model.compile("sgd", "mse", jit_compile=jit_compile, **compile_options)
+    model.compile("sgd", "mse", **{"jit_compile": False, **compile_options})
     rng = np.random.default_rng(1)
     heads.centroids.assign(unit(rng.normal(size=heads.centroids.shape)))
     heads.load_bias.assign(rng.normal(size=heads.load_bias.shape))
     return model
+
+
+def make_eager_model(**options):
+    """Such a model of which a few steps, taken one by one, cost less than tracing one."""
+    return make_model(run_eagerly=True, **options)
 
 
 def make_data(batches=3, seed=0):
@@ -230,7 +235,7 @@ def test_an_eager_loop_gets_the_members():
 
 
 def test_empty_batches_count_across_calls_of_fit():
-    model = make_model()
+    model = make_eager_model()
     model.get_layer("routing").load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
     callback, first = CentroidEMA(load_bias_step=0, restart_after=3), state(model)
     for batches in (2, 1):
@@ -254,7 +259,7 @@ def test_frozen_centroids_stay(frozen):
     inputs = keras.Input((9, 8))
     x = MultiHeadAttention([others], key_dim=4)(*[attention(inputs, inputs)] * 2)
     model = keras.Model(inputs, x)
-    model.compile("sgd", "mse", jit_compile=False)
+    model.compile("sgd", "mse", run_eagerly=True)
     data = np.random.default_rng(0).normal(size=(4, 9, 8))
     with pytest.warns(UserWarning, match="nothing moves its centroids"):
         # Statistics from before the layer was frozen.
@@ -273,7 +278,7 @@ def test_frozen_centroids_stay(frozen):
 
 
 def test_frozen_centroids_raise_no_warning():
-    model = make_model()
+    model = make_eager_model()
     model.get_layer("routing").trainable = False
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -287,7 +292,7 @@ def test_float64(assignment, update):
     heads = RoutingHeads(2, 3, 4, assignment=assignment, dtype="float64")
     attention = MultiHeadAttention([heads], key_dim=4, dtype="float64")
     model = keras.Model(inputs, attention(inputs, inputs))
-    model.compile("sgd", "mse", jit_compile=False)
+    model.compile("sgd", "mse", run_eagerly=True)
     data = np.random.default_rng(0).normal(size=(4, 9, 8))
     before = heads.centroids.numpy()
     callback = CentroidEMA(0.5, update, initialize_from_batch=True, restart_after=1)
@@ -315,7 +320,7 @@ def test_padding_never_counts(update):
     }
     states = []
     for inputs in (data, {**data, **other}):
-        model = make_model()
+        model = make_eager_model()
         fit(model, inputs, CentroidEMA(decay=0.5, update=update))
         states.append(state(model))
     assert_close(*states)
@@ -323,7 +328,7 @@ def test_padding_never_counts(update):
 
 @pytest.mark.parametrize("update", ["mean", "count"])
 def test_a_batch_of_padding_moves_nothing(update):
-    model, data = make_model(), make_data(batches=2)
+    model, data = make_eager_model(), make_data(batches=2)
     callback = CentroidEMA(decay=0.5, update=update)
     fit(model, data, callback)
     before = state(model)
@@ -334,7 +339,7 @@ def test_a_batch_of_padding_moves_nothing(update):
 
 @pytest.mark.parametrize("update", ["mean", "count"])
 def test_a_cluster_without_members_keeps_its_value(update):
-    model, data = make_model(), make_data(batches=8)
+    model, data = make_eager_model(), make_data(batches=8)
     callback = CentroidEMA(decay=0.01, update=update, load_bias_step=0)
     fit(model, make_data(batches=1, seed=1), callback)
     heads = model.get_layer("routing")
@@ -413,7 +418,7 @@ def test_replicas_make_the_update_of_one_device():
 
 @pytest.mark.parametrize("update", ["mean", "count"])
 def test_centroids_start_from_members_of_the_first_batch(update):
-    model, data = make_model(), make_data(batches=2)
+    model, data = make_eager_model(), make_data(batches=2)
     notes = AfterEachBatch()
     callback = CentroidEMA(decay=0.5, update=update, initialize_from_batch=True)
     fit(model, data, callback, notes)
@@ -428,7 +433,7 @@ def test_centroids_start_from_members_of_the_first_batch(update):
 
 
 def test_clusters_share_members_where_there_are_too_few():
-    model, data = make_model(num_clusters=5), make_data(batches=1)
+    model, data = make_eager_model(num_clusters=5), make_data(batches=1)
     data["mask"] = np.array([[0] * 9 + [1], [1] * 2 + [0] * 8])
     fit(model, data, CentroidEMA(initialize_from_batch=True))
     for h, centroids in enumerate(state(model)["centroids"]):
@@ -439,12 +444,12 @@ def test_clusters_share_members_where_there_are_too_few():
 
 
 def test_a_saved_model_goes_on_where_it_was(tmp_path):
-    model, data = make_model(), make_data(batches=2)
+    model, data = make_eager_model(), make_data(batches=2)
     options = {"decay": 0.8, "update": "count"}
     fit(model, data, CentroidEMA(**options))
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
-    fresh = make_model()
+    fresh = make_eager_model()
     fresh.load_weights(tmp_path / "model.weights.h5")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert_close(state(loaded), state(model))
@@ -458,7 +463,7 @@ def test_a_saved_model_goes_on_where_it_was(tmp_path):
 
 @pytest.mark.parametrize("update", ["mean", "count"])
 def test_an_empty_cluster_restarts_from_a_member(update):
-    model, data = make_model(), make_data(batches=4)
+    model, data = make_eager_model(), make_data(batches=4)
     model.get_layer("routing").load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
     before, notes = state(model), AfterEachBatch()
     callback = CentroidEMA(decay=0.5, update=update, load_bias_step=0, restart_after=3)
@@ -475,7 +480,7 @@ def test_an_empty_cluster_restarts_from_a_member(update):
 
 
 def test_epoch_logs_tell_the_use_of_clusters(tmp_path):
-    model, data = make_model(), make_data(batches=3)
+    model, data = make_eager_model(), make_data(batches=3)
     model.get_layer("routing").load_bias.assign([[50.0, -100.0, 50.0], [0.0, 0.0, 0.0]])
     callback, now = CentroidEMA(decay=0.8), state(model)
     logger = keras.callbacks.CSVLogger(tmp_path / "log.csv")
@@ -499,7 +504,11 @@ def test_epoch_logs_tell_the_use_of_clusters(tmp_path):
 
 def test_one_callback_for_several_models_and_fits():
     callback, data = CentroidEMA(decay=0.8), make_data(batches=2)
-    for model in (make_model(), make_model(share_qk=True), make_model(num_clusters=5)):
+    for model in (
+        make_eager_model(),
+        make_eager_model(share_qk=True),
+        make_eager_model(num_clusters=5),
+    ):
         share_qk = model.get_layer("routing").share_qk
         expected = state(model)
         for seed in range(2):
@@ -521,7 +530,7 @@ def test_every_routing_layer_is_found_and_logged():
         x = MultiHeadAttention(groups, key_dim=4)(x, x)
     inner = keras.Model(inputs, x)
     model = keras.Model(inputs, keras.layers.Dense(8)(inner(inputs)))
-    model.compile("sgd", "mse", jit_compile=False)
+    model.compile("sgd", "mse", run_eagerly=True)
     data = np.random.default_rng(0).normal(size=(4, 9, 8))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

@@ -19,7 +19,7 @@ def model():
     for groups in ([RoutingHeads(2, 3, 4), LocalHeads(2, 4)], [FullHeads(1)]):
         x += MultiHeadAttention(groups, key_dim=4)(x, x, use_causal_mask=True)
     model = keras.Model(inputs, x)
-    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     return model
 
 
@@ -60,7 +60,7 @@ def test_clusters_that_stay_and_clusters_that_move(model):
 def test_a_run_that_is_continued_compares_with_where_it_stopped(model):
     whole = keras.models.clone_model(model)
     whole.set_weights(model.get_weights())
-    whole.compile(keras.optimizers.SGD(0.0), "mse")
+    whole.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     twice = fit(model, 1)["routing_0_stable"] + fit(model, 1)["routing_0_stable"]
     assert fit(whole, 2)["routing_0_stable"] == twice
     assert twice[0] < 1

@@ -240,14 +240,19 @@ def greedy(model, prompt, length):
     return tokens
 
 
-@pytest.fixture(scope="module")
-def writer():
+def make_writer(**changes):
     """A model whose next token depends much on all that came before."""
-    model = make_model()
+    model = make_model(**changes)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "relative_embeddings")):
             weight.assign(5 * weight)
     return model
+
+
+@pytest.fixture(scope="module")
+def writer():
+    """One block is enough: that caches of several stay apart is shown for logits below."""
+    return make_writer(num_layers=1, hidden_dim=16)
 
 
 @pytest.fixture(scope="module")
@@ -336,13 +341,13 @@ def test_text_from_an_empty_prompt_follows_end_of_text(text_model):
 
 
 CACHED = {
-    "nearest": {},
+    "nearest": {"num_layers": 2},
     "probes": {"head_groups": checks.groups(num_probes=2)},
     "shared": {"head_groups": checks.groups(share_qk=True)},
     "full and strided": {"head_groups": [FullHeads(1), StridedHeads(1, 3)]},
     "positions": {"max_sequence_length": 24, "embedding_dim": 6},
     "token shift": {"shift_tokens": True, "normalize_first": False, "sinusoidal_positions": True},
-    "reversible": {"reversible": True, "shift_tokens": True},
+    "reversible": {"num_layers": 2, "reversible": True, "shift_tokens": True},
 }
 
 
@@ -370,7 +375,7 @@ def decoded(model, tokens, count, max_length=None, dtype="float64"):
 
 @pytest.mark.parametrize("changes", CACHED)
 def test_logits_of_one_position_at_a_time(changes):
-    model = make_model(**CACHED[changes], dtype="float64")
+    model = make_model(**{"num_layers": 1, **CACHED[changes]}, dtype="float64")
     tokens = checks.random_tokens(2, 24)
     expected = model(checks.inputs(tokens))
     found = decoded(model, tokens, 9)
@@ -420,7 +425,7 @@ def test_logits_at_every_position_of_a_long_sequence():
 def test_bfloat16(policy):
     # Without routing, where a near tie may fall the other way and change what is seen.
     heads = [LocalHeads(1, 4, max_relative_distance=3), FullHeads(1)]
-    model = make_model(head_groups=heads, dtype=policy)
+    model = make_model(head_groups=heads, dtype=policy, num_layers=1)
     tokens = checks.random_tokens(2, 24)
     expected = tf.cast(model(checks.inputs(tokens)), "float32")
     found = decoded(model, tokens, 9, dtype="float32")
@@ -447,10 +452,10 @@ SAMPLERS = {
 
 
 @pytest.fixture(scope="module")
-def small_writer(writer):
-    """One block of such a model."""
+def small_writer():
+    """The first block of two."""
     model = make_model(num_layers=1)
-    weights = {weight.path.split("/", 1)[-1]: weight for weight in writer.weights}
+    weights = {weight.path.split("/", 1)[-1]: weight for weight in make_writer().weights}
     for weight in model.weights:
         weight.assign(weights.get(weight.path.split("/", 1)[-1], weight))
     return model
@@ -507,7 +512,7 @@ def test_sizes_unknown_when_traced(writer, prompts, continuations, sampler):
 
 
 def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
-    model = make_model(num_layers=1)
+    model = make_model(num_layers=1, head_groups=[LocalHeads(1, 4)])
     model.compile(sampler="greedy", jit_compile=False)
     lengths = []
     prefill = model.prefill
@@ -583,12 +588,12 @@ def test_prompts_that_cannot_be_continued(writer, mask, message):
         writer.generate({"token_ids": mask, "padding_mask": mask}, stop_token_ids=None)
 
 
-def test_bad_use_of_the_cache(writer):
-    cache, tokens = writer.new_cache(2, 12), tf.ones([2, 1], tf.int32)
+def test_bad_use_of_the_cache(model):
+    cache, tokens = model.new_cache(2, 12), tf.ones([2, 1], tf.int32)
     with pytest.raises(ValueError, match=r"token_ids must be \[batch, 1\]; .*shape \(2, 3\)"):
-        writer.call_with_cache(tf.ones([2, 3], tf.int32), cache, 0)
+        model.call_with_cache(tf.ones([2, 3], tf.int32), cache, 0)
     with pytest.raises(ValueError, match="each of the model's 2 blocks. Received: 1 entries"):
-        writer.call_with_cache(tokens, {"blocks": cache["blocks"][:1]}, 0)
+        model.call_with_cache(tokens, {"blocks": cache["blocks"][:1]}, 0)
     full = make_model(head_groups=[FullHeads(1)])
     with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=12"):
         full.call_with_cache(tokens, full.new_cache(2, 12), 12)
