@@ -144,8 +144,8 @@ def check_heads(model):
     for kind in _present(model):
         if model.dialect is not None and kind.name not in DIALECTS[model.dialect]:
             raise ValueError(
-                f"model.{kind.name}.num_heads is {counts[kind.name]}; model.dialect {model.dialect} "
-                "has no such heads"
+                f"model.{kind.name}.num_heads is {counts[kind.name]}; model.dialect "
+                f"{model.dialect} has no such heads"
             )
         kind.check(model)
 

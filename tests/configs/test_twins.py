@@ -19,29 +19,44 @@ def read_base(name):
 
 NAMES = config_files.published_names()
 TWINS = {name: read_base(name) for name in NAMES if read_base(name)}
-DIFFERENT = {
-    "model.dialect",
-    "model.routing.assignment",
-    "model.routing.share_qk",
-    "centroids.load_bias_step",
-}
-# Of configurations with cluster-strided heads, in whose place there are strided heads.
-STRIDED = {"model.cluster_strided.num_heads", "model.strided.num_heads", "model.strided.stride"}
+OF_IMAGES = [name for name in TWINS if load_config(name).model.kind == "image_lm"]
+OF_TEXT = [name for name in TWINS if name not in OF_IMAGES]
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_twins_differ_in_the_keys_of_routing_alone(twin):
+def changes(twin):
+    """The sections `model` of a published configuration and its twin, and what differs in all."""
     base, config = (load_config(name).as_dict() for name in (TWINS[twin], twin))
     before = dict(flatten(base))
     changed = {key: value for key, value in flatten(config) if before[key] != value}
-    assert changed.keys() == DIFFERENT | (STRIDED if "strided" in twin else set())
-    assert changed["model.dialect"] is None
-    assert changed["model.routing.assignment"] == "nearest"
-    assert changed["model.routing.share_qk"] is False
-    assert changed["centroids.load_bias_step"] > 0
+    assert changed.pop("model.dialect") is None
+    assert changed.pop("centroids.load_bias_step") > 0
+    return base["model"], config["model"], changed
+
+
+@pytest.mark.parametrize("twin", OF_TEXT)
+def test_twins_of_text_have_a_window_and_a_cluster_where_the_others_route(twin):
+    base, model, changed = changes(twin)
+    assert changed.pop("model.routing.num_heads") == 0
+    assert all(key.startswith("model.local_routing.") for key in changed)
+    routing, heads = base["routing"], model["local_routing"]
+    same = ("num_heads", "num_clusters", "window_size", "max_relative_distance", "first_layer")
+    assert {name: heads[name] for name in same} == {name: routing[name] for name in same}
+    assert heads["block_size"] == base["local"]["block_size"]
+    assert heads["look_back"] == base["local"]["look_back"]
+
+
+@pytest.mark.parametrize("twin", OF_IMAGES)
+def test_twins_of_images_route_to_the_nearest_cluster(twin):
+    base, model, changed = changes(twin)
+    assert changed.pop("model.routing.assignment") == "nearest"
+    assert changed.pop("model.routing.share_qk") is False
     if "strided" in twin:
-        strided = config["model"]["strided"]
-        assert strided["num_heads"] == base["model"]["cluster_strided"]["num_heads"]
+        strided = model["strided"]
+        assert changed.pop("model.cluster_strided.num_heads") == 0
+        assert changed.pop("model.strided.stride") == strided["stride"]
+        count = changed.pop("model.strided.num_heads")
+        assert count == base["cluster_strided"]["num_heads"]
+    assert not changed
 
 
 def test_every_configuration_that_sees_the_future_has_a_strictly_causal_twin():
@@ -64,12 +79,11 @@ SMALL = [
     "model.vocabulary_size=20",
     "model.local.num_heads=2",
     "model.local.block_size=8",
-    "model.routing.num_heads=2",
     "model.routing.num_clusters=3",
     "model.routing.window_size=8",
 ]
-OF_TEXT = ["model.embedding_dim=8", "data.sequence_length=32", "model.routing.first_layer=1"]
-OF_IMAGES = [
+SMALL_TEXT = ["model.embedding_dim=8", "data.sequence_length=32", "model.routing.first_layer=1"]
+SMALL_IMAGES = [
     "model.hidden_dim=24",
     "model.image.height=4",
     "model.image.width=8",
@@ -77,20 +91,25 @@ OF_IMAGES = [
     "model.cluster_strided.num_clusters=3",
     "model.cluster_strided.window_size=8",
 ]
+ROUTING = "model.routing.num_heads=2"
+LOCAL_ROUTING = [
+    f"model.local_routing.{value}"
+    for value in ("num_heads=2", "block_size=8", "num_clusters=3", "window_size=8", "first_layer=1")
+]
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
-    "twin, changes",
+    "twin, sizes, of_twin",
     [
-        ("pg19_nearest8k", OF_TEXT),
-        ("translate_nearest1k", [*OF_TEXT, "model.num_encoder_layers=1"]),
-        ("cifar10_nearest_strided", OF_IMAGES),
+        ("pg19_nearest8k", SMALL_TEXT, LOCAL_ROUTING),
+        ("translate_nearest1k", [*SMALL_TEXT, "model.num_encoder_layers=1"], LOCAL_ROUTING),
+        ("cifar10_nearest_strided", SMALL_IMAGES, [ROUTING]),
     ],
 )
-def test_outputs_of_a_twin_do_not_depend_on_the_future(twin, changes):
-    assert leak(twin, [*SMALL, *changes]) < 1e-5
-    assert leak(TWINS[twin], [*SMALL, *changes]) > 1e-3
+def test_outputs_of_a_twin_do_not_depend_on_the_future(twin, sizes, of_twin):
+    assert leak(twin, [*SMALL, *sizes, *of_twin]) < 1e-5
+    assert leak(TWINS[twin], [*SMALL, *sizes, ROUTING]) > 1e-3
 
 
 def leak(name, changes):
