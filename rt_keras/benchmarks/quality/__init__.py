@@ -15,7 +15,7 @@ from rt_keras.benchmarks.quality.tasks import TASKS
 from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
 from rt_keras.files import check_writable, read_json, write_json
 
-DEFAULT_KINDS = ("full", "local", "local_and_nearest", "nearest_2_probes")
+DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
 # Tokens of a batch by default, and the fewest sequences.
 BATCH_TOKENS, LEAST_BATCH = 2048, 4
 
