@@ -1,7 +1,9 @@
+import fcntl
 import gc
 import io
 import os
 import resource
+import shutil
 
 import hypothesis
 import pytest
@@ -115,21 +117,46 @@ def tokenizer(request):
     return data.WordPieceTokenizer(request.getfixturevalue("word_piece_vocabulary"))
 
 
+def made_once(tmp_path_factory, name, make):
+    """A folder of all workers, which the first to want it makes; not to be changed."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder, unfinished = root / name, root / f"{name}_unfinished"
+    with open(root / f"{name}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            shutil.rmtree(unfinished, ignore_errors=True)
+            make(unfinished)
+            unfinished.rename(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def books(tmp_path_factory):
     """A folder of texts laid out as PG-19 is; returns its path."""
-    folder = tmp_path_factory.mktemp("books")
+    return made_once(tmp_path_factory, "books", write_books)
+
+
+def write_books(folder):
     for split, count in (("train", 3), ("validation", 1), ("test", 2)):
-        (folder / split).mkdir()
+        (folder / split).mkdir(parents=True)
         for number in range(count):
             lines = [f"{split} {number}: the café opens at {hour}.\n" for hour in range(12)]
             (folder / split / f"{number}.txt").write_text("".join(lines), encoding="utf-8")
-    return folder
 
 
 @pytest.fixture(scope="session")
 def tiny_settings(books, tmp_path_factory):
     """Keys of a configuration that trains in seconds."""
+    from rt_keras.data import load_documents
+
+    # Two workers at once would each prepare it.
+    prepared = made_once(
+        tmp_path_factory,
+        "prepared",
+        lambda folder: load_documents("text_folder", "train", books, folder),
+    )
     return {
         "model.num_layers": 1,
         "model.hidden_dim": 16,
@@ -142,7 +169,7 @@ def tiny_settings(books, tmp_path_factory):
         "model.routing.window_size": 16,
         "data.name": "text_folder",
         "data.directory": str(books),
-        "data.data_dir": str(tmp_path_factory.mktemp("prepared")),
+        "data.data_dir": str(prepared),
         "data.sequence_length": 32,
         "data.batch_size": 2,
         "optimizer.learning_rate": 1e-2,
@@ -160,6 +187,8 @@ def tiny_run(tiny_settings, tmp_path_factory):
     """The folder of a finished run; not to be changed."""
     from rt_keras.training import config, run
 
-    folder = tmp_path_factory.mktemp("runs") / "tiny"
-    run.train(config.make_config(tiny_settings), folder, verbose=0)
-    return folder
+    return made_once(
+        tmp_path_factory,
+        "tiny_run",
+        lambda folder: run.train(config.make_config(tiny_settings), folder, verbose=0),
+    )

@@ -39,7 +39,10 @@ def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
         ({"data.sequence_length": 8}, ["data.sequence_length only 8", "one window"]),
         ({"model.routing.num_clusters": 0}, ["model.routing.num_clusters is 0", "at least 1"]),
         ({"data.directory": "no/such/folder"}, ["no/such/folder", "directory must exist"]),
-        ({"optimizer.learning_rate": 1e30}, ["the loss is nan at step", "last good checkpoint"]),
+        (
+            {"optimizer.learning_rate": 1e30, "model.routing.num_heads": 0},
+            ["the loss is nan at step", "last good checkpoint"],
+        ),
     ],
 )
 def test_bad_settings_give_one_line(run, tiny_settings, tmp_path, settings, parts):

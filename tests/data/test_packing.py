@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rt_keras.data import ByteTokenizer, evaluation_dataset, training_dataset
 
 # Building and tracing a pipeline takes most of a test's time, so there are fewer examples.
-few = settings(max_examples=12)
+few = settings(max_examples=8)
 text_lists = st.lists(st.binary(max_size=20), min_size=1, max_size=6)
 sizes = st.integers(1, 9)
 

@@ -104,7 +104,8 @@ def test_frozen():
 
 def test_saved_and_loaded(tmp_path):
     inputs = keras.Input([9, 8])
-    checks.saves_and_loads(keras.Model(inputs, make_layer(num_blocks=2)(inputs)), X, tmp_path)
+    layer = ReversibleBlocks([TransformerBlock([LocalHeads(2, 4)], 16) for _ in range(2)])
+    checks.saves_and_loads(keras.Model(inputs, layer(inputs)), X, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ def test_the_same_does_not_hold_for_balanced():
 
 def test_saving(tmp_path):
     ids = np.array([[1, 2, 3, 4, 5, 0, 0], [4, 3, 2, 1, 1, 9, 10]], "int32")
-    model = language_model(routing=[{"share_qk": True}, {}])
+    model = language_model(routing=[{"share_qk": True}])
     checks.saves_and_loads(model, ids, tmp_path)
 
 

@@ -30,6 +30,7 @@ def of_pairs(tmp_path_factory):
             **TINY,
             "model.kind": "seq_2_seq_lm",
             "model.num_encoder_layers": 1,
+            "model.routing.num_heads": 0,
             "model.local.cross_block_size": 12,
             "data.name": "pairs_folder",
             "data.directory": str(folder),
