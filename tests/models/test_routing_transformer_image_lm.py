@@ -76,8 +76,6 @@ def test_classes_and_positions_tell():
 @pytest.mark.parametrize("order", ORDERS)
 def test_generation_goes_on_as_the_model_scores(order):
     model, images = make_model(order), random_images()
-    # One of them through XLA, which takes seconds.
-    model.compile(jit_compile=order == "blocks")
     found = model.generate({"images": images}, known_rows=1, temperature=0.0)
     assert found.dtype == "int32"
     np.testing.assert_array_equal(found[:, :1], images[:, :1])
@@ -87,7 +85,6 @@ def test_generation_goes_on_as_the_model_scores(order):
 
 def test_samples_follow_their_seed():
     model, images = make_model(), random_images()
-    model.compile(jit_compile=False)
     first, again, other = (
         model.generate({"images": images}, known_rows=2, seed=seed) for seed in (1, 1, 2)
     )
