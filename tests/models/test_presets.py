@@ -74,6 +74,7 @@ def image_lm():
     )
 
 
+@pytest.mark.end_to_end
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
 @pytest.mark.filterwarnings("ignore:.compile.*was not called as part of model loading")
 @pytest.mark.parametrize(

@@ -143,7 +143,8 @@ def holds_in_chunks(op, inputs, monkeypatch, **options):
     assert "While" not in op_types(op, inputs, options)
     at_most_logits(1, monkeypatch)
     assert op_types(op, inputs, options) & {"While", "StatelessWhile"}
-    same(run(op, inputs, options), whole, atol=1e-12)
+    # In a graph: there can be many chunks, which an eager loop computes op by op.
+    same(run(op, inputs, options, jit_compile=False), whole, atol=1e-12)
 
 
 def at_most_logits(limit, monkeypatch):

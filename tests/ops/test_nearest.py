@@ -197,7 +197,7 @@ def cases(draw):
     return inputs, options
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(case=cases())
 def test_any_case(case):
     inputs, options = case

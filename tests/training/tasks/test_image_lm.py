@@ -15,6 +15,8 @@ from rt_keras.training.tasks import task_named
 from tests.data.checks import write_set
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
+pytestmark = pytest.mark.end_to_end
+
 TASK = task_named("image_lm")
 
 

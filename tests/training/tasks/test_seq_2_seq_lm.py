@@ -14,6 +14,8 @@ from rt_keras.training.run import train
 from rt_keras.training.tasks import task_named
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
+pytestmark = pytest.mark.end_to_end
+
 TASK = task_named("seq_2_seq_lm")
 
 
