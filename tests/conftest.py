@@ -149,6 +149,14 @@ def write_books(folder):
 @pytest.fixture(scope="session")
 def tiny_settings(books, tmp_path_factory):
     """Keys of a configuration that trains in seconds."""
+    from rt_keras.data import load_documents
+
+    # Two workers at once would each prepare it.
+    prepared = made_once(
+        tmp_path_factory,
+        "prepared",
+        lambda folder: load_documents("text_folder", "train", books, folder),
+    )
     return {
         "model.num_layers": 1,
         "model.hidden_dim": 16,
@@ -161,7 +169,7 @@ def tiny_settings(books, tmp_path_factory):
         "model.routing.window_size": 16,
         "data.name": "text_folder",
         "data.directory": str(books),
-        "data.data_dir": str(tmp_path_factory.mktemp("prepared")),
+        "data.data_dir": str(prepared),
         "data.sequence_length": 32,
         "data.batch_size": 2,
         "optimizer.learning_rate": 1e-2,
