@@ -4,11 +4,12 @@ from rt_keras import config_files
 
 
 def test_a_file_builds_on_a_published_configuration_and_on_a_file_beside_it(tmp_path):
-    (tmp_path / "first.yaml").write_text("base: books\nmodel: {local: {num_heads: 8}}\n")
+    (tmp_path / "first.yaml").write_text("base: books\nmodel: {local_routing: {num_heads: 8}}\n")
     (tmp_path / "second.yaml").write_text("base: first.yaml\ndata: {batch_size: 7}\n")
     books = config_files.read_config("books")
     second = config_files.read_config(tmp_path / "second.yaml")
-    assert second["model"]["local"] == {**books["model"]["local"], "num_heads": 8}
+    heads = books["model"]["local_routing"]
+    assert second["model"]["local_routing"] == {**heads, "num_heads": 8}
     assert second["data"] == {**books["data"], "batch_size": 7}
     assert second["optimizer"] == books["optimizer"]
     assert "base" not in second

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 LOGS = b"""I0000 00:00:1795299625.081738   20010 device_compiler.h:196] Compiled cluster using XLA!
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
 2026-11-21 22:21:47.562216: I external/local_xla/xla/tsl/cuda/cudart_stub.cc:31] Could not find
@@ -26,6 +28,7 @@ def test_messages_of_a_process_that_crashes_are_kept():
     assert result.returncode < 0 and "F0000 fatal" in result.stderr
 
 
+@pytest.mark.end_to_end
 def test_compilation_by_xla_logs_nothing():
     code = """
 import absl.logging, tensorflow as tf

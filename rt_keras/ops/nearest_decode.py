@@ -58,6 +58,7 @@ def nearest_cache(
         static = not tf.is_tensor(max_length)
         window = min(window, max_length) if static else tf.minimum(window, max_length)
     if shift_keys:
+        key, value = (tf.convert_to_tensor(x) for x in (key, value))
         # The last query is nobody's key yet; zeros if there is none.
         next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
         value, count = pad_axis(value[:, :, 1:], 2, 0, 1), count - 1

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 from rt_keras.analysis import routing_picture
 
@@ -27,6 +28,7 @@ def test_picture_is_written(tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.end_to_end
 def test_usage_is_said_without_a_file():
     command = [sys.executable, "-m", "rt_keras.analysis.routing_picture"]
     result = subprocess.run(command, capture_output=True, text=True)

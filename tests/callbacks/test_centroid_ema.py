@@ -443,6 +443,7 @@ def test_clusters_share_members_where_there_are_too_few():
         assert set(distances.argmin(axis=1)) == {0, 1, 2}
 
 
+@pytest.mark.end_to_end
 def test_a_saved_model_goes_on_where_it_was(tmp_path):
     model, data = make_eager_model(), make_data(batches=2)
     options = {"decay": 0.8, "update": "count"}
@@ -519,6 +520,7 @@ def test_one_callback_for_several_models_and_fits():
             assert logs["routing_0_empty"] == [int((members == 0).sum())]
 
 
+@pytest.mark.end_to_end
 def test_every_routing_layer_is_found_and_logged():
     """Layers inside of layers, two groups in one of them; each layer has its own numbers."""
     x = inputs = keras.Input((None, 8))

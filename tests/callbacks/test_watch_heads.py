@@ -57,6 +57,7 @@ def test_clusters_that_stay_and_clusters_that_move(model):
     assert history["routing_0_stable"] == [1.0, 0.5]
 
 
+@pytest.mark.end_to_end
 def test_a_run_that_is_continued_compares_with_where_it_stopped(model):
     whole = keras.models.clone_model(model)
     whole.set_weights(model.get_weights())

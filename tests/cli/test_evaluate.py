@@ -5,6 +5,7 @@ import pytest
 from tests.cli.checks import assert_one_line
 
 
+@pytest.mark.end_to_end
 def test_a_run_is_scored_on_its_own_data(run, tiny_run, books, tmp_path):
     figures = tmp_path / "figures.json"
     status, output, _ = run("evaluate", "--model", tiny_run, "--json", figures)

@@ -136,6 +136,7 @@ def vocabulary(tmp_path):
     return path
 
 
+@pytest.mark.end_to_end
 def test_converted_to_a_preset(case, vocabulary, tmp_path):
     output = tmp_path / "preset"
     convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=vocabulary)

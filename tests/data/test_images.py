@@ -126,6 +126,7 @@ def test_labels_that_are_not_there():
         evaluation_images(dataset_of(2), 0)
 
 
+@pytest.mark.end_to_end
 def test_the_image_model_takes_them():
     """One channel, where targets could be mistaken for those with a dimension too many."""
     keras.utils.set_random_seed(0)

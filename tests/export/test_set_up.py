@@ -54,6 +54,7 @@ def test_compose_mounts_the_files_that_its_flags_name():
     assert "--enable_batching=true" in services["batching"]["command"]
 
 
+@pytest.mark.end_to_end
 def test_the_export_script_writes_versions(tiny_run, tmp_path, capsys):
     script = runpy.run_path(str(EXPORT / "export.py"))
     output = tmp_path / "rt_keras"

@@ -76,6 +76,7 @@ def test_gradients_are_those_of_the_same_function_differentiated_plainly(dropout
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=a.path)
 
 
+@pytest.mark.end_to_end
 def test_in_a_graph():
     layers = [make_layer(num_blocks=2, dropout=0.3) for _ in range(2)]
     expected = step(layers[0], layers[0])

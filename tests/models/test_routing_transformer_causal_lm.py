@@ -197,6 +197,7 @@ def test_saved_and_loaded(model, tmp_path):
     np.testing.assert_array_equal(loaded(inputs), model(inputs))
 
 
+@pytest.mark.end_to_end
 def test_preset(text_model, tmp_path):
     text_model.save_to_preset(str(tmp_path))
     inputs = text_model.preprocessor(["some text", ""])[0]
@@ -301,6 +302,7 @@ def test_generation_ends_when_all_rows_have(writer, prompts, continuations):
     assert found["token_ids"][0].tolist() == continuations[0][:2] + [0] * 10
 
 
+@pytest.mark.end_to_end
 def test_seeds_of_samplers(writer, prompts):
     def sample(seed):
         writer.compile(sampler=keras_hub.samplers.TopKSampler(5, seed=seed), jit_compile=False)
@@ -311,6 +313,7 @@ def test_seeds_of_samplers(writer, prompts):
     assert sample(2) != first
 
 
+@pytest.mark.end_to_end
 def test_beam_search_finds_no_less_likely_text_than_greedy(writer, prompts, continuations):
     def log_probability(tokens, start):
         logits = np.asarray(writer(checks.inputs([tokens])))[0]
@@ -479,6 +482,7 @@ def test_samplers_get_what_recomputing_gives_them(small_writer, prompts, sampler
 
 
 @pytest.mark.parametrize("sampler", ["beam", "contrastive"])
+@pytest.mark.end_to_end
 def test_prompts_of_different_lengths_go_on_as_each_alone(small_writer, prompts, sampler):
     small_writer.compile(sampler=SAMPLERS[sampler](), jit_compile=False)
     together = small_writer.generate(prompts, stop_token_ids=None)["token_ids"]
@@ -511,6 +515,7 @@ def test_sizes_unknown_when_traced(writer, prompts, continuations, sampler):
         assert found["token_ids"].numpy().tolist() == continuations
 
 
+@pytest.mark.end_to_end
 def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
     model = make_model(num_layers=1, head_groups=[LocalHeads(1, 4)])
     model.compile(sampler="greedy", jit_compile=False)
@@ -533,6 +538,7 @@ def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
     assert lengths == [64, 128, 140]
 
 
+@pytest.mark.end_to_end
 def test_token_bias_of_the_prompt_and_of_what_follows(prompts):
     heads = [LocalHeads(1, 4, token_bias="fixed"), RoutingHeads(1, 3, 4, token_bias="fixed")]
     model = make_model(head_groups=heads, dtype="float64", num_layers=1)

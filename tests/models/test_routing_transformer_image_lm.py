@@ -74,6 +74,7 @@ def test_classes_and_positions_tell():
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.end_to_end
 def test_generation_goes_on_as_the_model_scores(order):
     model, images = make_model(order), random_images()
     found = model.generate({"images": images}, known_rows=1, temperature=0.0)

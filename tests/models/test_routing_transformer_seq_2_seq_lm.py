@@ -114,6 +114,7 @@ def test_training_lowers_the_loss():
     assert history["loss"][-1] < history["loss"][0]
 
 
+@pytest.mark.end_to_end
 def test_generation_from_strings(model):
     model.compile(sampler="greedy", jit_compile=False)
     inputs = {"encoder_text": ["ab", "cde"], "decoder_text": ["", "x"]}
@@ -193,6 +194,7 @@ def test_samplers_get_what_recomputing_gives_them(cross, sampler, monkeypatch):
     assert found == generate()
 
 
+@pytest.mark.end_to_end
 def test_generation_compiled_by_xla():
     # The encoder runs once, before anything is generated, and is compiled with routing below.
     heads = {"encoder_head_groups": [FullHeads(2)], "cross_head_groups": CROSS["local"]}

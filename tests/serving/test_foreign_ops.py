@@ -8,6 +8,7 @@ from rt_keras.serving import export_saved_model, foreign_ops
 from tests.serving import served
 
 
+@pytest.mark.end_to_end
 def test_a_model_of_bytes_needs_no_text_operations():
     path = served.exported()
     found = foreign_ops.foreign_ops(path)

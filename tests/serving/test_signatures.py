@@ -56,6 +56,7 @@ def test_texts_are_those_of_a_model_that_xla_compiles_as_by_default():
         assert found[1].decode() == expected
 
 
+@pytest.mark.end_to_end
 def test_a_prompt_s_text_depends_on_its_own_parameters_alone():
     parameters = {
         "max_new_tokens": [3, 20, 9, 12],
@@ -170,6 +171,7 @@ def test_tokenizers_of_words_say_that_bytes_are_no_text(word_piece_vocabulary):
         function(tf.constant([b"the fox", b"\xff"]))
 
 
+@pytest.mark.end_to_end
 def test_eight_threads_get_what_one_gets():
     requests = [
         {"prompts": [PROMPTS[n % 4] * (1 + n % 3)], "max_new_tokens": 4 + 3 * (n % 5), "seed": n}

@@ -53,6 +53,7 @@ def test_a_run_leaves_what_it_promises(tiny_run):
     assert len(list(tiny_run.glob("tensorboard/*/events*"))) == 2
 
 
+@pytest.mark.end_to_end
 def test_heads_are_watched_if_asked_for(train, tmp_path):
     train(settings={"trainer.watch_heads": True})
     with open(tmp_path / "run" / "log.csv", encoding="utf-8") as file:
@@ -126,6 +127,7 @@ def test_overwrite_deletes_the_run_and_nothing_else(train, tmp_path):
     assert not (folder / "model" / "old").exists()
 
 
+@pytest.mark.end_to_end
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(FloatingPointError) as raised:
         patch.setattr(experiment, "make_optimizer", rate_that_explodes)
