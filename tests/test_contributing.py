@@ -21,7 +21,7 @@ from rt_keras.training.evaluation import evaluate
 
 config = make_config({
     "model.kind": "backward_lm", "model.num_layers": 1, "model.hidden_dim": 8,
-    "model.local.block_size": 8, "model.routing.window_size": 8, "data.sequence_length": 16,
+    "model.local.num_heads": 2, "model.local.block_size": 8, "data.sequence_length": 16,
 })
 task = tasks.task_named("backward_lm")
 model = experiment.make_model(config)
@@ -44,7 +44,7 @@ from rt_keras.training.config import make_config
 
 config = make_config({
     "model.first.num_heads": 4, "model.first.num_keys": 3, "model.num_layers": 1,
-    "model.hidden_dim": 16, "model.local.block_size": 8, "model.routing.window_size": 8,
+    "model.hidden_dim": 16,
     "data.sequence_length": 16,
 })
 model = experiment.make_model(config)
