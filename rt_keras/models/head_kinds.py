@@ -38,7 +38,7 @@ class HeadKind:
 
     num_heads: int | None = key(
         None,
-        f"heads of this kind in each block; null for none, but where all are null, "
+        "heads of this kind in each block; null for none, but where all are null, "
         f"{DEFAULT_HEADS[1]} of {DEFAULT_HEADS[0]}",
         AT_LEAST_0,
     )

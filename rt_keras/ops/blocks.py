@@ -31,6 +31,12 @@ def pad_axis(x, axis, before, after, fill=0):
     return tf.pad(x, paddings, constant_values=tf.cast(fill, x.dtype))
 
 
+def shift_left(x, axis):
+    """At each place along an axis what `x` has at the next one; zeros at the last."""
+    cut = (slice(None),) * axis
+    return pad_axis(x[(*cut, slice(1, None))], axis, 0, 1)
+
+
 def split_blocks(x, num_blocks, block_size, fill=0):
     """`[batch, heads, length, ...]` to `[batch, heads, num_blocks, block_size, ...]`, padded."""
     x = pad_axis(x, 2, 0, num_blocks * block_size - size(x, 2), fill)

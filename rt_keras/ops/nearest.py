@@ -10,7 +10,7 @@ import functools
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge
-from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, shift_left, size, split_blocks
 from rt_keras.ops.chunks import chunks_of_blocks, num_chunks, over_heads
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
@@ -266,10 +266,10 @@ def _shifted(arguments, causal):
         # The last query is the key of no position. In causal attention none looks there.
         seen = tf.ones([1, size(arguments["query"], 2)], tf.bool)
     if seen is not None:
-        seen = pad_axis(tf.cast(seen, tf.bool)[:, 1:], 1, 0, 1)
-    found["value"] = pad_axis(arguments["value"][:, :, 1:], 2, 0, 1)
+        seen = shift_left(tf.cast(seen, tf.bool), 1)
+    found["value"] = shift_left(arguments["value"], 2)
     if "token_bias" in arguments:
-        found["token_bias"] = pad_axis(arguments["token_bias"][:, 1:], 1, 0, 1)
+        found["token_bias"] = shift_left(arguments["token_bias"], 1)
     return found, seen
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, size
+from rt_keras.ops.blocks import pad_axis, shift_left, size
 from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.ranks import sort_by_cluster
@@ -61,9 +61,9 @@ def nearest_cache(
         key, value = (tf.convert_to_tensor(x) for x in (key, value))
         # The last query is nobody's key yet; zeros if there is none.
         next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
-        value, count = pad_axis(value[:, :, 1:], 2, 0, 1), count - 1
+        value, count = shift_left(value, 2), count - 1
         if token_bias is not None:
-            token_bias = pad_axis(token_bias[:, 1:], 1, 0, 1)
+            token_bias = shift_left(token_bias, 1)
     key = normalize(key)
     real = (tf.range(length) < count)[None]
     of_keys = clusters_of(key, centroids, load_bias, real, 1)

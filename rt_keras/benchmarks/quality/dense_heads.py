@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from rt_keras.layers import LocalRoutingHeads
 from rt_keras.ops.attend import MASKED, drop
+from rt_keras.ops.blocks import pad_axis
 from rt_keras.ops.relative import window_bias
 from rt_keras.ops.routing import nearest_centroid, normalize
 
@@ -78,11 +79,9 @@ class DenseHeads(LocalRoutingHeads):
         routed_query = normalize(query)
         routed_key, candidates = normalize(key), outside & real
         if self.shift_keys:
-            routed_key, candidates = _previous(routed_query), before & (positions > 0)
+            routed_key, candidates = _previous(routed_query, 2), before & (positions > 0)
             if query_mask is not None:
-                candidates &= _previous(tf.cast(query_mask, tf.bool)[:, None, :, None])[
-                    :, :, None, :, 0
-                ]
+                candidates &= _previous(tf.cast(query_mask, tf.bool), 1)[:, None, None]
         routed = self._routed_logits(routed_query * scale, routed_key)
         chosen = self._selected(routed_query, routed_key, routed, candidates)
 
@@ -128,6 +127,7 @@ class DenseHeads(LocalRoutingHeads):
         return {**super().get_config(), "selection": self.selection}
 
 
-def _previous(x):
-    """At each position what `x` has at the one before; zeros at the first."""
-    return tf.concat([tf.zeros_like(x[:, :, :1]), x[:, :, :-1]], axis=2)
+def _previous(x, axis):
+    """At each place along an axis what `x` has at the one before; zeros at the first."""
+    cut = (slice(None),) * axis
+    return pad_axis(x, axis, 1, 0)[(*cut, slice(-1))]
