@@ -1,19 +1,26 @@
 """A laboratory: heads whose pattern is a mask of all pairs, for patterns that have no op.
 
-Time and memory are O(n²), so a pattern can be tried at small n in minutes, before it gets an op
-that is fast; that op is then held against the mask.
+Time is O(n²), so a pattern can be tried at small n in minutes, before it gets an op that is fast;
+that op is then held against the mask.
 """
 
 import keras
 import tensorflow as tf
 
 from rt_keras.layers import LocalRoutingHeads
-from rt_keras.ops.attend import MASKED, drop
-from rt_keras.ops.blocks import pad_axis
-from rt_keras.ops.relative import window_bias
+from rt_keras.ops.attend import accumulation_dtype, attend, merge
+from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, pad_axis, split_blocks
+from rt_keras.ops.chunks import map_chunks
+from rt_keras.ops.local import local_attention
 from rt_keras.ops.routing import nearest_centroid, normalize
 
 SELECTIONS = ("nearest", "best", "random", "all")
+# Queries whose logits exist at the same time.
+QUERIES_AT_ONCE = 64
+# Parts of a sequence whose queries are not compared with later parts' keys.
+SPANS = 4
+# Keys within 2^-16 of the range of the logits are taken for equal: seldom more than one.
+BISECTIONS = 16
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -65,63 +72,149 @@ class DenseHeads(LocalRoutingHeads):
     ):
         if not causal:
             raise ValueError("DenseHeads need use_causal_mask=True.")
-        length, scale = query.shape[2], query.shape[3] ** -0.5
-        positions = tf.range(length)
-        start = (positions // self.block_size - self.look_back) * self.block_size
-        before = positions <= positions[:, None]
-        outside = positions < start[:, None]
-        real = True if key_mask is None else tf.cast(key_mask, tf.bool)[:, None, None]
-        local = tf.matmul(query * scale, key, transpose_b=True)
-        if relative_embeddings is not None:
-            in_one_block = query[:, :, None] * scale
-            local += window_bias(in_one_block, relative_embeddings, length, 0)[:, :, 0]
-
-        routed_query = normalize(query)
-        routed_key, candidates = normalize(key), outside & real
-        if self.shift_keys:
-            routed_key, candidates = _previous(routed_query, 2), before & (positions > 0)
-            if query_mask is not None:
-                candidates &= _previous(tf.cast(query_mask, tf.bool), 1)[:, None, None]
-        routed = self._routed_logits(routed_query * scale, routed_key)
-        chosen = self._selected(routed_query, routed_key, routed, candidates)
-
-        # Each key twice: as one of the window, and as one of the cluster.
-        logits = tf.concat([local, routed], axis=-1)
-        if token_bias is not None:
-            logits += tf.tile(token_bias, [1, 2])[:, None, None]
-        allowed = tf.concat(
-            [tf.broadcast_to(before & ~outside & real, tf.shape(local)), chosen & real], axis=-1
+        if self.share_qk:
+            key, key_mask = query, query_mask
+        seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
+        local, of_local = local_attention(
+            query,
+            key,
+            value,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            causal=True,
+            query_mask=query_mask,
+            key_mask=key_mask,
+            token_bias=token_bias,
+            relative_embeddings=relative_embeddings,
+            dropout=dropout,
+            seed=seeds[0],
+            return_logsumexp=True,
         )
-        if query_mask is not None:
-            allowed &= tf.cast(query_mask, tf.bool)[:, None, :, None]
-        weights = tf.nn.softmax(tf.where(allowed, logits, MASKED))
-        weights = drop(tf.where(allowed, weights, 0.0), dropout, seed)
-        return tf.matmul(weights, tf.concat([value, value], axis=2))
+        of_queries, of_keys = self._routed(query, key, query_mask, key_mask)
+        of_keys["value"] = value
+        if token_bias is not None:
+            of_keys["token_bias"] = token_bias[:, None]
+        routed, of_routed = self._attend_selected(of_queries, of_keys, dropout, seeds[1])
+        return merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
 
-    def _routed_logits(self, query, key):
-        scale, bias = (x[:, None, None] for x in self._learnt().values())
-        return scale * tf.matmul(query, key, transpose_b=True) + bias
+    def _routed(self, query, key, query_mask, key_mask):
+        """What queries and keys are in the clusters: dictionaries of `[batch, heads, length, ...]`.
 
-    def _selected(self, query, key, logits, candidates):
-        """Which of the candidates a query sees, bool `[batch, heads, n, n]`."""
-        candidates = tf.broadcast_to(candidates, tf.shape(logits))
-        if self.selection == "all":
-            return candidates
+        Queries are scaled, after their clusters were found.
+        """
+        ones = tf.ones([1, query.shape[2]], tf.bool)
+        query_mask, key_mask = (
+            ones if mask is None else tf.cast(mask, tf.bool) for mask in (query_mask, key_mask)
+        )
+        query, key = normalize(query), normalize(key)
+        if self.shift_keys:
+            # The first position has no query before it.
+            key, key_mask = _previous(query, 2), key_mask & _previous(query_mask, 1)
+        scale = tf.convert_to_tensor(self.routed_scale)[:, None, None] * query.shape[3] ** -0.5
+        positions = tf.range(query.shape[2])[None, None]
+        of_queries = {"query": query * scale, "query_mask": query_mask[:, None]}
+        of_keys = {"key": key, "key_mask": key_mask[:, None]}
         if self.selection == "nearest":
             centroids = tf.convert_to_tensor(self.centroids)
-            of_queries, of_keys = (
-                nearest_centroid(x, centroids, self.load_bias) for x in (query, key)
+            of_queries["query_cluster"] = nearest_centroid(query, centroids, self.load_bias)
+            of_keys["key_cluster"] = nearest_centroid(key, centroids, self.load_bias)
+        return {**of_queries, "position": positions}, of_keys
+
+    def _attend_selected(self, of_queries, of_keys, dropout, seed):
+        """Attention to the selected keys and its logsumexp, some queries at a time."""
+        length = of_queries["query"].shape[2]
+        span = max(QUERIES_AT_ONCE, ceil_div(length, SPANS))
+        ends = [*range(span, length, span), length]
+        count = len(ends)
+        seeds = [None] * count if seed is None else tf.unstack(tf.random.split(seed, count))
+        found = [
+            self._attend_span(
+                {name: x[:, :, start:end] for name, x in of_queries.items()},
+                {name: x[:, :, :end] for name, x in of_keys.items()},
+                dropout,
+                of_span,
             )
-            candidates &= of_queries[..., None] == of_keys[..., None, :]
-            order = tf.cast(tf.range(query.shape[2]), tf.float32)
-        elif self.selection == "random":
-            length = query.shape[2]
-            order = keras.random.uniform([1, self.num_heads, length, length], seed=self.seed or 0)
-        else:
-            order = tf.stop_gradient(logits)
-        order = tf.where(candidates, order, MASKED)
-        least = tf.math.top_k(order, min(self.window_size, query.shape[2])).values[..., -1:]
-        return candidates & (order >= least)
+            for start, end, of_span in zip([0, *ends], ends, seeds)
+        ]
+        output, logsumexp = (tf.concat(parts, axis=2) for parts in zip(*found))
+        bias = tf.cast(tf.convert_to_tensor(self.routed_bias), logsumexp.dtype)
+        return output, logsumexp + bias[:, None]
+
+    def _attend_span(self, of_queries, of_keys, dropout, seed):
+        length = of_queries["query"].shape[2]
+        block_size = min(length, QUERIES_AT_ONCE)
+        num_blocks = ceil_div(length, block_size)
+        blocks = {
+            name: move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
+            for name, x in of_queries.items()
+        }
+        if dropout:
+            blocks["seed"] = tf.random.split(seed, num_blocks)
+        # Found once, without a gradient, not each time that a block is computed.
+        blocks["least"] = tf.stop_gradient(
+            map_chunks(
+                lambda part, whole: self._least(*self._order({**part, **whole})),
+                {name: tf.stop_gradient(x) for name, x in blocks.items()},
+                {name: tf.stop_gradient(x) for name, x in of_keys.items()},
+                blocks["query"].dtype,
+            )
+        )
+
+        def attend_block(part, whole):
+            block = {**part, **whole}
+            candidates, order = self._order(block)
+            bias = block.get("token_bias")
+            return attend(
+                block["query"],
+                block["key"],
+                block["value"],
+                candidates & (order >= block["least"]),
+                bias=None if bias is None else bias[:, :, None],
+                dropout=dropout,
+                seed=block.get("seed"),
+            )
+
+        dtypes = of_keys["value"].dtype, accumulation_dtype(of_queries["query"].dtype)
+        found = map_chunks(attend_block, blocks, of_keys, dtypes)
+        return [join_blocks(move_axis(x, 0, 2), length) for x in found]
+
+    def _order(self, block):
+        """Which keys queries may see, bool `[batch, heads, queries, keys]`, and numbers of the same
+        shape: they do see those with the highest."""
+        query, key, positions = block["query"], block["key"], block["position"][..., None]
+        others = tf.range(key.shape[2])
+        candidates = others <= positions
+        if not self.shift_keys:
+            candidates &= others < (positions // self.block_size - self.look_back) * self.block_size
+        candidates &= block["query_mask"][..., None] & block["key_mask"][:, :, None]
+        if self.selection == "random":
+            seeds = tf.stack([self.seed or 0, positions[0, 0, 0, 0]])
+            shape = [1, self.num_heads, query.shape[2], key.shape[2]]
+            return candidates, tf.random.stateless_uniform(shape, seeds, dtype=query.dtype)
+        if self.selection == "nearest":
+            candidates &= block["query_cluster"][..., None] == block["key_cluster"][:, :, None]
+            return candidates, tf.cast(others, query.dtype)
+        return candidates, tf.stop_gradient(tf.matmul(query, key, transpose_b=True))
+
+    def _least(self, candidates, order):
+        """The value of the last of the candidates that are selected, by bisection.
+
+        Sorting whole rows would take ten times as long as all the rest.
+        """
+        most = tf.constant(order.dtype.max, order.dtype)
+        low = tf.reduce_min(tf.where(candidates, order, most), axis=-1, keepdims=True)
+        if self.selection == "all":
+            return low
+        order = tf.where(candidates, order, -most)
+        high = tf.reduce_max(order, axis=-1, keepdims=True)
+
+        def halve(low, high):
+            middle = (low + high) / 2
+            count = tf.reduce_sum(tf.cast(order >= middle, tf.int32), axis=-1, keepdims=True)
+            enough = count >= self.window_size
+            return tf.where(enough, middle, low), tf.where(enough, high, middle)
+
+        return tf.while_loop(lambda *_: True, halve, (low, high), maximum_iterations=BISECTIONS)[0]
 
     def get_config(self):
         return {**super().get_config(), "selection": self.selection}

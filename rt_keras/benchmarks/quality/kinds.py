@@ -44,11 +44,6 @@ def balanced(heads, keys, clusters, length):
     return _half_local(heads, keys, _routing(heads, clusters, 2 * keys, assignment="balanced"))
 
 
-def frozen_centroids(heads, keys, clusters, length):
-    """`local_and_nearest` with centroids that stay where they started, at random."""
-    return _half_local(heads, keys, _routing(heads, clusters, 2 * keys, trainable=False))
-
-
 def hashed(heads, keys, clusters, length):
     """As many local heads as heads that see their bucket of a hash."""
     from rt_keras.layers import HashedHeads
@@ -88,21 +83,26 @@ def local_routing_keys(heads, keys, clusters, length):
     return [LocalRoutingHeads(heads, **arguments, routed_key="key")]
 
 
-def local_routing_frozen(heads, keys, clusters, length):
-    """`local_routing` with centroids that stay where they started, at random."""
+def local_routing_one_cluster(heads, keys, clusters, length):
+    """`local_routing` whose one cluster holds everything: a query sees its last positions twice."""
     from rt_keras.layers import LocalRoutingHeads
 
-    arguments = _window_and_cluster(keys, clusters)
-    return [LocalRoutingHeads(heads, **arguments, trainable=False)]
+    arguments = {**_window_and_cluster(keys, clusters), "num_clusters": 1}
+    return [LocalRoutingHeads(heads, **arguments)]
+
+
+def local_routing_all(heads, keys, clusters, length):
+    """`local_routing` with all keys instead of a cluster's; time is O(n²)."""
+    return _dense(heads, keys, clusters, "all")
 
 
 def local_routing_random(heads, keys, clusters, length):
-    """`local_routing` with keys drawn at random instead of clusters; time and memory are O(n²)."""
+    """`local_routing` with keys drawn at random instead of a cluster's; time is O(n²)."""
     return _dense(heads, keys, clusters, "random")
 
 
 def oracle(heads, keys, clusters, length):
-    """`local_routing` with the best keys instead of clusters; time and memory are O(n²)."""
+    """`local_routing` with the best keys instead of a cluster's; time is O(n²)."""
     return _dense(heads, keys, clusters, "best")
 
 
@@ -114,14 +114,18 @@ KINDS = {
     "balanced": balanced,
     "hashed": hashed,
     "random_members": random_members,
-    "frozen_centroids": frozen_centroids,
+    "frozen_centroids": local_and_nearest,
     "local_routing": local_routing,
     "local_routing_2_probes": local_routing_2_probes,
     "local_routing_keys": local_routing_keys,
-    "local_routing_frozen": local_routing_frozen,
+    "local_routing_frozen": local_routing,
+    "local_routing_one_cluster": local_routing_one_cluster,
+    "local_routing_all": local_routing_all,
     "local_routing_random": local_routing_random,
     "oracle": oracle,
 }
+# `local_and_nearest` and `local_routing` whose centroids stay where they started, at random.
+FROZEN = ("frozen_centroids", "local_routing_frozen")
 
 
 def block_size(keys):

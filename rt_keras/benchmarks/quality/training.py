@@ -9,7 +9,7 @@ import time
 from rt_keras import progress
 from rt_keras.benchmarks import machine, options
 from rt_keras.benchmarks.memory import resident_peak
-from rt_keras.benchmarks.quality.kinds import KINDS, reach
+from rt_keras.benchmarks.quality.kinds import FROZEN, KINDS, reach
 from rt_keras.benchmarks.quality.tasks import TASKS
 
 HEADS = 4
@@ -131,7 +131,7 @@ def train(settings, report):
         epochs=TESTS,
         validation_data=held_out,
         shuffle=False,
-        callbacks=_callbacks(model, every, seconds, report),
+        callbacks=_callbacks(model, settings, every, seconds, report),
         verbose=0,
     ).history
     peak_bytes = _peak_bytes(before)
@@ -242,7 +242,7 @@ def _compile(model, settings):
     )
 
 
-def _callbacks(model, every, seconds, report):
+def _callbacks(model, settings, every, seconds, report):
     """The callbacks of a run, which add the time of each step to the list `seconds`."""
     import keras
 
@@ -265,7 +265,7 @@ def _callbacks(model, every, seconds, report):
         on_train_batch_end=end,
         on_epoch_end=test,
     )
-    moving = any(heads.trainable for heads in routing_heads(model))
+    moving = routing_heads(model) and settings["kind"] not in FROZEN
     # The watch is last: it waits for the loss, and for the centroids to move.
     return [*([CentroidEMA()] if moving else []), StopAtNaN(), watch]
 

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from rt_keras.benchmarks.quality import dense_heads
 from rt_keras.benchmarks.quality.dense_heads import DenseHeads
 from rt_keras.layers import LocalRoutingHeads
 from tests.layers import checks
@@ -22,11 +24,14 @@ def seen(selection, routed_key="key", length=21, seed=3):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"routed_key": "key", "max_relative_distance": 3}], ids=str
+    "options",
+    [{}, {"share_qk": True}, {"routed_key": "key", "max_relative_distance": 3}],
+    ids=str,
 )
 @pytest.mark.parametrize("padded", [False, True])
-def test_nearest_is_the_fast_layer(options, padded):
-    query, key, value = vectors()
+def test_nearest_is_the_fast_layer(options, padded, monkeypatch):
+    monkeypatch.setattr(dense_heads, "QUERIES_AT_ONCE", 2)
+    query, key, value = map(tf.constant, vectors())
     mask = checks.padding(2, 21) if padded else None
     fast = LocalRoutingHeads(2, **SIZES, **options)
     dense = DenseHeads(2, **SIZES, **options)
@@ -36,8 +41,17 @@ def test_nearest_is_the_fast_layer(options, padded):
         source.assign_add(0.1 * checks.random(*source.shape))
         weight.assign(source)
     masks = {"query_mask": mask, "key_mask": mask, "use_causal_mask": True}
-    expected = fast(query, value, key, **masks)
-    assert checks.largest_difference(dense(query, value, key, **masks), expected) < 1e-5
+    outputs, gradients = [], []
+    for group in (fast, dense):
+        with tf.GradientTape() as tape:
+            tape.watch([query, key, value])
+            outputs.append(group(query, value, key, **masks))
+        sources = [query, key, value, *(weight.value for weight in group.trainable_weights)]
+        upstream = checks.random(2, 2, 21, 6, seed=5)
+        gradients.append(tape.gradient(outputs[-1], sources, upstream, "zero"))
+    assert checks.largest_difference(*outputs) < 1e-5
+    for expected, found in zip(*gradients, strict=True):
+        assert checks.largest_difference(found, expected) < 1e-5
 
 
 @pytest.mark.parametrize("selection", ["random", "best", "all"])

@@ -8,6 +8,7 @@ import tensorflow as tf
 from rt_keras.benchmarks.quality import training
 from rt_keras.benchmarks.quality.tasks import TASKS
 from rt_keras.benchmarks.quality.tasks.text import Text
+from rt_keras.callbacks import CentroidEMA
 
 SHAPE = {"kind": "local_and_nearest", "keys": 8, "clusters": 4, "layers": 1, "width": 16}
 RUN = {"task": "recall", "length": 32, "seed": 0, "steps": 20, "batch": 4}
@@ -91,6 +92,17 @@ def test_group_losses_are_those_of_their_predictions(books, monkeypatch):
 
 def test_tasks_without_groups_have_no_group_losses():
     assert training.group_losses(None, TASKS["recall"](), RUN) == {}
+
+
+@pytest.mark.parametrize(
+    "kind, moves",
+    [("full", False), ("local_routing", True), ("local_routing_frozen", False)],
+)
+def test_centroids_move_unless_they_are_frozen(kind, moves):
+    settings = {**SHAPE, "kind": kind}
+    model = training.build(Text(32), settings)
+    callbacks = training._callbacks(model, settings, 1, [], print)
+    assert any(isinstance(callback, CentroidEMA) for callback in callbacks) == moves
 
 
 class Answers:
