@@ -5,6 +5,7 @@ far away. `tasks/` has the tasks, `kinds.py` the heads, `training.py` a run, `re
 """
 
 import itertools
+import json
 from pathlib import Path
 
 from rt_keras.benchmarks import options
@@ -57,6 +58,14 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--length", type=int, help="tokens in a sequence (default: what the task is known for)"
+    )
+    parser.add_argument(
+        "--test-lengths",
+        nargs="+",
+        type=int,
+        default=[],
+        metavar="N",
+        help="lengths at which trained models are tested too (default: none)",
     )
     parser.add_argument(
         "--keys",
@@ -158,6 +167,11 @@ def check(args):
         )
     for name in args.tasks:
         TASKS[name](args.length, args.directory)
+        for length in args.test_lengths:
+            try:
+                TASKS[name](length, args.directory)
+            except ValueError as error:
+                raise ValueError(f"--test-lengths: {error}") from None
     if args.plot:
         check_ending("--plot", args.plot)
         check_writable("--plot", args.plot)
@@ -182,6 +196,7 @@ def run_settings(args, task, kind, seed):
         "kind": kind,
         "seed": seed,
         "length": length,
+        "test_lengths": args.test_lengths,
         "steps": args.steps,
         "keys": keys,
         "clusters": args.clusters or max(1, length // (2 * keys)),
@@ -204,4 +219,4 @@ def _earlier(path):
 
 
 def _identity(settings):
-    return tuple(sorted(settings.items()))
+    return json.dumps(settings, sort_keys=True)

@@ -41,11 +41,13 @@ def task_report(figures, score):
     Returns:
         Lines of text. The spread is the standard deviation over seeds. "gap closed" is the share
         (local - kind) / (local - oracle), "fullest" and "entropy" describe the clusters of the
-        worst layer at the end, see `CentroidEMA`, and near, far and new are the groups of a text.
+        worst layer at the end, see `CentroidEMA`, near, far and new are the groups of a text, and "at"
+        is the score at the end for another length.
     """
     groups = list(figures[0]["groups"])
     columns = {"kind": "", score: ".3f", "spread": ".3f", "gap\nclosed": ".0%"}
     columns |= {f"loss:\n{name}": ".3f" for name in groups}
+    columns |= {f"at\n{length:,}": ".3f" for length in figures[0]["settings"]["test_lengths"]}
     columns |= {f"steps to\n{REACHED:.2f}": ","} if score == "accuracy" else {}
     columns |= {"keys a\nquery": ",.1f", "weights": ",", "step\n(ms)": ",.0f", "peak\n(MB)": ",.0f"}
     columns |= {"fullest": ".2f", "entropy": ".2f"}
@@ -97,6 +99,7 @@ def _row(kind, figures, score, groups, share):
     spread = statistics.stdev(ends) if len(ends) > 1 else None
     row = [kind.replace("_", " "), statistics.mean(ends), spread, share]
     row += [_mean(figure["groups"][name]["loss"] for figure in figures) for name in groups]
+    row += map(_mean, zip(*([x[score] for x in figure["at_lengths"]] for figure in figures)))
     if score == "accuracy":
         row.append(_mean(steps_to(figure, REACHED) for figure in figures))
     row += [

@@ -93,7 +93,7 @@ def train(settings, report):
     Args:
         settings: dictionary of JSON values: strings `task` and `kind`, `seed`, and the ints
             `length`, `steps`, `keys`, `clusters`, `layers`, `width` and `batch`; float
-            `learning_rate`; `directory`, a string or None.
+            `learning_rate`; `directory`, a string or None; `test_lengths`, a list of ints.
         report: function that is called as `report("step", step)` after each step and as
             `report("test", {"step": step, "note": text})` after each test.
 
@@ -106,6 +106,8 @@ def train(settings, report):
         - `steps`, `loss` and `accuracy`, lists: the held-out ones after these steps, the loss in
           nats for each prediction that counts;
         - `groups`, for each group of the task its share of the held-out predictions and its loss at
+          the end;
+        - `at_lengths`, a list of dictionaries of a `length`, and the `loss` and `accuracy` there at
           the end;
         - `cluster_use`, what `CentroidEMA` logged at these steps;
         - `seconds`, the median time of a step;
@@ -144,6 +146,7 @@ def train(settings, report):
         "loss": history["val_nats"],
         "accuracy": history["val_accuracy"],
         "groups": group_losses(model, task, settings),
+        "at_lengths": [at_length(model, length, settings) for length in settings["test_lengths"]],
         "cluster_use": {name: values for name, values in history.items() if "routing" in name},
         "seconds": statistics.median(seconds),
         "peak_bytes": peak_bytes,
@@ -303,6 +306,29 @@ def group_losses(model, task, settings):
         }
         for name, count, total in zip(task.group_names, counts, sums)
     }
+
+
+def at_length(model, length, settings):
+    """What a trained model scores on sequences of another length, with as many keys and clusters.
+
+    Args:
+        model: a trained model.
+        length: int.
+        settings: dictionary; see `train`.
+
+    Returns:
+        A dictionary of `length`, and of the `loss` and `accuracy` on as many held-out sequences as
+        tests on the way have, one at a time.
+    """
+    task = TASKS[settings["task"]](length, settings["directory"])
+    other = build(task, settings)
+    other.set_weights(model.get_weights())
+    _compile(other, settings)
+    held_out = batches(task, {**settings, "batch": 1}, held_out=True)
+    scores = other.evaluate(
+        held_out, steps=TEST_BATCHES * settings["batch"], verbose=0, return_dict=True
+    )
+    return {"length": length, "loss": scores["nats"], "accuracy": scores["accuracy"]}
 
 
 def keys_seen(model, task, seed):

@@ -27,6 +27,7 @@ def parse(*given):
         (["--steps", 30], "--steps must be a multiple of 20,.* Received: 30"),
         (["--steps", 0], "--steps must be a multiple of 20,.* Received: 0"),
         (["--length", 3], "--length must be at least 8 for recall. Received: 3"),
+        (["--test-lengths", 64, 3], "--test-lengths: --length must be at least 8 for recall. Rec"),
         (["--keys", 0], "--keys must be at least 1. Received: 0"),
         (["--clusters", 0], "--clusters must be at least 1. Received: 0"),
         (["--batch", 0], "--batch must be at least 1. Received: 0"),
@@ -77,6 +78,7 @@ def runs(monkeypatch):
             "loss": [1.0],
             "accuracy": [0.5],
             "groups": {},
+            "at_lengths": [],
             "cluster_use": {},
             "seconds": 0.1,
             "peak_bytes": 10**6,
@@ -133,12 +135,14 @@ def test_the_command_imports_nothing_heavy():
 def test_command_trains_and_goes_on(tmp_path, capsys):
     path = tmp_path / "a.json"
     command = ["benchmark", "quality", *SMALL, "--kinds", "local_and_nearest", "frozen_centroids"]
+    command += ["--test-lengths", 64]
     command = [str(part) for part in (*command, "--json", path, "--plot", tmp_path / "a.png")]
     assert cli.main(command) == 0
     figures = json.loads(path.read_text())["figures"]
-    assert [figure["settings"]["kind"] for figure in figures] == command[-6:-4]
+    assert [figure["settings"]["kind"] for figure in figures] == command[-8:-6]
     for figure in figures:
         assert len(figure["accuracy"]) == 20 and 0 <= figure["accuracy"][-1] <= 1
+        assert [found["length"] for found in figure["at_lengths"]] == [64]
     assert len(figures[0]["cluster_use"]) == 3 and not figures[1]["cluster_use"]
     printed = capsys.readouterr()
     assert "step 20 of 20" in printed.err

@@ -12,7 +12,7 @@ from rt_keras.callbacks import CentroidEMA
 
 SHAPE = {"kind": "local_and_nearest", "keys": 8, "clusters": 4, "layers": 1, "width": 16}
 RUN = {"task": "recall", "length": 32, "seed": 0, "steps": 20, "batch": 4}
-RUN |= {**SHAPE, "learning_rate": 1e-3, "directory": None}
+RUN |= {**SHAPE, "learning_rate": 1e-3, "directory": None, "test_lengths": []}
 
 
 def logits_of(task):
@@ -88,6 +88,18 @@ def test_group_losses_are_those_of_their_predictions(books, monkeypatch):
     ]
     mean = sum(group["share"] * (group["loss"] or 0) for group in found.values())
     assert mean == pytest.approx(float(np.mean(losses)), rel=1e-4)
+
+
+def test_another_length_is_scored_with_the_same_weights():
+    task = TASKS["recall"](32)
+    model = training.build(task, SHAPE)
+    found = training.at_length(model, 32, RUN)
+    losses = [
+        keras.losses.sparse_categorical_crossentropy(targets, model(inputs), from_logits=True)
+        for inputs, targets, _ in training.batches(task, {**RUN, "batch": 1}, True).take(64)
+    ]
+    assert found["loss"] == pytest.approx(float(np.mean(losses)), rel=1e-4)
+    assert training.at_length(model, 48, RUN)["length"] == 48
 
 
 def test_tasks_without_groups_have_no_group_losses():
