@@ -41,8 +41,8 @@ def task_report(figures, score):
     Returns:
         Lines of text. The spread is the standard deviation over seeds. "gap closed" is the share
         (local - kind) / (local - oracle), "fullest" and "entropy" describe the clusters of the
-        worst layer at the end, see `CentroidEMA`, near, far and new are the groups of a text, and "at"
-        is the score at the end for another length.
+        worst layer at the end, see `CentroidEMA`, near, far and new are the groups of a text, and
+        "at" is the score at the end for another length.
     """
     groups = list(figures[0]["groups"])
     columns = {"kind": "", score: ".3f", "spread": ".3f", "gap\nclosed": ".0%"}
