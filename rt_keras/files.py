@@ -1,8 +1,13 @@
 """The folder of the published configurations; files and folders that are written whole or not."""
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import json
 import os
+import shutil
+import socket
 import tempfile
 from pathlib import Path
 
@@ -141,20 +146,116 @@ def read_json(path):
     return values
 
 
-def check_weights(path):
-    """Raises a ValueError if a file of weights is truncated or holds something else.
+def seal_weights(path):
+    """Adds a sum of their bytes to a file of weights, which `check_weights` compares.
 
     Args:
         path: string or `Path`, the file, in HDF5.
     """
     import h5py
 
+    with h5py.File(path, "r+") as file:
+        file.attrs["sha256"] = _sum_of_weights(file)
+
+
+def check_weights(path):
+    """Raises a ValueError if a file of weights is damaged or holds something else.
+
+    Args:
+        path: string or `Path`, the file, in HDF5. If it went through `seal_weights`, its weights
+            must have the same bytes as then.
+    """
+    import h5py
+
     try:
-        h5py.File(path).close()
+        with h5py.File(path) as file:
+            found, expected = _sum_of_weights(file), file.attrs.get("sha256")
     except FileNotFoundError:
         raise
-    except OSError as error:
+    # What HDF5 finds where bytes have changed can be anything.
+    except Exception as error:
         raise ValueError(f"{path} is damaged: its weights cannot be read ({error})") from None
+    if expected not in (None, found):
+        raise ValueError(f"{path} is damaged: its weights have changed")
+
+
+def _sum_of_weights(file):
+    """The SHA-256 sum of all arrays in an HDF5 file and their names."""
+    import h5py
+    import numpy as np
+
+    total = hashlib.sha256()
+
+    def add(name, item):
+        if isinstance(item, h5py.Dataset):
+            values = np.asarray(item[()])
+            total.update(f"{name} {values.dtype} {values.shape}".encode())
+            total.update(repr(values).encode() if values.dtype == object else values.tobytes())
+
+    file.visititems(add)
+    return total.hexdigest()
+
+
+def check_space(folder, size):
+    """Raises an `OSError` if a disk has no room for a file.
+
+    HDF5 may crash the process if it runs out of room while it writes.
+
+    Args:
+        folder: string or `Path`.
+        size: int, bytes of the file. A tenth and a megabyte more are asked for.
+
+    Raises:
+        OSError: if fewer are free.
+    """
+    needed, free = size + size // 10 + 2**20, shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(
+            errno.ENOSPC, f"no space left: {needed:,} bytes are needed, {free:,} free", str(folder)
+        )
+
+
+def delete(path):
+    """Deletes a file or a folder with all in it.
+
+    Args:
+        path: `Path`; nothing need be there.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(folder):
+    """Keeps other processes out of a folder, as long as they ask too.
+
+    Args:
+        folder: string or `Path`. If it does not exist it is created, and deleted in the end if
+            nothing was written to it. The lock is on the file `.lock` in it, and ends with the
+            process, whatever ends that.
+
+    Raises:
+        BlockingIOError: if another process has the folder.
+    """
+    path = Path(folder) / ".lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise BlockingIOError(f"{folder} is in use by {file.read()}") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        try:
+            yield
+        finally:
+            if list(path.parent.iterdir()) == [path]:
+                path.unlink()
+                path.parent.rmdir()
 
 
 def check_writable(name, path):

@@ -1,4 +1,5 @@
 import errno
+import os
 
 import pytest
 
@@ -99,3 +100,70 @@ def test_damaged_weights_are_named(content, tmp_path):
         files.check_weights(tmp_path / "last.weights.h5")
     with pytest.raises(FileNotFoundError, match="missing.weights.h5"):
         files.check_weights(tmp_path / "missing.weights.h5")
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """A file of sealed weights."""
+    import h5py
+
+    path = tmp_path / "model.weights.h5"
+    with h5py.File(path, "w") as file:
+        file["layers/dense/vars/0"] = [1.0, 2.0]
+        file["text"] = "a name"
+    files.check_weights(path)
+    files.seal_weights(path)
+    return path
+
+
+def test_weights_that_have_changed_are_refused(weights):
+    import h5py
+
+    files.check_weights(weights)
+    with h5py.File(weights, "r+") as file:
+        file["layers/dense/vars/0"][0] = 1.5
+    with pytest.raises(ValueError, match="model.weights.h5 is damaged: its weights have changed"):
+        files.check_weights(weights)
+
+
+def test_weights_that_are_missing_are_refused(weights):
+    import h5py
+
+    with h5py.File(weights, "r+") as file:
+        del file["layers/dense/vars/0"]
+    with pytest.raises(ValueError, match="its weights have changed"):
+        files.check_weights(weights)
+
+
+def test_a_disk_without_room_is_refused(tmp_path):
+    files.check_space(tmp_path, 10)
+    with pytest.raises(OSError, match="no space left: 1.* bytes are needed, .* free") as error:
+        files.check_space(tmp_path, 10**18)
+    assert error.value.errno == errno.ENOSPC
+
+
+def test_a_folder_has_one_owner_at_a_time(tmp_path):
+    folder = tmp_path / "run"
+    with files.locked(folder):
+        (folder / "a").write_text("")
+        message = rf"run is in use by process {os.getpid()} on \w"
+        with pytest.raises(BlockingIOError, match=message), files.locked(folder):
+            pass
+    with files.locked(folder):
+        assert (folder / "a").exists()
+
+
+def test_a_folder_that_nothing_was_written_to_is_not_left(tmp_path):
+    with files.locked(tmp_path / "run"):
+        assert (tmp_path / "run").is_dir()
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_links_and_folders_are_deleted(tmp_path):
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    (tmp_path / "file").write_text("")
+    for name in ("folder", "link", "file", "nothing"):
+        files.delete(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]

@@ -149,35 +149,41 @@ class CentroidEMA(keras.callbacks.Callback):
         return replica.merge_call(lambda strategy: self._update_all())
 
     def on_train_begin(self, logs=None):
-        # Not before the first batch: only then is every layer sure to be built.
-        self._count_update = None
+        # The members of the epoch, for each layer: what the callback carries from step to step.
+        self.variables, self._count_update = [], None
+        if all(heads.built for heads in self._trained_heads()):
+            self._start_counting()
 
     def on_epoch_begin(self, epoch, logs=None):
-        if self._count_update is not None:
-            for members in self._epoch_members:
-                members.assign(tf.zeros_like(members))
+        for members in self.variables:
+            members.assign(tf.zeros_like(members))
 
     def on_train_batch_end(self, batch, logs=None):
         with self.model.distribute_strategy.scope():
+            # Some models are built by their first batch.
             if self._count_update is None:
-                self._epoch_members = [_zeros_like(x.load_bias) for x in self._trained_heads()]
-                self._count_update = tf.function(self._update_and_count)
+                self._start_counting()
             self._count_update()
 
     def on_epoch_end(self, epoch, logs=None):
-        if logs is None or self._count_update is None:
+        if logs is None:
             return
-        for i, members in enumerate(self._epoch_members):
+        for i, members in enumerate(self.variables):
             fullest, empty, entropy = cluster_use(members)
             logs[f"routing_{i}_fullest"] = float(fullest)
             logs[f"routing_{i}_empty"] = int(empty)
             logs[f"routing_{i}_entropy"] = float(entropy)
 
+    def _start_counting(self):
+        with self.model.distribute_strategy.scope():
+            self.variables = [_zeros_like(heads.load_bias) for heads in self._trained_heads()]
+        self._count_update = tf.function(self._update_and_count)
+
     def _trained_heads(self):
         return [heads for heads in self._heads if heads.trainable]
 
     def _update_and_count(self):
-        for epoch_members, members in zip(self._epoch_members, self.update_centroids()):
+        for epoch_members, members in zip(self.variables, self.update_centroids()):
             epoch_members.assign_add(members)
 
     def _update_all(self):

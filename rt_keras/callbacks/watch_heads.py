@@ -4,6 +4,7 @@ import collections
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.layers.attention_calls import attention_calls
@@ -48,7 +49,9 @@ class WatchHeads(keras.callbacks.Callback):
         self.inputs = inputs
 
     def on_train_begin(self, logs=None):
-        self._clusters = self._all_clusters(attention_calls(self.model, self.inputs))
+        clusters = self._all_clusters(attention_calls(self.model, self.inputs))
+        # The clusters after the last epoch: what the callback carries from one to the next.
+        self.variables = [tf.Variable(x, trainable=False) for x in clusters.values()]
 
     def on_epoch_end(self, epoch, logs=None):
         if logs is None:
@@ -56,9 +59,9 @@ class WatchHeads(keras.callbacks.Callback):
         calls = attention_calls(self.model, self.inputs)
         for i, call in enumerate(calls):
             logs.update(_divergences(i, call))
-        before, self._clusters = self._clusters, self._all_clusters(calls)
-        for i, clusters in self._clusters.items():
-            logs[f"routing_{i}_stable"] = _mean(before[i] == clusters)
+        for before, (i, clusters) in zip(self.variables, self._all_clusters(calls).items()):
+            logs[f"routing_{i}_stable"] = _mean(before.numpy() == clusters)
+            before.assign(clusters)
 
     def _all_clusters(self, calls):
         """The clusters of all queries and keys without padding, by the number of the layer."""

@@ -8,6 +8,7 @@ once.
 
 import argparse
 import os
+import signal
 import sys
 
 from rt_keras import files
@@ -37,8 +38,8 @@ def main(argv=None):
         argv: list of strings, the arguments. Defaults to those of the process.
 
     Returns:
-        The exit status: 0, 1 after an error, 130 after an interruption, or 141 if what reads the
-        output was closed.
+        The exit status: 0, 1 after an error, 130 after an interruption, 143 after SIGTERM ended a
+        training whose state was kept, or 141 if what reads the output was closed.
 
     >>> main(["configs"])
     name ...
@@ -55,9 +56,9 @@ def main(argv=None):
     try:
         run(args)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("rt-keras: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interruption:
+        print(f"rt-keras: {str(interruption) or 'interrupted'}", file=sys.stderr)
+        return 128 + getattr(interruption, "number", signal.SIGINT)
     except BrokenPipeError:
         # The reader, such as `head`, has seen enough. Python would fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

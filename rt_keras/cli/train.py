@@ -14,8 +14,12 @@ def add_arguments(parser):
     parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
     parser.add_argument(
         "--resume",
-        action="store_true",
-        help="continue the run in DIR; --config may then be omitted",
+        nargs="?",
+        const=True,
+        choices=["auto"],
+        default=False,
+        help="continue the run in DIR; --config may then be omitted. With `auto`, start it if "
+        "there is none",
     )
     parser.add_argument("--overwrite", action="store_true", help="delete the run in DIR first")
 

@@ -138,8 +138,12 @@ class TrainerConfig(hyperparams.Config):
 
     seed: int = key(1, "random seed of weights, dropout and the order of the data", AT_LEAST_0)
     steps: int = key(1500, "training steps", AT_LEAST_1)
-    validation_every: int = key(100, "steps between validations and checkpoints", AT_LEAST_1)
+    validation_every: int = key(100, "steps between validations", AT_LEAST_1)
     validation_batches: int = key(20, "batches in a validation", AT_LEAST_1)
+    checkpoint_every: int = key(100, "steps between checkpoints", AT_LEAST_1)
+    checkpoint_minutes: float | None = key(
+        None, "minutes after which a checkpoint is written sooner, null for no limit", POSITIVE
+    )
     strategy: str = key(
         "one_device", "the distribution strategy", one_of("one_device", "mirrored", "tpu")
     )

@@ -1,6 +1,6 @@
 """The `fit` driver: one run, from a configuration to a folder with the trained model."""
 
-import shutil
+import os
 import time
 from pathlib import Path
 
@@ -10,14 +10,21 @@ import tensorflow as tf
 from rt_keras import files, progress
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_ema import routing_heads
-from rt_keras.callbacks.keep_checkpoints import KeepCheckpoints
+from rt_keras.callbacks.checkpoints import Checkpoints
+from rt_keras.callbacks.keep_best import KeepBest
+from rt_keras.callbacks.keep_state import KeepState
 from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
+from rt_keras.callbacks.stop_at_signal import StopAtSignal
 from rt_keras.callbacks.watch_heads import WatchHeads
+from rt_keras.config_files import flatten
 from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, experiment
 from rt_keras.training.memory import check_memory
 from rt_keras.training.tasks import task_named
+
+# Keys that may change when a run is resumed, as nothing that it has computed depends on them.
+FREE_KEYS = ("trainer.checkpoint_every", "trainer.checkpoint_minutes", "trainer.validation_every")
 
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
@@ -27,19 +34,20 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
 
     - `config.yaml`: the configuration, with all keys;
     - `model/`: the model with the lowest validation loss, as a KerasHub preset;
-    - `last.weights.h5`, `progress.json`: the last checkpoint, which `resume` starts from;
+    - `checkpoints/`: all state of the run after its last steps, which `resume` starts from;
     - `log.csv`, `tensorboard/`: losses and cluster use after every validation, and what
       `WatchHeads` logs if `trainer.watch_heads` is set.
 
     Two runs with the same configuration and seed, on the same machine, are equal. A run that was
-    interrupted and resumed equals one that was not: weights, optimizer, step and position in the
-    training data are restored from the last validation. The exceptions are random numbers drawn
-    during training: dropout masks, and the members that empty clusters restart from.
+    interrupted, at whatever moment, and resumed equals one that was not: see `KeepState`. SIGTERM
+    and SIGINT end a run once its state is kept: see `StopAtSignal`. While it runs, no other run can
+    use the folder.
 
     Args:
         config: an `ExperimentConfig`.
         output: folder of the run.
-        resume: bool, whether to continue the run in the folder. Defaults to False.
+        resume: bool, whether to continue the run in the folder; or "auto", to continue it if there
+            is one, and else to start it. Defaults to False.
         overwrite: bool, whether to delete the run in the folder first. Defaults to False.
         verbose: int, 0 for silence, 1 for a line after each validation and, in a terminal, one
             progress bar, 2 for the lines alone. Defaults to 1.
@@ -50,71 +58,117 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         validation. If the run to resume is finished, all three are 0.
 
     Raises:
+        BlockingIOError: if another process trains in the folder.
         FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
         FileNotFoundError: if there is no run to resume.
         ValueError: if the configuration lacks what training needs, or needs more memory than the
-            machine has, or if a file of the run to resume is damaged.
+            machine has, or is not that of the run to resume, or if all of its checkpoints are
+            damaged.
+        Stopped: if a signal ended the run, with its state kept.
         FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
     """
-    output = Path(output)
     config_checks.check_sources(config)
-    _check_folder(output, config, resume, overwrite)
+    with files.locked(output):
+        return _train(config, Path(output), resume, overwrite, verbose)
+
+
+def _train(config, output, resume, overwrite, verbose):
+    """`train` in a folder that no other process uses."""
+    resume = _check_folder(output, config, resume, overwrite)
     keras.utils.set_random_seed(config.trainer.seed)
     task = task_named(config.model.kind)
     preprocessor = task.make_preprocessor(config)
     tokenizer = preprocessor and preprocessor.tokenizer
     check_memory(config, task.vocabulary_size(config, tokenizer))
-    checkpoints = KeepCheckpoints(output, "val_nats_per_token", preprocessor)
+    checkpoints = Checkpoints(output / "checkpoints")
+    best = KeepBest(output / "model", "val_nats_per_token", preprocessor)
+    first_step = _resumed(output, checkpoints, best) if resume else 0
+    if first_step > config.trainer.steps:
+        raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
     with experiment.make_strategy(config.trainer).scope():
         model = compiled_model(config, tokenizer)
-        first_step = checkpoints.restore(model) if resume else 0
     if verbose:
         print(describe(config, model, first_step), flush=True)
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
-        seconds = _fit(config, model, checkpoints, first_step, resume, verbose)
+        seconds = _fit(config, model, output, checkpoints, best, first_step, resume, verbose)
     tokens = new_steps * config.data.batch_size * task.predictions(config)
     return {
         "steps": config.trainer.steps,
         "new_steps": new_steps,
-        "best_step": checkpoints.best_step,
-        "validation_nats_per_token": checkpoints.best_value,
+        "best_step": best.values["step"],
+        "validation_nats_per_token": best.values["value"],
         "parameters": model.count_params(),
         "seconds": seconds,
         "tokens_per_second": tokens / seconds if new_steps else 0.0,
     }
 
 
-def _fit(config, model, checkpoints, first_step, resume, verbose):
+def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
     """Trains a compiled model from a step on; returns the seconds that it took."""
     trainer = config.trainer
     # After the model, so that reading the data does not change its random initial weights.
-    training, validation = _datasets(config, model, checkpoints.preprocessor)
+    training, validation = _datasets(config, model, best.preprocessor)
     if not resume:
-        _start_folder(checkpoints.folder, config)
-    callbacks = _callbacks(config, model, checkpoints, validation, resume)
+        _start_folder(output)
+    with files.whole_file(output / "config.yaml") as part:
+        part.write_text(config_lib.to_yaml(config), encoding="utf-8")
+    callbacks = _callbacks(config, model, output, best, validation, first_step > 0)
+    keep_state = KeepState(
+        checkpoints,
+        trainer.checkpoint_every,
+        trainer.checkpoint_minutes,
+        callbacks,
+        first_step,
+        lambda: {"log_bytes": (output / "log.csv").stat().st_size},
+    )
     tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
     started = time.monotonic()
     try:
-        with progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update:
-            if verbose:
-                callbacks.append(ShowProgress(update, trainer.steps, tokens, first_step))
-            model.fit(
-                training.skip(first_step),
-                validation_data=validation,
-                initial_epoch=first_step // trainer.validation_every,
-                epochs=trainer.steps // trainer.validation_every,
-                steps_per_epoch=trainer.validation_every,
-                callbacks=callbacks,
-                shuffle=False,
-                verbose=0,
-            )
+        with (
+            progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update,
+            StopAtSignal(keep_state) as stop,
+        ):
+            shown = [ShowProgress(update, trainer.steps, tokens, first_step)] if verbose else []
+            for step, epochs, steps_per_epoch in _parts(trainer, first_step):
+                model.fit(
+                    training.skip(step),
+                    validation_data=validation,
+                    initial_epoch=epochs.start,
+                    epochs=epochs.stop,
+                    steps_per_epoch=steps_per_epoch,
+                    callbacks=[*callbacks, *shown, keep_state, stop],
+                    shuffle=False,
+                    verbose=0,
+                )
     except FloatingPointError as error:
         raise FloatingPointError(
-            f"{error}; training stopped. {checkpoints.folder} keeps the last good checkpoint, if "
+            f"{error}; training stopped. {output} keeps the last good checkpoint, if "
             "there was one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
         ) from None
+    finally:
+        keep_state.wait()
+    if keep_state.saved_step < trainer.steps:
+        raise OSError(f"the last checkpoint in {output} is of step {keep_state.saved_step:,}")
     return time.monotonic() - started
+
+
+def _parts(trainer, first_step):
+    """The calls of `fit`: the first step, the epochs, and the steps of each.
+
+    An epoch ends with a validation. One that was interrupted has fewer steps left.
+
+    >>> from types import SimpleNamespace
+    >>> list(_parts(SimpleNamespace(steps=40, validation_every=10), 17))
+    [(17, range(1, 2), 3), (20, range(2, 4), 10)]
+    """
+    every = trainer.validation_every
+    epoch, done = divmod(first_step, every)
+    if done:
+        yield first_step, range(epoch, epoch + 1), every - done
+        epoch += 1
+    if epoch * every < trainer.steps:
+        yield epoch * every, range(epoch, trainer.steps // every), every
 
 
 def describe(config, model, first_step=0):
@@ -148,28 +202,72 @@ def describe(config, model, first_step=0):
 
 
 def _check_folder(output, config, resume, overwrite):
-    """Raises the error that says why a run cannot start, or continue, in the folder."""
+    """Raises the error that says why a run cannot start, or continue, in the folder.
+
+    Returns:
+        bool, whether there is a run to continue.
+    """
     saved = output / "config.yaml"
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other: continue the run or delete it")
+    if resume == "auto":
+        resume = saved.exists()
     if resume and not saved.exists():
         raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
-    if resume and saved.read_bytes() != config_lib.to_yaml(config).encode("utf-8"):
-        raise ValueError(f"the configuration differs from that of the run to resume, {saved}")
+    if resume:
+        _check_same(config, saved)
     if saved.exists() and not resume and not overwrite:
         raise FileExistsError(
             f"{output} already holds a run; --resume continues it, --overwrite deletes it"
         )
+    return bool(resume)
 
 
-def _start_folder(output, config):
-    """Deletes the files of an earlier run, and nothing else, and writes the configuration."""
-    for name in ("config.yaml", "last.weights.h5", "progress.json", "log.csv"):
-        (output / name).unlink(missing_ok=True)
-    for name in ("model", "tensorboard"):
-        shutil.rmtree(output / name, ignore_errors=True)
-    with files.whole_file(output / "config.yaml") as part:
-        part.write_text(config_lib.to_yaml(config), encoding="utf-8")
+def _check_same(config, saved):
+    """Raises a ValueError that names the keys in which a run to resume differs."""
+    ours, theirs = (
+        dict(flatten(x.as_dict())) for x in (config, config_lib.load_config(str(saved)))
+    )
+    # The learning rate of all steps depends on their number in one schedule alone.
+    free = (*FREE_KEYS, "trainer.steps") if config.schedule.name != "cosine" else FREE_KEYS
+    changed = [key for key in ours if ours[key] != theirs.get(key) and key not in free]
+    if changed:
+        key = changed[0]
+        raise ValueError(
+            f"the configuration differs from that of the run to resume, {saved}: {key} is "
+            f"{ours[key]!r}, and was {theirs.get(key)!r}"
+            + (f"; so do {', '.join(changed[1:])}" if changed[1:] else "")
+        )
+
+
+def _resumed(output, checkpoints, best):
+    """Makes the folder what it was at the newest checkpoint that is whole.
+
+    Returns:
+        Its step; 0 if the run ended before there was any.
+    """
+    step, damaged = checkpoints.newest()
+    for message in damaged:
+        print(message, flush=True)
+    if step is None:
+        if damaged or (output / "model").exists():
+            raise ValueError(f"{output} holds no checkpoint to resume; --overwrite starts anew")
+        (output / "log.csv").unlink(missing_ok=True)
+        return 0
+    # What is newer is damaged, and what is unfinished was being written when the run ended.
+    checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
+    for path in output.glob(".model.*"):
+        files.delete(path)
+    _, values = checkpoints.read(step)
+    best.values = values["callbacks"]["KeepBest"]
+    os.truncate(output / "log.csv", values["log_bytes"])
+    return step
+
+
+def _start_folder(output):
+    """Deletes the files of an earlier run, and nothing else."""
+    for name in ("config.yaml", "log.csv", "model", "checkpoints", "tensorboard"):
+        files.delete(output / name)
 
 
 def compiled_model(config, tokenizer=None):
@@ -214,15 +312,14 @@ def _datasets(config, model, preprocessor):
     return training.with_options(options), validation.with_options(options)
 
 
-def _callbacks(config, model, checkpoints, validation, resume):
+def _callbacks(config, model, output, best, validation, append):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
-    output = checkpoints.folder
     return [
         *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),
-        checkpoints,
+        best,
         *([WatchHeads(_first_example(validation))] if config.trainer.watch_heads else []),
-        keras.callbacks.CSVLogger(output / "log.csv", append=resume),
+        keras.callbacks.CSVLogger(output / "log.csv", append=append),
         keras.callbacks.TensorBoard(output / "tensorboard", write_graph=False),
     ]
 

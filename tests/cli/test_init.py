@@ -1,10 +1,12 @@
 import json
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from rt_keras import cli, files
+from rt_keras.callbacks.stop_at_signal import Stopped
 from tests.cli.checks import assert_one_line
 
 COMMANDS = [
@@ -60,6 +62,15 @@ def test_ctrl_c_gives_one_line(run, monkeypatch):
 
     monkeypatch.setattr(files, "config_folder", interrupted)
     assert run("configs") == (130, "", "rt-keras: interrupted\n")
+
+
+def test_a_run_that_a_signal_ended_has_its_exit_status(run, monkeypatch):
+    def stopped():
+        raise Stopped(signal.SIGTERM, 1200)
+
+    monkeypatch.setattr(files, "config_folder", stopped)
+    message = "rt-keras: stopped by SIGTERM after step 1,200; --resume continues from there\n"
+    assert run("configs") == (143, "", message)
 
 
 def test_python_m_rt_keras_is_the_command_and_fails_without_a_trace():

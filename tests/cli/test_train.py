@@ -27,6 +27,8 @@ def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
     assert_one_line(status, error, "already holds a run", "--resume", "--overwrite")
     status, output, _ = run("train", "--resume", "--output", folder)
     assert status == 0 and "nothing left to train" in output and "tokens/s" not in output
+    status, output, _ = run(*train, "--resume=auto")
+    assert status == 0 and "nothing left to train" in output
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,7 @@ def test_an_empty_folder_gives_one_line(run, tiny_settings, tmp_path):
         ([], ["--config is missing"]),
         (["--config", "bokos"], ["'bokos'", "books"]),
         (["--resume", "--config", "books"], ["no run to resume"]),
+        (["--resume=auto"], ["--config is missing"]),
     ],
 )
 def test_bad_arguments_give_one_line(run, tmp_path, arguments, parts):

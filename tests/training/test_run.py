@@ -1,12 +1,15 @@
 import csv
 import errno
 import math
-from pathlib import Path
+import os
+import shutil
 
 import keras
 import numpy as np
 import pytest
 
+from rt_keras import files
+from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.training import config as config_lib
 from rt_keras.training import experiment, run
 
@@ -23,14 +26,21 @@ def train(tiny_settings, tmp_path):
 
 
 def weights(folder):
-    """All weights of the best model but the members drawn at random, which start nothing here."""
-    model = experiment.load_model(folder)
-    return [w.numpy() for w in model.weights if "member_samples" not in w.path]
+    """All weights of the best model."""
+    return [weight.numpy() for weight in experiment.load_model(folder).weights]
 
 
-def assert_equal_weights(one, other):
+def assert_equal_runs(one, other):
+    """The best models, the logs, and all state at the end are the same bits."""
     for a, b in zip(weights(one), weights(other), strict=True):
         np.testing.assert_array_equal(a, b)
+    assert (one / "log.csv").read_text() == (other / "log.csv").read_text()
+    states = [Checkpoints(folder / "checkpoints") for folder in (one, other)]
+    assert states[0].steps()[-1] == states[1].steps()[-1]
+    (arrays, values), (others, other_values) = (x.read(x.steps()[-1]) for x in states)
+    assert values == other_values
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
 def rate_that_explodes(config):
@@ -42,7 +52,7 @@ def rate_that_explodes(config):
 def test_a_run_leaves_what_it_promises(tiny_run):
     names = {path.name for path in tiny_run.iterdir()}
     assert names == {
-        *("config.yaml", "last.weights.h5", "progress.json", "log.csv", "model", "tensorboard"),
+        *("config.yaml", "log.csv", "model", "checkpoints", "tensorboard", ".lock"),
     }
     assert config_lib.load_config(tiny_run / "config.yaml").trainer.steps == 4
     with open(tiny_run / "log.csv", encoding="utf-8") as file:
@@ -68,29 +78,92 @@ def test_heads_are_watched_if_asked_for(train, tmp_path):
 @pytest.mark.end_to_end
 def test_a_seed_makes_two_runs_equal(train, tiny_run, tmp_path):
     train()
-    assert_equal_weights(tmp_path / "run", tiny_run)
+    assert_equal_runs(tmp_path / "run", tiny_run)
     train(tmp_path / "other", {"trainer.seed": 2})
     assert not np.array_equal(weights(tmp_path / "other")[0], weights(tiny_run)[0])
 
 
-def interrupt(epoch, logs):
-    if epoch == 1:
-        raise KeyboardInterrupt
+def interrupted(event, at):
+    """A callback that interrupts a run at the start of a batch or an epoch."""
+
+    def interrupt(number, logs):
+        if number == at:
+            raise KeyboardInterrupt
+
+    return keras.callbacks.LambdaCallback(**{event: interrupt})
 
 
 @pytest.mark.end_to_end
+@pytest.mark.parametrize(
+    "event, at", [("on_train_batch_begin", 1), ("on_train_batch_begin", 4), ("on_epoch_begin", 1)]
+)
 def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
-    train, tiny_run, tmp_path, monkeypatch
+    train, tmp_path, monkeypatch, event, at
 ):
-    interrupter = keras.callbacks.LambdaCallback(on_epoch_begin=interrupt)
+    settings = {
+        "trainer.steps": 12,
+        "trainer.validation_every": 6,
+        "trainer.checkpoint_every": 2,
+        "trainer.watch_heads": True,
+        "model.dropout": 0.1,
+        "model.token_dropout": 0.1,
+        "model.routing.num_probes": 2,
+        "centroids.initialize_from_batch": True,
+        "centroids.restart_after": 1,
+    }
+    train(tmp_path / "whole", settings)
     callbacks = run._callbacks
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(run, "_callbacks", lambda *given: [*callbacks(*given), interrupter])
+        patch.setattr(
+            run, "_callbacks", lambda *given: [*callbacks(*given), interrupted(event, at)]
+        )
+        train(settings=settings)
+    train(settings=settings, resume=True)
+    assert_equal_runs(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.end_to_end
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
+    train, tiny_run, tmp_path, capsys
+):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    (last,) = tmp_path.glob("run/checkpoints/4.data*")
+    last.write_bytes(last.read_bytes()[:-1])
+    assert train(resume=True)["new_steps"] == 1
+    assert f"{last} is damaged" in capsys.readouterr().out
+    assert_equal_runs(tmp_path / "run", tiny_run)
+
+
+def test_a_run_without_a_whole_checkpoint_is_not_trained_anew(train, tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(ValueError, match="holds no checkpoint to resume; --overwrite starts anew"):
+        train(resume=True)
+    assert (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.end_to_end
+def test_a_run_may_get_more_steps(train, tiny_run, tmp_path):
+    longer = {"trainer.steps": 6, "trainer.validation_every": 1, "trainer.checkpoint_every": 50}
+    shutil.copytree(tiny_run, tmp_path / "run")
+    assert train(settings=longer, resume="auto")["new_steps"] == 2
+    assert config_lib.load_config(str(tmp_path / "run" / "config.yaml")).trainer.steps == 6
+    rows = (tmp_path / "run" / "log.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["epoch", "0", "1", "4", "5"]
+    with pytest.raises(ValueError, match="trainer.steps is 4; the run has done 6"):
+        train(resume=True)
+
+
+def test_the_steps_of_a_cosine_may_not_change(train, tiny_run):
+    settings = {"schedule.name": "cosine"}
+    with pytest.raises(ValueError, match="schedule.name is 'cosine', and was 'constant'; so do tr"):
+        train(tiny_run, {**settings, "trainer.steps": 6}, resume=True)
+
+
+def test_a_folder_in_use_is_refused(train, tmp_path):
+    message = f"run is in use by process {os.getpid()} on "
+    with files.locked(tmp_path / "run"), pytest.raises(BlockingIOError, match=message):
         train()
-    assert train(resume=True)["best_step"] == 4
-    assert_equal_weights(tmp_path / "run", tiny_run)
-    log, whole = ((folder / "log.csv").read_text() for folder in (tmp_path / "run", tiny_run))
-    assert log == whole
 
 
 def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys, monkeypatch):
@@ -104,15 +177,17 @@ def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys
 
 
 def test_a_folder_with_a_run_is_refused(train, tiny_run, tmp_path):
-    before = (tiny_run / "last.weights.h5").read_bytes()
+    before = {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}
     with pytest.raises(FileExistsError, match="already holds a run; --resume .* --overwrite"):
         train(tiny_run)
-    assert (tiny_run / "last.weights.h5").read_bytes() == before
+    del before[tiny_run / ".lock"]
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}.items()
     with pytest.raises(FileNotFoundError, match="holds no run to resume"):
         train(resume=True)
     with pytest.raises(ValueError, match="exclude each other"):
         train(tiny_run, resume=True, overwrite=True)
-    with pytest.raises(ValueError, match="differs from that of the run"):
+    message = "differs from that of .*: optimizer.learning_rate is 0.0001, and was 0.01$"
+    with pytest.raises(ValueError, match=message):
         train(tiny_run, {"optimizer.learning_rate": 1e-4}, resume=True)
 
 
@@ -138,20 +213,27 @@ def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, m
 
 
 @pytest.mark.end_to_end
-def test_a_full_disk_leaves_the_last_checkpoint(train, tmp_path, tiny_run, monkeypatch):
-    save_weights, folder = keras.Model.save_weights, tmp_path / "run"
+def test_a_disk_that_was_full_for_a_while_does_no_harm(train, tmp_path, tiny_run, monkeypatch):
+    write = Checkpoints.write
 
-    def fail_once_there_is_a_checkpoint(self, path, *arguments, **options):
-        if (folder / "last.weights.h5").exists():
-            Path(path).write_bytes(b"half of the weights")
+    def fail_in_the_middle(self, step, *arguments):
+        if 0 < step < 4:
             raise OSError(errno.ENOSPC, "No space left on device")
-        save_weights(self, path, *arguments, **options)
+        write(self, step, *arguments)
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(keras.Model, "save_weights", fail_once_there_is_a_checkpoint)
+    monkeypatch.setattr(Checkpoints, "write", fail_in_the_middle)
+    train()
+    assert_equal_runs(tmp_path / "run", tiny_run)
+
+
+@pytest.mark.end_to_end
+def test_a_last_checkpoint_that_is_not_written_is_an_error(train, monkeypatch):
+    def fail(self, *arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Checkpoints, "write", fail)
+    with pytest.raises(OSError, match="the last checkpoint in .* is of step 0"):
         train()
-    train(resume=True)
-    assert_equal_weights(folder, tiny_run)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""Keeps the best model of a run."""
+
+import math
+import os
+import tempfile
+from pathlib import Path
+
+import keras
+
+from rt_keras import files
+
+
+class KeepBest(keras.callbacks.Callback):
+    """After every validation, writes the model to a folder if it is the best yet.
+
+    The folder is a KerasHub preset. Its weights carry a sum of their bytes, which
+    `rt_keras.files.check_weights` compares. If it cannot be written, as when the disk is full, the
+    run says so and goes on, and the next model that is better than the one in the folder is
+    written.
+
+    Args:
+        folder: string or path, the folder of the preset.
+        monitor: string, name of the value in the epoch logs to minimise. Defaults to "val_loss".
+        preprocessor: preprocessor to save with the model, which is trained without one. Defaults
+            to None.
+
+    Attributes:
+        values: dictionary of `step` and `value`, those of the model in the folder.
+
+    Raises:
+        FloatingPointError: if that value is NaN or infinite; then nothing is written.
+    """
+
+    def __init__(self, folder, monitor="val_loss", preprocessor=None):
+        super().__init__()
+        self.folder = Path(folder)
+        self.monitor = monitor
+        self.preprocessor = preprocessor
+        self.values = {"step": None, "value": math.inf}
+
+    def on_epoch_end(self, epoch, logs=None):
+        value = float(logs[self.monitor])
+        step = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        if not math.isfinite(value):
+            raise FloatingPointError(f"{self.monitor} is {value} at step {step}")
+        if value < self.values["value"]:
+            try:
+                self._save_model()
+            except OSError as error:
+                print(f"the best model was not written: {error}; training goes on", flush=True)
+            else:
+                self.values = {"step": step, "value": value}
+
+    def _save_model(self):
+        """Replaces the preset file by file: only its weights change from step to step."""
+        task = type(self.model)(self.model.backbone, self.preprocessor)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        files.check_space(self.folder.parent, sum(x.value.numpy().nbytes for x in task.weights))
+        prefix = f".{self.folder.name}."
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=self.folder.parent) as part:
+            task.save_to_preset(part)
+            for path in Path(part).rglob("*"):
+                if path.name.endswith(".weights.h5"):
+                    files.seal_weights(path)
+                target = self.folder / path.relative_to(part)
+                if path.is_dir():
+                    target.mkdir(parents=True, exist_ok=True)
+                else:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(path, target)

@@ -1,0 +1,81 @@
+import keras
+import numpy as np
+import pytest
+
+from rt_keras import files
+from rt_keras.callbacks.keep_best import KeepBest
+from rt_keras.training import experiment
+
+
+@pytest.fixture
+def model(tiny_run):
+    model = experiment.load_model(tiny_run)
+    model.compile(optimizer=keras.optimizers.Adam())
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+@pytest.fixture
+def best(model, tmp_path):
+    best = KeepBest(tmp_path / "model", preprocessor=model.preprocessor)
+    best.set_model(model)
+    return best
+
+
+def end_epoch(best, step, loss):
+    """Ends an epoch with a model that can be told from others."""
+    best.model.optimizer.iterations.assign(step)
+    table = best.model.backbone.token_embedding.embeddings
+    table.assign(np.full(table.shape, step))
+    best.on_epoch_end(step, {"val_loss": loss})
+
+
+def value_in(folder):
+    return float(experiment.load_model(folder).backbone.token_embedding.embeddings[0, 0])
+
+
+def test_the_best_model_is_kept(best, tmp_path):
+    for step, loss in ((10, 3.0), (20, 2.0), (30, 2.5)):
+        end_epoch(best, step, loss)
+    assert value_in(tmp_path) == 20 and best.values == {"step": 20, "value": 2.0}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_loss_that_is_no_number_writes_nothing(best, tmp_path):
+    with pytest.raises(FloatingPointError, match="val_loss is nan at step 20"):
+        end_epoch(best, 20, float("nan"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_keeps_the_model_before_and_the_next_one_is_written(
+    best, tmp_path, monkeypatch, capsys
+):
+    end_epoch(best, 10, 3.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 9}))
+        end_epoch(best, 20, 1.0)
+    assert "the best model was not written" in (said := capsys.readouterr().out)
+    assert "no space left" in said and "9 free" in said and "training goes on" in said
+    assert value_in(tmp_path) == 10 and best.values == {"step": 10, "value": 3.0}
+    end_epoch(best, 30, 2.0)
+    assert value_in(tmp_path) == 30
+
+
+def test_changed_weights_are_refused(best, tmp_path):
+    end_epoch(best, 10, 3.0)
+    path = tmp_path / "model" / "model.weights.h5"
+    whole = path.read_bytes()
+    expected = [weight.numpy() for weight in experiment.load_model(tmp_path).weights]
+    refused = 0
+    for place in range(0, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        try:
+            files.check_weights(path)
+        except ValueError as error:
+            assert "is damaged" in str(error)
+            refused += 1
+        else:
+            # HDF5 leaves gaps, and keeps names and times that nobody reads.
+            for found, weight in zip(experiment.load_model(tmp_path).weights, expected):
+                np.testing.assert_array_equal(found, weight)
+    assert refused > 10

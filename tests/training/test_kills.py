@@ -1,0 +1,103 @@
+"""Runs that are killed at random moments end with the same bits as one that is not.
+
+`KILLS=100 python -m pytest -m end_to_end -s tests/training/test_kills.py` kills a hundred times.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rt_keras.callbacks.checkpoints import Checkpoints
+from tests.cli.checks import overrides
+from tests.training.test_run import assert_equal_runs
+
+SETTINGS = {
+    "trainer.steps": 600,
+    "trainer.validation_every": 60,
+    "trainer.checkpoint_every": 7,
+    "model.dropout": 0.1,
+    "model.routing.num_probes": 2,
+    "centroids.restart_after": 1,
+}
+
+
+def command(settings, folder):
+    given = [str(part) for part in overrides(settings)]
+    train = [sys.executable, "-m", "rt_keras", "train", "--config", "books", "--resume=auto"]
+    return [*train, *given, "--output", str(folder)]
+
+
+def steps(folder):
+    return Checkpoints(folder / "checkpoints").newest()[0]
+
+
+def start(settings, folder):
+    return subprocess.Popen(
+        command(settings, folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def seconds_of_run(settings, folder):
+    """How long a run takes to start, and to train."""
+    started = time.monotonic()
+    with start(settings, folder) as process:
+        while steps(folder) is None and process.poll() is None:
+            time.sleep(0.05)
+        trains = time.monotonic()
+        output, _ = process.communicate()
+    assert process.returncode == 0, output
+    return trains - started, time.monotonic() - trains
+
+
+@pytest.mark.end_to_end
+def test_kills_change_no_bit(tiny_settings, tmp_path):
+    settings = {**tiny_settings, **SETTINGS}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    starting, training = seconds_of_run(settings, whole)
+    draw = random.Random(0)
+    for number in range(int(os.environ.get("KILLS", 10))):
+        with start(settings, killed) as process:
+            # One in five comes before it trains.
+            early = draw.random() < 0.2
+            after = draw.random() * starting if early else starting + draw.random() * training
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(after)
+            process.kill()
+            output, _ = process.communicate()
+        print(f"kill {number + 1} of {'start' if early else 'training'}: at step {steps(killed)}")
+        assert process.returncode in (0, -signal.SIGKILL), output
+        if process.returncode == 0:
+            # It came to its end; the next one starts anew.
+            assert_equal_runs(killed, whole)
+            shutil.rmtree(killed)
+    subprocess.run(command(settings, killed), check=True, capture_output=True)
+    assert_equal_runs(killed, whole)
+    names = {path.name for path in killed.iterdir()}
+    assert names == {"config.yaml", "log.csv", "model", "checkpoints", "tensorboard", ".lock"}
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_keeps_the_step_and_says_how_to_go_on(tiny_settings, tmp_path, number):
+    settings = {**tiny_settings, "trainer.steps": 10**6, "trainer.validation_every": 10**6}
+    with subprocess.Popen(
+        command(settings, tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not steps(tmp_path):
+            time.sleep(0.1)
+            assert process.poll() is None
+        process.send_signal(number)
+        error = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + number
+    message = f"rt-keras: stopped by {number.name} after step {steps(tmp_path):,}; --resume"
+    assert error.splitlines()[-1].startswith(message)
