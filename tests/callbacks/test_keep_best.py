@@ -67,7 +67,7 @@ def test_changed_weights_are_refused(best, tmp_path):
     whole = path.read_bytes()
     expected = [weight.numpy() for weight in experiment.load_model(tmp_path).weights]
     refused = 0
-    for place in range(0, len(whole), len(whole) // 40):
+    for place in range(0, len(whole), len(whole) // 12):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
         try:
             files.check_weights(path)
@@ -78,4 +78,4 @@ def test_changed_weights_are_refused(best, tmp_path):
             # HDF5 leaves gaps, and keeps names and times that nobody reads.
             for found, weight in zip(experiment.load_model(tmp_path).weights, expected):
                 np.testing.assert_array_equal(found, weight)
-    assert refused > 10
+    assert refused > 3
