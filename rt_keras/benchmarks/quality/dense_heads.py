@@ -32,8 +32,7 @@ class DenseHeads(LocalRoutingHeads):
         selection: string, which routed keys a query sees: "nearest", the last `window_size` of its
             nearest cluster, as in `LocalRoutingHeads`; "best", the `window_size` with the highest
             logits, and all that are as high as the last of them: what routing tries to find;
-            "random", `window_size` drawn once, by `seed`; or
-            "all".
+            "random", `window_size` drawn once, by `seed`; or "all".
         **kwargs: keyword arguments of `LocalRoutingHeads`; `num_probes` must be 1.
 
     Raises:
