@@ -86,6 +86,20 @@ class Checkpoints:
                 damaged.append(str(error))
         return None, damaged
 
+    def values(self, step):
+        """The values of a checkpoint, without its arrays.
+
+        Args:
+            step: int.
+
+        Returns:
+            A dictionary of JSON values.
+
+        Raises:
+            ValueError: if their file is damaged.
+        """
+        return self._read_manifest(step)["values"]
+
     def read(self, step):
         """The arrays and values of a checkpoint.
 
@@ -130,12 +144,16 @@ class Checkpoints:
     def _files(self, step):
         return sorted([*self.folder.glob(f"{step}.index"), *self.folder.glob(f"{step}.data-*")])
 
-    def _checked_manifest(self, step):
-        """What a manifest holds, after a check of all that it lists."""
+    def _read_manifest(self, step):
         path = self._manifest(step)
         manifest = files.read_json(path)
         if manifest.pop("sha256", None) != _sum(manifest):
             raise ValueError(f"{path} is damaged: its contents have changed")
+        return manifest
+
+    def _checked_manifest(self, step):
+        """What a manifest holds, after a check of all that it lists."""
+        manifest = self._read_manifest(step)
         for name, expected in manifest["files"].items():
             part = self.folder / name
             if not part.is_file():

@@ -258,7 +258,7 @@ def _resumed(output, checkpoints, best):
     checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
     for path in output.glob(".model.*"):
         files.delete(path)
-    _, values = checkpoints.read(step)
+    values = checkpoints.values(step)
     best.values = values["callbacks"]["KeepBest"]
     os.truncate(output / "log.csv", values["log_bytes"])
     return step
