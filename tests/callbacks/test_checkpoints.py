@@ -30,7 +30,7 @@ def names(checkpoints):
 def test_arrays_and_values_come_back(checkpoints):
     assert Checkpoints(checkpoints.folder).newest() == (10, [])
     found, values = checkpoints.read(5)
-    assert values == {"best": 5} and set(found) == set(ARRAYS)
+    assert values == checkpoints.values(5) == {"best": 5} and set(found) == set(ARRAYS)
     for name, expected in ARRAYS.items():
         assert found[name].dtype == expected.dtype
         np.testing.assert_array_equal(found[name], expected)
