@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 
 from rt_keras import files
+from rt_keras.callbacks.workers import Workers
 
 
 class KeepBest(keras.callbacks.Callback):
@@ -16,7 +17,7 @@ class KeepBest(keras.callbacks.Callback):
     The folder is a KerasHub preset. Its weights carry a sum of their bytes, which
     `rt_keras.files.check_weights` compares. If it cannot be written, as when the disk is full, the
     run says so and goes on, and the next model that is better than the one in the folder is
-    written.
+    written. Of several workers the chief alone writes.
 
     Args:
         folder: string or path, the folder of the preset.
@@ -45,15 +46,28 @@ class KeepBest(keras.callbacks.Callback):
             raise FloatingPointError(f"{self.monitor} is {value} at step {step}")
         if value < self.values["value"]:
             try:
-                self._save_model()
+                if Workers(self.model.distribute_strategy).is_chief:
+                    self._save_model()
             except OSError as error:
                 print(f"the best model was not written: {error}; training goes on", flush=True)
             else:
                 self.values = {"step": step, "value": value}
 
+    def _task(self):
+        """The model with its preprocessor."""
+        backbone, strategy = self.model.backbone, self.model.distribute_strategy
+        if not Workers(strategy).are_several:
+            return type(self.model)(backbone, self.preprocessor)
+        # With variables of its own: to read some of the model's, all workers would be needed.
+        backbone = type(backbone).from_config(backbone.get_config())
+        task = type(self.model)(backbone, self.preprocessor)
+        for own, shared in zip(task.weights, self.model.weights, strict=True):
+            own.assign(strategy.experimental_local_results(shared.value)[0])
+        return task
+
     def _save_model(self):
         """Replaces the preset file by file: only its weights change from step to step."""
-        task = type(self.model)(self.model.backbone, self.preprocessor)
+        task = self._task()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         files.check_space(self.folder.parent, sum(x.value.numpy().nbytes for x in task.weights))
         prefix = f".{self.folder.name}."

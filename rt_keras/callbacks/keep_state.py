@@ -6,6 +6,8 @@ import time
 import keras
 import numpy as np
 
+from rt_keras.callbacks.workers import Workers
+
 
 class KeepState(keras.callbacks.Callback):
     """Writes checkpoints of all state during `fit`, and starts from one.
@@ -22,7 +24,9 @@ class KeepState(keras.callbacks.Callback):
 
     Place it behind the callbacks whose state it keeps, and before those that stop the run. Make and
     compile the model in the scope of a `tf.distribute` strategy, such as that of one device: `fit`
-    then builds the optimizer and the metrics before the first batch.
+    then builds the optimizer and the metrics before the first batch. Of several workers the chief
+    alone writes, in a folder from which all can read; the others take part as the state of some
+    variables is spread over them.
 
     Args:
         checkpoints: `Checkpoints`, where they are written.
@@ -56,10 +60,15 @@ class KeepState(keras.callbacks.Callback):
         self.callbacks = callbacks
         self.extra_values = extra_values
         self.step = self.saved_step = self._epoch_start = first_step
+        self.workers = None
         self._restored = not first_step
         self._saved_at = time.monotonic()
         self._writer = None
         self._error = None
+
+    def set_model(self, model):
+        super().set_model(model)
+        self.workers = Workers(model.distribute_strategy)
 
     def on_epoch_begin(self, epoch, logs=None):
         # Not sooner: the epoch's metrics, which started anew, are part of the state.
@@ -88,10 +97,13 @@ class KeepState(keras.callbacks.Callback):
         self.wait()
         arrays = {name: _array(variable) for name, variable in self._variables().items()}
         values = {name: dict(callback.values) for name, callback in self._with("values")}
+        self._saved_at = time.monotonic()
+        if not self.workers.is_chief:
+            self.saved_step = self.step
+            return
         values = {"callbacks": values, "between_epochs": between_epochs, **self.extra_values()}
         self._writer = threading.Thread(target=self._write, args=(self.step, arrays, values))
         self._writer.start()
-        self._saved_at = time.monotonic()
 
     def wait(self):
         """Waits until the last checkpoint is written, and says so if there was no room for it."""
@@ -113,10 +125,13 @@ class KeepState(keras.callbacks.Callback):
             self._error = error
 
     def _is_due(self, before):
+        if before // self.save_every < self.step // self.save_every:
+            return True
+        if self.save_minutes is None:
+            return False
         minutes = (time.monotonic() - self._saved_at) / 60
-        return before // self.save_every < self.step // self.save_every or (
-            self.save_minutes is not None and minutes >= self.save_minutes
-        )
+        # Clocks differ.
+        return bool(self.workers.of_chief(int(minutes >= self.save_minutes)))
 
     def _restore(self, epoch):
         arrays, values = self.checkpoints.read(self.step)

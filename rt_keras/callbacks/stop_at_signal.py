@@ -23,7 +23,8 @@ class Stopped(KeyboardInterrupt):
 class StopAtSignal(keras.callbacks.Callback):
     """At SIGTERM or Ctrl-C, finishes the step, keeps the state and raises `Stopped`.
 
-    A second signal ends the process at once. During validation, the last checkpoint is of the step
+    Of several workers one gets the signal and all stop after the same step. A second signal ends
+    the process at once. During validation, the last checkpoint is of the step
     before the last one, and nothing else is kept.
 
     It is a context manager too, inside which signals are caught. Outside the main thread, where
@@ -56,15 +57,18 @@ class StopAtSignal(keras.callbacks.Callback):
             signal.signal(one, handler)
 
     def on_train_batch_end(self, batch, logs=None):
-        if self._caught is not None:
+        if self._is_over():
             if batch + 1 < self.params["steps"]:
                 self.keep_state.save()
             self._stop()
 
     def on_test_batch_end(self, batch, logs=None):
-        if self._caught is not None:
+        if self._is_over():
             self._stop()
+
+    def _is_over(self):
+        return self.keep_state.workers.any(self._caught is not None)
 
     def _stop(self):
         self.keep_state.wait()
-        raise Stopped(self._caught, self.keep_state.saved_step)
+        raise Stopped(self._caught or signal.SIGTERM, self.keep_state.saved_step)

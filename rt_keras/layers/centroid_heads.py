@@ -80,26 +80,28 @@ class CentroidHeads(HeadGroup):
         heads, clusters, depth = self.num_heads, self.num_clusters, query_shape[-1]
         sources = 1 if self.clusters_queries_alone else 2
 
-        def state(name, *shape, initializer="zeros", aggregation="none"):
-            return self.add_weight(
-                name=name,
+        def state(name, *shape, initializer="zeros", **distribution):
+            # Not add_weight, which has no `synchronization`.
+            return keras.Variable(
+                initializer,
                 shape=shape,
-                initializer=initializer,
                 dtype=self.state_dtype,
                 trainable=False,
                 autocast=False,
-                aggregation=aggregation,
+                name=name,
+                **distribution,
             )
 
         self.centroids = state("centroids", heads, clusters, depth, initializer=self._unit_noise)
         self.load_bias = state("load_bias", heads, clusters)
         self.average_counts = state("average_counts", heads, clusters)
         self.average_sums = state("average_sums", heads, clusters, depth)
-        self.member_counts = state("member_counts", sources, heads, clusters, aggregation="sum")
-        self.member_sums = state("member_sums", sources, heads, clusters, depth, aggregation="sum")
-        one_replica = {"aggregation": "only_first_replica"}
-        self.member_batches = state("member_batches", **one_replica)
-        self.member_samples = state("member_samples", heads, clusters, depth, **one_replica)
+        # Each replica has its own statistics, and reading them adds them up.
+        summed = {"aggregation": "sum", "synchronization": "on_read"}
+        self.member_counts = state("member_counts", sources, heads, clusters, **summed)
+        self.member_sums = state("member_sums", sources, heads, clusters, depth, **summed)
+        self.member_batches = state("member_batches", **summed)
+        self.member_samples = state("member_samples", heads, clusters, depth, **summed)
         self.updates = state("updates")
         self.empty_batches = state("empty_batches", heads, clusters)
 
@@ -148,11 +150,12 @@ class CentroidHeads(HeadGroup):
     def _collect(self, members):
         """Adds (vectors, their clusters, mask) of queries and keys to the statistics."""
         sums, counts = zip(*(self.statistics(*source) for source in members))
-        _add(self.member_sums, tf.stack(sums))
-        _add(self.member_counts, tf.stack(counts))
-        _add(self.member_batches, 1.0)
+        self.member_sums.assign_add(tf.stack(sums))
+        self.member_counts.assign_add(tf.stack(counts))
         queries, _, mask = members[0]
-        self.member_samples.assign(self._sample(queries, mask))
+        first = _is_first_replica(queries.dtype)
+        self.member_batches.assign_add(first)
+        self.member_samples.assign(first * self._sample(queries, mask))
 
     def statistics(self, vectors, clusters, mask):
         """Sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
@@ -202,11 +205,8 @@ class CentroidHeads(HeadGroup):
         }
 
 
-def _add(variable, amount):
-    """Adds to a variable, aggregated over replicas as the variable itself says."""
-    if isinstance(variable.value, tf.Variable):
-        # assign_add of the tf.Variable sums over replicas; Keras's own does not.
-        variable.value.assign_add(amount)
-    else:
-        # In a keras.StatelessScope.
-        variable.assign(variable.value + amount)
+def _is_first_replica(dtype):
+    """1 on the first replica, whose batches and samples count for all of them, and 0 on others."""
+    context = tf.distribute.get_replica_context()
+    number = 0 if context is None else context.replica_id_in_sync_group
+    return tf.cast(tf.equal(number, 0), dtype)

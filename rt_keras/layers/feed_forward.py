@@ -5,6 +5,7 @@ import functools
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
@@ -75,7 +76,7 @@ class FeedForward(keras.layers.Layer):
         self._activation = keras.activations.get("gelu" if self.gated else activation)
         if activation == "geglu_approximate":
             self._activation = functools.partial(keras.activations.gelu, approximate=True)
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
         inner = self.intermediate_dim

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.attention_masks import check_attention_mask, split_attention_mask
+from rt_keras.layers.dropout import draw_seed
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
@@ -209,7 +210,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.observer is not None:
             self.observer(calls)
         for group, arguments, of_group in calls:
-            seed = self.seed_generator.next() if training and self.dropout else None
+            seed = draw_seed(self.seed_generator) if training and self.dropout else None
             outputs.append(
                 group(*arguments, **of_group, dropout=self.dropout, seed=seed, training=training)
             )

@@ -59,8 +59,6 @@ def rematerialize(layer, function, tensors):
 def read_state(layer):
     """The non-trainable variables of a layer, with their values.
 
-    Variables that are summed over replicas get 0 instead of their value.
-
     Args:
         layer: a built layer.
 
@@ -69,7 +67,7 @@ def read_state(layer):
     """
     return {
         # Under a mixed policy a variable converts to the compute dtype; the cast undoes that.
-        id(x): (x, tf.zeros(x.shape, x.dtype) if x.aggregation == "sum" else tf.cast(x, x.dtype))
+        id(x): (x, tf.cast(x, x.dtype))
         for x in layer.non_trainable_variables
     }
 
@@ -100,10 +98,7 @@ def call_stateless(function, weights, state):
 def write_state(changed):
     """Assigns the changes that `call_stateless` returns."""
     for variable, value in changed.values():
-        if variable.aggregation == "sum":
-            variable.value.assign_add(value)
-        else:
-            variable.assign(value)
+        variable.assign(value)
 
 
 def delay(upstream, tensors):

@@ -1,6 +1,9 @@
 """Dropout of whole tokens."""
 
 import keras
+import tensorflow as tf
+
+from rt_keras.layers.dropout import draw_seed
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -44,7 +47,8 @@ class TokenDropout(keras.layers.Layer):
     def call(self, inputs, training=None):
         if not training or not self.rate:
             return inputs
-        kept = keras.random.uniform(keras.ops.shape(inputs), seed=self.seed_generator) >= self.rate
+        seed = draw_seed(self.seed_generator)
+        kept = tf.random.stateless_uniform(tf.shape(inputs), seed) >= self.rate
         return keras.ops.where(kept, inputs, keras.ops.zeros_like(inputs))
 
     def compute_output_spec(self, inputs, training=None):

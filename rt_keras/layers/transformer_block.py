@@ -6,6 +6,7 @@ import inspect
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.rematerialize import rematerialize
@@ -144,7 +145,7 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_norm = self._norm("attention")
         self.cross_attention_norm = self._norm("cross_attention") if cross_head_groups else None
         self.feed_forward_norm = self._norm("feed_forward")
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
         self.token_shift = None
         if shift_tokens:
             self.token_shift = TokenShift(dtype=self.dtype_policy, name="token_shift")

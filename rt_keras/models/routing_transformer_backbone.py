@@ -2,7 +2,7 @@
 
 import keras
 
-from rt_keras.layers import ReversibleBlocks
+from rt_keras.layers import Dropout, ReversibleBlocks
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
@@ -129,9 +129,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
             dtype=dtype,
             name="embedding",
         )
-        self.input_dropout = keras.layers.Dropout(
-            block_options["dropout"], dtype=dtype, name="input_dropout"
-        )
+        self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
         self.transformer_blocks = make_blocks(
             all_groups, intermediate_dim, block_options, dtype, "transformer_block"
         )

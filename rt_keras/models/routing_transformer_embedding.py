@@ -3,7 +3,7 @@
 import keras
 import keras_hub
 
-from rt_keras.layers import SinusoidalPositions, TokenDropout
+from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.kept_arguments import KeptArguments
 
@@ -91,7 +91,7 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
             **options,
         )
         self.token_dropout_layer = TokenDropout(token_dropout, **options)
-        self.embedding_dropout_layer = keras.layers.Dropout(embedding_dropout, **options)
+        self.embedding_dropout_layer = Dropout(embedding_dropout, **options)
         self.embedding_dense = self.position_embedding = self.positions = None
         if embedding_dim is not None:
             self.embedding_dense = keras.layers.Dense(

@@ -4,6 +4,7 @@ import math
 
 import keras
 
+from rt_keras.layers import Dropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_image_embedding import (
@@ -116,9 +117,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
             dtype=dtype,
             name="embedding",
         )
-        self.input_dropout = keras.layers.Dropout(
-            block_options["dropout"], dtype=dtype, name="input_dropout"
-        )
+        self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
         self.transformer_blocks = make_blocks(
             groups_of_blocks(head_groups, num_layers),
             intermediate_dim,

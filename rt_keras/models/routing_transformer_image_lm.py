@@ -9,12 +9,15 @@ from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageLM(PublishedPresets, CompiledFunctions, keras_hub.models.Task):
+class RoutingTransformerImageLM(
+    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.Task
+):
     """An autoregressive model of images, value by value.
 
     ```

@@ -2,7 +2,7 @@
 
 import keras
 
-from rt_keras.layers import SinusoidalPositions, TokenDropout
+from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
@@ -172,9 +172,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             dtype=dtype,
             name="embedding",
         )
-        self.input_dropout = keras.layers.Dropout(
-            block_options["dropout"], dtype=dtype, name="input_dropout"
-        )
+        self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
         blocks = (intermediate_dim, block_options, dtype)
         self.encoder_blocks = make_blocks(encoder_groups, *blocks, "encoder_block")
         self.transformer_blocks = make_blocks(

@@ -1,0 +1,63 @@
+"""What the workers of a run have to agree on."""
+
+import tensorflow as tf
+
+
+class Workers:
+    """The processes that train a model together under a `tf.distribute` strategy.
+
+    Under `MultiWorkerMirroredStrategy` there are several, and all of them have to call these
+    methods at the same steps. Under other strategies there is one.
+
+    Args:
+        strategy: a `tf.distribute.Strategy`.
+
+    Attributes:
+        is_chief: bool, whether this is the worker that writes the files of the run.
+
+    >>> workers = Workers(tf.distribute.get_strategy())
+    >>> workers.is_chief, workers.any(False), workers.of_chief(5)
+    (True, False, 5)
+    """
+
+    def __init__(self, strategy):
+        self.strategy = strategy
+        self.is_chief = strategy.extended.should_checkpoint
+        self.are_several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        self._add_up = tf.function(self._sum_over_replicas)
+
+    def any(self, flag):
+        """Whether a flag is set on any worker.
+
+        Args:
+            flag: bool, that of this worker.
+
+        Returns:
+            bool, the same on all workers.
+        """
+        return self._sum(int(flag)) > 0
+
+    def of_chief(self, number):
+        """The chief's value of a number.
+
+        Args:
+            number: int, that of this worker.
+
+        Returns:
+            int, the same on all workers.
+        """
+        return self._sum(number if self.is_chief else 0)
+
+    def _sum(self, number):
+        if not self.are_several:
+            return number
+        # All replicas of this worker add its number.
+        sums = self.strategy.experimental_local_results(self._add_up(tf.constant(number, tf.int64)))
+        return int(sums[0]) // len(sums)
+
+    def _sum_over_replicas(self, number):
+        def sum_of(number):
+            replica = tf.distribute.get_replica_context()
+            return replica.all_reduce(tf.distribute.ReduceOp.SUM, number)
+
+        return self.strategy.run(sum_of, [number])

@@ -1,0 +1,125 @@
+"""`fit` on several replicas: of one machine, of several machines, of a TPU."""
+
+import types
+
+import keras
+import tensorflow as tf
+
+
+class ReplicatedTraining:
+    """Mixin of models, before KerasHub's bases: Keras's `fit` under any `tf.distribute` strategy.
+
+    A step computes what it would on one device with the whole batch: each replica the gradients of
+    its share, which are then added up. Several machines get their data by
+    `strategy.distribute_datasets_from_function`.
+
+    Keras 3 supports neither several machines nor XLA on several replicas. What is in its way is
+    mended here, and nowhere else:
+
+    - XLA compiles no collective operation. So each replica compiles its forward and backward pass
+      by itself, if `jit_compile` says so, and what follows is not compiled.
+    - Keras clips the gradients of each replica before it adds them up. Here they are clipped
+      afterwards.
+    - Before `fit` it averages a batch over the replicas, to see its shape. Several machines cannot
+      average a structure of tensors. Here the share of one replica is enough.
+    - KerasHub takes data that are distributed already for arrays. They go straight to Keras's `fit`.
+    - Keras averages the logs of several machines over their first axis. They are scalars; here they
+      get one.
+
+    Source: Keras's issue 20585.
+    """
+
+    # XLA compiles the forward and backward pass of a replica; see `compile`.
+    jit_replica = False
+    _last_step = None
+
+    def compile(self, *args, **kwargs):
+        """Configures the model for training, as Keras does."""
+        super().compile(*args, **kwargs)
+        with self.distribute_strategy.scope():
+            norm = tf.Variable(
+                0.0,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+        # A plain object: the norm is no weight of the model.
+        self._last_step = types.SimpleNamespace(gradient_norm=norm)
+        if _is_replicated(self.distribute_strategy):
+            # A TPU compiles all of a step by itself.
+            is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
+            self.jit_replica, self.jit_compile = self.jit_compile and not is_tpu, False
+            optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+            optimizer._all_reduce_sum_gradients = _leave
+
+    def fit(self, x=None, *args, **kwargs):
+        if isinstance(x, tf.distribute.DistributedDataset):
+            return keras.Model.fit(self, x, *args, **kwargs)
+        return super().fit(x, *args, **kwargs)
+
+    @property
+    def gradient_norm(self):
+        """The norm of all gradients of the last step together, a float; 0 before the first."""
+        return float(tf.convert_to_tensor(self._last_step.gradient_norm))
+
+    def train_step(self, data):
+        if not self.trainable_weights:
+            return super().train_step(data)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        gradients_and_logs = self._gradients_and_logs
+        if self.jit_replica:
+            gradients_and_logs = tf.function(gradients_and_logs, jit_compile=True)
+        gradients, logs = gradients_and_logs(x, y, sample_weight)
+        # Weights that the loss does not depend on have none.
+        used = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        gradients = [gradients[i] for i in used]
+        if _is_replicated(self.distribute_strategy):
+            replica = tf.distribute.get_replica_context()
+            gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        self._last_step.gradient_norm.assign(tf.linalg.global_norm(gradients))
+        weights = [self.trainable_weights[i] for i in used]
+        self.optimizer.apply_gradients(zip(gradients, weights))
+        return self._logs(logs)
+
+    def test_step(self, data):
+        return self._logs(super().test_step(data))
+
+    def _gradients_and_logs(self, x, y, sample_weight):
+        """The gradients of the mean loss of all replicas, this one's part, and its metrics."""
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        with tf.GradientTape() as tape:
+            y_pred = self(x, training=True)
+            loss = self._compute_loss(x, y, y_pred, sample_weight, training=True)
+            # Keras has divided it by the number of replicas.
+            self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(y)[0])
+            loss = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        return gradients, self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _logs(self, logs):
+        if _is_multi_worker(self.distribute_strategy):
+            return {name: value[None] for name, value in logs.items()}
+        return logs
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        strategy = self.distribute_strategy
+        if iterator is not None and _is_replicated(strategy):
+            _, _, batches = next(iter(iterator))
+            data_batch = keras.tree.map_structure(
+                lambda values: strategy.experimental_local_results(values)[0], next(batches)
+            )
+            iterator = None
+        super()._maybe_symbolic_build(iterator, data_batch)
+
+
+def _is_multi_worker(strategy):
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def _is_replicated(strategy):
+    return strategy.num_replicas_in_sync > 1 or _is_multi_worker(strategy)
+
+
+def _leave(gradients_and_variables):
+    """Takes the place of the sum over replicas in an optimizer that gets the sums."""
+    return gradients_and_variables
