@@ -13,10 +13,6 @@ from rt_keras import extras
 from rt_keras.data import shards
 from rt_keras.data.order import batches_of_numbers
 
-with extras.needed("train", "Packing examples"):
-    from array_record.python.array_record_data_source import ArrayRecordDataSource
-    from array_record.python.array_record_module import ArrayRecordWriter
-
 # Bytes in a file before compression: as many as may be held in memory, and lost if packing is
 # interrupted.
 SHARD_BYTES = 2**28
@@ -92,24 +88,15 @@ def _bytes(value):
 
 
 def _save(path, records):
+    with extras.needed("train", "Packing examples"):
+        from array_record.python.array_record_module import ArrayRecordWriter
+
     writer = ArrayRecordWriter(str(path), "group_size:1")
     try:
         for record in records:
             writer.write(record)
     finally:
         writer.close()
-
-
-def tensors_of(packed):
-    """The names of the tensors of packed examples.
-
-    Args:
-        packed: folder that `pack_examples` filled.
-
-    Returns:
-        A list of strings.
-    """
-    return list(shards.read_finished(packed, "examples")["contents"]["tensors"])
 
 
 def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
@@ -134,6 +121,9 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
     >>> [sorted(batch["x"].tolist()) for batch in batches]
     [[0, 1, 2], [0, 1, 2]]
     """
+    with extras.needed("train", "Reading packed examples"):
+        from array_record.python.array_record_data_source import ArrayRecordDataSource
+
     manifest = shards.read_finished(packed, "examples")
     count = sum(shard["items"] for shard in manifest["shards"])
     # With their numbers, the files need not be opened before they are read.

@@ -54,7 +54,7 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
         )
 
     seed = tf.constant(seed, tf.int64)
-    return tf.data.Dataset.counter(first_batch).map(numbers, deterministic=True)
+    return tf.data.Dataset.counter(first_batch).map(numbers)
 
 
 def rows_of_share(batch_size, share):

@@ -94,9 +94,7 @@ def _save(path, rows):
     np.save(path, np.concatenate(rows))
 
 
-def training_dataset(
-    packed, sequence_length, batch_size, seed=0, first_batch=0, share=(0, 1)
-):
+def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0, share=(0, 1)):
     """Endless batches to `fit` a causal language model with `steps_per_epoch`.
 
     Batch b depends on the text, the seed and b alone: each pass over the sequences has an order of
