@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from pathlib import Path
 
@@ -228,25 +229,21 @@ def delete(path):
 
 
 @contextlib.contextmanager
-def locked(folder):
+def locked(folder, wait=False):
     """Keeps other processes out of a folder, as long as they ask too.
 
     Args:
         folder: string or `Path`. If it does not exist it is created, and deleted in the end if
             nothing was written to it. The lock is on the file `.lock` in it, and ends with the
             process, whatever ends that.
+        wait: bool, whether to wait for a process that has the folder, and say so. Defaults to
+            False.
 
     Raises:
-        BlockingIOError: if another process has the folder.
+        BlockingIOError: if another process has the folder, unless `wait` is set.
     """
     path = Path(folder) / ".lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise BlockingIOError(f"{folder} is in use by {file.read()}") from None
+    with _open_locked(path, wait) as file:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
@@ -256,6 +253,34 @@ def locked(folder):
             if list(path.parent.iterdir()) == [path]:
                 path.unlink()
                 path.parent.rmdir()
+
+
+def _open_locked(path, wait):
+    """The open file, which nobody else has locked."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
+        try:
+            _lock(file, path.parent, wait)
+            # Whoever had it may have deleted it with its folder in the end.
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _lock(file, folder, wait):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        owner = file.read()
+        if not wait:
+            raise BlockingIOError(f"{folder} is in use by {owner}") from None
+        print(f"waiting for {owner}, which is using {folder}", file=sys.stderr, flush=True)
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def check_writable(name, path):

@@ -2,7 +2,9 @@
 
 import tensorflow as tf
 
-from rt_keras.data.batches import filled_batches, shuffled_batches
+from rt_keras.data.batches import filled_batches
+from rt_keras.data.examples import pack_examples, shuffled_batches
+from rt_keras.data.order import rows_of_share
 
 # From our name to the name in TensorFlow Datasets and the shape of an image.
 SETS = {
@@ -42,14 +44,59 @@ def load_images(name, split, data_dir=None):
     """
     from rt_keras.data import tfds_sets
 
+    builder = tfds_sets.prepare(make_builder(name, data_dir))
+    return _images(builder, SETS[name][1], *_split_and_part(builder, split))
+
+
+def packed_images(name, split, data_dir=None):
+    """The images of one split in files, for `training_images`.
+
+    The files are in a folder of their own, beside the prepared data set. They are written once,
+    by `pack_examples`.
+
+    Args:
+        name, split, data_dir: see `load_images`.
+
+    Returns:
+        The `Path` of the folder.
+
+    Raises:
+        OSError, ValueError: as `load_images` and `pack_examples`.
+    """
+    from rt_keras.data import tfds_sets
+
+    builder = tfds_sets.prepare(make_builder(name, data_dir))
+    part = _split_and_part(builder, split)
+    identity = tfds_sets.identity(builder, *part)
+    folder = tfds_sets.packed_folder(builder, split, identity)
+    return pack_examples(_images(builder, SETS[name][1], *part), folder, identity)
+
+
+def make_builder(name, data_dir=None):
+    """The builder of a set of images, whose files need not be ready.
+
+    Args:
+        name, data_dir: see `load_images`.
+
+    Returns:
+        A `tfds.core.DatasetBuilder`.
+    """
+    from rt_keras.data import tfds_sets
+
     if name not in SETS:
         raise ValueError(f"name must be one of {', '.join(SETS)}. Received: name={name!r}")
-    full_name, shape = SETS[name]
-    builder = tfds_sets.download(full_name, data_dir)
+    return tfds_sets.named(SETS[name][0], data_dir)
+
+
+def _split_and_part(builder, split):
+    """Where the images of a split are: in which one of TensorFlow Datasets, and the part of it."""
     if "validation" not in builder.info.splits and split in HELD_OUT:
-        examples = tfds_sets.read(builder, "train", HELD_OUT[split])
-    else:
-        examples = tfds_sets.read(builder, split)
+        return "train", HELD_OUT[split]
+    return split, ""
+
+
+def _images(builder, shape, split, part):
+    from rt_keras.data import tfds_sets
 
     def rename(example):
         images = {"images": tf.ensure_shape(example["image"], shape)}
@@ -57,44 +104,54 @@ def load_images(name, split, data_dir=None):
             images["labels"] = tf.cast(example["label"], tf.int32)
         return images
 
+    examples = tfds_sets.read(builder, split, part)
     return examples.map(rename, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def training_images(images, batch_size, seed=0, shuffle_buffer=4096, class_conditional=False):
+def training_images(
+    packed, batch_size, seed=0, first_batch=0, share=(0, 1), class_conditional=False
+):
     """Endless batches to `fit` a `RoutingTransformerImageLM` with `steps_per_epoch`.
 
-    The order of each pass over the images depends only on the seed and the number of the pass, so
-    the dataset gives the same batches each time it is read from the start.
+    Batch b depends on the images, the seed and b alone: each pass over the images has an order of
+    its own, which is computed place by place. So a training may start at any batch, at once, and
+    several workers may each read a part of every batch.
 
     Args:
-        images: `tf.data.Dataset` of dictionaries, as from `load_images`.
-        batch_size: int, number of images in a batch.
+        packed: folder that `packed_images`, or `pack_examples` with what `load_images` gives,
+            filled.
+        batch_size: int, number of images in a batch, those of all workers together.
         seed: int, for the order. Defaults to 0.
-        shuffle_buffer: int, number of images, held in memory, that the next one is drawn from; 1
-            keeps the order. Defaults to 4096.
+        first_batch: int, the number of the batch to start with. Defaults to 0.
+        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
+            batch. Defaults to (0, 1), all of it.
         class_conditional: bool, whether the inputs include labels, for a model with classes.
             Defaults to False.
 
     Returns:
         `tf.data.Dataset` of (inputs, images, weights). The inputs are a dictionary of "images",
-        int32 `[batch_size, height, width, channels]`, and, if `class_conditional`, "labels", int32
-        `[batch_size]`. The targets are the same images, since every value is predicted; the
-        weights, float32 of the same shape, are 1.
+        int32 `[batch_size / workers, height, width, channels]`, and, if `class_conditional`,
+        "labels", int32 `[batch_size / workers]`. The targets are the same images, since every value
+        is predicted; the weights, float32 of the same shape, are 1.
 
     Raises:
-        ValueError: if a number is less than 1, if there are no images, or if `class_conditional`
-            is True and the images have no labels.
+        FileNotFoundError: if the folder holds no packed images, or lacks a file.
+        ValueError: if a number is out of range, if the workers do not divide `batch_size`, if
+            images were not packed to the end or a file is damaged, or if `class_conditional` is
+            True and the images have no labels.
 
     Example:
 
+    >>> import tempfile
     >>> images = tf.data.Dataset.from_tensors({"images": tf.zeros([4, 4, 1], tf.uint8)})
-    >>> inputs, targets, weights = next(iter(training_images(images, batch_size=2)))
+    >>> packed = pack_examples(images, tempfile.mkdtemp())
+    >>> inputs, targets, weights = next(iter(training_images(packed, batch_size=2)))
     >>> inputs["images"].shape, targets.shape, weights.shape
     (TensorShape([2, 4, 4, 1]), TensorShape([2, 4, 4, 1]), TensorShape([2, 4, 4, 1]))
     """
-    images = _columns(images, class_conditional)
-    batches = shuffled_batches(images, batch_size, seed, shuffle_buffer)
-    real = tf.ones([batch_size], tf.bool)
+    batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
+    batches = _columns(batches, class_conditional)
+    real = tf.ones([rows_of_share(batch_size, share)], tf.bool)
     return batches.map(lambda batch: _example(batch, real)).prefetch(tf.data.AUTOTUNE)
 
 
@@ -141,7 +198,7 @@ def _columns(images, class_conditional):
 
 
 def _example(batch, real):
-    """Inputs, targets and weights. Images are cast only here, so that bytes are shuffled."""
+    """Inputs, targets and weights."""
     inputs = {name: tf.cast(values, tf.int32) for name, values in batch.items()}
     weights = tf.cast(real, tf.float32)[:, None, None, None]
     return inputs, inputs["images"], tf.ones_like(inputs["images"], tf.float32) * weights

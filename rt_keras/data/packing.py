@@ -8,74 +8,182 @@ With E the end-of-text token, the documents "ab" and "c" make the stream
 where each label is predicted from the inputs up to its position. The stream is cut into sequences
 of fixed length, wherever documents end; the last one is padded, with weight 0. So the last label of
 a sequence is the first input of the next, and nothing is dropped.
+
+For training the inputs of the stream are kept in files, so that any sequence of any length can be
+read at once from its place. Tokens have a fixed size, so the files are plain arrays: a format of
+records would need an index, and would fix the length of sequences.
 """
 
+import bisect
+import itertools
 import math
+from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
-from rt_keras.data.batches import check_at_least_one, passes
+from rt_keras.data import shards
+from rt_keras.data.batches import check_at_least_one
+from rt_keras.data.order import batches_of_numbers
+from rt_keras.data.tokenizer import fingerprint
+
+# Tokens in a file: as many as may be held in memory, and lost if packing is interrupted.
+SHARD_TOKENS = 2**26
 
 
-def training_dataset(
-    documents,
-    tokenizer,
-    sequence_length,
-    batch_size,
-    seed=0,
-    shuffle_buffer=4096,
-    document_buffer=1024,
-):
-    """Endless batches to `fit` a causal language model with `steps_per_epoch`.
+def pack_documents(documents, tokenizer, folder, identity=None):
+    """Writes documents as one stream of tokens to the files of a folder, for `training_dataset`.
 
-    In each pass over the text, documents are shuffled and packed into sequences, which are shuffled
-    again. The order depends only on the seed and the number of the pass, so the dataset gives the
-    same batches each time it is read from the start.
+    Each file, such as `00000.npy`, is a NumPy array of whole documents: uint16 if the ids of the
+    vocabulary fit, or else int32. Packing goes on where it was interrupted, does nothing if it has
+    been done, and waits for another process that packs into the same folder. A file that is missing
+    or too short is written again.
 
     Args:
-        documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
+        documents: `tf.data.Dataset` of scalar strings in a fixed order, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
-        sequence_length: int, number of tokens in a sequence.
-        batch_size: int, number of sequences in a batch.
-        seed: int, for the order of documents and sequences. Defaults to 0.
-        shuffle_buffer: int, number of sequences that the next one is drawn from; 1 keeps the order.
-            Defaults to 4096.
-        document_buffer: int, number of documents, held in memory, that the next one is drawn from;
-            1 keeps the order. Defaults to 1024.
+        folder: string or `Path`, the folder to write to or to go on in.
+        identity: JSON value that says which documents these are, such as a name and a version. A
+            folder packed with another identity or tokenizer is refused. Defaults to None.
 
     Returns:
-        `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
-        float32), all `[batch_size, sequence_length]`.
+        The `Path` of the folder.
 
     Raises:
-        ValueError: if a number is less than 1, if there are no documents, or if the tokenizer has
-            a `sequence_length`, to which it would truncate them.
+        ValueError: if there are no documents, if the tokenizer has a `sequence_length`, to which it
+            would truncate them, or if the folder holds something else or its manifest is damaged.
+        OSError: if the disk is full.
 
     Example:
 
+    >>> import tempfile
+    >>> from rt_keras.data import ByteTokenizer
+    >>> documents = tf.data.Dataset.from_tensor_slices(["ab", "c"])
+    >>> packed = pack_documents(documents, ByteTokenizer(), tempfile.mkdtemp())
+    >>> np.load(packed / "00000.npy")
+    array([  1,  99, 100,   1, 101], dtype=uint16)
+    """
+    _check_whole(tokenizer)
+    dtype = "uint16" if tokenizer.vocabulary_size() <= 2**16 else "int32"
+    end = tf.constant([tokenizer.end_token_id], dtype)
+
+    def tokens(document):
+        return tf.concat([end, tf.cast(tokenizer(document), dtype)], axis=0)
+
+    def read(first):
+        rows = documents.skip(first).map(
+            tokens, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+        return rows.prefetch(tf.data.AUTOTUNE).as_numpy_iterator()
+
+    contents = {
+        "unit": "documents",
+        "dtype": dtype,
+        "end_token_id": tokenizer.end_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "tokenizer": fingerprint(tokenizer),
+        "identity": identity,
+    }
+    count = int(documents.cardinality())
+    total = count if count >= 0 else None
+    shards.write(folder, contents, read, _save, ".npy", SHARD_TOKENS, total)
+    return Path(folder)
+
+
+def _save(path, rows):
+    np.save(path, np.concatenate(rows))
+
+
+def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0, share=(0, 1)):
+    """Endless batches to `fit` a causal language model with `steps_per_epoch`.
+
+    Batch b depends on the text, the seed and b alone: each pass over the sequences has an order of
+    its own, which is computed place by place. So a training may start at any batch, at once, and
+    several workers may each read a part of every batch.
+
+    Args:
+        packed: folder that `pack_documents` filled.
+        sequence_length: int, number of tokens in a sequence.
+        batch_size: int, number of sequences in a batch, those of all workers together.
+        seed: int, for the order of sequences. Defaults to 0.
+        first_batch: int, the number of the batch to start with. Defaults to 0.
+        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
+            batch. Defaults to (0, 1), all of it.
+
+    Returns:
+        `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
+        float32), all `[batch_size / workers, sequence_length]`.
+
+    Raises:
+        FileNotFoundError: if the folder holds no packed documents, or lacks a file.
+        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
+            documents were not packed to the end or a file is damaged.
+
+    Example:
+
+    >>> import tempfile
     >>> from rt_keras.data import ByteTokenizer
     >>> documents = tf.data.Dataset.from_tensors("tick tock")
-    >>> batches = training_dataset(documents, ByteTokenizer(), sequence_length=4, batch_size=2)
+    >>> packed = pack_documents(documents, ByteTokenizer(), tempfile.mkdtemp())
+    >>> batches = training_dataset(packed, sequence_length=4, batch_size=2)
     >>> inputs, labels, weights = next(iter(batches))
     >>> inputs["token_ids"].shape, labels.shape, weights.shape
     (TensorShape([2, 4]), TensorShape([2, 4]), TensorShape([2, 4]))
     """
-    check_at_least_one(
-        sequence_length=sequence_length,
-        batch_size=batch_size,
-        shuffle_buffer=shuffle_buffer,
-        document_buffer=document_buffer,
-    )
-    # Passes over no documents would go on forever without yielding a batch.
-    if not any(True for _ in documents.take(1)):
-        raise ValueError("documents must not be empty: there is nothing to train on.")
+    check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
+    manifest = shards.read_finished(packed, "documents")
+    end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
+    total, read_tokens = _reader(Path(packed), manifest)
 
-    def one_pass(index):
-        order = {"seed": seed + index, "reshuffle_each_iteration": False}
-        sequences = _pack(documents.shuffle(document_buffer, **order), tokenizer, [sequence_length])
-        return sequences.shuffle(shuffle_buffer, **order)
+    def read(numbers):
+        rows = np.full([len(numbers), sequence_length + 1], pad, np.int32)
+        for row, number in zip(rows, numbers):
+            start = int(number) * sequence_length
+            tokens = read_tokens(start, min(start + sequence_length + 1, total))
+            row[: len(tokens)] = tokens
+            # What the last token of all predicts.
+            row[len(tokens) : len(tokens) + 1] = end
+        return rows
 
-    return passes(one_pass).batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    def batch(numbers):
+        rows = tf.numpy_function(read, [numbers], tf.int32)
+        rows = tf.ensure_shape(rows, [numbers.shape[0], sequence_length + 1])
+        left = total - numbers * sequence_length
+        mask = tf.range(sequence_length, dtype=tf.int64) < left[:, None]
+        inputs = {"token_ids": tf.where(mask, rows[:, :-1], pad), "padding_mask": mask}
+        return inputs, rows[:, 1:], tf.cast(mask, tf.float32)
+
+    count = -(-total // sequence_length)
+    numbers = batches_of_numbers(count, batch_size, seed, first_batch, share)
+    batches = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def _reader(folder, manifest):
+    """The number of all tokens, and a function that reads those from one place to another."""
+    dtype = np.dtype(manifest["contents"]["dtype"])
+    files = manifest["shards"]
+    starts = [0, *itertools.accumulate(file["length"] for file in files)]
+
+    def read_file(place, start, stop):
+        # Read, not mapped into memory: thousands of files may be read without being kept open, and
+        # one that has become shorter is an error, not the end of the process.
+        file, count = files[place], stop - start
+        offset = file["bytes"] + (start - starts[place + 1]) * dtype.itemsize
+        tokens = np.fromfile(folder / file["file"], dtype, count, offset=offset)
+        if len(tokens) < count:
+            raise OSError(f"{folder / file['file']} is shorter than when the training began")
+        return tokens
+
+    def read(start, stop):
+        parts, place = [], bisect.bisect_right(starts, start) - 1
+        while start < stop:
+            here = min(stop, starts[place + 1])
+            parts.append(read_file(place, start, here))
+            start, place = here, place + 1
+        return np.concatenate(parts)
+
+    return starts[-1], read
 
 
 def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
@@ -119,11 +227,7 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
 
 def _pack(documents, tokenizer, shape):
     """The stream of all tokens, cut into pieces of a shape and padded at its end."""
-    if tokenizer.sequence_length is not None:
-        raise ValueError(
-            "tokenizer must have sequence_length=None, or it truncates the documents. Received: "
-            f"sequence_length={tokenizer.sequence_length}"
-        )
+    _check_whole(tokenizer)
     size = math.prod(shape)
 
     def inputs_and_labels(document):
@@ -146,3 +250,11 @@ def _pack(documents, tokenizer, shape):
 
     stream = documents.map(inputs_and_labels, num_parallel_calls=tf.data.AUTOTUNE)
     return stream.rebatch(size).map(pad)
+
+
+def _check_whole(tokenizer):
+    if tokenizer.sequence_length is not None:
+        raise ValueError(
+            "tokenizer must have sequence_length=None, or it truncates the documents. Received: "
+            f"sequence_length={tokenizer.sequence_length}"
+        )

@@ -4,7 +4,9 @@ import re
 
 import tensorflow as tf
 
-from rt_keras.data.batches import filled_batches, shuffled_batches
+from rt_keras.data.batches import filled_batches
+from rt_keras.data.examples import pack_examples, shuffled_batches
+from rt_keras.data.order import rows_of_share
 
 # The sets of TensorFlow Datasets whose examples are pairs of texts.
 PAIRS = re.compile(r"wmt(\d\d|_t2t)_translate/[a-z]{2}-[a-z]{2}|scientific_papers/(arxiv|pubmed)")
@@ -54,12 +56,54 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     """
     from rt_keras.data import tfds_sets
 
+    return _pairs(tfds_sets.prepare(make_builder(name, directory, data_dir)), split, reverse)
+
+
+def packed_pairs(name, split, directory=None, data_dir=None, reverse=False):
+    """The pairs of texts of one split in files, for `training_pairs`.
+
+    The files are in a folder of their own, beside the prepared data set. They are written once,
+    by `pack_examples`.
+
+    Args:
+        name, split, directory, data_dir, reverse: see `load_pairs`.
+
+    Returns:
+        The `Path` of the folder.
+
+    Raises:
+        FileNotFoundError, OSError, ValueError: as `load_pairs` and `pack_examples`.
+    """
+    from rt_keras.data import tfds_sets
+
+    builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
+    identity = {**tfds_sets.identity(builder, split), "reverse": reverse}
+    folder = tfds_sets.packed_folder(builder, split, identity)
+    return pack_examples(_pairs(builder, split, reverse), folder, identity)
+
+
+def make_builder(name, directory=None, data_dir=None):
+    """The builder of a data set of pairs, whose files need not be ready.
+
+    Args:
+        name, directory, data_dir: see `load_pairs`.
+
+    Returns:
+        A `tfds.core.DatasetBuilder`.
+    """
+    from rt_keras.data import tfds_sets
+
     if name not in FOLDERS and not PAIRS.fullmatch(name):
         raise ValueError(
             "name must be pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed or a set "
             f"of WMT with its languages, such as wmt14_translate/de-en. Received: name={name!r}"
         )
-    builder = tfds_sets.prepared(name, directory, data_dir, FOLDERS)
+    return tfds_sets.make_builder(name, directory, data_dir, FOLDERS)
+
+
+def _pairs(builder, split, reverse):
+    from rt_keras.data import tfds_sets
+
     first, second = builder.info.supervised_keys
     if reverse:
         first, second = second, first
@@ -67,44 +111,50 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     return pairs.map(lambda pair: {"encoder_text": pair[first], "decoder_text": pair[second]})
 
 
-def training_pairs(pairs, preprocessor, batch_size, seed=0, shuffle_buffer=4096):
+def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
     """Endless batches to `fit` a `RoutingTransformerSeq2SeqLM` with `steps_per_epoch`.
 
-    The order of each pass over the pairs depends only on the seed and the number of the pass, so
-    the dataset gives the same batches each time it is read from the start.
+    Batch b depends on the pairs, the seed and b alone: each pass over the pairs has an order of its
+    own, which is computed place by place. So a training may start at any batch, at once, and
+    several workers may each read a part of every batch.
 
     Args:
-        pairs: `tf.data.Dataset` of {"encoder_text", "decoder_text"}, as from `load_pairs`.
+        packed: folder that `packed_pairs`, or `pack_examples` with what `load_pairs` gives, filled.
         preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, which adds end of text and
             truncates to its lengths. The model must have no preprocessor of its own, or it would be
             applied twice.
-        batch_size: int, number of pairs in a batch.
+        batch_size: int, number of pairs in a batch, those of all workers together.
         seed: int, for the order. Defaults to 0.
-        shuffle_buffer: int, number of pairs, held in memory, that the next one is drawn from; 1
-            keeps the order. Defaults to 4096.
+        first_batch: int, the number of the batch to start with. Defaults to 0.
+        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
+            batch. Defaults to (0, 1), all of it.
 
     Returns:
         `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor makes them. The inputs
         are a dictionary of "encoder_token_ids", int32, and "encoder_padding_mask", bool, both
-        `[batch_size, encoder_sequence_length]`, and the same for the decoder. The labels, int32
-        `[batch_size, decoder_sequence_length]`, are the token after each of the decoder's; the
-        weights, float32 of the same shape, are 0 where that is padding.
+        `[batch_size / workers, encoder_sequence_length]`, and the same for the decoder. The labels,
+        int32 `[batch_size / workers, decoder_sequence_length]`, are the token after each of the
+        decoder's; the weights, float32 of the same shape, are 0 where that is padding.
 
     Raises:
-        ValueError: if a number is less than 1, or there are no pairs.
+        FileNotFoundError: if the folder holds no packed pairs, or lacks a file.
+        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
+            pairs were not packed to the end or a file is damaged.
 
     Example:
 
+    >>> import tempfile
     >>> from rt_keras.data import ByteTokenizer
     >>> from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor
     >>> preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
     >>> pairs = tf.data.Dataset.from_tensors({"encoder_text": "four", "decoder_text": "4"})
-    >>> inputs, labels, weights = next(iter(training_pairs(pairs, preprocessor, batch_size=1)))
+    >>> packed = pack_examples(pairs, tempfile.mkdtemp())
+    >>> inputs, labels, weights = next(iter(training_pairs(packed, preprocessor, batch_size=1)))
     >>> labels.numpy(), weights.numpy()
     (array([[54,  1,  0,  0]], dtype=int32), array([[1., 1., 0., 0.]], dtype=float32))
     """
-    batches = shuffled_batches(pairs, batch_size, seed, shuffle_buffer)
-    real = tf.ones([batch_size], tf.bool)
+    batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
+    real = tf.ones([rows_of_share(batch_size, share)], tf.bool)
     return _preprocessed(batches.map(lambda batch: (batch, real)), preprocessor)
 
 

@@ -130,6 +130,11 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         with contextlib.redirect_stdout(io.StringIO()):
             super().download_and_prepare(download_config=here, **kwargs)
 
+    def size_and_time(self, name):
+        """The bytes of a file of the folder, and the nanosecond of its last change."""
+        status = (self.directory / name).stat()
+        return status.st_size, status.st_mtime_ns
+
     def _files_by_split(self):
         names = list_files(self.directory, ".txt")
         if not any((self.directory / split).is_dir() for split in SPLITS):
@@ -144,8 +149,8 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         listing = hashlib.sha256(os.fsencode(self.directory))
         for names in self.files.values():
             for name in names:
-                status = (self.directory / name).stat()
-                listing.update(os.fsencode(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0"))
+                size, time = self.size_and_time(name)
+                listing.update(os.fsencode(f"{name}\0{size}\0{time}\0"))
         label = re.sub(r"[^A-Za-z0-9]+", "_", self.directory.name)
         return f"{label}-{listing.hexdigest()[:16]}"
 

@@ -1,17 +1,21 @@
 """Sets of TensorFlow Datasets: downloaded, prepared and read."""
 
 import contextlib
+import hashlib
 import importlib
 import io
+import json
+from pathlib import Path
 
-from rt_keras import extras, progress
+from rt_keras import extras, files, progress
+from rt_keras.data.text_folder import TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
 
 
-def prepared(name, directory, data_dir, folders):
-    """The builder of a set that is downloaded or read from a folder, with its files ready.
+def make_builder(name, directory, data_dir, folders):
+    """The builder of a set that is downloaded or read from a folder.
 
     Args:
         name: the name of the set.
@@ -25,26 +29,25 @@ def prepared(name, directory, data_dir, folders):
         A `tfds.core.DatasetBuilder`.
 
     Raises:
-        ValueError: if the folder is missing, or is given to a set that is downloaded.
+        ValueError: if there is no such set, or if the folder is missing, or is given to a set that
+            is downloaded.
     """
     if name in folders:
         if directory is None:
             raise ValueError(f"directory must be the folder to read for {name}. Received: None")
         module = importlib.import_module(f"rt_keras.data.{name}")
-        builder = getattr(module, folders[name])(directory, data_dir=data_dir)
-        prepare(builder)
-        return builder
+        return getattr(module, folders[name])(directory, data_dir=data_dir)
     if directory is not None:
         read = "read" if len(folders) > 1 else "reads"
         raise ValueError(
             f"directory must be None for {name}; only {', '.join(folders)} {read} a folder. "
             f"Received: directory={str(directory)!r}"
         )
-    return download(name, data_dir)
+    return named(name, data_dir)
 
 
-def download(name, data_dir=None):
-    """Downloads and prepares a set, unless that has been done.
+def named(name, data_dir=None):
+    """The builder of a set of TensorFlow Datasets.
 
     Args:
         name: the name in TensorFlow Datasets, such as "cifar10" or "wmt14_translate/de-en".
@@ -52,44 +55,75 @@ def download(name, data_dir=None):
             Datasets.
 
     Returns:
-        A `tfds.core.DatasetBuilder` whose files are ready.
+        A `tfds.core.DatasetBuilder`.
 
     Raises:
         ValueError: if there is no such set.
-        OSError: if downloading or preparing it failed.
     """
     try:
-        builder = tfds.builder(name, data_dir=data_dir)
+        return tfds.builder(name, data_dir=data_dir)
     except ValueError as error:  # Its message lists hundreds of sets.
         raise ValueError(
             f"name must be a set of TensorFlow Datasets. Received: name={name!r}"
         ) from error
+
+
+def prepare(builder):
+    """Downloads or reads a set and prepares its files, unless they are there.
+
+    If another process is doing that, it is waited for.
+
+    Args:
+        builder: a `tfds.core.DatasetBuilder`.
+
+    Returns:
+        The builder, whose files are ready.
+
+    Raises:
+        OSError: if downloading or preparing a set of TensorFlow Datasets failed.
+        ValueError: if a file of a folder is not of the set.
+    """
+    if builder.is_prepared():
+        return builder
+    if isinstance(builder, TextFolder):
+        return _prepared_once(builder)
     try:
-        prepare(builder)
+        return _prepared_once(builder)
     except Exception as error:  # TFDS passes on whatever a download raises.
         raise OSError(
             f"{builder.info.full_name} could not be downloaded and prepared "
             f"({type(error).__name__}: {error}). If you have a prepared copy, set data_dir to the "
             f"folder that holds {builder.info.full_name}."
         ) from error
+
+
+def _prepared_once(builder):
+    with files.locked(_folder(builder), wait=True):
+        if Path(builder.data_dir).exists():
+            # Another process has prepared it; this builder knows nothing of it yet.
+            builder.info.read_from_directory(builder.data_dir)
+            return builder
+        # TFDS would nest several bars and print the paths of its files.
+        tfds.disable_progress_bar()
+        try:
+            with (
+                progress.bar(f"preparing {builder.name}"),
+                contextlib.redirect_stdout(io.StringIO()),
+            ):
+                builder.download_and_prepare()
+        finally:
+            tfds.enable_progress_bar()
     return builder
 
 
-def prepare(builder):
-    """Downloads and prepares the files of a builder, unless they are there, with one progress bar.
-
-    Args:
-        builder: a `tfds.core.DatasetBuilder`.
-    """
-    if builder.is_prepared():
-        return
-    # TFDS would nest several bars and print the paths of its files.
-    tfds.disable_progress_bar()
-    try:
-        with progress.bar(f"preparing {builder.name}"), contextlib.redirect_stdout(io.StringIO()):
-            builder.download_and_prepare()
-    finally:
-        tfds.enable_progress_bar()
+def _folder(builder):
+    """The folder that the prepared versions of a set are in."""
+    folder = Path(builder.data_dir).parent
+    if "://" in str(builder.data_dir):
+        raise ValueError(
+            f"data_dir must be a folder of this machine. Received: data_dir={builder.data_dir}"
+        )
+    return folder
 
 
 def read(builder, split, part=""):
@@ -106,11 +140,75 @@ def read(builder, split, part=""):
     Raises:
         ValueError: if there is no such split.
     """
+    _check_split(builder, split)
+    # Otherwise TFDS caches a small set in memory, and warns if it is not read to the end.
+    config = tfds.ReadConfig(try_autocache=False)
+    return builder.as_dataset(split=split + part, shuffle_files=False, read_config=config)
+
+
+def identity(builder, split, part=""):
+    """What says which examples `read` gives.
+
+    Args:
+        builder: a `tfds.core.DatasetBuilder` whose files are ready.
+        split, part: see `read`.
+
+    Returns:
+        A dictionary of JSON values.
+
+    Raises:
+        ValueError: if there is no such split.
+    """
+    _check_split(builder, split)
+    info = builder.info.splits[split]
+    return {
+        "set": builder.info.full_name,
+        "split": split + part,
+        "examples": info.num_examples,
+        "bytes": info.num_bytes,
+    }
+
+
+def packed_folder(builder, split, identity):
+    """Where a split is packed: a folder beside the prepared set.
+
+    Args:
+        builder: a `tfds.core.DatasetBuilder`.
+        split: string.
+        identity: JSON value, all that the packed files depend on. The name of the folder depends
+            on it.
+
+    Returns:
+        A `Path`.
+    """
+    fingerprint = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    return _folder(builder) / f"packed-{split}-{fingerprint[:16]}"
+
+
+def source(builder, split):
+    """What a split is read from, to notice that it has changed.
+
+    Args:
+        builder: a `tfds.core.DatasetBuilder`, whose files need not be ready.
+        split: string.
+
+    Returns:
+        A dictionary of JSON values: "set", the full name of a set of TensorFlow Datasets; or
+        "folder", a path, and "files", a dictionary from each name to [bytes, time of the last
+        change in nanoseconds].
+    """
+    if not isinstance(builder, TextFolder):
+        return {"set": builder.info.full_name}
+    names = builder.files.get(split, ())
+    return {
+        "folder": str(builder.directory),
+        "files": {name: list(builder.size_and_time(name)) for name in names},
+    }
+
+
+def _check_split(builder, split):
     if split not in builder.info.splits:
         raise ValueError(
             f"split must be one of {', '.join(builder.info.splits)} for {builder.name}. "
             f"Received: split={split!r}"
         )
-    # Otherwise TFDS caches a small set in memory, and warns if it is not read to the end.
-    config = tfds.ReadConfig(try_autocache=False)
-    return builder.as_dataset(split=split + part, shuffle_files=False, read_config=config)

@@ -81,7 +81,6 @@ class DataConfig(hyperparams.Config):
         None, "tokens that the encoder sees, null for sequence_length", AT_LEAST_1
     )
     batch_size: int = key(2, "sequences, pairs or images in a batch", AT_LEAST_1)
-    shuffle_buffer: int = key(4096, "examples in the shuffle buffer", AT_LEAST_1)
 
 
 @dataclasses.dataclass

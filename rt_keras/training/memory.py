@@ -13,8 +13,6 @@ from rt_keras.training.tasks import task_named
 COPIES = {"adam": 4, "adamw": 4, "adafactor": 2}
 # Numbers of a feed-forward network that the gradient needs, for each unit of its width.
 OF_ACTIVATION = {"relu": 1, "gelu": 2, "geglu": 3, "geglu_approximate": 3}
-# Bytes of an empty place in the shuffle buffer of TensorFlow, which makes all of them at once.
-PLACE_BYTES = 24
 
 
 def check_memory(config, vocabulary_size):
@@ -27,7 +25,6 @@ def check_memory(config, vocabulary_size):
         config: an `ExperimentConfig`.
         vocabulary_size: int, the number of token ids.
     """
-    _check_shuffle_buffer(config.data.shuffle_buffer)
     trainer = config.trainer
     elsewhere = trainer.strategy == "tpu" or bool(tf.config.list_physical_devices("GPU"))
     state = 0 if elsewhere else state_bytes(config, vocabulary_size)
@@ -44,16 +41,6 @@ def check_memory(config, vocabulary_size):
         f"of memory and this machine has {_gigabytes(machine)}. "
         f"{_what_fits(config, state, example, machine)}"
     )
-
-
-def _check_shuffle_buffer(size):
-    machine = machine_memory()
-    if PLACE_BYTES * size > machine:
-        raise ValueError(
-            f"data.shuffle_buffer is {size:,}: empty, it takes {_gigabytes(PLACE_BYTES * size)} of "
-            f"memory and this machine has {_gigabytes(machine)}. At most "
-            f"{int(machine // PLACE_BYTES):,} can fit"
-        )
 
 
 def _what_fits(config, state, example, machine):

@@ -19,7 +19,7 @@ from rt_keras.callbacks.stop_at_signal import StopAtSignal
 from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.config_files import flatten
 from rt_keras.training import config as config_lib
-from rt_keras.training import config_checks, experiment
+from rt_keras.training import config_checks, experiment, source
 from rt_keras.training.memory import check_memory
 from rt_keras.training.tasks import task_named
 
@@ -33,6 +33,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     In the end the folder `output` holds
 
     - `config.yaml`: the configuration, with all keys;
+    - `data.json`: what the training split was read from, which `resume` compares;
     - `model/`: the model with the lowest validation loss, as a KerasHub preset;
     - `checkpoints/`: all state of the run after its last steps, which `resume` starts from;
     - `log.csv`, `tensorboard/`: losses and cluster use after every validation, and what
@@ -62,8 +63,8 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
         FileNotFoundError: if there is no run to resume.
         ValueError: if the configuration lacks what training needs, or needs more memory than the
-            machine has, or is not that of the run to resume, or if all of its checkpoints are
-            damaged.
+            machine has, or is not that of the run to resume, or if the training data or all of its
+            checkpoints are not what they were.
         Stopped: if a signal ended the run, with its state kept.
         FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
     """
@@ -108,9 +109,11 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
     """Trains a compiled model from a step on; returns the seconds that it took."""
     trainer = config.trainer
     # After the model, so that reading the data does not change its random initial weights.
-    training, validation = _datasets(config, model, best.preprocessor)
+    parts = list(_parts(trainer, first_step))
+    training, validation = _datasets(config, model, best.preprocessor, [part[0] for part in parts])
     if not resume:
         _start_folder(output)
+        source.write(config, output)
     with files.whole_file(output / "config.yaml") as part:
         part.write_text(config_lib.to_yaml(config), encoding="utf-8")
     callbacks = _callbacks(config, model, output, best, validation, first_step > 0)
@@ -130,9 +133,9 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
             StopAtSignal(keep_state) as stop,
         ):
             shown = [ShowProgress(update, trainer.steps, tokens, first_step)] if verbose else []
-            for step, epochs, steps_per_epoch in _parts(trainer, first_step):
+            for batches, (_, epochs, steps_per_epoch) in zip(training, parts):
                 model.fit(
-                    training.skip(step),
+                    batches,
                     validation_data=validation,
                     initial_epoch=epochs.start,
                     epochs=epochs.stop,
@@ -216,6 +219,7 @@ def _check_folder(output, config, resume, overwrite):
         raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
     if resume:
         _check_same(config, saved)
+        source.check(config, output)
     if saved.exists() and not resume and not overwrite:
         raise FileExistsError(
             f"{output} already holds a run; --resume continues it, --overwrite deletes it"
@@ -266,7 +270,7 @@ def _resumed(output, checkpoints, best):
 
 def _start_folder(output):
     """Deletes the files of an earlier run, and nothing else."""
-    for name in ("config.yaml", "log.csv", "model", "checkpoints", "tensorboard"):
+    for name in ("config.yaml", source.FILE_NAME, "log.csv", "model", "checkpoints", "tensorboard"):
         files.delete(output / name)
 
 
@@ -293,10 +297,10 @@ def compiled_model(config, tokenizer=None):
     return model
 
 
-def _datasets(config, model, preprocessor):
-    """The endless training batches, and the first ones of the validation split."""
+def _datasets(config, model, preprocessor, first_steps):
+    """Endless training batches from each of some steps on; the first ones of validation."""
     task = task_named(config.model.kind)
-    training = task.training_batches(config, preprocessor)
+    training = [task.training_batches(config, preprocessor, step) for step in first_steps]
     validation = task.evaluation_batches(
         model,
         task.load_split(config.data, "validation", preprocessor),
@@ -309,7 +313,7 @@ def _datasets(config, model, preprocessor):
     # Replicas share each batch. TensorFlow would try to share files, and warn that it cannot.
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return training.with_options(options), validation.with_options(options)
+    return [batches.with_options(options) for batches in training], validation.with_options(options)
 
 
 def _callbacks(config, model, output, best, validation, append):

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.data import evaluation_images, load_images, training_images
+from rt_keras.data import (
+    evaluation_images,
+    load_images,
+    pack_examples,
+    packed_images,
+    training_images,
+)
 from rt_keras.layers import LocalHeads
 from rt_keras.models import RoutingTransformerImageBackbone, RoutingTransformerImageLM
 from tests.data.checks import write_set
@@ -56,6 +62,19 @@ def test_sets_with_classes(name, shape, tmp_path):
     assert list(map(number_of, again)) == list(map(number_of, splits["train"]))
 
 
+def test_packed_images_are_those_of_the_split(tmp_path):
+    written = write_labelled("mnist", tmp_path, (28, 28, 1))
+    packed = packed_images("mnist", "train", tmp_path)
+    assert packed.parent == tmp_path / "mnist"
+    inputs, _, _ = next(iter(training_images(packed, 18, class_conditional=True)))
+    expected = load_images("mnist", "train", tmp_path).as_numpy_iterator()
+    assert sorted(map(int, inputs["images"][:, 0, 0, 0])) == sorted(map(number_of, expected))
+    for image, label in zip(inputs["images"].numpy(), inputs["labels"].numpy()):
+        np.testing.assert_array_equal(image, written[image[0, 0, 0]])
+        assert label == image[0, 0, 0] % 10
+    assert packed_images("mnist", "validation", tmp_path) != packed
+
+
 def test_downsampled_imagenet(tmp_path):
     images = random_images(3, (64, 64, 3))
     # Files of images, as its download has them.
@@ -86,8 +105,13 @@ def dataset_of(count, labels=True):
     return tf.data.Dataset.from_tensor_slices(columns)
 
 
-def test_training_batches():
-    batches = training_images(dataset_of(5), 2, seed=1, class_conditional=True)
+@pytest.fixture
+def packed(tmp_path):
+    return pack_examples(dataset_of(5), tmp_path / "packed")
+
+
+def test_training_batches(packed):
+    batches = training_images(packed, 2, seed=1, class_conditional=True)
     ints = tf.TensorSpec([2, 2, 3, 1], tf.int32)
     assert batches.element_spec == (
         {"images": ints, "labels": tf.TensorSpec([2], tf.int32)},
@@ -101,8 +125,14 @@ def test_training_batches():
         assert (weights == 1).all()
         seen += inputs["labels"].tolist()
     assert sorted(seen[:5]) == sorted(seen[5:]) == [1, 2, 3, 4, 5]
-    again = training_images(dataset_of(5), 2, seed=1).take(5).as_numpy_iterator()
-    assert [int(image) for _, y, _ in again for image in y[:, 0, 0, 0]] == seen
+    again = training_images(packed, 2, seed=1, first_batch=2).take(3).as_numpy_iterator()
+    assert [int(image) for _, y, _ in again for image in y[:, 0, 0, 0]] == seen[4:]
+    shares = [
+        training_images(packed, 2, seed=1, share=(worker, 2), class_conditional=True).take(5)
+        for worker in range(2)
+    ]
+    halves = [[int(x["labels"][0]) for x, _, _ in share.as_numpy_iterator()] for share in shares]
+    assert halves == [seen[::2], seen[1::2]]
 
 
 def test_evaluation_has_every_value_once():
@@ -116,18 +146,22 @@ def test_evaluation_has_every_value_once():
     assert inputs["labels"].numpy().tolist() == [5, 0]
 
 
-def test_labels_that_are_not_there():
-    for batches in (training_images, evaluation_images):
+def test_labels_that_are_not_there(tmp_path):
+    images = dataset_of(2, labels=False)
+    for batches, given in (
+        (training_images, pack_examples(images, tmp_path)),
+        (evaluation_images, images),
+    ):
         with pytest.raises(
             ValueError, match="class_conditional must be False for images without labels"
         ):
-            batches(dataset_of(2, labels=False), 1, class_conditional=True)
+            batches(given, 1, class_conditional=True)
     with pytest.raises(ValueError, match="batch_size=0"):
         evaluation_images(dataset_of(2), 0)
 
 
 @pytest.mark.end_to_end
-def test_the_image_model_takes_them():
+def test_the_image_model_takes_them(packed):
     """One channel, where targets could be mistaken for those with a dimension too many."""
     keras.utils.set_random_seed(0)
     backbone = RoutingTransformerImageBackbone(
@@ -143,7 +177,7 @@ def test_the_image_model_takes_them():
     model = RoutingTransformerImageLM(backbone)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-2), loss, jit_compile=False)
-    batches = training_images(dataset_of(5), 2, class_conditional=True)
+    batches = training_images(packed, 2, class_conditional=True)
     history = model.fit(batches, steps_per_epoch=3, epochs=4, shuffle=False, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
     nats = 0.0

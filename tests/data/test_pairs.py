@@ -3,7 +3,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.data import ByteTokenizer, evaluation_pairs, load_pairs, training_pairs
+from rt_keras.data import (
+    ByteTokenizer,
+    evaluation_pairs,
+    load_pairs,
+    pack_examples,
+    packed_pairs,
+    training_pairs,
+)
 from rt_keras.layers import FullHeads
 from rt_keras.models import (
     RoutingTransformerSeq2SeqBackbone,
@@ -79,8 +86,13 @@ def dataset_of(pairs):
     return tf.data.Dataset.from_tensor_slices(columns)
 
 
-def test_training_batches():
-    batches = training_pairs(dataset_of(SENTENCES), preprocessor(), batch_size=2, seed=3)
+@pytest.fixture
+def packed(tmp_path):
+    return pack_examples(dataset_of(SENTENCES), tmp_path / "packed")
+
+
+def test_training_batches(packed):
+    batches = training_pairs(packed, preprocessor(), batch_size=2, seed=3)
     encoder, decoder = [2, 6], [2, 5]
     assert batches.element_spec == (
         {
@@ -116,6 +128,17 @@ def test_training_batches():
     assert seen() == [sources, targets]
 
 
+def test_training_starts_anywhere_and_workers_share_batches(packed):
+    def labels(**options):
+        batches = training_pairs(packed, preprocessor(), 4, seed=3, **options)
+        return np.stack([y for _, y, _ in batches.take(6)])
+
+    whole = labels()
+    np.testing.assert_array_equal(labels(first_batch=2)[:4], whole[2:])
+    halves = [labels(share=(worker, 2)) for worker in range(2)]
+    np.testing.assert_array_equal(np.concatenate(halves, axis=1), whole)
+
+
 def test_evaluation_has_every_pair_once():
     batches = list(evaluation_pairs(dataset_of(SENTENCES), preprocessor(), 2).as_numpy_iterator())
     labels, weights = (np.concatenate([batch[part] for batch in batches]) for part in (1, 2))
@@ -135,17 +158,19 @@ def columns():
     return {"encoder_text": SENTENCES, "decoder_text": SENTENCES.values()}
 
 
-def test_any_tokenizer(tokenizer):
+def test_any_tokenizer(tokenizer, tmp_path):
     pairs = {"the quick fox": "the dog", "the dog": "", "the fox": "the quick fox"}
     made = RoutingTransformerSeq2SeqLMPreprocessor(tokenizer, 24, 24)
     batches = list(evaluation_pairs(dataset_of(pairs), made, 2))
     tokens = sum(len(tokenizer(target)) + 1 for target in pairs.values())
     assert sum(float(tf.reduce_sum(weights)) for _, _, weights in batches) == tokens
-    assert next(iter(training_pairs(dataset_of(pairs), made, 2)))[1].shape == (2, 24)
+    packed = pack_examples(dataset_of(pairs), tmp_path)
+    _, _, weights = next(iter(training_pairs(packed, made, 3)))
+    assert weights.shape == (3, 24) and float(tf.reduce_sum(weights)) == tokens
 
 
 @pytest.mark.end_to_end
-def test_the_model_takes_them():
+def test_the_model_takes_them(packed):
     keras.utils.set_random_seed(0)
     heads = [FullHeads(2)]
     backbone = RoutingTransformerSeq2SeqBackbone(
@@ -160,20 +185,15 @@ def test_the_model_takes_them():
     )
     model = RoutingTransformerSeq2SeqLM(backbone)
     model.compile(keras.optimizers.Adam(1e-2), jit_compile=False)
-    batches = training_pairs(dataset_of(SENTENCES), preprocessor(), 2)
+    batches = training_pairs(packed, preprocessor(), 2)
     history = model.fit(batches, steps_per_epoch=3, epochs=4, shuffle=False, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
     found = model.evaluate(evaluation_pairs(dataset_of(SENTENCES), preprocessor(), 2), verbose=0)
     assert np.isfinite(found).all()
 
 
-def test_bad_numbers_and_no_pairs():
-    pairs = dataset_of(SENTENCES)
-    with pytest.raises(ValueError, match="batch_size must be at least 1. Received: batch_size=0"):
-        evaluation_pairs(pairs, preprocessor(), 0)
-    with pytest.raises(
-        ValueError, match="shuffle_buffer must be at least 1. Received: shuffle_buffer=0"
-    ):
-        training_pairs(pairs, preprocessor(), 1, shuffle_buffer=0)
-    with pytest.raises(ValueError, match="examples must not be empty"):
-        training_pairs(pairs.take(0), preprocessor(), 1)
+def test_bad_numbers(packed):
+    for batches in (evaluation_pairs, training_pairs):
+        pairs = packed if batches == training_pairs else dataset_of(SENTENCES)
+        with pytest.raises(ValueError, match="batch_size must be at least 1. .* batch_size=0"):
+            batches(pairs, preprocessor(), 0)

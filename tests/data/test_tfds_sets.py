@@ -1,3 +1,6 @@
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import tensorflow_datasets as tfds
 
@@ -28,23 +31,27 @@ def write_articles(folder):
     write_set("scientific_papers/arxiv", folder, {"train": articles, "test": articles[:2]})
 
 
+def prepared(folder):
+    return tfds_sets.prepare(tfds_sets.named("scientific_papers/arxiv", folder))
+
+
 def texts(builder, *split):
     return [example["article"] for example in tfds_sets.read(builder, *split).as_numpy_iterator()]
 
 
 def test_what_is_prepared_is_read_in_an_order_that_stays(tmp_path):
     write_articles(tmp_path)
-    builder = tfds_sets.download("scientific_papers/arxiv", tmp_path)
+    builder = prepared(tmp_path)
     train = texts(builder, "train")
     assert sorted(train) == [f"text {number}".encode() for number in range(10)]
-    assert texts(tfds_sets.download("scientific_papers/arxiv", tmp_path), "train") == train
+    assert texts(prepared(tmp_path), "train") == train
     assert texts(builder, "train", "[:80%]") == train[:8]
     assert texts(builder, "train", "[80%:]") == train[8:]
 
 
 def test_split_that_does_not_exist(tmp_path):
     write_articles(tmp_path)
-    builder = tfds_sets.download("scientific_papers/arxiv", tmp_path)
+    builder = prepared(tmp_path)
     with pytest.raises(ValueError, match="must be one of train, test .*'validation'"):
         tfds_sets.read(builder, "validation")
 
@@ -54,7 +61,7 @@ def test_no_such_set(tmp_path):
         with pytest.raises(
             ValueError, match=f"a set of TensorFlow Datasets. Received: name='{name}'"
         ):
-            tfds_sets.download(name, tmp_path)
+            tfds_sets.named(name, tmp_path)
 
 
 def test_a_download_that_fails(tmp_path):
@@ -63,7 +70,7 @@ def test_a_download_that_fails(tmp_path):
         r"example.org\). .* the folder that holds unreachable/1.0.0"
     )
     with pytest.raises(OSError, match=message):
-        tfds_sets.download("unreachable", tmp_path)
+        tfds_sets.prepare(tfds_sets.named("unreachable", tmp_path))
     assert not (tmp_path / "unreachable" / "1.0.0").exists()
 
 
@@ -71,3 +78,45 @@ def test_preparing_a_set_is_one_line_and_only_once(tmp_path, books, capfd):
     for expected in ("preparing text_folder\n", ""):
         tfds_sets.prepare(TextFolder(books, data_dir=tmp_path))
         assert capfd.readouterr() == ("", expected)
+
+
+def test_what_another_process_prepares_is_waited_for(tmp_path, books, capfd):
+    others = [TextFolder(books, data_dir=tmp_path) for _ in range(2)]
+    with ThreadPoolExecutor() as threads:
+        builders = list(threads.map(tfds_sets.prepare, others))
+    for builder in builders:
+        assert len(list(tfds_sets.read(builder, "train"))) == 3
+    shown = capfd.readouterr().err
+    assert shown.count("preparing text_folder\n") == 1
+    assert f"waiting for process {os.getpid()} on " in shown
+
+
+def test_identity_and_folder_of_a_split(tmp_path):
+    write_articles(tmp_path)
+    builder = prepared(tmp_path)
+    train, test = (tfds_sets.identity(builder, split) for split in ("train", "test"))
+    assert train["set"] == "scientific_papers/arxiv/1.1.1" and train["examples"] == 10
+    assert test["examples"] == 2
+    folder = tfds_sets.packed_folder(builder, "train", train)
+    assert folder.parent == tmp_path / "scientific_papers" / "arxiv"
+    assert folder.name.startswith("packed-train-")
+    assert folder != tfds_sets.packed_folder(builder, "train", {**train, "examples": 11})
+    with pytest.raises(ValueError, match="split must be one of train, test"):
+        tfds_sets.identity(builder, "validation")
+
+
+def test_what_splits_are_read_from(tmp_path, books):
+    write_articles(tmp_path)
+    assert tfds_sets.source(prepared(tmp_path), "train") == {"set": "scientific_papers/arxiv/1.1.1"}
+    status = (books / "test" / "1.txt").stat()
+    found = tfds_sets.source(TextFolder(books, data_dir=tmp_path), "test")
+    assert found["folder"] == str(books.resolve())
+    assert list(found["files"]) == ["test/0.txt", "test/1.txt"]
+    assert found["files"]["test/1.txt"] == [status.st_size, status.st_mtime_ns]
+
+
+def test_a_folder_elsewhere_is_refused(tmp_path):
+    builder = tfds_sets.named("unreachable", tmp_path)
+    builder._data_dir = "gs://bucket/unreachable/1.0.0"
+    with pytest.raises(ValueError, match="must be a folder of this machine. .* gs://bucket"):
+        tfds_sets.packed_folder(builder, "train", {})

@@ -58,14 +58,20 @@ class CausalLMTask(TextTask):
             require_utf8=preprocessor.tokenizer.needs_utf8,
         )
 
-    def training_batches(self, config, preprocessor=None):
+    def make_builder(self, data):
+        return documents.make_builder(data.name, data.directory, data.data_dir)
+
+    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
+        data = config.data
         return data_lib.training_dataset(
-            self.load_split(config.data, "train", preprocessor),
-            preprocessor.tokenizer,
-            config.data.sequence_length,
-            batch_size=config.data.batch_size,
+            data_lib.packed_documents(
+                data.name, "train", preprocessor.tokenizer, data.directory, data.data_dir
+            ),
+            data.sequence_length,
+            batch_size=data.batch_size,
             seed=config.trainer.seed,
-            shuffle_buffer=config.data.shuffle_buffer,
+            first_batch=first_step,
+            share=share,
         )
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):

@@ -51,12 +51,16 @@ class ImageLMTask(Task):
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_images(data.name, split, data_dir=data.data_dir)
 
-    def training_batches(self, config, preprocessor=None):
+    def make_builder(self, data):
+        return images.make_builder(data.name, data.data_dir)
+
+    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
         return data_lib.training_images(
-            self.load_split(config.data, "train"),
+            data_lib.packed_images(config.data.name, "train", config.data.data_dir),
             batch_size=config.data.batch_size,
             seed=config.trainer.seed,
-            shuffle_buffer=config.data.shuffle_buffer,
+            first_batch=first_step,
+            share=share,
             class_conditional=config.model.image.num_classes is not None,
         )
 

@@ -71,13 +71,20 @@ class Seq2SeqLMTask(TextTask):
             reverse=data.reverse,
         )
 
-    def training_batches(self, config, preprocessor=None):
+    def make_builder(self, data):
+        return pairs.make_builder(data.name, data.directory, data.data_dir)
+
+    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
+        data = config.data
         return data_lib.training_pairs(
-            self.load_split(config.data, "train"),
+            data_lib.packed_pairs(
+                data.name, "train", data.directory, data.data_dir, reverse=data.reverse
+            ),
             preprocessor,
-            batch_size=config.data.batch_size,
+            batch_size=data.batch_size,
             seed=config.trainer.seed,
-            shuffle_buffer=config.data.shuffle_buffer,
+            first_batch=first_step,
+            share=share,
         )
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):

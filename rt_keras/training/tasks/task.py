@@ -124,12 +124,28 @@ class Task:
         """
         raise NotImplementedError
 
-    def training_batches(self, config, preprocessor=None):
-        """Endless batches of the training split, for `fit`.
+    def make_builder(self, data):
+        """The builder of a data set, whose files need not be ready.
+
+        Args:
+            data: a `DataConfig`.
+
+        Returns:
+            A `tfds.core.DatasetBuilder`.
+        """
+        raise NotImplementedError
+
+    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
+        """Endless batches of the training split, for `fit`; it is packed before, unless it is.
+
+        Batch b is a function of the data, `trainer.seed`, `data.batch_size` and b alone.
 
         Args:
             config: an `ExperimentConfig`.
             preprocessor: the preprocessor of the model.
+            first_step: int, the number of the first batch. Defaults to 0.
+            share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
+                batch. Defaults to (0, 1), all of it.
 
         Returns:
             A `tf.data.Dataset` of (inputs, labels, weights).

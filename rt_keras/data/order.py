@@ -1,0 +1,77 @@
+"""The order of training: which examples a batch consists of, from its number alone."""
+
+import tensorflow as tf
+
+from rt_keras.data.batches import check_at_least_one
+
+# TensorFlow's own `index_shuffle` takes 4 rounds, after which neighbors stay near each other and
+# the passes over a million examples resemble one another. From 8 rounds on neither can be measured.
+ROUNDS = 32
+
+
+def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
+    """Endless batches of the numbers of examples.
+
+    Each pass over the examples has an order of its own: a pseudorandom permutation that is computed
+    place by place, so nothing is held in memory, and any batch takes the same time. A batch may
+    hold the end of one pass and the start of the next. Batch b is a function of the number of
+    examples, of `batch_size`, of `seed` and of b, and of nothing else.
+
+    Args:
+        count: int, the number of examples.
+        batch_size: int, the number of examples in a batch of all workers.
+        seed: int.
+        first_batch: int, the number of the first batch. Defaults to 0.
+        share: pair of ints (worker, workers): the batches are cut into as many equal parts as there
+            are workers, of which each takes the one of its number. Defaults to (0, 1), all.
+
+    Returns:
+        `tf.data.Dataset` of int64 `[batch_size / workers]`.
+
+    Raises:
+        ValueError: if a number is out of range, or the workers do not divide `batch_size`.
+
+    Source: the order is TensorFlow's `RandomIndexShuffle`, with more rounds.
+
+    >>> batches = batches_of_numbers(count=4, batch_size=2, seed=0)
+    >>> [sorted(sum(map(list, two), [])) for two in batches.take(4).batch(2).as_numpy_iterator()]
+    [[0, 1, 2, 3], [0, 1, 2, 3]]
+    """
+    check_at_least_one(count=count, batch_size=batch_size)
+    rows = rows_of_share(batch_size, share)
+    if first_batch < 0:
+        raise ValueError(f"first_batch must be at least 0. Received: first_batch={first_batch}")
+    worker, _ = share
+
+    def numbers(batch):
+        places = batch * batch_size + worker * rows + tf.range(rows, dtype=tf.int64)
+        passes = places // count
+        return tf.raw_ops.RandomIndexShuffle(
+            index=places % count,
+            seed=tf.stack([tf.zeros_like(passes), tf.fill([rows], seed), passes], axis=1),
+            max_index=tf.constant(count - 1, tf.int64),
+            rounds=ROUNDS,
+        )
+
+    seed = tf.constant(seed, tf.int64)
+    return tf.data.Dataset.counter(first_batch).map(numbers)
+
+
+def rows_of_share(batch_size, share):
+    """The number of examples of a batch that one worker takes; see `batches_of_numbers`.
+
+    >>> rows_of_share(12, share=(0, 4))
+    3
+    """
+    worker, workers = share
+    if not 0 <= worker < workers:
+        raise ValueError(
+            "share must be the number of a worker, from 0, and the number of all workers. "
+            f"Received: share={share}"
+        )
+    if batch_size % workers:
+        raise ValueError(
+            f"batch_size (data.batch_size) must be a multiple of the number of workers, {workers}. "
+            f"Received: batch_size={batch_size}"
+        )
+    return batch_size // workers

@@ -1,0 +1,216 @@
+"""Folders of packed data: files that are whole or not there, and a manifest that lists them.
+
+A folder is filled once, shard by shard, and only read from then on. The manifest is written after
+each shard, so whoever packs goes on where the last one was interrupted. It holds
+
+- `contents`: what was packed, and how;
+- `finished`: whether that is all of it;
+- `shards`: for each file its name, its bytes, their SHA-256 sum, the number of items (documents or
+  examples) in it and their length (in tokens or bytes);
+- `sha256`: the sum of all this.
+"""
+
+import hashlib
+import itertools
+import json
+import sys
+from pathlib import Path
+
+from rt_keras import files, progress
+
+MANIFEST = "manifest.json"
+
+
+def write(folder, contents, read, save, suffix, limit, total=None):
+    """Packs items into a folder, unless that has been done; goes on if it was interrupted.
+
+    Another process that packs into the folder at the same time is waited for. A shard that is
+    missing or has another size than it should is packed again.
+
+    Args:
+        folder: string or `Path`.
+        contents: dictionary of JSON values, what is packed; `unit` is the plural of an item.
+        read: function of an int n that returns an iterator of the items from number n on, each
+            bytes or an array of one dimension.
+        save: function of a `Path` and a list of items, which writes them to this file.
+        suffix: string, the end of the names of files.
+        limit: int, the length of items at which a shard is full.
+        total: int, the number of items, for the progress bar; None if it is not known.
+
+    Raises:
+        ValueError: if the folder holds something else, if its manifest is damaged, if there are no
+            items, or if the items of a shard to be packed again have changed.
+        OSError: if the disk is full.
+    """
+    folder = Path(folder)
+    manifest = _started(folder, contents)
+    if manifest["finished"] and not _missing(folder, manifest):
+        return
+    with files.locked(folder, wait=True):
+        manifest = _started(folder, contents)
+        for place in _missing(folder, manifest):
+            _write_again(folder, manifest["shards"], place, read, save)
+        if not manifest["finished"]:
+            _write_rest(folder, manifest, read, save, suffix, limit, total)
+
+
+def _started(folder, contents):
+    """The manifest of a folder, which must be of these contents, or an empty one."""
+    if not (folder / MANIFEST).exists():
+        return {"contents": contents, "finished": False, "shards": []}
+    manifest = read_manifest(folder)
+    found = manifest["contents"]
+    for name in sorted({*contents, *found}):
+        if contents.get(name) != found.get(name):
+            raise ValueError(
+                f"{folder} holds packed data whose {name} is {found.get(name)!r}, not "
+                f"{contents.get(name)!r}; pack into another folder"
+            )
+    return manifest
+
+
+def _missing(folder, manifest):
+    """The places of shards whose files are not there or have another size."""
+    return [place for place, shard in enumerate(manifest["shards"]) if _problem(folder, shard)]
+
+
+def _problem(folder, shard):
+    """What is wrong with the file of a shard, in words; None if it has the right size."""
+    path = folder / shard["file"]
+    if not path.is_file():
+        return f"{path} is missing"
+    size = path.stat().st_size
+    if size != shard["bytes"]:
+        return f"{path} is damaged: it has {size:,} bytes, not {shard['bytes']:,}"
+    return None
+
+
+def _write_again(folder, shards, place, read, save):
+    shard, before = shards[place], sum(shard["items"] for shard in shards[:place])
+    print(f"{_problem(folder, shard)}; it is packed again", file=sys.stderr, flush=True)
+    with progress.bar(f"packing {shard['file']}"):
+        items = list(itertools.islice(read(before), shard["items"]))
+        if _write_shard(folder, shard["file"], items, save) != shard:
+            files.delete(folder / shard["file"])
+            raise ValueError(
+                f"{folder / shard['file']} cannot be packed again: what it was packed from has "
+                "changed. Pack into another folder"
+            )
+
+
+def _write_rest(folder, manifest, read, save, suffix, limit, total):
+    shards, unit = manifest["shards"], manifest["contents"]["unit"]
+    done = sum(shard["items"] for shard in shards)
+    with progress.bar(f"packing {unit}", total, unit, done) as update:
+        items = read(done)
+        while taken := _take(items, limit, update):
+            name = f"{len(shards):05}{suffix}"
+            shards.append(_write_shard(folder, name, taken, save))
+            write_manifest(folder, manifest)
+    if not shards:
+        raise ValueError(f"{unit} must not be empty: there is nothing to train on.")
+    manifest["finished"] = True
+    write_manifest(folder, manifest)
+
+
+def _take(items, limit, update):
+    """The next items, of a length of `limit` or just above."""
+    taken, length = [], 0
+    while length < limit and (item := next(items, None)) is not None:
+        taken.append(item)
+        length += len(item)
+        update(advance=1)
+    return taken
+
+
+def _write_shard(folder, name, items, save):
+    """Writes a file whole or not at all; returns its entry in the manifest."""
+    files.check_space(folder, sum(memoryview(item).nbytes for item in items))
+    with files.whole_file(folder / name, suffix=Path(name).suffix) as part:
+        save(part, items)
+        entry = {
+            "file": name,
+            "bytes": part.stat().st_size,
+            "sha256": _sum_of(part),
+            "items": len(items),
+            "length": sum(map(len, items)),
+        }
+    return entry
+
+
+def _sum_of(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder, manifest):
+    """Writes a manifest, with its sum, to a folder."""
+    manifest["sha256"] = _sum_of_values(manifest)
+    files.write_json(folder / MANIFEST, manifest)
+
+
+def read_manifest(folder):
+    """The manifest of a folder.
+
+    Raises:
+        FileNotFoundError: if the folder has none.
+        ValueError: if it is damaged.
+    """
+    path = Path(folder) / MANIFEST
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} holds no packed data: it has no {MANIFEST}")
+    manifest = files.read_json(path)
+    if manifest.get("sha256") != _sum_of_values(manifest):
+        raise ValueError(f"{path} is damaged: its content has changed")
+    return manifest
+
+
+def _sum_of_values(manifest):
+    values = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def read_finished(folder, unit):
+    """The manifest of a folder that is packed to the end and lacks nothing.
+
+    The sizes of the files are checked, which takes no time; `check_sums` reads them all.
+
+    Args:
+        folder: string or `Path`.
+        unit: string, what must have been packed.
+
+    Raises:
+        FileNotFoundError: if the folder holds no packed data or lacks a file.
+        ValueError: if something else was packed, or not to the end, or a file is damaged.
+    """
+    manifest = read_manifest(folder)
+    found = manifest["contents"]["unit"]
+    if found != unit:
+        raise ValueError(f"{folder} must hold packed {unit}; it holds packed {found}")
+    if not manifest["finished"]:
+        raise ValueError(f"{folder} is not packed to the end; pack the same {unit} there again")
+    for shard in manifest["shards"]:
+        problem = _problem(Path(folder), shard)
+        if problem:
+            error = FileNotFoundError if problem.endswith("missing") else ValueError
+            raise error(f"{problem}; pack the same {unit} there again")
+    return manifest
+
+
+def check_sums(folder):
+    """Reads all packed files of a folder and compares their sums with those of the manifest.
+
+    A training only compares sizes when it starts. This takes as long as reading the files does.
+
+    Args:
+        folder: string or `Path`.
+
+    Raises:
+        FileNotFoundError: if the folder holds no packed data or lacks a file.
+        ValueError: if a file is damaged. Once it is deleted, packing makes it again.
+    """
+    shards = read_manifest(folder)["shards"]
+    for shard in progress.track(shards, f"checking {folder}", len(shards), "files"):
+        path = Path(folder, shard["file"])
+        if _sum_of(path) != shard["sha256"]:
+            raise ValueError(f"{path} is damaged: its bytes have changed; delete it and pack again")

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+
+from rt_keras.data.order import batches_of_numbers, rows_of_share
+
+
+def numbers(count, batch_size, batches, **options):
+    found = batches_of_numbers(count, batch_size, **{"seed": 0, **options}).take(batches)
+    return np.stack(list(found.as_numpy_iterator()))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 1000])
+def test_a_pass_is_a_permutation(count):
+    for order in numbers(count, count, 3):
+        assert sorted(order) == list(range(count))
+
+
+def test_orders_differ_between_passes_and_seeds():
+    orders = [*numbers(100_000, 100_000, 2), *numbers(100_000, 100_000, 2, seed=1), range(100_000)]
+    # Those of independent orders are below 5 / sqrt(100,000) = 0.016.
+    correlations = np.corrcoef(orders) - np.eye(5)
+    assert np.abs(correlations).max() < 0.016
+
+
+@pytest.mark.parametrize("count", [10**6, 10**9])
+def test_neighbors_are_far_apart(count):
+    order = numbers(count, 10_000, 1)[0]
+    assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.05
+    assert 0.3 < np.abs(np.diff(order)).mean() / count < 0.37
+
+
+def test_a_batch_may_hold_the_end_of_a_pass_and_the_start_of_the_next():
+    found = numbers(5, 3, 10).reshape(6, 5)
+    np.testing.assert_array_equal(found, numbers(5, 5, 6))
+    # More in a batch than in a pass.
+    np.testing.assert_array_equal(numbers(5, 10, 3).reshape(6, 5), found)
+
+
+def test_batches_depend_on_their_number_alone():
+    whole = numbers(50, 12, 20, seed=3)
+    np.testing.assert_array_equal(numbers(50, 12, 9, seed=3, first_batch=11), whole[11:])
+    for workers in (2, 3, 12):
+        shares = [numbers(50, 12, 20, seed=3, share=(w, workers)) for w in range(workers)]
+        np.testing.assert_array_equal(np.concatenate(shares, axis=1), whole)
+
+
+def test_shapes_are_known():
+    assert batches_of_numbers(9, 4, 0, share=(1, 2)).element_spec.shape == (2,)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="count must be at least 1"):
+        batches_of_numbers(0, 1, 0)
+    with pytest.raises(
+        ValueError, match="first_batch must be at least 0. Received: first_batch=-1"
+    ):
+        batches_of_numbers(1, 1, 0, first_batch=-1)
+    message = r"batch_size \(data.batch_size\) must be a multiple of .* workers, 4. .* batch_size=6"
+    with pytest.raises(ValueError, match=message):
+        rows_of_share(6, (0, 4))
+    for share in ((2, 2), (-1, 2), (0, 0)):
+        with pytest.raises(ValueError, match=r"share must be .* from 0.* Received: share=\("):
+            rows_of_share(6, share)

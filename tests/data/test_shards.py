@@ -1,0 +1,166 @@
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rt_keras.data import shards
+
+ITEMS = [bytes([65 + number]) * (1 + number % 4) for number in range(12)]
+
+
+def save(path, items):
+    path.write_bytes(b"".join(items))
+
+
+def write(folder, items=ITEMS, limit=6, **contents):
+    contents = {"unit": "letters", **contents}
+    shards.write(folder, contents, lambda n: iter(items[n:]), save, ".txt", limit)
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+@pytest.fixture
+def packed(tmp_path):
+    write(tmp_path / "packed")
+    return tmp_path / "packed"
+
+
+def test_items_are_cut_into_shards(packed):
+    files = files_of(packed)
+    names = [f"0000{number}.txt" for number in range(5)]
+    assert sorted(files) == [*names, "manifest.json"]
+    assert b"".join(files[name] for name in names) == b"".join(ITEMS)
+    manifest = shards.read_finished(packed, "letters")
+    assert [shard["items"] for shard in manifest["shards"]] == [3, 3, 2, 3, 1]
+    assert [shard["length"] for shard in manifest["shards"]] == [6, 7, 7, 6, 4]
+
+
+@pytest.mark.parametrize("stop", [0, 1, 5, 11])
+def test_an_interruption_loses_one_shard_at_most(packed, tmp_path, stop):
+    def items(first):
+        for number in range(first, len(ITEMS)):
+            if number == stop:
+                raise KeyboardInterrupt
+            yield ITEMS[number]
+
+    folder = tmp_path / "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        shards.write(folder, {"unit": "letters"}, items, save, ".txt", 6)
+    read = []
+
+    def rest(first):
+        read.append(first)
+        return iter(ITEMS[first:])
+
+    shards.write(folder, {"unit": "letters"}, rest, save, ".txt", 6)
+    assert files_of(folder) == files_of(packed)
+    assert read == [{0: 0, 1: 0, 5: 3, 11: 11}[stop]]
+
+
+def test_a_failed_write_leaves_no_file(tmp_path):
+    def fail(path, items):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        shards.write(tmp_path / "x", {"unit": "letters"}, lambda n: iter(ITEMS), fail, ".txt", 6)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "damage, problem",
+    [
+        (os.unlink, "00001.txt is missing"),
+        (lambda path: os.truncate(path, 3), "00001.txt is damaged: it has 3 bytes, not 7"),
+    ],
+    ids=["missing", "short"],
+)
+def test_a_lost_file_is_named_and_packed_again(packed, capfd, damage, problem):
+    before = files_of(packed)
+    damage(packed / "00001.txt")
+    with pytest.raises((ValueError, FileNotFoundError), match=f"{problem}; pack the same letters"):
+        shards.read_finished(packed, "letters")
+    write(packed)
+    assert files_of(packed) == before
+    assert f"{problem}; it is packed again\n" in capfd.readouterr().err
+
+
+def test_without_its_manifest_all_is_packed_again(packed):
+    before = files_of(packed)
+    (packed / "manifest.json").unlink()
+    (packed / "00002.txt").unlink()
+    write(packed)
+    assert files_of(packed) == before
+
+
+def test_a_file_is_not_replaced_by_another(packed):
+    (packed / "00001.txt").unlink()
+    with pytest.raises(ValueError, match="00001.txt cannot be packed again: what .* has changed"):
+        write(packed, [item.lower() for item in ITEMS])
+    assert not (packed / "00001.txt").exists()
+
+
+def test_changed_bytes_are_found_by_their_sums(packed):
+    shards.check_sums(packed)
+    path = packed / "00002.txt"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    shards.read_finished(packed, "letters")
+    with pytest.raises(ValueError, match="00002.txt is damaged: its bytes have changed; delete it"):
+        shards.check_sums(packed)
+
+
+def test_a_manifest_that_was_changed_is_named(packed):
+    path = packed / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["shards"][0]["length"] = 99
+    path.write_text(json.dumps(manifest))
+    for use in (write, lambda folder: shards.read_finished(folder, "letters")):
+        with pytest.raises(ValueError, match="manifest.json is damaged: its content has changed"):
+            use(packed)
+    path.write_text("[")
+    with pytest.raises(ValueError, match="manifest.json is damaged: it is not JSON"):
+        write(packed)
+
+
+def test_other_contents_are_refused(packed, tmp_path):
+    with pytest.raises(ValueError, match="whose identity is None, not 'others'; pack into another"):
+        write(packed, identity="others")
+    with pytest.raises(ValueError, match="must hold packed digits; it holds packed letters"):
+        shards.read_finished(packed, "digits")
+    with pytest.raises(FileNotFoundError, match="holds no packed data: it has no manifest.json"):
+        shards.read_finished(tmp_path / "nowhere", "letters")
+
+
+def test_nothing_to_pack(tmp_path):
+    with pytest.raises(ValueError, match="letters must not be empty"):
+        write(tmp_path / "empty", [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_second_of_two_packers_waits(packed, tmp_path, capfd):
+    """The second begins while the first is in its first shard; each item is read once."""
+    waits, reads = threading.Event(), []
+
+    def items(first):
+        for item in ITEMS[first:]:
+            reads.append(item)
+            assert waits.wait(60)
+            yield item
+
+    def pack():
+        shards.write(tmp_path / "two", {"unit": "letters"}, items, save, ".txt", 6)
+
+    with ThreadPoolExecutor() as threads:
+        packers = [threads.submit(pack) for _ in range(2)]
+        shown = ""
+        while "waiting for process" not in shown:
+            shown += capfd.readouterr().err
+        waits.set()
+        for packer in packers:
+            packer.result(60)
+    assert f"waiting for process {os.getpid()} on " in shown
+    assert reads == ITEMS and files_of(tmp_path / "two") == files_of(packed)
