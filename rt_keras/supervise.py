@@ -106,6 +106,8 @@ def run_together(commands, events, grace=10.0):
                         deadline = time.monotonic() + grace
     finally:
         _kill(processes)
+        for process in processes.values():
+            process.wait()
     if first is None:
         return None
     number, status = first

@@ -2,11 +2,15 @@
 
 import argparse
 import contextlib
+import signal
 import socket
 import sys
 
 from rt_keras import files, supervise
 from rt_keras.cli import options, train
+
+# The exit status of `argparse` for wrong arguments, which are no better the next time.
+BAD_USAGE = 2
 
 
 def add_arguments(parser):
@@ -50,26 +54,28 @@ def main(args):
     """Runs a command by several workers, and says which one failed."""
     options.check_range(args, "workers", 1)
     options.check_range(args, "restarts", 0)
-    first, again = args.arguments, args.arguments
+    first = later = args.arguments
     if first[0] == "train":
-        first, again = _training(first, args.restarts)
+        first, later = _training(first, args.restarts)
     with supervise.caught_signals() as events:
         for restart in range(args.restarts + 1):
-            command = [sys.executable, "-m", "rt_keras", *(again if restart else first)]
-            failure = _run(command, args.workers, events)
+            failure = _run(later if restart else first, args.workers, events)
             if failure is None:
                 return {"workers": args.workers, "restarts": restart}
-            for line in failure.lines:
-                print(f"worker {failure.number}: {line}", file=sys.stderr)
-            end = f"rt-keras: worker {failure.number} ended with status {failure.status}"
-            if failure.stopped or restart == args.restarts:
-                print(end, file=sys.stderr)
+            again = restart < args.restarts and not failure.stopped and failure.status != BAD_USAGE
+            _report(failure, f"; starting all again, {restart + 1} of {args.restarts}" * again)
+            if not again:
                 sys.exit(failure.status)
-            print(
-                f"{end}; starting all again, {restart + 1} of {args.restarts}",
-                file=sys.stderr,
-                flush=True,
-            )
+
+
+def _report(failure, then):
+    """Says which worker failed, unless it ended because it was told to."""
+    if failure.stopped and failure.status in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        return
+    for line in failure.lines:
+        print(f"worker {failure.number}: {line}", file=sys.stderr)
+    ended = f"worker {failure.number} ended with status {failure.status}"
+    print(f"rt-keras: {ended}{then}", file=sys.stderr, flush=True)
 
 
 def _training(arguments, restarts):
@@ -88,10 +94,11 @@ def _training(arguments, restarts):
     return arguments, [*arguments, "--resume=auto"]
 
 
-def _run(command, count, events):
-    """Runs one command by several workers, each with a `TF_CONFIG`."""
+def _run(arguments, count, events):
+    """Runs a command by several workers, each with a `TF_CONFIG`; returns their `Failure`."""
     from rt_keras.training.cluster import tf_config
 
+    command = [sys.executable, "-m", "rt_keras", *arguments]
     with _free_addresses(count) as addresses:
         environments = [{"TF_CONFIG": tf_config(addresses, index)} for index in range(count)]
         return supervise.run_together([(command, one) for one in environments], events)

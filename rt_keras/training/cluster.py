@@ -118,9 +118,7 @@ def read_cluster():
     cluster, task = (_object(config, key, text) for key in ("cluster", "task"))
     _check_types(cluster)
     tasks = tuple(
-        (kind, index)
-        for kind in ("chief", "worker")
-        for index in range(len(cluster.get(kind, [])))
+        (kind, index) for kind in ("chief", "worker") for index in range(len(cluster.get(kind, [])))
     )
     task_type, index = _own_task(task, tasks)
     addresses = tuple(cluster[kind][number] for kind, number in tasks)
@@ -190,7 +188,7 @@ def _check_addresses(addresses):
 def check_port(cluster):
     """Raises an `OSError` if this worker cannot listen at the port of its address.
 
-    TensorFlow itself would abort or wait for the others without a word about the port.
+    TensorFlow's own error does not name the port.
 
     Args:
         cluster: a `Cluster`.
