@@ -24,8 +24,8 @@ def add_arguments(parser):
         "machine, `rt-keras train --set trainer.strategy=mirrored` needs no workers."
     )
     parser.epilog = (
-        "example: rt-keras launch --workers 2 -- train --config books --set data.directory=my/books "
-        "--output runs/books"
+        "example: rt-keras launch --workers 2 -- train --config books --output runs/books --set "
+        "data.directory=my/books"
     )
     parser.add_argument(
         "--workers",

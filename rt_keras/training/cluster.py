@@ -204,8 +204,8 @@ def check_port(cluster):
     except OSError as error:
         raise OSError(
             f"this worker cannot listen at port {port} of its address {cluster.address}: "
-            f"{os.strerror(error.errno)}. End the process that has it, such as a worker of an earlier start, "
-            "or name another port in the TF_CONFIG of all workers"
+            f"{os.strerror(error.errno)}. End the process that has it, such as a worker of an "
+            "earlier start, or name another port in the TF_CONFIG of all workers"
         ) from None
 
 

@@ -151,8 +151,8 @@ ERRORS = [
         0,
         tf.errors.DeadlineExceededError,
         "Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. # of tasks that reached "
-        "the barrier: 1/3.\nThe first task at the barrier: /job:worker/replica:0/task:0. Some timed "
-        "out task names:\n/job:worker/replica:0/task:1\n/job:worker/replica:0/task:2\n",
+        "the barrier: 1/3.\nThe first task at the barrier: /job:worker/replica:0/task:0. Some "
+        "timed out task names:\n/job:worker/replica:0/task:1\n/job:worker/replica:0/task:2\n",
         "worker 1 (10.0.0.2:2222), worker 2 (10.0.0.3:2222)",
     ),
     (
