@@ -9,14 +9,12 @@ import socket
 
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 # What TensorFlow 2.20 says in its errors when it is another worker that is at fault.
-PEER_FAILED = re.compile(
-    "coordination|heartbeat|collective|barrier timed out|from remote target|connection reset"
-    "|failed to connect|socket closed",
-    re.IGNORECASE,
-)
+PEER_FAILED = re.compile("coordination|heartbeat|collective|from remote target", re.IGNORECASE)
 TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
-# The names that follow are those of the tasks that failed, which alone matter.
-FAILED_TASKS = re.compile("stopped sending heartbeats|timed out task names", re.IGNORECASE)
+# A list of those that failed. Where there is none, an error names the one that did not answer.
+FAILED_TASKS = re.compile(
+    r"(?:stopped sending heartbeats\)|timed out task names):((?:\s+/job:\S+)+)"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,11 +262,19 @@ def peer_errors(cluster):
     Raises:
         ConnectionError: if another worker never came, ended or cannot be reached.
     """
-    import tensorflow as tf
+    from tensorflow import errors
 
+    # What a worker itself does wrong, as when memory runs out, has other types.
+    kinds = (
+        errors.AbortedError,
+        errors.CancelledError,
+        errors.DeadlineExceededError,
+        errors.InternalError,
+        errors.UnavailableError,
+    )
     try:
         yield
-    except tf.errors.OpError as error:
+    except kinds as error:
         message = str(error)
         if not PEER_FAILED.search(message):
             raise
@@ -281,7 +287,8 @@ def peer_errors(cluster):
 
 def _failed_tasks(cluster, message):
     """The other workers that an error of TensorFlow names."""
-    named = TASK.findall(FAILED_TASKS.split(message)[-1])
+    listed = FAILED_TASKS.search(message)
+    named = TASK.findall(listed[1] if listed else message)
     others = dict.fromkeys((kind, int(index)) for kind, index in named)
     others.pop((cluster.task_type, cluster.index), None)
     known = [cluster.describe(*task) for task in others if task in cluster.tasks]

@@ -147,12 +147,26 @@ ERRORS = [
         "/tensorflow.WorkerService/CompleteInstance:",
         "worker 0 (10.0.0.1:2222)",
     ),
+    *(
+        (
+            rank,
+            tf.errors.DeadlineExceededError,
+            "Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. # of tasks that "
+            "reached the barrier: 2/3.\nThe first task at the barrier: "
+            "/job:worker/replica:0/task:0. Some timed out task names:\n"
+            "/job:worker/replica:0/task:1\n\n\nAdditional GRPC error information from remote "
+            "target /job:worker/replica:0/task:0 while calling "
+            "/tensorflow.CoordinationService/RegisterTask:",
+            "worker 1 (10.0.0.2:2222)",
+        )
+        for rank in (0, 2)
+    ),
     (
         0,
-        tf.errors.DeadlineExceededError,
-        "Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. # of tasks that reached "
-        "the barrier: 1/3.\nThe first task at the barrier: /job:worker/replica:0/task:0. Some "
-        "timed out task names:\n/job:worker/replica:0/task:1\n/job:worker/replica:0/task:2\n",
+        tf.errors.UnavailableError,
+        "Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks "
+        "are unhealthy (stopped sending heartbeats):\n/job:worker/replica:0/task:1\n"
+        "/job:worker/replica:0/task:2\nThe tasks have crashed.",
         "worker 1 (10.0.0.2:2222), worker 2 (10.0.0.3:2222)",
     ),
     (
@@ -188,7 +202,8 @@ def test_the_errors_of_lost_workers_name_them_in_one_line(
     "error",
     [
         tf.errors.InvalidArgumentError(None, None, "indices[0] = 300 is not in [0, 258)"),
-        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"),
+        tf.errors.ResourceExhaustedError(None, None, "Collective ops is aborted by: OOM"),
+        tf.errors.UnavailableError(None, None, "the file system does not answer"),
         ValueError("not of TensorFlow: heartbeat"),
     ],
 )
