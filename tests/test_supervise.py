@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rt_keras import supervise
+from tests.terminal import run_in_terminal
 
 # Waits for a signal, and ends as `train` does after one.
 STOPS = """
@@ -46,6 +47,18 @@ def is_running(pid):
 def test_all_succeed_and_the_first_is_shown(capfd):
     assert run("print('first')", "print('second')") is None
     assert capfd.readouterr() == ("first\n", "")
+
+
+def test_the_first_has_the_terminal_of_the_command():
+    code = """
+import sys
+from rt_keras import __main__, supervise
+__main__.silence_logs()
+script = "import sys; print(sys.stdout.isatty(), file=sys.stderr); print(sys.stderr.isatty())"
+with supervise.caught_signals() as events:
+    supervise.run_together([([sys.executable, "-c", script], {})], events)
+"""
+    assert run_in_terminal(["-c", code]) == (0, ["True", "True"])
 
 
 def test_processes_have_their_variables(monkeypatch):
