@@ -59,6 +59,7 @@ setup(
             "pytest-xdist>=3.6,<4",
             "hypothesis>=6.100,<7",
             "ruff>=0.17,<0.18",
+            "jsonschema>=4.20,<5",
             "nbclient>=0.10,<1",
             "ipykernel>=6.29,<8",
         ],

@@ -17,6 +17,7 @@ from rt_keras.cli.options import add_commands
 COMMANDS = {
     "configs": "list the published configurations",
     "train": "train a model",
+    "launch": "run a command by several workers on this machine",
     "evaluate": "score a model on held-out texts or images",
     "generate": "continue or translate a text, or complete an image",
     "export": "write a model as a SavedModel",

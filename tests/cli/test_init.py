@@ -27,6 +27,7 @@ COMMANDS = [
     ["evaluate"],
     ["export"],
     ["generate"],
+    ["launch"],
     ["quickstart"],
     ["tpu-check"],
     ["train"],

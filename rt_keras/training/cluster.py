@@ -1,0 +1,295 @@
+"""The workers that train one model together, as `TF_CONFIG` describes them."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import socket
+
+ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
+# What TensorFlow 2.20 says in its errors when it is another worker that is at fault.
+PEER_FAILED = re.compile("coordination|heartbeat|collective|from remote target", re.IGNORECASE)
+TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
+# A list of those that failed. Where there is none, an error names the one that did not answer.
+FAILED_TASKS = re.compile(
+    r"(?:stopped sending heartbeats\)|timed out task names):((?:\s+/job:\S+)+)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """One worker's view of all workers.
+
+    Attributes:
+        task_type: "chief" or "worker", the type of this task.
+        index: int, its number among the tasks of its type, from 0.
+        tasks: tuple of pairs (task type, index) of all workers, in the order of their ranks.
+        addresses: tuple of strings "host:port" of all workers, in the same order.
+    """
+
+    task_type: str
+    index: int
+    tasks: tuple
+    addresses: tuple
+
+    @property
+    def rank(self):
+        """The number of this worker among all, from 0."""
+        return self.tasks.index((self.task_type, self.index))
+
+    @property
+    def is_chief(self):
+        """Whether this worker is the one that writes the files of the run."""
+        return self.rank == 0
+
+    @property
+    def num_workers(self):
+        """The number of all workers."""
+        return len(self.tasks)
+
+    @property
+    def address(self):
+        """The "host:port" of this worker."""
+        return self.addresses[self.rank]
+
+    def describe(self, task_type, index):
+        """How messages call a task.
+
+        >>> cluster = Cluster("worker", 0, (("worker", 0),), ("10.0.0.1:2222",))
+        >>> cluster.describe("worker", 0)
+        'worker 0 (10.0.0.1:2222)'
+        """
+        name = "chief" if task_type == "chief" else f"worker {index}"
+        return f"{name} ({self.addresses[self.tasks.index((task_type, index))]})"
+
+
+def tf_config(addresses, index):
+    """The `TF_CONFIG` of one worker.
+
+    Args:
+        addresses: list of strings "host:port", those of all workers.
+        index: int, the number of the worker.
+
+    Returns:
+        A string, the value of the environment variable.
+
+    >>> tf_config(["10.0.0.1:2222", "10.0.0.2:2222"], 1)
+    '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},
+      "task": {"type": "worker", "index": 1}}'
+    """
+    return json.dumps(
+        {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
+    )
+
+
+def read_cluster():
+    """Reads the environment variable `TF_CONFIG`.
+
+    It holds a JSON object with the addresses of all tasks by their type, under `cluster`, and the
+    type and index of this one, under `task`. The chief is the task of type "chief", or the first
+    worker if there is none. Addresses of type "evaluator" are left out: every worker of a run
+    validates.
+
+    Returns:
+        A `Cluster`.
+
+    Raises:
+        ValueError: if it is not set, or describes no cluster that can train.
+
+    >>> os.environ["TF_CONFIG"] = tf_config(["10.0.0.1:2222", "10.0.0.2:2222"], 1)
+    >>> cluster = read_cluster()
+    >>> cluster.rank, cluster.num_workers, cluster.address, cluster.is_chief
+    (1, 2, '10.0.0.2:2222', False)
+    >>> del os.environ["TF_CONFIG"]
+    """
+    text = os.environ.get("TF_CONFIG", "")
+    if not text.strip():
+        raise ValueError(
+            "trainer.strategy=multi_worker needs the environment variable TF_CONFIG, which names "
+            "all workers. `rt-keras launch` sets it for workers on this machine"
+        )
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"TF_CONFIG must be JSON ({error}). Received: {text}") from None
+    cluster, task = (_object(config, key, text) for key in ("cluster", "task"))
+    _check_types(cluster)
+    tasks = tuple(
+        (kind, index) for kind in ("chief", "worker") for index in range(len(cluster.get(kind, [])))
+    )
+    task_type, index = _own_task(task, tasks)
+    addresses = tuple(cluster[kind][number] for kind, number in tasks)
+    _check_addresses(addresses)
+    return Cluster(task_type, index, tasks, addresses)
+
+
+def _object(config, key, text):
+    value = config.get(key) if isinstance(config, dict) else None
+    if not isinstance(value, dict):
+        raise ValueError(
+            'TF_CONFIG must be an object such as {"cluster": {"worker": ["host:port", ...]}, '
+            f'"task": {{"type": "worker", "index": 0}}}} with an object "{key}". Received: {text}'
+        )
+    return value
+
+
+def _check_types(cluster):
+    if "ps" in cluster:
+        raise ValueError(
+            'TF_CONFIG names parameter servers ("ps"), which are not supported. Name workers only'
+        )
+    unknown = sorted(set(cluster) - {"chief", "worker", "evaluator"})
+    if unknown:
+        raise ValueError(
+            f'TF_CONFIG must name tasks of type "chief" and "worker". Received: {unknown}'
+        )
+    for kind, addresses in cluster.items():
+        if not isinstance(addresses, list):
+            raise ValueError(
+                f'TF_CONFIG must have a list of addresses as "{kind}". Received: {addresses}'
+            )
+    if len(cluster.get("chief", [])) > 1:
+        raise ValueError(f"TF_CONFIG must name one chief at most. Received: {cluster['chief']}")
+
+
+def _own_task(task, tasks):
+    kind, index = task.get("type"), str(task.get("index"))
+    if kind == "evaluator":
+        raise ValueError(
+            "TF_CONFIG makes this task an evaluator, but every worker of a run validates. Start no "
+            "evaluator"
+        )
+    # Some launchers write the index as a string, which TensorFlow takes too.
+    own = (kind, int(index)) if index.isdecimal() else None
+    if own not in tasks:
+        named = ", ".join(f"{name} {number}" for name, number in tasks) or "none"
+        raise ValueError(
+            f"TF_CONFIG must have a task of its cluster, which are: {named}. Received: type "
+            f"{kind!r}, index {task.get('index')!r}"
+        )
+    return own
+
+
+def _check_addresses(addresses):
+    for address in addresses:
+        match = ADDRESS.fullmatch(address) if isinstance(address, str) else None
+        if match is None or not 0 < int(match[2]) < 2**16:
+            raise ValueError(
+                'TF_CONFIG must have addresses "host:port", with a port from 1 to 65535. Received: '
+                f"{address!r}"
+            )
+        if addresses.count(address) > 1:
+            raise ValueError(f"TF_CONFIG must name each address once. Received twice: {address}")
+
+
+def check_port(cluster):
+    """Raises an `OSError` if this worker cannot listen at the port of its address.
+
+    TensorFlow's own error does not name the port.
+
+    Args:
+        cluster: a `Cluster`.
+
+    Raises:
+        OSError: if another process has the port, or this one may not use it.
+    """
+    port = int(cluster.address.rpartition(":")[2])
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
+    except OSError as error:
+        raise OSError(
+            f"this worker cannot listen at port {port} of its address {cluster.address}: "
+            f"{os.strerror(error.errno)}. End the process that has it, such as a worker of an "
+            "earlier start, or name another port in the TF_CONFIG of all workers"
+        ) from None
+
+
+def make_strategy(cluster, start_seconds=60):
+    """The strategy that trains with all workers of a cluster, on their GPUs or else their CPUs.
+
+    It returns once all workers have called it. Gradients are summed by NCCL where there are GPUs.
+    Call it before anything else is computed with TensorFlow.
+
+    Args:
+        cluster: what `read_cluster` returned in this process.
+        start_seconds: int, how long to wait for the others. TensorFlow waits for an hour. Defaults
+            to 60.
+
+    Returns:
+        A `tf.distribute.MultiWorkerMirroredStrategy`.
+
+    Raises:
+        OSError: if the port of this worker is taken.
+        ConnectionError: if a worker did not come.
+    """
+    import tensorflow as tf
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.eager import context
+
+    check_port(cluster)
+    counts = {kind: sum(task[0] == kind for task in cluster.tasks) for kind, _ in cluster.tasks}
+    leader, _ = cluster.tasks[0]
+    context.context().configure_coordination_service(
+        service_type="standalone",
+        service_leader=f"/job:{leader}/replica:0/task:0",
+        cluster_register_timeout_in_ms=1000 * start_seconds,
+        coordinated_jobs=[
+            coordination_config_pb2.CoordinatedJob(name=kind, num_tasks=count)
+            for kind, count in counts.items()
+        ],
+    )
+    # Else the timeout holds for those that wait for the chief, but not for the chief.
+    context.context().coordination_service.cluster_register_with_barrier = True
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    has_gpus = bool(tf.config.list_physical_devices("GPU"))
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=kinds.NCCL if has_gpus else kinds.RING
+    )
+    with peer_errors(cluster):
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+@contextlib.contextmanager
+def peer_errors(cluster):
+    """Raises a `ConnectionError` of one line for what TensorFlow raises if another worker is gone.
+
+    Args:
+        cluster: a `Cluster`.
+
+    Raises:
+        ConnectionError: if another worker never came, ended or cannot be reached.
+    """
+    from tensorflow import errors
+
+    # What a worker itself does wrong, as when memory runs out, has other types.
+    kinds = (
+        errors.AbortedError,
+        errors.CancelledError,
+        errors.DeadlineExceededError,
+        errors.InternalError,
+        errors.UnavailableError,
+    )
+    try:
+        yield
+    except kinds as error:
+        message = str(error)
+        if not PEER_FAILED.search(message):
+            raise
+        raise ConnectionError(
+            f"{_failed_tasks(cluster, message)} cannot be reached or has ended, so this worker, "
+            f"{cluster.describe(cluster.task_type, cluster.index)}, ends too. Start all again with "
+            "--resume=auto"
+        ) from error
+
+
+def _failed_tasks(cluster, message):
+    """The other workers that an error of TensorFlow names."""
+    listed = FAILED_TASKS.search(message)
+    named = TASK.findall(listed[1] if listed else message)
+    others = dict.fromkeys((kind, int(index)) for kind, index in named)
+    others.pop((cluster.task_type, cluster.index), None)
+    known = [cluster.describe(*task) for task in others if task in cluster.tasks]
+    return ", ".join(known) or "another worker"
