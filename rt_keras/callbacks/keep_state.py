@@ -136,6 +136,9 @@ class KeepState(keras.callbacks.Callback):
     def _restore(self, epoch):
         arrays, values = self.checkpoints.read(self.step)
         variables = self._variables()
+        if not self.workers.is_chief:
+            # The state of callbacks that only the chief has.
+            arrays = {name: x for name, x in arrays.items() if name in variables}
         found, expected = (
             {name: tuple(x.shape) for name, x in state.items()} for state in (arrays, variables)
         )

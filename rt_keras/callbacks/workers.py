@@ -52,12 +52,9 @@ class Workers:
         if not self.are_several:
             return number
         # All replicas of this worker add its number.
-        sums = self.strategy.experimental_local_results(self._add_up(tf.constant(number, tf.int64)))
-        return int(sums[0]) // len(sums)
+        replicas = len(self.strategy.extended.worker_devices)
+        return int(self._add_up(tf.constant(number, tf.int64))) // replicas
 
     def _sum_over_replicas(self, number):
-        def sum_of(number):
-            replica = tf.distribute.get_replica_context()
-            return replica.all_reduce(tf.distribute.ReduceOp.SUM, number)
-
-        return self.strategy.run(sum_of, [number])
+        numbers = self.strategy.run(tf.identity, [number])
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, numbers, axis=None)

@@ -49,6 +49,8 @@ def train(config, output, resume=False, overwrite=False):
     from rt_keras.training import run
 
     figures = run.train(config, output, resume, overwrite)
+    if not figures["is_chief"]:
+        return figures
     if figures["new_steps"]:
         print(
             f"trained for {figures['new_steps']:,} steps in {figures['seconds']:.0f} s, "

@@ -22,7 +22,7 @@ class ReplicatedTraining:
       afterwards.
     - Before `fit` it averages a batch over the replicas, to see its shape. Several machines cannot
       average a structure of tensors. Here the share of one replica is enough.
-    - KerasHub takes data that are distributed already for arrays. They go straight to Keras's `fit`.
+    - KerasHub takes data that are distributed already for arrays. They go to Keras's own `fit`.
     - Keras averages the logs of several machines over their first axis. They are scalars; here they
       get one.
 
@@ -31,7 +31,7 @@ class ReplicatedTraining:
 
     # XLA compiles the forward and backward pass of a replica; see `compile`.
     jit_replica = False
-    _last_step = None
+    _of_fit = None
 
     def compile(self, *args, **kwargs):
         """Configures the model for training, as Keras does."""
@@ -44,8 +44,8 @@ class ReplicatedTraining:
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
         # A plain object: the norm is no weight of the model.
-        self._last_step = types.SimpleNamespace(gradient_norm=norm)
-        if _is_replicated(self.distribute_strategy):
+        self._of_fit = types.SimpleNamespace(gradient_norm=norm, is_built=False)
+        if is_replicated(self.distribute_strategy):
             # A TPU compiles all of a step by itself.
             is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
             self.jit_replica, self.jit_compile = self.jit_compile and not is_tpu, False
@@ -60,7 +60,7 @@ class ReplicatedTraining:
     @property
     def gradient_norm(self):
         """The norm of all gradients of the last step together, a float; 0 before the first."""
-        return float(tf.convert_to_tensor(self._last_step.gradient_norm))
+        return float(tf.convert_to_tensor(self._of_fit.gradient_norm))
 
     def train_step(self, data):
         if not self.trainable_weights:
@@ -73,10 +73,10 @@ class ReplicatedTraining:
         # Weights that the loss does not depend on have none.
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
         gradients = [gradients[i] for i in used]
-        if _is_replicated(self.distribute_strategy):
+        if is_replicated(self.distribute_strategy):
             replica = tf.distribute.get_replica_context()
             gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-        self._last_step.gradient_norm.assign(tf.linalg.global_norm(gradients))
+        self._of_fit.gradient_norm.assign(tf.linalg.global_norm(gradients))
         weights = [self.trainable_weights[i] for i in used]
         self.optimizer.apply_gradients(zip(gradients, weights))
         return self._logs(logs)
@@ -103,20 +103,30 @@ class ReplicatedTraining:
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         strategy = self.distribute_strategy
-        if iterator is not None and _is_replicated(strategy):
+        if iterator is None or not is_replicated(strategy):
+            super()._maybe_symbolic_build(iterator, data_batch)
+        elif not self._of_fit.is_built:
             _, _, batches = next(iter(iterator))
             data_batch = keras.tree.map_structure(
                 lambda values: strategy.experimental_local_results(values)[0], next(batches)
             )
-            iterator = None
-        super()._maybe_symbolic_build(iterator, data_batch)
+            super()._maybe_symbolic_build(data_batch=data_batch)
+            self._of_fit.is_built = True
 
 
 def _is_multi_worker(strategy):
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
-def _is_replicated(strategy):
+def is_replicated(strategy):
+    """Whether several replicas share each batch, or several workers may.
+
+    Args:
+        strategy: a `tf.distribute.Strategy`.
+
+    >>> is_replicated(tf.distribute.get_strategy())
+    False
+    """
     return strategy.num_replicas_in_sync > 1 or _is_multi_worker(strategy)
 
 

@@ -144,7 +144,10 @@ class TrainerConfig(hyperparams.Config):
         None, "minutes after which a checkpoint is written sooner, null for no limit", POSITIVE
     )
     strategy: str = key(
-        "one_device", "the distribution strategy", one_of("one_device", "mirrored", "tpu")
+        "one_device",
+        "the distribution strategy: one device, all GPUs of this machine, several machines that "
+        "TF_CONFIG names, or a TPU",
+        one_of("one_device", "mirrored", "multi_worker", "tpu"),
     )
     tpu_address: str | None = key(None, "address of the TPU, empty for a local one")
     mixed_bfloat16: bool = key(False, "whether to compute in bfloat16")

@@ -54,6 +54,20 @@ def check_sources(config):
         raise ValueError('trainer.tpu_address must be set for strategy tpu; "" is a local one')
 
 
+def check_replicas(config, count):
+    """Raises a ValueError if a number of replicas cannot share a batch.
+
+    Args:
+        config: an `ExperimentConfig`.
+        count: int, the number of replicas of all workers.
+    """
+    if config.data.batch_size % count:
+        raise ValueError(
+            f"data.batch_size is {config.data.batch_size}; it must be divisible by {count}, the "
+            "number of replicas that share each batch"
+        )
+
+
 def _check_steps(config):
     trainer = config.trainer
     for name, whole_name in (

@@ -5,6 +5,7 @@ from pathlib import Path
 import keras
 
 from rt_keras import files
+from rt_keras.training import cluster as cluster_lib
 from rt_keras.training.schedule import make_schedule
 from rt_keras.training.tasks import TASKS, task_named
 
@@ -115,15 +116,23 @@ def add_l2(model, weight):
                 variable.regularizer = keras.regularizers.L2(weight / 2)
 
 
-def make_strategy(config):
-    """The distribution strategy of a configuration, over the GPUs of this machine or its CPU.
+def make_strategy(config, cluster=None):
+    """The distribution strategy of a configuration, over the GPUs of each machine or its CPU.
 
     Args:
         config: a `TrainerConfig`.
+        cluster: the `rt_keras.training.cluster.Cluster` of this worker, for the strategy
+            "multi_worker". Defaults to None.
 
     Returns:
-        A `tf.distribute.Strategy`.
+        A `tf.distribute.Strategy`. That of several workers is returned once all have come.
+
+    Raises:
+        ConnectionError: if a worker did not come.
+        OSError: if the port of this worker is taken.
     """
+    if cluster is not None:
+        return cluster_lib.make_strategy(cluster)
     import tensorflow as tf
     from official.common import distribute_utils
 

@@ -1,11 +1,10 @@
 """The `fit` driver: one run, from a configuration to a folder with the trained model."""
 
-import os
+import contextlib
 import time
 from pathlib import Path
 
 import keras
-import tensorflow as tf
 
 from rt_keras import files, progress
 from rt_keras.callbacks import CentroidEMA
@@ -17,14 +16,12 @@ from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.callbacks.stop_at_signal import StopAtSignal
 from rt_keras.callbacks.watch_heads import WatchHeads
-from rt_keras.config_files import flatten
-from rt_keras.training import config as config_lib
-from rt_keras.training import config_checks, experiment, source
+from rt_keras.callbacks.workers import Workers
+from rt_keras.training import config_checks, experiment, run_folder
+from rt_keras.training.batches import training_batches, validation_batches
+from rt_keras.training.cluster import peer_errors, read_cluster
 from rt_keras.training.memory import check_memory
 from rt_keras.training.tasks import task_named
-
-# Keys that may change when a run is resumed, as nothing that it has computed depends on them.
-FREE_KEYS = ("trainer.checkpoint_every", "trainer.checkpoint_minutes", "trainer.validation_every")
 
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
@@ -44,6 +41,9 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     and SIGINT end a run once its state is kept: see `StopAtSignal`. While it runs, no other run can
     use the folder.
 
+    With `trainer.strategy` "multi_worker" every worker calls this with the same arguments, each
+    with its own `TF_CONFIG`. The chief writes the folder, which all must be able to read.
+
     Args:
         config: an `ExperimentConfig`.
         output: folder of the run.
@@ -56,10 +56,12 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     Returns:
         A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step,
         `parameters`, and for this call `new_steps`, `seconds` and `tokens_per_second`, including
-        validation. If the run to resume is finished, all three are 0.
+        validation. If the run to resume is finished, all three are 0. `is_chief` is False for
+        workers other than the chief.
 
     Raises:
         BlockingIOError: if another process trains in the folder.
+        ConnectionError: if another worker has ended or cannot be reached.
         FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
         FileNotFoundError: if there is no run to resume.
         ValueError: if the configuration lacks what training needs, or needs more memory than the
@@ -69,13 +71,22 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
     """
     config_checks.check_sources(config)
-    with files.locked(output):
-        return _train(config, Path(output), resume, overwrite, verbose)
+    output, trainer = Path(output), config.trainer
+    cluster = read_cluster() if trainer.strategy == "multi_worker" else None
+    with contextlib.ExitStack() as stack:
+        if cluster is None or cluster.is_chief:
+            stack.enter_context(files.locked(output))
+            resume = run_folder.check(output, config, resume, overwrite)
+        if cluster is not None:
+            stack.enter_context(peer_errors(cluster))
+        return _train(config, output, resume, experiment.make_strategy(trainer, cluster), verbose)
 
 
-def _train(config, output, resume, overwrite, verbose):
-    """`train` in a folder that no other process uses."""
-    resume = _check_folder(output, config, resume, overwrite)
+def _train(config, output, resume, strategy, verbose):
+    """`train` on one worker; the chief has the folder to itself."""
+    workers = Workers(strategy)
+    verbose = verbose if workers.is_chief else 0
+    config_checks.check_replicas(config, strategy.num_replicas_in_sync)
     keras.utils.set_random_seed(config.trainer.seed)
     task = task_named(config.model.kind)
     preprocessor = task.make_preprocessor(config)
@@ -83,10 +94,13 @@ def _train(config, output, resume, overwrite, verbose):
     check_memory(config, task.vocabulary_size(config, tokenizer))
     checkpoints = Checkpoints(output / "checkpoints")
     best = KeepBest(output / "model", "val_nats_per_token", preprocessor)
-    first_step = _resumed(output, checkpoints, best) if resume else 0
+    first_step = 0
+    if resume and workers.is_chief:
+        first_step = run_folder.go_back(output, checkpoints, best)
+    first_step = workers.of_chief(first_step)
     if first_step > config.trainer.steps:
         raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
-    with experiment.make_strategy(config.trainer).scope():
+    with strategy.scope():
         model = compiled_model(config, tokenizer)
     if verbose:
         print(describe(config, model, first_step), flush=True)
@@ -102,21 +116,26 @@ def _train(config, output, resume, overwrite, verbose):
         "parameters": model.count_params(),
         "seconds": seconds,
         "tokens_per_second": tokens / seconds if new_steps else 0.0,
+        "is_chief": workers.is_chief,
     }
 
 
 def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
     """Trains a compiled model from a step on; returns the seconds that it took."""
-    trainer = config.trainer
+    trainer, strategy = config.trainer, model.distribute_strategy
     # After the model, so that reading the data does not change its random initial weights.
-    parts = list(_parts(trainer, first_step))
-    training, validation = _datasets(config, model, best.preprocessor, [part[0] for part in parts])
-    if not resume:
-        _start_folder(output)
-        source.write(config, output)
-    with files.whole_file(output / "config.yaml") as part:
-        part.write_text(config_lib.to_yaml(config), encoding="utf-8")
-    callbacks = _callbacks(config, model, output, best, validation, first_step > 0)
+    validation, validation_steps, example = validation_batches(
+        config, model, best.preprocessor, strategy
+    )
+    parts = [
+        (training_batches(config, best.preprocessor, strategy, step), epochs, steps_per_epoch)
+        for step, epochs, steps_per_epoch in _parts(trainer, first_step)
+    ]
+    if Workers(strategy).is_chief:
+        if not resume:
+            run_folder.start(output, config)
+        run_folder.write_config(output, config)
+    callbacks = _callbacks(config, model, output, best, example, first_step > 0)
     keep_state = KeepState(
         checkpoints,
         trainer.checkpoint_every,
@@ -133,10 +152,11 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
             StopAtSignal(keep_state) as stop,
         ):
             shown = [ShowProgress(update, trainer.steps, tokens, first_step)] if verbose else []
-            for batches, (_, epochs, steps_per_epoch) in zip(training, parts):
+            for training, epochs, steps_per_epoch in parts:
                 model.fit(
-                    batches,
+                    training,
                     validation_data=validation,
+                    validation_steps=validation_steps,
                     initial_epoch=epochs.start,
                     epochs=epochs.stop,
                     steps_per_epoch=steps_per_epoch,
@@ -204,76 +224,6 @@ def describe(config, model, first_step=0):
     )
 
 
-def _check_folder(output, config, resume, overwrite):
-    """Raises the error that says why a run cannot start, or continue, in the folder.
-
-    Returns:
-        bool, whether there is a run to continue.
-    """
-    saved = output / "config.yaml"
-    if resume and overwrite:
-        raise ValueError("resume and overwrite exclude each other: continue the run or delete it")
-    if resume == "auto":
-        resume = saved.exists()
-    if resume and not saved.exists():
-        raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
-    if resume:
-        _check_same(config, saved)
-        source.check(config, output)
-    if saved.exists() and not resume and not overwrite:
-        raise FileExistsError(
-            f"{output} already holds a run; --resume continues it, --overwrite deletes it"
-        )
-    return bool(resume)
-
-
-def _check_same(config, saved):
-    """Raises a ValueError that names the keys in which a run to resume differs."""
-    ours, theirs = (
-        dict(flatten(x.as_dict())) for x in (config, config_lib.load_config(str(saved)))
-    )
-    # The learning rate of all steps depends on their number in one schedule alone.
-    free = (*FREE_KEYS, "trainer.steps") if config.schedule.name != "cosine" else FREE_KEYS
-    changed = [key for key in ours if ours[key] != theirs.get(key) and key not in free]
-    if changed:
-        key = changed[0]
-        raise ValueError(
-            f"the configuration differs from that of the run to resume, {saved}: {key} is "
-            f"{ours[key]!r}, and was {theirs.get(key)!r}"
-            + (f"; so do {', '.join(changed[1:])}" if changed[1:] else "")
-        )
-
-
-def _resumed(output, checkpoints, best):
-    """Makes the folder what it was at the newest checkpoint that is whole.
-
-    Returns:
-        Its step; 0 if the run ended before there was any.
-    """
-    step, damaged = checkpoints.newest()
-    for message in damaged:
-        print(message, flush=True)
-    if step is None:
-        if damaged or (output / "model").exists():
-            raise ValueError(f"{output} holds no checkpoint to resume; --overwrite starts anew")
-        (output / "log.csv").unlink(missing_ok=True)
-        return 0
-    # What is newer is damaged, and what is unfinished was being written when the run ended.
-    checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
-    for path in output.glob(".model.*"):
-        files.delete(path)
-    values = checkpoints.values(step)
-    best.values = values["callbacks"]["KeepBest"]
-    os.truncate(output / "log.csv", values["log_bytes"])
-    return step
-
-
-def _start_folder(output):
-    """Deletes the files of an earlier run, and nothing else."""
-    for name in ("config.yaml", source.FILE_NAME, "log.csv", "model", "checkpoints", "tensorboard"):
-        files.delete(output / name)
-
-
 def compiled_model(config, tokenizer=None):
     """The model of a configuration, compiled for training.
 
@@ -297,38 +247,18 @@ def compiled_model(config, tokenizer=None):
     return model
 
 
-def _datasets(config, model, preprocessor, first_steps):
-    """Endless training batches from each of some steps on; the first ones of validation."""
-    task = task_named(config.model.kind)
-    training = [task.training_batches(config, preprocessor, step) for step in first_steps]
-    validation = task.evaluation_batches(
-        model,
-        task.load_split(config.data, "validation", preprocessor),
-        config.data.batch_size,
-        preprocessor,
-    ).take(config.trainer.validation_batches)
-    # Keras warns about a data set that ends but does not know its size.
-    count = int(validation.reduce(0, lambda number, _: number + 1))
-    validation = validation.apply(tf.data.experimental.assert_cardinality(count))
-    # Replicas share each batch. TensorFlow would try to share files, and warn that it cannot.
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return [batches.with_options(options) for batches in training], validation.with_options(options)
-
-
-def _callbacks(config, model, output, best, validation, append):
+def _callbacks(config, model, output, best, example, append):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
-    return [
+    callbacks = [
         *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),
         best,
-        *([WatchHeads(_first_example(validation))] if config.trainer.watch_heads else []),
+    ]
+    if not Workers(model.distribute_strategy).is_chief:
+        return callbacks
+    return [
+        *callbacks,
+        *([WatchHeads(example)] if config.trainer.watch_heads else []),
         keras.callbacks.CSVLogger(output / "log.csv", append=append),
         keras.callbacks.TensorBoard(output / "tensorboard", write_graph=False),
     ]
-
-
-def _first_example(batches):
-    """The inputs of the first example, as a batch of one."""
-    inputs, _, _ = next(iter(batches))
-    return {name: values[:1] for name, values in inputs.items()}

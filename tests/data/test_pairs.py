@@ -8,7 +8,6 @@ from rt_keras.data import (
     evaluation_pairs,
     load_pairs,
     pack_examples,
-    packed_pairs,
     training_pairs,
 )
 from rt_keras.layers import FullHeads

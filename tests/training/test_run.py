@@ -168,7 +168,7 @@ def test_a_folder_in_use_is_refused(train, tmp_path):
 
 def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys, monkeypatch):
     log = (tiny_run / "log.csv").read_bytes()
-    monkeypatch.setattr(run, "_datasets", None)
+    monkeypatch.setattr(run, "training_batches", None)
     figures = run.train(config_lib.make_config(tiny_settings), tiny_run, resume=True)
     assert figures["best_step"] == 4
     assert figures["new_steps"] == figures["seconds"] == figures["tokens_per_second"] == 0

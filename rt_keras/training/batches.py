@@ -1,0 +1,72 @@
+"""The batches of a run, and the share of them that each worker and replica gets."""
+
+import tensorflow as tf
+
+from rt_keras.models.replicated_training import is_replicated
+from rt_keras.training.tasks import task_named
+
+
+def training_batches(config, preprocessor, strategy, first_step=0):
+    """Endless batches of the training split, for `fit`.
+
+    Each worker reads its own rows of each batch.
+
+    Args:
+        config: an `ExperimentConfig`.
+        preprocessor: the preprocessor of the model.
+        strategy: the `tf.distribute.Strategy` of the run.
+        first_step: int, the number of the first batch. Defaults to 0.
+
+    Returns:
+        A `tf.data.Dataset`, or a `tf.distribute.DistributedDataset` if there are several replicas.
+    """
+    task = task_named(config.model.kind)
+
+    def rows(share):
+        return task.training_batches(config, preprocessor, first_step, share)
+
+    return _distributed(rows, config.data.batch_size, strategy)
+
+
+def validation_batches(config, model, preprocessor, strategy):
+    """The first batches of the validation split, in which each prediction counts once.
+
+    Args:
+        config: an `ExperimentConfig`.
+        model: the model of the run.
+        preprocessor: its preprocessor.
+        strategy: the `tf.distribute.Strategy` of the run.
+
+    Returns:
+        A data set, as for `training_batches`; the number of its batches; and the inputs of its
+        first example, as a batch of one.
+    """
+    task, batch_size = task_named(config.model.kind), config.data.batch_size
+    examples = task.load_split(config.data, "validation", preprocessor)
+    batches = task.evaluation_batches(model, examples, batch_size, preprocessor)
+    batches = batches.take(config.trainer.validation_batches)
+    count = int(batches.reduce(0, lambda number, _: number + 1))
+    # Keras warns about a data set that ends but does not know its size.
+    batches = batches.apply(tf.data.experimental.assert_cardinality(count))
+    inputs, _, _ = next(iter(batches))
+    first = {name: values[:1] for name, values in inputs.items()}
+
+    def rows(share):
+        number, workers = share
+        mine = slice(batch_size * number // workers, batch_size * (number + 1) // workers)
+        return batches.map(lambda *batch: tf.nest.map_structure(lambda x: x[mine], batch))
+
+    return _distributed(rows, batch_size, strategy), count, first
+
+
+def _distributed(rows, batch_size, strategy):
+    """The data set of this worker: of (its number, the number of workers) `rows` gives its rows."""
+    if not is_replicated(strategy):
+        return rows((0, 1))
+
+    def of_worker(context):
+        share = (context.input_pipeline_id, context.num_input_pipelines)
+        size = context.get_per_replica_batch_size(batch_size)
+        return rows(share).rebatch(size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+    return strategy.distribute_datasets_from_function(of_worker)

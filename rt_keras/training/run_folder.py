@@ -1,0 +1,124 @@
+"""The folder of a run: whether one may start or go on there, and what it was at a checkpoint."""
+
+import os
+
+from rt_keras import files
+from rt_keras.config_files import flatten
+from rt_keras.training import config as config_lib
+from rt_keras.training import source
+
+# Keys that may change when a run is resumed, as what it has computed does not depend on them.
+FREE_KEYS = (
+    "trainer.checkpoint_every",
+    "trainer.checkpoint_minutes",
+    "trainer.validation_every",
+    "trainer.strategy",
+    "trainer.tpu_address",
+)
+
+
+def check(output, config, resume, overwrite):
+    """Raises the error that says why a run cannot start, or continue, in a folder.
+
+    Args:
+        output: `Path`, the folder.
+        config: the `ExperimentConfig` of the run.
+        resume: bool or "auto"; see `rt_keras.training.run.train`.
+        overwrite: bool, likewise.
+
+    Returns:
+        bool, whether there is a run to continue.
+
+    Raises:
+        FileExistsError: if there is a run, and neither `resume` nor `overwrite` is set.
+        FileNotFoundError: if there is none to resume.
+        ValueError: if the configuration or the data are not those of the run to resume, or both
+            `resume` and `overwrite` are set.
+    """
+    saved = output / "config.yaml"
+    if resume and overwrite:
+        raise ValueError("resume and overwrite exclude each other: continue the run or delete it")
+    if resume == "auto":
+        resume = saved.exists()
+    if resume and not saved.exists():
+        raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
+    if resume:
+        _check_same(config, saved)
+        source.check(config, output)
+    if saved.exists() and not resume and not overwrite:
+        raise FileExistsError(
+            f"{output} already holds a run; --resume continues it, --overwrite deletes it"
+        )
+    return bool(resume)
+
+
+def _check_same(config, saved):
+    """Raises a ValueError that names the keys in which a run to resume differs."""
+    ours, theirs = (
+        dict(flatten(x.as_dict())) for x in (config, config_lib.load_config(str(saved)))
+    )
+    # The learning rate of all steps depends on their number in one schedule alone.
+    free = (*FREE_KEYS, "trainer.steps") if config.schedule.name != "cosine" else FREE_KEYS
+    changed = [key for key in ours if ours[key] != theirs.get(key) and key not in free]
+    if changed:
+        key = changed[0]
+        raise ValueError(
+            f"the configuration differs from that of the run to resume, {saved}: {key} is "
+            f"{ours[key]!r}, and was {theirs.get(key)!r}"
+            + (f"; so do {', '.join(changed[1:])}" if changed[1:] else "")
+        )
+
+
+def go_back(output, checkpoints, best):
+    """Makes a folder what it was at the newest checkpoint that is whole.
+
+    Args:
+        output: `Path`, the folder.
+        checkpoints: its `Checkpoints`.
+        best: the `KeepBest` of the run, which gets its values.
+
+    Returns:
+        The step of the checkpoint; 0 if the run ended before there was any.
+
+    Raises:
+        ValueError: if all checkpoints are damaged.
+    """
+    step, damaged = checkpoints.newest()
+    for message in damaged:
+        print(message, flush=True)
+    if step is None:
+        if damaged or (output / "model").exists():
+            raise ValueError(f"{output} holds no checkpoint to resume; --overwrite starts anew")
+        (output / "log.csv").unlink(missing_ok=True)
+        return 0
+    # What is newer is damaged, and what is unfinished was being written when the run ended.
+    checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
+    for path in output.glob(".model.*"):
+        files.delete(path)
+    values = checkpoints.values(step)
+    best.values = values["callbacks"]["KeepBest"]
+    os.truncate(output / "log.csv", values["log_bytes"])
+    return step
+
+
+def start(output, config):
+    """Deletes the files of an earlier run, and nothing else; notes what a new one is.
+
+    Args:
+        output: `Path`, the folder.
+        config: the `ExperimentConfig` of the run.
+    """
+    for name in ("config.yaml", source.FILE_NAME, "log.csv", "model", "checkpoints", "tensorboard"):
+        files.delete(output / name)
+    source.write(config, output)
+
+
+def write_config(output, config):
+    """Writes the configuration of a run, with all keys.
+
+    Args:
+        output: `Path`, the folder of the run.
+        config: an `ExperimentConfig`.
+    """
+    with files.whole_file(output / "config.yaml") as part:
+        part.write_text(config_lib.to_yaml(config), encoding="utf-8")
