@@ -14,6 +14,7 @@ class Workers:
 
     Attributes:
         is_chief: bool, whether this is the worker that writes the files of the run.
+        count: int, the number of workers.
 
     >>> workers = Workers(tf.distribute.get_strategy())
     >>> workers.is_chief, workers.any(False), workers.of_chief(5)
@@ -24,6 +25,8 @@ class Workers:
         self.strategy = strategy
         self.is_chief = strategy.extended.should_checkpoint
         self.are_several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        self._replicas = len(strategy.extended.worker_devices) if self.are_several else 1
+        self.count = strategy.num_replicas_in_sync // self._replicas if self.are_several else 1
         self._add_up = tf.function(self._sum_over_replicas)
 
     def any(self, flag):
@@ -52,8 +55,7 @@ class Workers:
         if not self.are_several:
             return number
         # All replicas of this worker add its number.
-        replicas = len(self.strategy.extended.worker_devices)
-        return int(self._add_up(tf.constant(number, tf.int64))) // replicas
+        return int(self._add_up(tf.constant(number, tf.int64))) // self._replicas
 
     def _sum_over_replicas(self, number):
         numbers = self.strategy.run(tf.identity, [number])

@@ -157,6 +157,16 @@ class CentroidHeads(HeadGroup):
         self.member_batches.assign_add(first)
         self.member_samples.assign(first * self._sample(queries, mask))
 
+    def count_as_one_batch(self, parts):
+        """Counts the last batches as one, whose parts they were.
+
+        Args:
+            parts: int, their number.
+        """
+        if self.trainable:
+            one = _is_first_replica(self.member_batches.dtype)
+            self.member_batches.assign_add((1 - parts) * one)
+
     def statistics(self, vectors, clusters, mask):
         """Sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
         return cluster_statistics(vectors, clusters, self.num_clusters, mask)

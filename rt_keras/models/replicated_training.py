@@ -5,6 +5,10 @@ import types
 import keras
 import tensorflow as tf
 
+from rt_keras.layers import CentroidHeads
+from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.layers_inside import layers_inside
+
 
 class ReplicatedTraining:
     """Mixin of models, before KerasHub's bases: Keras's `fit` under any `tf.distribute` strategy.
@@ -33,9 +37,21 @@ class ReplicatedTraining:
     jit_replica = False
     _of_fit = None
 
-    def compile(self, *args, **kwargs):
-        """Configures the model for training, as Keras does."""
+    def compile(self, *args, gradient_accumulation_steps=1, **kwargs):
+        """Configures the model for training, as Keras does.
+
+        Args:
+            *args, **kwargs: arguments of KerasHub's `compile`.
+            gradient_accumulation_steps: int, equal parts of a batch, or of a replica's share, that
+                go through the model one after the other; their gradients are added up, and the
+                weights move once. It takes the memory of one part. Defaults to 1. That of Keras's
+                optimizers moves the weights every so many steps instead, and fails on several
+                replicas.
+        """
         super().compile(*args, **kwargs)
+        self.gradient_accumulation_steps = positive_int(
+            "gradient_accumulation_steps", gradient_accumulation_steps
+        )
         with self.distribute_strategy.scope():
             norm = tf.Variable(
                 0.0,
@@ -84,8 +100,31 @@ class ReplicatedTraining:
     def test_step(self, data):
         return self._logs(super().test_step(data))
 
-    def _gradients_and_logs(self, x, y, sample_weight):
-        """The gradients of the mean loss of all replicas, this one's part, and its metrics."""
+    def _gradients_and_logs(self, *batch):
+        """The gradients of the mean loss of all replicas, this one's share, and its metrics."""
+        count = self.gradient_accumulation_steps
+        if count == 1:
+            return self._gradients(*batch), self.get_metrics_result()
+        parts = tf.nest.map_structure(lambda x: _split(x, count), batch)
+        unused = set()
+
+        def add_part(number, sums):
+            gradients = self._gradients(*tf.nest.map_structure(lambda x: x[number], parts))
+            unused.update(i for i, gradient in enumerate(gradients) if gradient is None)
+            return number + 1, [
+                total if gradient is None else total + gradient / count
+                for total, gradient in zip(sums, gradients)
+            ]
+
+        zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self.trainable_weights]
+        _, sums = tf.while_loop(lambda i, _: i < count, add_part, [0, zeros])
+        for heads in layers_inside(self, CentroidHeads):
+            heads.count_as_one_batch(count)
+        gradients = [None if i in unused else total for i, total in enumerate(sums)]
+        return gradients, self.get_metrics_result()
+
+    def _gradients(self, x, y, sample_weight):
+        """The gradients of the mean loss of a batch; its loss and metrics are noted."""
         replicas = self.distribute_strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
             y_pred = self(x, training=True)
@@ -93,8 +132,8 @@ class ReplicatedTraining:
             # Keras has divided it by the number of replicas.
             self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(y)[0])
             loss = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(loss, self.trainable_weights)
-        return gradients, self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        return tape.gradient(loss, self.trainable_weights)
 
     def _logs(self, logs):
         if _is_multi_worker(self.distribute_strategy):
@@ -112,6 +151,17 @@ class ReplicatedTraining:
             )
             super()._maybe_symbolic_build(data_batch=data_batch)
             self._of_fit.is_built = True
+
+
+def _split(values, count):
+    """`[batch, ...]` as `[count, batch / count, ...]`."""
+    size = values.shape[0] or tf.shape(values)[0]
+    if isinstance(size, int) and size % count:
+        raise ValueError(
+            f"gradient_accumulation_steps must divide the examples of a replica, {size}. Received: "
+            f"{count}"
+        )
+    return tf.reshape(values, [count, size // count, *values.shape[1:]])
 
 
 def _is_multi_worker(strategy):

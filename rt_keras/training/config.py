@@ -153,6 +153,9 @@ class TrainerConfig(hyperparams.Config):
     mixed_bfloat16: bool = key(False, "whether to compute in bfloat16")
     jit_compile: bool = key(True, "whether to compile the training step with XLA")
     steps_per_execution: int = key(1, "steps in each call of the compiled function", AT_LEAST_1)
+    gradient_accumulation_steps: int = key(
+        1, "parts of a batch, one after the other, for batches that do not fit", AT_LEAST_1
+    )
     watch_heads: bool = key(
         False, "whether validations log how heads differ and how stable clusters are"
     )

@@ -61,10 +61,12 @@ def check_replicas(config, count):
         config: an `ExperimentConfig`.
         count: int, the number of replicas of all workers.
     """
-    if config.data.batch_size % count:
+    parts = config.trainer.gradient_accumulation_steps
+    if config.data.batch_size % (count * parts):
         raise ValueError(
-            f"data.batch_size is {config.data.batch_size}; it must be divisible by {count}, the "
-            "number of replicas that share each batch"
+            f"data.batch_size is {config.data.batch_size}; it must be divisible by "
+            f"{count * parts}, the number of replicas that share a batch, {count}, times "
+            f"trainer.gradient_accumulation_steps, {parts}"
         )
 
 

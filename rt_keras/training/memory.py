@@ -15,7 +15,7 @@ COPIES = {"adam": 4, "adamw": 4, "adafactor": 2}
 OF_ACTIVATION = {"relu": 1, "gelu": 2, "geglu": 3, "geglu_approximate": 3}
 
 
-def check_memory(config, vocabulary_size):
+def check_memory(config, vocabulary_size, num_workers=1):
     """Raises a ValueError if a configuration certainly needs more memory than the machine has.
 
     Accelerators have memory of their own: with one of them only batches are held against that of
@@ -24,13 +24,16 @@ def check_memory(config, vocabulary_size):
     Args:
         config: an `ExperimentConfig`.
         vocabulary_size: int, the number of token ids.
+        num_workers: int, machines that share each batch. Defaults to 1.
     """
     trainer = config.trainer
     elsewhere = trainer.strategy == "tpu" or bool(tf.config.list_physical_devices("GPU"))
     state = 0 if elsewhere else state_bytes(config, vocabulary_size)
     example = input_bytes(config)
     if not elsewhere:
-        example += activation_bytes(config, vocabulary_size)
+        parts = trainer.gradient_accumulation_steps
+        example += activation_bytes(config, vocabulary_size) / parts
+    example /= num_workers
     machine, batch_size = machine_memory(), config.data.batch_size
     needed = state + batch_size * example
     if needed <= machine:

@@ -91,7 +91,7 @@ def _train(config, output, resume, strategy, verbose):
     task = task_named(config.model.kind)
     preprocessor = task.make_preprocessor(config)
     tokenizer = preprocessor and preprocessor.tokenizer
-    check_memory(config, task.vocabulary_size(config, tokenizer))
+    check_memory(config, task.vocabulary_size(config, tokenizer), workers.count)
     checkpoints = Checkpoints(output / "checkpoints")
     best = KeepBest(output / "model", "val_nats_per_token", preprocessor)
     first_step = 0
@@ -243,6 +243,7 @@ def compiled_model(config, tokenizer=None):
         weighted_metrics=[nats],
         jit_compile=config.trainer.jit_compile,
         steps_per_execution=config.trainer.steps_per_execution,
+        gradient_accumulation_steps=config.trainer.gradient_accumulation_steps,
     )
     return model
 

@@ -1,0 +1,192 @@
+"""Several processes train one model, as several machines do."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rt_keras.callbacks.checkpoints import Checkpoints
+from rt_keras.training.cluster import tf_config
+from tests.cli.checks import overrides
+from tests.training.test_run import assert_equal_runs
+
+ROOT = Path(__file__).parents[2]
+# Everything random on: dropout, restarts of clusters, two probes.
+RANDOM = {
+    "model.dropout": 0.1,
+    "model.routing.num_probes": 2,
+    "centroids.restart_after": 1,
+}
+# Prints the loss of each step and, at the end, the norm of the last gradients and a sum of all
+# variables of this worker.
+TRAIN = """
+import hashlib
+import json
+import sys
+import keras
+import numpy as np
+from rt_keras.training import run
+from rt_keras.training.config import make_config
+from tests.training.test_workers import local_values
+
+settings, output = json.loads(sys.argv[1]), sys.argv[2]
+models, losses, make_model, make_callbacks = [], [], run.compiled_model, run._callbacks
+
+class Note(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        # The logs are means over the epoch.
+        total = logs["loss"] * (batch + 1)
+        losses.append(float(total - (sum(losses[-batch:]) if batch else 0)))
+
+def compiled_model(*args):
+    models.append(make_model(*args))
+    return models[0]
+
+run.compiled_model = compiled_model
+run._callbacks = lambda *args: [*make_callbacks(*args), Note()]
+run.train(make_config(settings), output, verbose=0)
+print(json.dumps({"losses": losses, "norm": models[0].gradient_norm, **local_values(models[0])}))
+"""
+
+
+def local_values(model):
+    """The weights of this process, with the centroids, as lists; a sum of all variables."""
+    import hashlib
+
+    find = model.distribute_strategy.experimental_local_results
+    values = [find(variable.value)[0].numpy() for variable in model.variables]
+    whole = hashlib.sha256(b"".join(value.tobytes() for value in values)).hexdigest()
+    return {"weights": [x.tolist() for x in values if x.dtype == np.float32], "sum": whole}
+
+
+def free_addresses(count):
+    import socket
+
+    with contextlib.ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [f"127.0.0.1:{x.getsockname()[1]}" for x in sockets]
+
+
+def train(settings, output, workers):
+    """What each of some workers prints."""
+    addresses = free_addresses(workers)
+    command = [sys.executable, "-c", TRAIN, json.dumps(settings), str(output)]
+    processes = [
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "TF_CONFIG": tf_config(addresses, number)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(workers)
+    ]
+    outputs = [process.communicate(timeout=300) for process in processes]
+    for process, (_, error) in zip(processes, outputs):
+        assert process.returncode == 0, error[-3000:]
+    return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
+
+
+@pytest.mark.end_to_end
+def test_two_workers_train_as_one_does(tiny_settings, tmp_path):
+    settings = {**tiny_settings, "trainer.steps": 6, "trainer.validation_every": 3}
+    settings["centroids.restart_after"] = 1
+    [one] = train(settings, tmp_path / "one", 1)
+    settings["trainer.strategy"] = "multi_worker"
+    first, second = train(settings, tmp_path / "two", 2)
+    assert first["sum"] == second["sum"] and first["losses"] == second["losses"]
+    np.testing.assert_allclose(first["losses"], one["losses"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(first["norm"], one["norm"], rtol=1e-4)
+    for shared, alone in zip(first["weights"], one["weights"], strict=True):
+        np.testing.assert_allclose(shared, alone, rtol=1e-3, atol=1e-4)
+    log, alone = ((tmp_path / name / "log.csv").read_text() for name in ("two", "one"))
+    assert len(log.splitlines()) == len(alone.splitlines()) == 3
+
+
+def launch(settings, folder, *options):
+    command = [
+        sys.executable,
+        "-m",
+        "rt_keras",
+        "launch",
+        "--workers",
+        "2",
+        *options,
+        "--",
+        "train",
+    ]
+    given = [str(part) for part in overrides(settings)]
+    return subprocess.Popen(
+        [*command, "--config", "books", "--resume=auto", *given, "--output", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def workers_of(process):
+    """The process numbers of the workers that a launcher has started."""
+    found = subprocess.run(
+        ["pgrep", "-P", str(process.pid), "-f", "rt_keras train"], capture_output=True, text=True
+    )
+    return [int(line) for line in found.stdout.split()]
+
+
+def wait_for_step(process, folder, step=1):
+    while (Checkpoints(folder / "checkpoints").newest()[0] or 0) < step:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+
+
+@pytest.mark.end_to_end
+def test_kills_of_one_worker_or_all_change_no_bit(tiny_settings, tmp_path):
+    settings = {**tiny_settings, **RANDOM, "trainer.steps": 400, "trainer.validation_every": 40}
+    settings["trainer.checkpoint_every"] = 7
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with launch(settings, whole) as process:
+        output, _ = process.communicate()
+    assert process.returncode == 0, output
+    draw = random.Random(0)
+    for number in range(int(os.environ.get("KILLS", 4))):
+        step = Checkpoints(killed / "checkpoints").newest()[0] or 0
+        with launch(settings, killed) as process:
+            wait_for_step(process, killed, step + 1)
+            time.sleep(draw.random())
+            workers = workers_of(process)
+            for worker in workers if draw.random() < 0.5 else draw.sample(workers, 1):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+            output, _ = process.communicate(timeout=120)
+        print(f"kill {number + 1}: at step {Checkpoints(killed / 'checkpoints').newest()[0]}")
+        if process.returncode == 0:
+            assert_equal_runs(killed, whole)
+            shutil.rmtree(killed)
+    with launch(settings, killed, "--restarts", "1") as process:
+        output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert_equal_runs(killed, whole)
+
+
+@pytest.mark.end_to_end
+def test_a_signal_stops_all_workers_after_the_same_step(tiny_settings, tmp_path):
+    settings = {**tiny_settings, "trainer.steps": 10**6, "trainer.validation_every": 10**6}
+    with launch(settings, tmp_path / "run") as process:
+        wait_for_step(process, tmp_path / "run")
+        # One worker alone gets it, as on a cluster.
+        os.kill(workers_of(process)[-1], signal.SIGTERM)
+        output, _ = process.communicate(timeout=120)
+    step = Checkpoints(tmp_path / "run" / "checkpoints").newest()[0]
+    assert process.returncode == 128 + signal.SIGTERM, output
+    assert f"stopped by SIGTERM after step {step:,}; --resume" in output
