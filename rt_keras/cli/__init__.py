@@ -42,6 +42,10 @@ def main(argv=None):
         The exit status: 0, 1 after an error, 130 after an interruption, 143 after SIGTERM ended a
         training whose state was kept, or 141 if what reads the output was closed.
 
+    Raises:
+        SystemExit: with status 2 after wrong arguments, or with that of a worker of `launch` that
+            failed.
+
     >>> main(["configs"])
     name ...
     arxiv_local24k ...

@@ -5,7 +5,9 @@ import dataclasses
 import json
 import os
 import re
+import signal
 import socket
+import threading
 
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 # What TensorFlow 2.20 says in its errors when it is another worker that is at fault.
@@ -211,7 +213,8 @@ def make_strategy(cluster, start_seconds=60):
     """The strategy that trains with all workers of a cluster, on their GPUs or else their CPUs.
 
     It returns once all workers have called it. Gradients are summed by NCCL where there are GPUs.
-    Call it before anything else is computed with TensorFlow.
+    Call it before anything else is computed with TensorFlow. While it waits, TensorFlow has the
+    process ignore SIGTERM.
 
     Args:
         cluster: what `read_cluster` returned in this process.
@@ -248,8 +251,19 @@ def make_strategy(cluster, start_seconds=60):
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.NCCL if has_gpus else kinds.RING
     )
-    with peer_errors(cluster):
+    with _own_sigterm(), peer_errors(cluster):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+@contextlib.contextmanager
+def _own_sigterm():
+    """Brings back what this process did at SIGTERM: TensorFlow's handler only takes note of it."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -246,22 +247,43 @@ def start_worker(addresses, index, start_seconds, killed):
     )
 
 
-@pytest.mark.end_to_end
-@pytest.mark.parametrize("lost", [0, 1])
-@pytest.mark.parametrize("starts", [False, True], ids=["never comes", "is killed"])
-def test_a_worker_ends_by_itself_if_another(starts, lost):
+@pytest.fixture
+def addresses():
+    """Two addresses on this machine that no other process gets meanwhile."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(2)]
         for one in held:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(("127.0.0.1", 0))
-        addresses = ["127.0.0.1:{1}".format(*one.getsockname()) for one in held]
-        seconds = 300 if starts else 2
-        process = stack.enter_context(start_worker(addresses, 1 - lost, seconds, lost))
+        yield ["127.0.0.1:{1}".format(*one.getsockname()) for one in held]
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("starts", [False, True], ids=["never comes", "is killed"])
+def test_a_worker_ends_by_itself_if_another(addresses, starts, lost):
+    seconds = 300 if starts else 2
+    with start_worker(addresses, 1 - lost, seconds, lost) as process:
         if starts:
-            other = stack.enter_context(start_worker(addresses, lost, seconds, lost))
-            assert "Traceback" not in other.communicate()[1]
+            with start_worker(addresses, lost, seconds, lost) as other:
+                assert "Traceback" not in other.communicate()[1]
             assert other.returncode == -9
         error = process.communicate()[1]
     line = f"ConnectionError: worker {lost} ({addresses[lost]}) cannot be reached or has ended"
     assert process.returncode == 1 and f"\n{line}" in error, error
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("handler", ["signal.SIG_DFL", "lambda number, _: sys.exit(3)"])
+def test_sigterm_does_what_it_did_before(addresses, monkeypatch, handler):
+    monkeypatch.setenv("TF_CONFIG", cluster_lib.tf_config(addresses[:1], 0))
+    code = f"""
+import os, signal, sys, time
+from rt_keras.training import cluster
+signal.signal(signal.SIGTERM, {handler})
+cluster.make_strategy(cluster.read_cluster())
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(1)
+"""
+    process = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    assert process.returncode == (3 if "sys" in handler else -signal.SIGTERM)
