@@ -25,8 +25,10 @@ class Workers:
         self.strategy = strategy
         self.is_chief = strategy.extended.should_checkpoint
         self.are_several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        self._replicas = len(strategy.extended.worker_devices) if self.are_several else 1
-        self.count = strategy.num_replicas_in_sync // self._replicas if self.are_several else 1
+        replicas = strategy.num_replicas_in_sync
+        # Those of this worker.
+        self._replicas = len(strategy.extended.worker_devices) if self.are_several else replicas
+        self.count = replicas // self._replicas
         self._add_up = tf.function(self._sum_over_replicas)
 
     def any(self, flag):
