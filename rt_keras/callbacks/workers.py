@@ -1,5 +1,7 @@
 """What the workers of a run have to agree on."""
 
+import zlib
+
 import tensorflow as tf
 
 
@@ -52,6 +54,20 @@ class Workers:
             int, the same on all workers.
         """
         return self._sum(number if self.is_chief else 0)
+
+    def check_equal(self, name, text):
+        """Raises a ValueError on each worker where a text is not the chief's.
+
+        Args:
+            name: string, what the error calls the text.
+            text: string, that of this worker.
+
+        Raises:
+            ValueError: if it is not the chief's.
+        """
+        total = zlib.crc32(text.encode("utf-8"))
+        if self.of_chief(total) != total:
+            raise ValueError(f"{name} of this worker is not that of the chief; make them the same")
 
     def _sum(self, number):
         if not self.are_several:

@@ -85,7 +85,8 @@ def run(args):
     if args.json:
         files.check_writable("--json", args.json)
     figures = args.run(args)
-    if args.json:
+    # Of several workers the chief writes.
+    if args.json and figures.get("is_chief", True):
         files.write_json(args.json, figures)
         print(f"wrote {args.json}")
     if "error" in figures:

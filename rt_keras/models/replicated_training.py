@@ -155,12 +155,15 @@ class ReplicatedTraining:
 
 def _split(values, count):
     """`[batch, ...]` as `[count, batch / count, ...]`."""
-    size = values.shape[0] or tf.shape(values)[0]
-    if isinstance(size, int) and size % count:
-        raise ValueError(
-            f"gradient_accumulation_steps must divide the examples of a replica, {size}. Received: "
-            f"{count}"
-        )
+    size = tf.shape(values)[0] if values.shape[0] is None else values.shape[0]
+    message = (
+        "gradient_accumulation_steps must divide the number of examples of a replica. Received: "
+        f"{count}"
+    )
+    if not isinstance(size, int):
+        tf.debugging.assert_equal(size % count, 0, message)
+    elif size % count:
+        raise ValueError(f"{message}, for {size} examples")
     return tf.reshape(values, [count, size // count, *values.shape[1:]])
 
 

@@ -17,6 +17,7 @@ from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.callbacks.stop_at_signal import StopAtSignal
 from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.callbacks.workers import Workers
+from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, experiment, run_folder
 from rt_keras.training.batches import training_batches, validation_batches
 from rt_keras.training.cluster import peer_errors, read_cluster
@@ -87,6 +88,7 @@ def _train(config, output, resume, strategy, verbose):
     workers = Workers(strategy)
     verbose = verbose if workers.is_chief else 0
     config_checks.check_replicas(config, strategy.num_replicas_in_sync)
+    workers.check_equal("the configuration", config_lib.to_yaml(config))
     keras.utils.set_random_seed(config.trainer.seed)
     task = task_named(config.model.kind)
     preprocessor = task.make_preprocessor(config)

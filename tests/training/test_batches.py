@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.training import batches
+from rt_keras.training.config import make_config
+from rt_keras.training.tasks import task_named
+
+
+class Workers:
+    """As many workers as a strategy says there are, one after the other, each of two replicas."""
+
+    def __init__(self, count):
+        self.count, self.num_replicas_in_sync = count, 2 * count
+
+    def distribute_datasets_from_function(self, dataset_fn):
+        contexts = [
+            tf.distribute.InputContext(self.count, number, self.num_replicas_in_sync)
+            for number in range(self.count)
+        ]
+        return [dataset_fn(context) for context in contexts]
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_settings):
+    return make_config({**tiny_settings, "data.batch_size": 4})
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_workers_and_replicas_share_each_batch(settings, count):
+    preprocessor = task_named("causal_lm").make_preprocessor(settings)
+    whole = batches.training_batches(settings, preprocessor, tf.distribute.get_strategy(), 3)
+    expected = next(iter(whole))[0]["token_ids"]
+    shares = batches.training_batches(settings, preprocessor, Workers(count), 3)
+    found = [inputs["token_ids"] for share in shares for inputs, _, _ in share.take(2)][: 2 * count]
+    assert {x.shape[0] for x in found} == {4 // (2 * count)}
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_each_prediction_of_a_validation_counts_once(settings, count):
+    preprocessor = task_named("causal_lm").make_preprocessor(settings)
+    default = tf.distribute.get_strategy()
+    whole, number, first = batches.validation_batches(settings, None, preprocessor, default)
+    assert number == settings.trainer.validation_batches == len(list(whole))
+    assert first["token_ids"].shape == [1, settings.data.sequence_length]
+    shares, _, _ = batches.validation_batches(settings, None, preprocessor, Workers(count))
+    labels = [np.concatenate([y for _, y, _ in share]) for share in shares]
+    expected = np.concatenate([y for _, y, _ in whole])
+    assert sorted(map(tuple, np.concatenate(labels))) == sorted(map(tuple, expected))
