@@ -67,6 +67,20 @@ def test_parallel_files(tmp_path):
     }
 
 
+def test_packed_pairs_are_those_of_the_split(tmp_path):
+    (tmp_path / "validation.source").write_text("\n".join(SENTENCES))
+    (tmp_path / "validation.target").write_text("\n".join(SENTENCES.values()))
+    where = {"directory": tmp_path, "data_dir": tmp_path / "prepared"}
+    folders = [packed_pairs("pairs_folder", "validation", **where, reverse=x) for x in (0, 1)]
+    assert (
+        folders[0] != folders[1] == packed_pairs("pairs_folder", "validation", **where, reverse=1)
+    )
+    for folder, expected in zip(folders, ({b"one", b"two", b"thre"}, {b"eins", b"zwei", b"drei"})):
+        inputs, _, _ = next(iter(training_pairs(folder, preprocessor(), 3)))
+        found = ByteTokenizer().detokenize(inputs["decoder_token_ids"]).numpy()
+        assert set(found) == expected
+
+
 def test_bad_names_and_folders(tmp_path):
     for name in ("wmt14", "wmt14_translate", "scientific_papers", "pg19", "../x_translate/de-en"):
         with pytest.raises(ValueError, match="name must be pairs_folder, "):
