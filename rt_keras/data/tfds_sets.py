@@ -146,12 +146,12 @@ def read(builder, split, part=""):
     return builder.as_dataset(split=split + part, shuffle_files=False, read_config=config)
 
 
-def identity(builder, split, part=""):
-    """What says which examples `read` gives.
+def identity(builder, split):
+    """What says which examples a split has.
 
     Args:
         builder: a `tfds.core.DatasetBuilder` whose files are ready.
-        split, part: see `read`.
+        split: string.
 
     Returns:
         A dictionary of JSON values.
@@ -163,7 +163,7 @@ def identity(builder, split, part=""):
     info = builder.info.splits[split]
     return {
         "set": builder.info.full_name,
-        "split": split + part,
+        "split": split,
         "examples": info.num_examples,
         "bytes": info.num_bytes,
     }

@@ -1,19 +1,12 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras.data import (
-    ByteTokenizer,
-    WordPieceTokenizer,
-    count_text,
-    load_documents,
-    packed_documents,
-)
+from rt_keras.data import count_text, load_documents
 
 BOOKS = Path(__file__).parents[3] / "shared/data/books"
 
@@ -31,31 +24,6 @@ def test_text_folder(folder):
     documents = load_documents("text_folder", "train", **folder)
     assert documents.element_spec == tf.TensorSpec([], tf.string)
     assert sorted(documents.as_numpy_iterator()) == [b"caf\xe9", b"first"]
-
-
-def test_packed_documents_are_those_of_the_split(folder):
-    packed = packed_documents("text_folder", "train", ByteTokenizer(), **folder)
-    documents = load_documents("text_folder", "train", **folder).as_numpy_iterator()
-    expected = [token for text in documents for token in (1, *ByteTokenizer()(text).numpy())]
-    assert np.load(packed / "00000.npy").tolist() == expected
-    # Beside the prepared set, and found again.
-    assert list(folder["data_dir"].glob("text_folder/texts-*/1.0.0"))[0].parent == packed.parent
-    assert packed_documents("text_folder", "train", ByteTokenizer(), **folder) == packed
-    assert packed_documents("text_folder", "test", ByteTokenizer(), **folder) != packed
-
-
-def test_changed_documents_or_another_vocabulary_are_packed_anew(folder, word_piece_vocabulary):
-    def pack(vocabulary=word_piece_vocabulary):
-        return packed_documents("text_folder", "test", WordPieceTokenizer(vocabulary), **folder)
-
-    first = pack()
-    assert pack([*word_piece_vocabulary, "more"]) != first
-    (folder["directory"] / "test" / "c.txt").write_text("changed")
-    assert pack() != first
-    with pytest.raises(ValueError, match="train/b.txt is not UTF-8"):
-        packed_documents(
-            "text_folder", "train", WordPieceTokenizer(word_piece_vocabulary), **folder
-        )
 
 
 def test_python_source(tmp_path):

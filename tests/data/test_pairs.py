@@ -8,7 +8,6 @@ from rt_keras.data import (
     evaluation_pairs,
     load_pairs,
     pack_examples,
-    packed_pairs,
     training_pairs,
 )
 from rt_keras.layers import FullHeads
@@ -65,20 +64,6 @@ def test_parallel_files(tmp_path):
     assert texts(load_pairs("pairs_folder", "validation", **where, reverse=True)) == {
         target: source for source, target in SENTENCES.items()
     }
-
-
-def test_packed_pairs_are_those_of_the_split(tmp_path):
-    (tmp_path / "validation.source").write_text("\n".join(SENTENCES))
-    (tmp_path / "validation.target").write_text("\n".join(SENTENCES.values()))
-    where = {"directory": tmp_path, "data_dir": tmp_path / "prepared"}
-    folders = [packed_pairs("pairs_folder", "validation", **where, reverse=x) for x in (0, 1)]
-    assert (
-        folders[0] != folders[1] == packed_pairs("pairs_folder", "validation", **where, reverse=1)
-    )
-    for folder, expected in zip(folders, ({b"one", b"two", b"thre"}, {b"eins", b"zwei", b"drei"})):
-        inputs, _, _ = next(iter(training_pairs(folder, preprocessor(), 3)))
-        found = ByteTokenizer().detokenize(inputs["decoder_token_ids"]).numpy()
-        assert set(found) == expected
 
 
 def test_bad_names_and_folders(tmp_path):
