@@ -33,8 +33,8 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
 
     Source: the order is TensorFlow's `RandomIndexShuffle`, with more rounds.
 
-    >>> batches = batches_of_numbers(count=4, batch_size=2, seed=0)
-    >>> [sorted(sum(map(list, two), [])) for two in batches.take(4).batch(2).as_numpy_iterator()]
+    >>> batches = batches_of_numbers(count=4, batch_size=4, seed=0)
+    >>> [sorted(batch.tolist()) for batch in batches.take(2).as_numpy_iterator()]
     [[0, 1, 2, 3], [0, 1, 2, 3]]
     """
     check_at_least_one(count=count, batch_size=batch_size)
