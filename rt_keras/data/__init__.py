@@ -21,6 +21,7 @@ _MODULES = {
     "training_dataset": "packing",
     "evaluation_dataset": "packing",
     "pack_examples": "examples",
+    "check_packed": "shards",
     "load_images": "images",
     "training_images": "images",
     "evaluation_images": "images",

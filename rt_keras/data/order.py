@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 
 # TensorFlow's own `index_shuffle` takes 4 rounds, after which neighbors stay near each other and
-# the passes over a million examples resemble one another. From 8 rounds on neither can be measured.
+# the passes over a million examples resemble one another. From 12 on neither can be measured.
 ROUNDS = 32
 
 

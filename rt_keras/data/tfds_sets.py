@@ -118,12 +118,11 @@ def _prepared_once(builder):
 
 def _folder(builder):
     """The folder that the prepared versions of a set are in."""
-    folder = Path(builder.data_dir).parent
     if "://" in str(builder.data_dir):
         raise ValueError(
             f"data_dir must be a folder of this machine. Received: data_dir={builder.data_dir}"
         )
-    return folder
+    return Path(builder.data_dir).parent
 
 
 def read(builder, split, part=""):

@@ -160,6 +160,19 @@ def test_the_steps_of_a_cosine_may_not_change(train, tiny_run):
         train(tiny_run, {**settings, "trainer.steps": 6}, resume=True)
 
 
+def test_a_run_whose_data_have_changed_is_not_resumed(train, tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    data = files.read_json(tmp_path / "run" / "data.json")
+    data["files"]["train/1.txt"][0] += 1
+    files.write_json(tmp_path / "run" / "data.json", data)
+    with pytest.raises(
+        ValueError, match=r"data have changed since .* train/1.txt has \d+ bytes, and"
+    ):
+        train(resume=True)
+    with pytest.raises(ValueError, match="data have changed since"):
+        train(resume="auto")
+
+
 def test_a_folder_in_use_is_refused(train, tmp_path):
     message = f"run is in use by process {os.getpid()} on "
     with files.locked(tmp_path / "run"), pytest.raises(BlockingIOError, match=message):
