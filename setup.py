@@ -9,6 +9,8 @@ here = Path(__file__).parent
 TRAIN = [
     "tf-models-official>=2.20,<2.21",
     "tensorflow-datasets>=4.9.10,<4.10",
+    # Files of examples with random access; TensorFlow Datasets brings it too.
+    "array_record>=0.8,<0.9",
     # TensorFlow Datasets imports it without requiring it.
     "importlib_resources",
 ]

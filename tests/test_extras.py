@@ -11,7 +11,10 @@ import pytest
 from rt_keras import extras
 from rt_keras.analysis import attention_map
 
-OF_EXTRAS = ("official", "tensorflow_datasets", "tensorflow_serving", "matplotlib", "tf_keras")
+OF_EXTRAS = (
+    *("official", "tensorflow_datasets", "array_record"),
+    *("tensorflow_serving", "matplotlib", "tf_keras"),
+)
 
 # Runs in a process in which no package of an extra can be imported.
 BASE = f"""

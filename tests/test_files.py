@@ -1,5 +1,7 @@
 import errno
 import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -151,6 +153,31 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path):
             pass
     with files.locked(folder):
         assert (folder / "a").exists()
+
+
+def test_who_waits_gets_the_folder_once_it_is_free(tmp_path, capfd):
+    """Even if the first to have it deletes it, since nothing was written."""
+    folder, order = tmp_path / "run", []
+
+    def wait():
+        with files.locked(folder, wait=True):
+            order.append("second")
+            (folder / "a").write_text("")
+
+    with ThreadPoolExecutor() as threads:
+        with files.locked(folder):
+            second = threads.submit(wait)
+            shown = ""
+            while not shown:
+                shown = capfd.readouterr().err
+            order.append("first")
+        second.result(60)
+    assert (
+        shown
+        == f"waiting for process {os.getpid()} on {socket.gethostname()}, which is using {folder}\n"
+    )
+    assert order == ["first", "second"]
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "a"]
 
 
 def test_a_folder_that_nothing_was_written_to_is_not_left(tmp_path):

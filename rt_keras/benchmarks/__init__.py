@@ -4,6 +4,7 @@ The commands of `rt-keras benchmark`:
 - `attention.py`: time and memory of every kind of attention.
 - `model.py`: whole training steps, and their input pipeline.
 - `decode.py`: generation.
+- `input.py`: text that is packed and read, and training that starts at a late step.
 - `quality/`: what models with different heads learn.
 - `compare.py`: two files of figures.
 - `plot.py`: time and memory against the length, with slopes.

@@ -65,7 +65,7 @@ def _read(path):
     result = read_json(path)
     figures = result.get("figures")
     if not figures or not all(name in figures[0] for name in QUANTITIES):
-        raise ValueError(f"{path} is not of rt-keras benchmark attention, model or decode")
+        raise ValueError(f"{path} is not of rt-keras benchmark attention, model, decode or input")
     return result
 
 

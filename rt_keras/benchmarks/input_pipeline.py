@@ -1,11 +1,14 @@
 """The input pipeline of a language model on its own: from text files to batches of tokens."""
 
+import itertools
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
-from rt_keras.data import ByteTokenizer, load_documents, training_dataset
+from rt_keras.data import ByteTokenizer, load_documents, pack_documents, shards, training_dataset
+from rt_keras.data.packing import SHARD_TOKENS
 
 FILES = 32
 BYTES = 2**19
@@ -27,10 +30,10 @@ def tokens_of_a_run(length, batch):
 
 
 def prepare(length, batch):
-    """Writes text files and makes the function that reads batches of them, as training does.
+    """Packs text files and makes the function that reads batches of them, as training does.
 
-    Documents are read, shuffled, tokenized into bytes, packed into sequences, and shuffled again. A
-    run is a pass over the files, which includes filling the buffers, but at most `MOST` batches.
+    Sequences are read from random places of the packed files. A run is a pass over the files, but
+    at most `MOST` batches.
 
     Args:
         length: int, the number of tokens in a sequence.
@@ -40,15 +43,8 @@ def prepare(length, batch):
         A function without arguments that returns the number of tokens that it has read.
     """
     folder = tempfile.TemporaryDirectory()  # Deleted together with the function that holds it.
-    text = Path(folder.name, "text", "train")
-    text.mkdir(parents=True)
-    for i in range(FILES):
-        line = f"{i}: The quick brown fox jumps over the lazy dog.\n"
-        (text / f"{i}.txt").write_text((line * (BYTES // len(line) + 1))[:BYTES])
-    documents = load_documents(
-        "text_folder", "train", directory=text.parent, data_dir=Path(folder.name, "prepared")
-    )
-    batches = iter(training_dataset(documents, ByteTokenizer(), length, batch))
+    packed = pack_documents(_documents(folder.name), ByteTokenizer(), Path(folder.name, "packed"))
+    batches = iter(training_dataset(packed, length, batch))
     count = tokens_of_a_run(length, batch) // (length * batch)
 
     def run(held=folder):
@@ -57,3 +53,75 @@ def prepare(length, batch):
         return int(tf.size(inputs["token_ids"])) * count
 
     return run
+
+
+def prepare_packing():
+    """Writes text files and makes the function that packs them, each time into a new folder.
+
+    Returns:
+        A function without arguments that returns the number of tokens that it has packed.
+    """
+    folder = tempfile.TemporaryDirectory()  # Deleted together with the function that holds it.
+    documents = _documents(folder.name)
+    numbers = itertools.count()
+
+    def run(held=folder):
+        packed = Path(folder.name, str(next(numbers)))
+        pack_documents(documents, ByteTokenizer(), packed)
+        return FILES * (BYTES + 1)
+
+    return run
+
+
+def prepare_start(gigabytes, step, length, batch):
+    """Makes packed files of some size and the function that starts to read them at a step.
+
+    The files are sparse: they have their size, but nothing is written. Where a training starts, and
+    what it checks before, does not depend on the tokens.
+
+    Args:
+        gigabytes: int, the size of all files together.
+        step: int, the number of the first batch.
+        length: int, the number of tokens in a sequence.
+        batch: int, the number of sequences in a batch.
+
+    Returns:
+        A function without arguments that returns the number of tokens of the first batch.
+    """
+    folder = tempfile.TemporaryDirectory()  # Deleted together with the function that holds it.
+    _write_sparse(Path(folder.name), gigabytes * 10**9)
+
+    def run(held=folder):
+        batches = training_dataset(folder.name, length, batch, first_batch=step)
+        inputs, _, _ = next(iter(batches))
+        return int(tf.size(inputs["token_ids"]))
+
+    return run
+
+
+def _documents(folder):
+    text = Path(folder, "text", "train")
+    text.mkdir(parents=True)
+    for i in range(FILES):
+        line = f"{i}: The quick brown fox jumps over the lazy dog.\n"
+        (text / f"{i}.txt").write_text((line * (BYTES // len(line) + 1))[:BYTES])
+    return load_documents("text_folder", "train", text.parent, Path(folder, "prepared"))
+
+
+def _write_sparse(folder, size):
+    """A packed folder of about `size` bytes, all of them 0 and none of them on the disk."""
+    files = []
+    for place in range(max(1, size // (2 * SHARD_TOKENS))):
+        path = folder / f"{place:05}.npy"
+        np.lib.format.open_memmap(path, mode="w+", dtype=np.uint16, shape=(SHARD_TOKENS,))
+        files.append(
+            {
+                "file": path.name,
+                "bytes": path.stat().st_size,
+                "sha256": None,
+                "items": 1,
+                "length": SHARD_TOKENS,
+            }
+        )
+    contents = {"unit": "documents", "dtype": "uint16", "end_token_id": 1, "pad_token_id": 0}
+    shards.write_manifest(folder, {"contents": contents, "finished": True, "shards": files})

@@ -6,6 +6,7 @@ BENCHMARKS = {
     "attention": "measure time and memory of every kind of attention",
     "model": "measure training steps, in tokens per second",
     "decode": "measure the time per generated token",
+    "input": "measure how fast text is packed and read, and training starts",
     "quality": "measure what models with different heads learn",
     "compare": "compare the figures in two files and fail if some got worse",
     "plot": "draw the figures of the attention benchmark",

@@ -42,44 +42,11 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
     from rt_keras.data import tfds_sets
 
     builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
-    return _documents(builder, split, require_utf8)
-
-
-def packed_documents(name, split, tokenizer, directory=None, data_dir=None):
-    """The documents of one split as a stream of tokens in files, for `training_dataset`.
-
-    The files are in a folder of their own, beside the prepared data set. They are written once,
-    by `pack_documents`.
-
-    Args:
-        name, split, directory, data_dir: see `load_documents`.
-        tokenizer: a tokenizer of `rt_keras.data`.
-
-    Returns:
-        The `Path` of the folder.
-
-    Raises:
-        FileNotFoundError, OSError, ValueError: as `load_documents` and `pack_documents`. With a
-            tokenizer that needs UTF-8, a file that is not valid is an error.
-
-    Example:
-
-    >>> import tempfile
-    >>> from rt_keras.data import ByteTokenizer
-    >>> folder = tempfile.mkdtemp()
-    >>> packed = packed_documents("python_source", "test", ByteTokenizer(), data_dir=folder)
-    >>> sorted(path.name for path in packed.iterdir())
-    ['.lock', '00000.npy', 'manifest.json']
-    """
-    from rt_keras.data import tfds_sets
-    from rt_keras.data.packing import pack_documents
-    from rt_keras.data.tokenizer import fingerprint
-
-    builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
-    documents = _documents(builder, split, tokenizer.needs_utf8)
-    identity = tfds_sets.identity(builder, split)
-    folder = tfds_sets.packed_folder(builder, split, [identity, fingerprint(tokenizer)])
-    return pack_documents(documents, tokenizer, folder, identity)
+    examples = tfds_sets.read(builder, split)
+    if require_utf8:
+        _check_utf8(builder, split)
+    feature = "book_text" if name == "pg19" else "text"
+    return examples.map(lambda example: example[feature])
 
 
 def make_builder(name, directory=None, data_dir=None):
@@ -100,16 +67,6 @@ def make_builder(name, directory=None, data_dir=None):
 
         return PythonSource(data_dir=data_dir)
     return tfds_sets.make_builder(name, directory, data_dir, FOLDERS)
-
-
-def _documents(builder, split, require_utf8):
-    from rt_keras.data import tfds_sets
-
-    examples = tfds_sets.read(builder, split)
-    if require_utf8:
-        _check_utf8(builder, split)
-    feature = "book_text" if builder.name == "pg19" else "text"
-    return examples.map(lambda example: example[feature])
 
 
 def _check_utf8(builder, split):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.data.batches import filled_batches
-from rt_keras.data.examples import pack_examples, shuffled_batches
+from rt_keras.data.examples import shuffled_batches
 from rt_keras.data.order import rows_of_share
 
 # From our name to the name in TensorFlow Datasets and the shape of an image.
@@ -45,31 +45,19 @@ def load_images(name, split, data_dir=None):
     from rt_keras.data import tfds_sets
 
     builder = tfds_sets.prepare(make_builder(name, data_dir))
-    return _images(builder, SETS[name][1], *_split_and_part(builder, split))
+    shape = SETS[name][1]
+    if "validation" not in builder.info.splits and split in HELD_OUT:
+        examples = tfds_sets.read(builder, "train", HELD_OUT[split])
+    else:
+        examples = tfds_sets.read(builder, split)
 
+    def rename(example):
+        images = {"images": tf.ensure_shape(example["image"], shape)}
+        if "label" in example:
+            images["labels"] = tf.cast(example["label"], tf.int32)
+        return images
 
-def packed_images(name, split, data_dir=None):
-    """The images of one split in files, for `training_images`.
-
-    The files are in a folder of their own, beside the prepared data set. They are written once,
-    by `pack_examples`.
-
-    Args:
-        name, split, data_dir: see `load_images`.
-
-    Returns:
-        The `Path` of the folder.
-
-    Raises:
-        OSError, ValueError: as `load_images` and `pack_examples`.
-    """
-    from rt_keras.data import tfds_sets
-
-    builder = tfds_sets.prepare(make_builder(name, data_dir))
-    part = _split_and_part(builder, split)
-    identity = tfds_sets.identity(builder, *part)
-    folder = tfds_sets.packed_folder(builder, split, identity)
-    return pack_examples(_images(builder, SETS[name][1], *part), folder, identity)
+    return examples.map(rename, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def make_builder(name, data_dir=None):
@@ -88,26 +76,6 @@ def make_builder(name, data_dir=None):
     return tfds_sets.named(SETS[name][0], data_dir)
 
 
-def _split_and_part(builder, split):
-    """Where the images of a split are: in which one of TensorFlow Datasets, and the part of it."""
-    if "validation" not in builder.info.splits and split in HELD_OUT:
-        return "train", HELD_OUT[split]
-    return split, ""
-
-
-def _images(builder, shape, split, part):
-    from rt_keras.data import tfds_sets
-
-    def rename(example):
-        images = {"images": tf.ensure_shape(example["image"], shape)}
-        if "label" in example:
-            images["labels"] = tf.cast(example["label"], tf.int32)
-        return images
-
-    examples = tfds_sets.read(builder, split, part)
-    return examples.map(rename, num_parallel_calls=tf.data.AUTOTUNE)
-
-
 def training_images(
     packed, batch_size, seed=0, first_batch=0, share=(0, 1), class_conditional=False
 ):
@@ -118,8 +86,7 @@ def training_images(
     several workers may each read a part of every batch.
 
     Args:
-        packed: folder that `packed_images`, or `pack_examples` with what `load_images` gives,
-            filled.
+        packed: folder that `pack_examples` filled with images.
         batch_size: int, number of images in a batch, those of all workers together.
         seed: int, for the order. Defaults to 0.
         first_batch: int, the number of the batch to start with. Defaults to 0.
@@ -143,6 +110,7 @@ def training_images(
     Example:
 
     >>> import tempfile
+    >>> from rt_keras.data import pack_examples
     >>> images = tf.data.Dataset.from_tensors({"images": tf.zeros([4, 4, 1], tf.uint8)})
     >>> packed = pack_examples(images, tempfile.mkdtemp())
     >>> inputs, targets, weights = next(iter(training_images(packed, batch_size=2)))

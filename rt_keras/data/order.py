@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.data.batches import check_at_least_one
 
 # TensorFlow's own `index_shuffle` takes 4 rounds, after which neighbors stay near each other and
-# the passes over a million examples resemble one another. From 8 rounds on neither can be measured.
+# the passes over a million examples resemble one another. From 12 on neither can be measured.
 ROUNDS = 32
 
 
@@ -33,8 +33,8 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
 
     Source: the order is TensorFlow's `RandomIndexShuffle`, with more rounds.
 
-    >>> batches = batches_of_numbers(count=4, batch_size=2, seed=0)
-    >>> [sorted(sum(map(list, two), [])) for two in batches.take(4).batch(2).as_numpy_iterator()]
+    >>> batches = batches_of_numbers(count=4, batch_size=4, seed=0)
+    >>> [sorted(batch.tolist()) for batch in batches.take(2).as_numpy_iterator()]
     [[0, 1, 2, 3], [0, 1, 2, 3]]
     """
     check_at_least_one(count=count, batch_size=batch_size)

@@ -5,7 +5,7 @@ import re
 import tensorflow as tf
 
 from rt_keras.data.batches import filled_batches
-from rt_keras.data.examples import pack_examples, shuffled_batches
+from rt_keras.data.examples import shuffled_batches
 from rt_keras.data.order import rows_of_share
 
 # The sets of TensorFlow Datasets whose examples are pairs of texts.
@@ -56,30 +56,12 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     """
     from rt_keras.data import tfds_sets
 
-    return _pairs(tfds_sets.prepare(make_builder(name, directory, data_dir)), split, reverse)
-
-
-def packed_pairs(name, split, directory=None, data_dir=None, reverse=False):
-    """The pairs of texts of one split in files, for `training_pairs`.
-
-    The files are in a folder of their own, beside the prepared data set. They are written once,
-    by `pack_examples`.
-
-    Args:
-        name, split, directory, data_dir, reverse: see `load_pairs`.
-
-    Returns:
-        The `Path` of the folder.
-
-    Raises:
-        FileNotFoundError, OSError, ValueError: as `load_pairs` and `pack_examples`.
-    """
-    from rt_keras.data import tfds_sets
-
     builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
-    identity = {**tfds_sets.identity(builder, split), "reverse": reverse}
-    folder = tfds_sets.packed_folder(builder, split, identity)
-    return pack_examples(_pairs(builder, split, reverse), folder, identity)
+    first, second = builder.info.supervised_keys
+    if reverse:
+        first, second = second, first
+    pairs = tfds_sets.read(builder, split)
+    return pairs.map(lambda pair: {"encoder_text": pair[first], "decoder_text": pair[second]})
 
 
 def make_builder(name, directory=None, data_dir=None):
@@ -101,16 +83,6 @@ def make_builder(name, directory=None, data_dir=None):
     return tfds_sets.make_builder(name, directory, data_dir, FOLDERS)
 
 
-def _pairs(builder, split, reverse):
-    from rt_keras.data import tfds_sets
-
-    first, second = builder.info.supervised_keys
-    if reverse:
-        first, second = second, first
-    pairs = tfds_sets.read(builder, split)
-    return pairs.map(lambda pair: {"encoder_text": pair[first], "decoder_text": pair[second]})
-
-
 def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
     """Endless batches to `fit` a `RoutingTransformerSeq2SeqLM` with `steps_per_epoch`.
 
@@ -119,7 +91,7 @@ def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, shar
     several workers may each read a part of every batch.
 
     Args:
-        packed: folder that `packed_pairs`, or `pack_examples` with what `load_pairs` gives, filled.
+        packed: folder that `pack_examples` filled with pairs.
         preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, which adds end of text and
             truncates to its lengths. The model must have no preprocessor of its own, or it would be
             applied twice.
@@ -144,7 +116,7 @@ def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, shar
     Example:
 
     >>> import tempfile
-    >>> from rt_keras.data import ByteTokenizer
+    >>> from rt_keras.data import ByteTokenizer, pack_examples
     >>> from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor
     >>> preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
     >>> pairs = tf.data.Dataset.from_tensors({"encoder_text": "four", "decoder_text": "4"})

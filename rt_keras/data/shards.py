@@ -90,7 +90,8 @@ def _write_again(folder, shards, place, read, save):
     print(f"{_problem(folder, shard)}; it is packed again", file=sys.stderr, flush=True)
     with progress.bar(f"packing {shard['file']}"):
         items = list(itertools.islice(read(before), shard["items"]))
-        if _write_shard(folder, shard["file"], items, save) != shard:
+        same = len(items) == shard["items"]
+        if not same or _write_shard(folder, shard["file"], items, save) != shard:
             files.delete(folder / shard["file"])
             raise ValueError(
                 f"{folder / shard['file']} cannot be packed again: what it was packed from has "
@@ -173,7 +174,7 @@ def _sum_of_values(manifest):
 def read_finished(folder, unit):
     """The manifest of a folder that is packed to the end and lacks nothing.
 
-    The sizes of the files are checked, which takes no time; `check_sums` reads them all.
+    The sizes of the files are checked, which takes no time; `check_packed` reads them all.
 
     Args:
         folder: string or `Path`.
@@ -197,20 +198,29 @@ def read_finished(folder, unit):
     return manifest
 
 
-def check_sums(folder):
-    """Reads all packed files of a folder and compares their sums with those of the manifest.
+def check_packed(packed):
+    """Reads all files of a packed folder, and raises an error if bytes of one have changed.
 
-    A training only compares sizes when it starts. This takes as long as reading the files does.
+    When a training starts, it only compares their sizes. This takes as long as reading them does.
 
     Args:
-        folder: string or `Path`.
+        packed: folder that `pack_documents` or `pack_examples` filled.
 
     Raises:
         FileNotFoundError: if the folder holds no packed data or lacks a file.
         ValueError: if a file is damaged. Once it is deleted, packing makes it again.
+
+    Example:
+
+    >>> import tempfile
+    >>> import tensorflow as tf
+    >>> from rt_keras.data import ByteTokenizer, pack_documents
+    >>> documents = tf.data.Dataset.from_tensors("tick tock")
+    >>> packed = pack_documents(documents, ByteTokenizer(), tempfile.mkdtemp())
+    >>> check_packed(packed)
     """
-    shards = read_manifest(folder)["shards"]
-    for shard in progress.track(shards, f"checking {folder}", len(shards), "files"):
-        path = Path(folder, shard["file"])
+    shards = read_manifest(packed)["shards"]
+    for shard in progress.track(shards, f"checking {packed}", len(shards), "files"):
+        path = Path(packed, shard["file"])
         if _sum_of(path) != shard["sha256"]:
             raise ValueError(f"{path} is damaged: its bytes have changed; delete it and pack again")

@@ -118,12 +118,11 @@ def _prepared_once(builder):
 
 def _folder(builder):
     """The folder that the prepared versions of a set are in."""
-    folder = Path(builder.data_dir).parent
     if "://" in str(builder.data_dir):
         raise ValueError(
             f"data_dir must be a folder of this machine. Received: data_dir={builder.data_dir}"
         )
-    return folder
+    return Path(builder.data_dir).parent
 
 
 def read(builder, split, part=""):
@@ -146,12 +145,12 @@ def read(builder, split, part=""):
     return builder.as_dataset(split=split + part, shuffle_files=False, read_config=config)
 
 
-def identity(builder, split, part=""):
-    """What says which examples `read` gives.
+def identity(builder, split):
+    """What says which examples a split has.
 
     Args:
         builder: a `tfds.core.DatasetBuilder` whose files are ready.
-        split, part: see `read`.
+        split: string.
 
     Returns:
         A dictionary of JSON values.
@@ -163,7 +162,7 @@ def identity(builder, split, part=""):
     info = builder.info.splits[split]
     return {
         "set": builder.info.full_name,
-        "split": split + part,
+        "split": split,
         "examples": info.num_examples,
         "bytes": info.num_bytes,
     }

@@ -42,7 +42,7 @@ def check(config, output):
     ours, theirs = _source(config), files.read_json(saved)
     changes = _changes(ours, theirs)
     if changes:
-        more = f"; so have {len(changes) - 1:,} other files" if changes[1:] else ""
+        more = f" (the first of {len(changes):,} files)" if changes[1:] else ""
         raise ValueError(
             f"the training data have changed since the run in {output} began: {changes[0]}{more}. "
             "Restore them, or start anew with --overwrite"

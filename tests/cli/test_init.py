@@ -18,6 +18,7 @@ COMMANDS = [
     ["benchmark", "attention"],
     ["benchmark", "compare"],
     ["benchmark", "decode"],
+    ["benchmark", "input"],
     ["benchmark", "model"],
     ["benchmark", "plot"],
     ["benchmark", "quality"],

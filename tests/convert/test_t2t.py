@@ -166,7 +166,8 @@ def test_fine_tuning_a_converted_preset_on_books(case, vocabulary, books, tmp_pa
         optimizer=keras.optimizers.Adam(3e-3),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
-    batches = data.training_dataset(training, preprocessor.tokenizer, 256, batch_size=2)
+    packed = data.pack_documents(training, preprocessor.tokenizer, tmp_path / "packed")
+    batches = data.training_dataset(packed, 256, batch_size=2)
     callback = CentroidEMA(update="count", load_bias_step=0.0)
     task.fit(batches, steps_per_epoch=12, callbacks=[callback], verbose=0)
     task.preprocessor = preprocessor

@@ -9,7 +9,6 @@ from rt_keras.data import (
     evaluation_images,
     load_images,
     pack_examples,
-    packed_images,
     training_images,
 )
 from rt_keras.layers import LocalHeads
@@ -60,19 +59,6 @@ def test_sets_with_classes(name, shape, tmp_path):
     }
     again = list(load_images(name, "train", tmp_path).as_numpy_iterator())
     assert list(map(number_of, again)) == list(map(number_of, splits["train"]))
-
-
-def test_packed_images_are_those_of_the_split(tmp_path):
-    written = write_labelled("mnist", tmp_path, (28, 28, 1))
-    packed = packed_images("mnist", "train", tmp_path)
-    assert packed.parent == tmp_path / "mnist"
-    inputs, _, _ = next(iter(training_images(packed, 18, class_conditional=True)))
-    expected = load_images("mnist", "train", tmp_path).as_numpy_iterator()
-    assert sorted(map(int, inputs["images"][:, 0, 0, 0])) == sorted(map(number_of, expected))
-    for image, label in zip(inputs["images"].numpy(), inputs["labels"].numpy()):
-        np.testing.assert_array_equal(image, written[image[0, 0, 0]])
-        assert label == image[0, 0, 0] % 10
-    assert packed_images("mnist", "validation", tmp_path) != packed
 
 
 def test_downsampled_imagenet(tmp_path):

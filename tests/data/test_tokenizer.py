@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras import data
-from rt_keras.data.tokenizer import TextTokenizer, check_strings
+from rt_keras.data.tokenizer import TextTokenizer, check_strings, fingerprint
 
 TEXTS = ["the quick fox", "", "the dog jumps, the fox jumps."]
 
@@ -121,3 +121,19 @@ def test_preset_of_another_class_is_refused(tmp_path):
     data.ByteTokenizer().save_to_preset(str(tmp_path))
     with pytest.raises(ValueError, match="must hold a WordPieceTokenizer.*holds a ByteTokenizer"):
         data.WordPieceTokenizer.from_preset(str(tmp_path))
+
+
+def test_fingerprints_are_those_of_the_saved_tokenizer(tokenizer, tmp_path):
+    tokenizer.save_to_preset(tmp_path)
+    assert fingerprint(type(tokenizer).from_preset(str(tmp_path))) == fingerprint(tokenizer)
+
+
+def test_fingerprints_differ_with_vocabulary_and_config():
+    words = ["<pad>", "<EOS>", "<unk>", "the"]
+    tokenizers = [
+        data.ByteTokenizer(),
+        data.WordTokenizer(words),
+        data.WordTokenizer([*words, "fox"]),
+        data.WordTokenizer(words, oov_token="the"),
+    ]
+    assert len(set(map(fingerprint, tokenizers))) == 4

@@ -2,6 +2,7 @@ import shutil
 
 import pytest
 
+from rt_keras import files
 from rt_keras.training import config as config_lib
 from tests.training.test_run import assert_equal_runs
 
@@ -68,3 +69,16 @@ def test_overwrite_deletes_the_run_and_nothing_else(train, tmp_path):
     train(overwrite=True)
     assert (folder / "notes.txt").read_text() == "mine"
     assert not (folder / "model" / "old").exists()
+
+
+def test_a_run_whose_data_have_changed_is_not_resumed(train, tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    data = files.read_json(tmp_path / "run" / "data.json")
+    data["files"]["train/1.txt"][0] += 1
+    files.write_json(tmp_path / "run" / "data.json", data)
+    with pytest.raises(
+        ValueError, match=r"data have changed since .* train/1.txt has \d+ bytes, and"
+    ):
+        train(resume=True)
+    with pytest.raises(ValueError, match="data have changed since"):
+        train(resume="auto")

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import models
-from rt_keras.data import documents
+from rt_keras.data import documents as documents_lib
+from rt_keras.data.tokenizer import fingerprint
 from rt_keras.training.tasks.task import bits
 from rt_keras.training.tasks.text_task import TextTask, token_specs
 from rt_keras.training.tokenizer import make_tokenizer
@@ -22,8 +23,8 @@ class CausalLMTask(TextTask):
     kind = "causal_lm"
     model_class = models.RoutingTransformerCausalLM
     keys = (*TextTask.keys, "model.reversible")
-    data_names = f"one of {', '.join(documents.NAMES)}"
-    folder_sets = documents.OF_FOLDERS
+    data_names = f"one of {', '.join(documents_lib.NAMES)}"
+    folder_sets = documents_lib.OF_FOLDERS
     units = (
         ("bits_per_byte", ".4f"),
         ("nats_per_token", ".4f"),
@@ -42,7 +43,7 @@ class CausalLMTask(TextTask):
             )
 
     def knows_data(self, name):
-        return name in documents.NAMES
+        return name in documents_lib.NAMES
 
     def make_preprocessor(self, config):
         return models.RoutingTransformerCausalLMPreprocessor(
@@ -59,16 +60,16 @@ class CausalLMTask(TextTask):
         )
 
     def make_builder(self, data):
-        return documents.make_builder(data.name, data.directory, data.data_dir)
+        return documents_lib.make_builder(data.name, data.directory, data.data_dir)
 
     def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
-        data = config.data
+        tokenizer = preprocessor.tokenizer
+        documents = self.load_split(config.data, "train", preprocessor)
+        place = self.packed_split(config.data, tokenizer=fingerprint(tokenizer))
         return data_lib.training_dataset(
-            data_lib.packed_documents(
-                data.name, "train", preprocessor.tokenizer, data.directory, data.data_dir
-            ),
-            data.sequence_length,
-            batch_size=data.batch_size,
+            data_lib.pack_documents(documents, tokenizer, *place),
+            config.data.sequence_length,
+            batch_size=config.data.batch_size,
             seed=config.trainer.seed,
             first_batch=first_step,
             share=share,

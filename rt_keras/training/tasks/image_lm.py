@@ -55,8 +55,9 @@ class ImageLMTask(Task):
         return images.make_builder(data.name, data.data_dir)
 
     def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
+        examples = self.load_split(config.data, "train", preprocessor)
         return data_lib.training_images(
-            data_lib.packed_images(config.data.name, "train", config.data.data_dir),
+            data_lib.pack_examples(examples, *self.packed_split(config.data)),
             batch_size=config.data.batch_size,
             seed=config.trainer.seed,
             first_batch=first_step,

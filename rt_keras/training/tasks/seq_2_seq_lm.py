@@ -75,13 +75,12 @@ class Seq2SeqLMTask(TextTask):
         return pairs.make_builder(data.name, data.directory, data.data_dir)
 
     def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
-        data = config.data
+        examples = self.load_split(config.data, "train", preprocessor)
+        place = self.packed_split(config.data, reverse=config.data.reverse)
         return data_lib.training_pairs(
-            data_lib.packed_pairs(
-                data.name, "train", data.directory, data.data_dir, reverse=data.reverse
-            ),
+            data_lib.pack_examples(examples, *place),
             preprocessor,
-            batch_size=data.batch_size,
+            batch_size=config.data.batch_size,
             seed=config.trainer.seed,
             first_batch=first_step,
             share=share,

@@ -135,6 +135,22 @@ class Task:
         """
         raise NotImplementedError
 
+    def packed_split(self, data, **more):
+        """Where the training split is packed, and what says which examples these are.
+
+        Args:
+            data: a `DataConfig`.
+            **more: other JSON values that the examples depend on.
+
+        Returns:
+            The `Path` of a folder beside the prepared data set, and a dictionary of JSON values.
+        """
+        from rt_keras.data import tfds_sets
+
+        builder = tfds_sets.prepare(self.make_builder(data))
+        identity = {"kind": self.kind, **tfds_sets.identity(builder, "train"), **more}
+        return tfds_sets.packed_folder(builder, "train", identity), identity
+
     def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
         """Endless batches of the training split, for `fit`; it is packed before, unless it is.
 

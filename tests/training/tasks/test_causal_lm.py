@@ -1,5 +1,10 @@
-import pytest
+from pathlib import Path
 
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.data import ByteTokenizer
 from rt_keras.training.config import DataConfig, make_config
 from rt_keras.training.tasks import task_named
 from tests.training.tasks.checks import assert_batches_are_as_specified
@@ -10,6 +15,70 @@ TASK = task_named("causal_lm")
 def test_batches_are_as_specified(tiny_settings):
     config = make_config(tiny_settings)
     assert_batches_are_as_specified(TASK, config, TASK.make_preprocessor(config))
+
+
+@pytest.fixture
+def folder(tiny_settings, tmp_path):
+    """Keys of a configuration that reads a folder of two files."""
+    for split in ("train", "test"):
+        (tmp_path / "texts" / split).mkdir(parents=True)
+        (tmp_path / "texts" / split / "1.txt").write_text("the fox " * 20)
+    return {
+        **tiny_settings,
+        "data.name": "text_folder",
+        "data.directory": str(tmp_path / "texts"),
+        "data.data_dir": str(tmp_path / "prepared"),
+    }
+
+
+def packed_folders(settings, task=TASK):
+    """The folders that have been packed, after batches of a configuration were made."""
+    config = make_config(settings)
+    task.training_batches(config, task.make_preprocessor(config))
+    return sorted(Path(config.data.data_dir).glob("text_folder/texts-*/packed-train-*"))
+
+
+def test_batches_start_at_any_step_and_workers_share_them(folder):
+    config = make_config({**folder, "trainer.seed": 5})
+
+    def labels(**options):
+        batches = TASK.training_batches(config, TASK.make_preprocessor(config), **options)
+        return np.stack([labels for _, labels, _ in batches.take(4)])
+
+    whole = labels()
+    np.testing.assert_array_equal(labels(first_step=2)[:2], whole[2:])
+    np.testing.assert_array_equal(labels(share=(1, 2)), whole[:, 1:])
+
+
+def test_a_split_is_packed_once_beside_the_prepared_set(folder):
+    (packed,) = packed_folders(folder)
+    assert np.load(packed / "00000.npy").tolist() == [1, *ByteTokenizer()("the fox " * 20).numpy()]
+    assert (packed.parent / "1.0.0").is_dir()
+    # Neither the length nor the seed matters.
+    others = {"data.sequence_length": 64, "trainer.seed": 5}
+    assert packed_folders({**folder, **others}) == [packed]
+
+
+def test_other_documents_vocabularies_and_tasks_are_packed_anew(folder, word_piece_vocabulary):
+    class Backwards(type(TASK)):
+        kind = "backwards"
+
+        def load_split(self, data, split, preprocessor=None):
+            documents = super().load_split(data, split, preprocessor)
+            return documents.map(
+                lambda text: tf.strings.reduce_join(tf.strings.bytes_split(text)[::-1])
+            )
+
+    before = packed_folders(folder)
+    (new,) = set(packed_folders(folder, Backwards())) - set(before)
+    assert np.load(new / "00000.npy").tolist() == [1, *ByteTokenizer()(" xof eht" * 20).numpy()]
+    path = Path(folder["data.directory"]).parent / "vocabulary.txt"
+    words = {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(path)}
+    for number in range(2):
+        path.write_text("\n".join([*word_piece_vocabulary, "more"][: -1 if number else None]))
+        assert len(packed_folders({**folder, **words})) == 3 + number
+    Path(folder["data.directory"], "train", "1.txt").write_text("the dog")
+    assert len(packed_folders(folder)) == 5
 
 
 def test_data_named_by_a_user(books):
