@@ -144,6 +144,7 @@ class TrainerConfig(hyperparams.Config):
     checkpoint_minutes: float | None = key(
         None, "minutes after which a checkpoint is written sooner, null for no limit", POSITIVE
     )
+    log_every: int = key(10, "steps between two logs to TensorBoard", AT_LEAST_1)
     strategy: str = key(
         "one_device", "the distribution strategy", one_of("one_device", "mirrored", "tpu")
     )
@@ -152,7 +153,9 @@ class TrainerConfig(hyperparams.Config):
     jit_compile: bool = key(True, "whether to compile the training step with XLA")
     steps_per_execution: int = key(1, "steps in each call of the compiled function", AT_LEAST_1)
     watch_heads: bool = key(
-        False, "whether validations log how heads differ and how stable clusters are"
+        False,
+        "whether validations log how heads differ, how stable clusters are, and pictures of "
+        "centroids and attention",
     )
 
 

@@ -13,18 +13,27 @@ from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_best import KeepBest
 from rt_keras.callbacks.keep_state import KeepState
+from rt_keras.callbacks.measure_speed import MeasureSpeed
 from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.callbacks.stop_at_signal import StopAtSignal
+from rt_keras.callbacks.tensor_board import TensorBoard
 from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.config_files import flatten
+from rt_keras.data.arrivals import make_arrivals, note_arrivals
 from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, experiment
 from rt_keras.training.memory import check_memory
+from rt_keras.training.pictures import pictures
 from rt_keras.training.tasks import task_named
 
 # Keys that may change when a run is resumed, as nothing that it has computed depends on them.
-FREE_KEYS = ("trainer.checkpoint_every", "trainer.checkpoint_minutes", "trainer.validation_every")
+FREE_KEYS = (
+    "trainer.checkpoint_every",
+    "trainer.checkpoint_minutes",
+    "trainer.log_every",
+    "trainer.validation_every",
+)
 
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
@@ -35,13 +44,16 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     - `config.yaml`: the configuration, with all keys;
     - `model/`: the model with the lowest validation loss, as a KerasHub preset;
     - `checkpoints/`: all state of the run after its last steps, which `resume` starts from;
-    - `log.csv`, `tensorboard/`: losses and cluster use after every validation, and what
-      `WatchHeads` logs if `trainer.watch_heads` is set.
+    - `log.csv`, `tensorboard/`: after every validation the losses and other metrics, the learning
+      rate, the cluster use and load bias of each routing layer (see `CentroidEMA`) and the speed
+      (see `MeasureSpeed`), and what `WatchHeads` logs if `trainer.watch_heads` is set. TensorBoard
+      gets most of it every `trainer.log_every` steps too, and the pictures of
+      `rt_keras.training.pictures` if `trainer.watch_heads` is set.
 
-    Two runs with the same configuration and seed, on the same machine, are equal. A run that was
-    interrupted, at whatever moment, and resumed equals one that was not: see `KeepState`. SIGTERM
-    and SIGINT end a run once its state is kept: see `StopAtSignal`. While it runs, no other run can
-    use the folder.
+    Two runs with the same configuration and seed, on the same machine, are equal in all but speed.
+    A run that was interrupted, at whatever moment, and resumed equals one that was not: see
+    `KeepState`. SIGTERM and SIGINT end a run once its state is kept: see `StopAtSignal`. While it
+    runs, no other run can use the folder.
 
     Args:
         config: an `ExperimentConfig`.
@@ -113,7 +125,14 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
         _start_folder(output)
     with files.whole_file(output / "config.yaml") as part:
         part.write_text(config_lib.to_yaml(config), encoding="utf-8")
-    callbacks = _callbacks(config, model, output, best, validation, first_step > 0)
+    tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
+    arrivals = None
+    # Other machines, on which a TPU's batches may be read, could not write to a variable of this.
+    if trainer.strategy != "tpu":
+        # Of more batches than an execution takes and the strategy reads ahead.
+        arrivals = make_arrivals(trainer.steps_per_execution + 16)
+    speed = MeasureSpeed(tokens, first_step, arrivals)
+    callbacks = _callbacks(config, model, output, best, validation, speed)
     keep_state = KeepState(
         checkpoints,
         trainer.checkpoint_every,
@@ -122,17 +141,17 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
         first_step,
         lambda: {"log_bytes": (output / "log.csv").stat().st_size},
     )
-    tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
     started = time.monotonic()
     try:
         with (
             progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update,
             StopAtSignal(keep_state) as stop,
         ):
-            shown = [ShowProgress(update, trainer.steps, tokens, first_step)] if verbose else []
+            shown = [ShowProgress(update, trainer.steps, speed)] if verbose else []
             for step, epochs, steps_per_epoch in _parts(trainer, first_step):
+                batches = training.skip(step)
                 model.fit(
-                    training.skip(step),
+                    batches if arrivals is None else note_arrivals(batches, arrivals),
                     validation_data=validation,
                     initial_epoch=epochs.start,
                     epochs=epochs.stop,
@@ -312,15 +331,27 @@ def _datasets(config, model, preprocessor):
     return training.with_options(options), validation.with_options(options)
 
 
-def _callbacks(config, model, output, best, validation, append):
+def _callbacks(config, model, output, best, validation, speed):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
+    watched = config.trainer.watch_heads and _first_example(validation)
     return [
+        speed,
         *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),
         best,
-        *([WatchHeads(_first_example(validation))] if config.trainer.watch_heads else []),
-        keras.callbacks.CSVLogger(output / "log.csv", append=append),
-        keras.callbacks.TensorBoard(output / "tensorboard", write_graph=False),
+        *([WatchHeads(watched)] if watched else []),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda _, logs: logs.update(
+                learning_rate=float(model.optimizer.learning_rate)
+            )
+        ),
+        keras.callbacks.CSVLogger(output / "log.csv", append=speed.step > 0),
+        TensorBoard(
+            output / "tensorboard",
+            speed,
+            config.trainer.log_every,
+            pictures=(lambda model: pictures(model, watched)) if watched else None,
+        ),
     ]
 
 
