@@ -6,7 +6,6 @@ import time
 import keras
 
 from rt_keras import progress
-from rt_keras.callbacks.measure_speed import MeasureSpeed
 
 
 class ShowProgress(keras.callbacks.Callback):
@@ -23,6 +22,7 @@ class ShowProgress(keras.callbacks.Callback):
     Example:
 
     >>> import numpy as np
+    >>> from rt_keras.callbacks.measure_speed import MeasureSpeed
     >>> model = keras.Sequential([keras.layers.Dense(1)])
     >>> model.compile("sgd", "mse")
     >>> with progress.bar("training", total=4, unit="steps", verbose=0) as update:
