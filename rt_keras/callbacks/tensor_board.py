@@ -14,8 +14,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     Keras's own `update_freq` counts from 0 in each `fit`, and counts executions instead of steps.
     This counts the steps of the run, so one that goes on from a checkpoint continues its curves.
-    What an earlier part of the run logged after that checkpoint is logged once more; TensorBoard
-    shows what comes last.
+    Whatever is logged is written to the disk at once, so that nothing before a checkpoint is lost
+    when the process is killed.
 
     Args:
         log_dir: string or path, the folder to write to.
@@ -65,6 +65,5 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._flush()
 
     def _flush(self):
-        # A run that is killed goes on from its last checkpoint: what it logged before that stays.
         for writer in self._writers.values():
             writer.flush()

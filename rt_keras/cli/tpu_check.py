@@ -132,7 +132,7 @@ def report(result):
         rates.append(
             (
                 "bytes to other cores",
-                f"{result['wire_bytes'] / 2**30:.3f} GiB",
+                f"{result['wire_bytes'] / 2**20:,.1f} MiB",
                 result["wire_seconds"] * 1e3,
             )
         )
@@ -159,7 +159,7 @@ def _cores(result):
 def _sums(result):
     """What the cores sum, and how much of a step that takes."""
     return (
-        f"each step sums {result['summed_bytes'] / 2**30:.3f} GiB over {result['cores']} cores, "
+        f"each step sums {result['summed_bytes'] / 2**20:,.1f} MiB over {result['cores']} cores, "
         f"gradients and statistics of clusters; it takes at least "
         f"{result['step_seconds'] * 1e3:.2f} ms, of which sending is {result['wire_share']:.0%}"
     )

@@ -104,7 +104,9 @@ def summed_bytes(text):
     total = 0
     for shapes, operation in re.findall(rf" = (.*?) ({EXCHANGES})(?:-start)?\(", text):
         if operation != "all-reduce":
-            raise ValueError(f"the compiled step has a {operation} between cores")
+            raise ValueError(
+                f"the step exchanges values by {operation}, of which this has no count"
+            )
         for kind, shape in re.findall(r"([a-z]+\d*)\w*\[([\d,]*)\]", shapes):
             bits = int("".join(filter(str.isdigit, kind)) or 8)
             total += bits // 8 * math.prod(map(int, filter(None, shape.split(","))))

@@ -97,7 +97,7 @@ class OneOfSeveralCores(tf.distribute.ReplicaContext):
             The sums or means in the same structure.
         """
         totals = tf.nest.map_structure(self._sum, value)
-        if tf.distribute.ReduceOp(getattr(reduce_op, "value", reduce_op)).value == "SUM":
+        if getattr(reduce_op, "name", reduce_op).upper() == "SUM":
             return totals
         return tf.nest.map_structure(lambda total: total / self.cores, totals)
 

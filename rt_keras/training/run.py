@@ -139,7 +139,7 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
         trainer.checkpoint_minutes,
         callbacks,
         first_step,
-        lambda: {"log_bytes": (output / "log.csv").stat().st_size},
+        lambda: _log_sizes(output),
     )
     started = time.monotonic()
     try:
@@ -271,7 +271,8 @@ def _resumed(output, checkpoints, best):
     if step is None:
         if damaged or (output / "model").exists():
             raise ValueError(f"{output} holds no checkpoint to resume; --overwrite starts anew")
-        (output / "log.csv").unlink(missing_ok=True)
+        for name in ("log.csv", "tensorboard"):
+            files.delete(output / name)
         return 0
     # What is newer is damaged, and what is unfinished was being written when the run ended.
     checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
@@ -280,7 +281,25 @@ def _resumed(output, checkpoints, best):
     values = checkpoints.values(step)
     best.values = values["callbacks"]["KeepBest"]
     os.truncate(output / "log.csv", values["log_bytes"])
+    for path in _event_files(output):
+        if path.name in values["event_bytes"]:
+            os.truncate(path, values["event_bytes"][path.name])
+        else:
+            files.delete(path)
     return step
+
+
+def _log_sizes(output):
+    """How much has been logged up to now, in bytes, for a checkpoint."""
+    return {
+        "log_bytes": (output / "log.csv").stat().st_size,
+        "event_bytes": {path.name: path.stat().st_size for path in _event_files(output)},
+    }
+
+
+def _event_files(output):
+    """The files of TensorBoard, whose names are all different."""
+    return list(output.glob("tensorboard/*/events*"))
 
 
 def _start_folder(output):
@@ -333,7 +352,7 @@ def _datasets(config, model, preprocessor):
 
 def _callbacks(config, model, output, best, validation, speed):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
-    watched = config.trainer.watch_heads and _first_example(validation)
+    watched = _first_example(validation) if config.trainer.watch_heads else None
     return [
         speed,
         *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),

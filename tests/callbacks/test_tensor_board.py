@@ -10,11 +10,12 @@ from rt_keras.callbacks.tensor_board import TensorBoard
 
 
 def events(folder):
-    """The tensors in a folder of TensorBoard, by their name: dictionaries by step, the last one."""
+    """The tensors in a folder of TensorBoard, by their name: dictionaries by step."""
     found = collections.defaultdict(dict)
     for path in sorted(folder.glob("events*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
+                assert event.step not in found[value.tag], f"{value.tag} twice"
                 found[value.tag][event.step] = tf.make_ndarray(value.tensor)
     return found
 
