@@ -58,6 +58,7 @@ class TensorBoard(keras.callbacks.TensorBoard):
         self._flush()
 
     def _log_batch(self, step, logs):
+        # Keras's own writers: TensorBoard follows one file of a folder at a time.
         values = self._collect_learning_rate({**logs, **self.speed.figures()})
         with self._train_writer.as_default(step):
             for name, value in values.items():
