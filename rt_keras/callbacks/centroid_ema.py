@@ -39,8 +39,9 @@ class CentroidEMA(keras.callbacks.Callback):
 
     Each epoch's logs get, for the i-th routing layer that is trained: `routing_i_fullest`, the
     share of positions in the fullest cluster of any head (1 / clusters if even);
-    `routing_i_empty`, the number of empty clusters, summed over heads; and `routing_i_entropy`, the
-    entropy of the shares over log(clusters), mean over heads (1 if even, 0 if all are in one).
+    `routing_i_empty`, the number of empty clusters, summed over heads; `routing_i_entropy`, the
+    entropy of the shares over log(clusters), mean over heads (1 if even, 0 if all are in one); and
+    `routing_i_load_bias`, the largest absolute value of a load bias.
 
     Args:
         decay: float λ in [0, 1). Defaults to 0.999.
@@ -68,8 +69,8 @@ class CentroidEMA(keras.callbacks.Callback):
     >>> model.compile("sgd", "mse")
     >>> x = keras.random.normal([4, 16, 8])
     >>> history = model.fit(x, x, verbose=0, callbacks=[CentroidEMA(decay=0.99)])
-    >>> sorted(history.history)
-    ['loss', 'routing_0_empty', 'routing_0_entropy', 'routing_0_fullest']
+    >>> [name for name in sorted(history.history) if name != "loss"]
+    ['routing_0_empty', 'routing_0_entropy', 'routing_0_fullest', 'routing_0_load_bias']
 
     In a custom training loop:
 
@@ -168,11 +169,13 @@ class CentroidEMA(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         if logs is None:
             return
-        for i, members in enumerate(self.variables):
+        for i, (heads, members) in enumerate(zip(self._trained_heads(), self.variables)):
             fullest, empty, entropy = cluster_use(members)
             logs[f"routing_{i}_fullest"] = float(fullest)
             logs[f"routing_{i}_empty"] = int(empty)
             logs[f"routing_{i}_entropy"] = float(entropy)
+            load_bias = tf.convert_to_tensor(heads.load_bias)
+            logs[f"routing_{i}_load_bias"] = float(tf.reduce_max(tf.abs(load_bias)))
 
     def _start_counting(self):
         with self.model.distribute_strategy.scope():

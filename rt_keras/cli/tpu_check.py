@@ -12,9 +12,9 @@ from rt_keras.tpu import check
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description = (
-        "Compiles a configuration's training step for one core of a Cloud TPU, without a TPU, and "
-        "reports whether it compiles and fits in memory, how many operations it takes and how many "
-        "bytes it accesses."
+        "Compiles a configuration's training step for a Cloud TPU, without a TPU, for one core or "
+        "the data-parallel step of several, and reports whether it compiles and fits in memory, "
+        "how many operations it takes, and how many bytes it accesses and sends to other cores."
     )
     parser.epilog = (
         "example: rt-keras tpu-check --config pg19_local_cluster8k "
@@ -32,7 +32,16 @@ def add_arguments(parser):
         "--batch",
         type=int,
         metavar="N",
-        help="sequences or images per core (default: data.batch_size of the configuration)",
+        help="sequences or images per core (default: data.batch_size of the configuration, which "
+        "all cores share, divided by --cores)",
+    )
+    parser.add_argument(
+        "--cores",
+        type=int,
+        default=1,
+        metavar="N",
+        help="compile for N cores, each with its part of the batch, which sum gradients and the "
+        "statistics of clusters: 1 (default), or all cores of the topology, such as 16 of v5e:4x4",
     )
     parser.add_argument(
         "--kernels",
@@ -58,16 +67,21 @@ def main(args):
         )
     if args.batch is not None and args.batch < 1:
         raise ValueError(f"--batch must be at least 1. Received: {args.batch}")
+    if args.cores < 1:
+        raise ValueError(f"--cores must be at least 1. Received: {args.cores}")
+    if args.kernels and args.cores > 1:
+        raise ValueError("--kernels is about the operations of one core; leave out --cores")
+    check.check_cores(args.cores, args.topology)
     check.check_packages({"tensorflow-tpu": "2.20.0"} if args.kernels else check.COMPILER)
     # Keeps TensorFlow for TPUs from querying Google Cloud's metadata server.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
     # Lowering runs in a process of its own, so that its memory is free for the compiler.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        lowered = pool.submit(check.lower, args.config, args.set, args.batch, args.kernels)
-        program, figures = lowered.result()
+        given = args.config, args.set, args.batch, args.kernels, args.cores
+        program, figures = pool.submit(check.lower, *given).result()
     result = {"check": "tpu_kernels" if args.kernels else "tpu", **figures}
     if not args.kernels:
-        compiled = check.compiled(program, figures["tokens"], args.topology)
+        compiled = check.compiled(program, figures["tokens"], args.topology, args.cores)
         result |= {"topology": args.topology, **compiled}
     print(report(result))
     return result
@@ -113,18 +127,49 @@ def report(result):
             result["access_seconds"] * 1e3,
         ),
     ]
-    loops = f", and every round but one of {result['loops']} loops" if result["loops"] else ""
+    several = result["cores"] > 1
+    if several:
+        rates.append(
+            (
+                "bytes to other cores",
+                f"{result['wire_bytes'] / 2**20:,.1f} MiB",
+                result["wire_seconds"] * 1e3,
+            )
+        )
     return "\n".join(
         [
             heading,
-            f"compiles for {result['topology']} and fits: {held / result['chip_bytes']:.0%} of its "
-            "memory",
+            f"compiles for {result['topology']}{_cores(result)} and fits: "
+            f"{held / result['chip_bytes']:.0%} of its memory",
             "",
             table({"memory": "", "size (GiB)": ".3f", "": ""}, memory),
             "",
             table({f"at the peak rates of {chip}": "", "amount": ">", "time (ms)": ".2f"}, rates),
+            *([_sums(result)] if several else []),
             f"{result['tokens_per_second']:,.0f} tokens/s on each core, at most",
-            f"not included: the input, the sum of the gradients over cores "
-            f"({result['gradient_bytes'] / 2**30:.3f} GiB a step){loops}",
+            f"not included: {', '.join(_left_out(result))}",
         ]
     )
+
+
+def _cores(result):
+    return f", all {result['cores']} cores," if result["cores"] > 1 else ""
+
+
+def _sums(result):
+    """What the cores sum, and how much of a step that takes."""
+    return (
+        f"each step sums {result['summed_bytes'] / 2**20:,.1f} MiB over {result['cores']} cores, "
+        f"gradients and statistics of clusters; it takes at least "
+        f"{result['step_seconds'] * 1e3:.2f} ms, of which sending is {result['wire_share']:.0%}"
+    )
+
+
+def _left_out(result):
+    """What the figures do not include."""
+    yield "the input"
+    if result["cores"] == 1:
+        size = f"{result['gradient_bytes'] / 2**30:.3f} GiB a step"
+        yield f"the sum of the gradients over cores ({size})"
+    if result["loops"]:
+        yield f"every round but one of {result['loops']} loops"

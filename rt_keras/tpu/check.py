@@ -1,6 +1,7 @@
-"""Compiles a configuration's training step ahead of time with the TPU compiler, for one core."""
+"""Compiles a configuration's training step ahead of time with the TPU compiler."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -11,13 +12,39 @@ from pathlib import Path
 
 from rt_keras import progress
 
-# Each chip's memory in bytes, peak bfloat16 operations per second and peak bytes per second.
-# Source: the pages on TPU versions in Google's public Cloud TPU documentation.
+# Each chip's cores, as the compiler counts them, memory in bytes, peak bfloat16 operations per
+# second, peak bytes per second, and bytes per second over all of its links to other chips, one way.
+# Source: the pages on TPU versions in Google's public Cloud TPU documentation, which have the links
+# in bits: 2400, 1600, 4800 and 3584 Gbps per chip.
 CHIPS = {
-    "v4": {"memory": 32 * 2**30, "operations": 275e12, "bandwidth": 1200e9},
-    "v5e": {"memory": 16 * 2**30, "operations": 197e12, "bandwidth": 819e9},
-    "v5p": {"memory": 95 * 2**30, "operations": 459e12, "bandwidth": 2765e9},
-    "v6e": {"memory": 32 * 2**30, "operations": 918e12, "bandwidth": 1640e9},
+    "v4": {
+        "cores": 2,
+        "memory": 32 * 2**30,
+        "operations": 275e12,
+        "bandwidth": 1200e9,
+        "links": 300e9,
+    },
+    "v5e": {
+        "cores": 1,
+        "memory": 16 * 2**30,
+        "operations": 197e12,
+        "bandwidth": 819e9,
+        "links": 200e9,
+    },
+    "v5p": {
+        "cores": 1,
+        "memory": 95 * 2**30,
+        "operations": 459e12,
+        "bandwidth": 2765e9,
+        "links": 600e9,
+    },
+    "v6e": {
+        "cores": 1,
+        "memory": 32 * 2**30,
+        "operations": 918e12,
+        "bandwidth": 1640e9,
+        "links": 448e9,
+    },
 }
 COMPILER = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 
@@ -42,31 +69,32 @@ def check_packages(wanted):
             )
 
 
-def lower(name, overrides, batch_size, kernels):
+def lower(name, overrides, batch_size, kernels, cores=1):
     """Lowers the training step of a configuration to XLA.
 
     Args:
         name: string, the configuration.
         overrides: list of strings, KEY=VALUE.
-        batch_size: int, the number of sequences or images on a core; None for that of the
-            configuration.
+        batch_size: int, the number of sequences or images on a core; None for the share of the
+            configuration's batch.
         kernels: bool, whether to use the kernels of TPUs instead of those of this machine.
+        cores: int, the number of cores. Defaults to 1.
 
     Returns:
         The serialized `HloModuleProto`, and a dictionary that describes the step, with the `sizes`
         of `rt_keras.tpu.step`.
 
     Raises:
-        ValueError: if an operation has no TPU kernel.
+        ValueError: if an operation has no TPU kernel, or the cores cannot share the batch.
     """
     from rt_keras.tpu.kernels import lower_for_tpu
     from rt_keras.tpu.step import sizes, training_step
     from rt_keras.training.config import load_config
 
     config = load_config(name, overrides)
-    batch_size = batch_size or config.data.batch_size
+    batch_size = batch_size or share(config.data.batch_size, cores)
     with progress.bar(f"tracing the training step of {name}"):
-        step, specs, model = training_step(config, batch_size)
+        step, specs, model = training_step(config, batch_size, cores)
         if kernels:
             program = lower_for_tpu(step.get_concrete_function(*specs))
         else:
@@ -74,6 +102,7 @@ def lower(name, overrides, batch_size, kernels):
     return program, {
         "config": name,
         "set": overrides,
+        "cores": cores,
         "batch_size": batch_size,
         "optimizer": config.optimizer.name,
         "compute": "bfloat16" if config.trainer.mixed_bfloat16 else "float32",
@@ -82,28 +111,58 @@ def lower(name, overrides, batch_size, kernels):
     }
 
 
-def compiled(program, tokens, topology):
+def share(batch_size, cores):
+    """The part of a batch that each core gets.
+
+    Args:
+        batch_size: int, `data.batch_size`.
+        cores: int.
+
+    Returns:
+        An int.
+
+    Raises:
+        ValueError: if the batch cannot be divided.
+
+    >>> share(32, cores=16)
+    2
+    """
+    if batch_size % cores:
+        raise ValueError(
+            f"data.batch_size is {batch_size}, which {cores} cores cannot share: it must be a "
+            "multiple of --cores, or --batch must say how many are on each core"
+        )
+    return batch_size // cores
+
+
+def compiled(program, tokens, topology, cores=1):
     """Compiles a step and relates what it needs to what the chip has.
 
     Args:
         program: bytes, a serialized `HloModuleProto`.
         tokens: int, the number of tokens that it predicts.
         topology: string, the chips to compile for.
+        cores: int, the number of cores: 1, or all of these chips. Defaults to 1.
 
     Returns:
         A dictionary of what `rt_keras.tpu.compile.main` reports, and `held_bytes`, the peak memory
         of arguments, outputs not aliased, temporaries and code; `chip_bytes`, the memory of
-        the chip; `operation_seconds` and `access_seconds` at its peak rates; `tokens_per_second` at
-        the slower of these; and `compile_seconds` on this machine.
+        the chip; `wire_bytes`, what a core sends in a step if sums go round a ring of all cores;
+        `operation_seconds`, `access_seconds` and `wire_seconds` at the peak rates of the chip;
+        `step_seconds`, the longest of these, and `wire_share`, the third over it;
+        `tokens_per_second` of each core at that speed; and `compile_seconds` on this machine.
     """
     started = time.monotonic()
     with progress.bar(f"compiling {len(program) / 1e6:.0f} MB of program for {topology}"):
-        found = compile_program(program, topology)
+        found = compile_program(program, topology, cores)
     chip = CHIPS[topology.partition(":")[0]]
+    wire_bytes = ring_bytes(found["summed_bytes"], cores)
     seconds = {
         "operation_seconds": found["operations"] / chip["operations"],
         "access_seconds": found["accessed_bytes"] / chip["bandwidth"],
+        "wire_seconds": wire_bytes / chip["links"],
     }
+    longest = max(seconds.values())
     return {
         **found,
         "held_bytes": found["argument_bytes"]
@@ -112,18 +171,61 @@ def compiled(program, tokens, topology):
         + found["temporary_bytes"]
         + found["code_bytes"],
         "chip_bytes": chip["memory"],
+        "wire_bytes": wire_bytes,
         **seconds,
-        "tokens_per_second": tokens / max(seconds.values()),
+        "step_seconds": longest,
+        "wire_share": seconds["wire_seconds"] / longest,
+        "tokens_per_second": tokens / longest,
         "compile_seconds": time.monotonic() - started,
     }
 
 
-def compile_program(hlo, topology):
+def ring_bytes(summed_bytes, cores):
+    """What each core sends to sum values over a ring of cores.
+
+    The ring passes each core's part of the sum on `cores - 1` times, and then the results as often.
+
+    Args:
+        summed_bytes: int, the size of the values on each core.
+        cores: int.
+
+    Returns:
+        A float.
+
+    >>> ring_bytes(1000, cores=4)
+    1500.0
+    """
+    return 2 * (cores - 1) / cores * summed_bytes
+
+
+def check_cores(cores, topology):
+    """Raises a ValueError unless a program for a number of cores can be compiled for chips.
+
+    Args:
+        cores: int.
+        topology: string such as "v5e:2x2". A shape that is none is left to the compiler.
+
+    >>> check_cores(16, "v5e:4x4")
+    >>> check_cores(16, "v5e:2x2")
+    Traceback (most recent call last):
+    ValueError: --cores must be 1, or 4 for all of v5e:2x2. Received: 16
+    """
+    name, _, shape = topology.partition(":")
+    sides = shape.split("x")
+    if cores == 1 or not all(side.isdecimal() for side in sides):
+        return
+    found = CHIPS[name]["cores"] * math.prod(map(int, sides))
+    if cores != found:
+        raise ValueError(f"--cores must be 1, or {found} for all of {topology}. Received: {cores}")
+
+
+def compile_program(hlo, topology, cores=1):
     """Compiles a program in a process of its own.
 
     Args:
         hlo: bytes, a serialized `HloModuleProto`.
         topology: string, the chips to compile for.
+        cores: int, the number of cores: 1, or all of these chips. Defaults to 1.
 
     Returns:
         The dictionary that `rt_keras.tpu.compile.main` writes.
@@ -139,7 +241,7 @@ def compile_program(hlo, topology):
         program.write_bytes(hlo)
         # The exit status says nothing, since libtpu may crash once everything is done.
         process = subprocess.run(
-            [sys.executable, "-P", script, program, topology, result],
+            [sys.executable, "-P", script, program, topology, str(cores), result],
             capture_output=True,
             text=True,
             errors="replace",

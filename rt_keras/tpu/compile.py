@@ -1,27 +1,36 @@
 """Compiles a program for a TPU, without one, in a process of its own.
 
-`python -P compile.py PROGRAM TOPOLOGY RESULT` reads an `HloModuleProto`, compiles it for one core
-of the topology, and writes what the compiler reports as JSON. It only imports JAX and libtpu, of
-which TensorFlow would need other versions, and which may crash when the process ends. So only the
-file RESULT counts.
+`python -P compile.py PROGRAM TOPOLOGY CORES RESULT` reads an `HloModuleProto`, compiles it for one
+core of the topology or all of them, and writes what the compiler reports as JSON. It only imports
+JAX and libtpu, of which TensorFlow would need other versions, and which may crash when the process
+ends. So only the file RESULT counts.
 """
 
 import json
+import math
 import os
+import re
 import sys
 
+# Operations that exchange values between cores.
+EXCHANGES = (
+    "all-reduce|reduce-scatter|all-gather|all-to-all|collective-permute|collective-broadcast"
+)
 
-def main(program, topology, result):
+
+def main(program, topology, cores, result):
     """Compiles a program and writes a dictionary as JSON.
 
     If the program compiles, the dictionary holds `argument_bytes`, `output_bytes`, `aliased_bytes`
     (outputs that reuse the memory of arguments), `temporary_bytes`, `code_bytes`, `operations`,
-    `accessed_bytes`, and `loops`, the number of loops, whose bodies count once in the two before.
+    `accessed_bytes`, `summed_bytes`, the size of what is summed over the cores, and `loops`, the
+    number of loops, whose bodies count once in the three before. All figures are of one core.
     Otherwise it holds `error`, the compiler's message.
 
     Args:
         program: path of the file to read.
         topology: string, the chips to compile for.
+        cores: string, "1", or the number of all cores of the chips.
         result: path of the file to write.
     """
     # Keeps libtpu from querying Google Cloud's metadata server.
@@ -32,30 +41,35 @@ def main(program, topology, result):
 
     try:
         with open(program, "rb") as file:
-            figures = compile_for(file.read(), topology)
-    except jax.errors.JaxRuntimeError as error:
+            figures = compile_for(file.read(), topology, int(cores))
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
         figures = {"error": str(error)}
     with open(result, "w", encoding="utf-8") as file:
         json.dump(figures, file)
 
 
-def compile_for(program, topology):
-    """Compiles a serialized `HloModuleProto` for one core of a topology; see `main`."""
+def compile_for(program, topology, cores):
+    """Compiles a serialized `HloModuleProto` for cores of a topology; see `main`."""
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax.experimental import topologies
     from jaxlib import _jax
     from jaxlib.mlir import ir
 
-    device = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
-    options = compiler.get_compile_options(1, 1, device_assignment=[[device]])
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    if cores not in (1, len(devices)):
+        raise ValueError(f"{topology} has {len(devices)} cores. Received: {cores}")
+    devices = devices[:cores]
+    options = compiler.get_compile_options(
+        num_replicas=cores, num_partitions=1, device_assignment=[[device] for device in devices]
+    )
     with mlir.make_ir_context():
         module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program))
         module.operation.walk(as_on_tpu)
         loops = []
         module.operation.walk(lambda operation: count_loop(operation, loops))
-        compiled = device.client.compile(
-            module, executable_devices=_jax.DeviceList((device,)), compile_options=options
+        compiled = devices[0].client.compile(
+            module, executable_devices=_jax.DeviceList(tuple(devices)), compile_options=options
         )
     memory, cost = compiled.get_compiled_memory_stats(), compiled.cost_analysis()
     return {
@@ -66,8 +80,37 @@ def compile_for(program, topology):
         "code_bytes": memory.generated_code_size_in_bytes,
         "operations": cost["flops"],
         "accessed_bytes": cost["bytes accessed"],
+        "summed_bytes": summed_bytes(compiled.hlo_modules()[0].to_string()),
         "loops": len(loops),
     }
+
+
+def summed_bytes(text):
+    """The size of what a compiled program sums over the cores.
+
+    Args:
+        text: string, the program as the compiler writes it.
+
+    Returns:
+        An int.
+
+    Raises:
+        ValueError: if cores exchange values in another way, which this does not count.
+
+    >>> sums = "%sums = (f32[4,8]{1,0:T(4,128)}, bf16[]) all-reduce(%x, %y), channel_id=1"
+    >>> summed_bytes(f"%x = f32[4,8] add(%y, %y)\\n{sums}")
+    130
+    """
+    total = 0
+    for shapes, operation in re.findall(rf" = (.*?) ({EXCHANGES})(?:-start)?\(", text):
+        if operation != "all-reduce":
+            raise ValueError(
+                f"the step exchanges values by {operation}, of which this has no count"
+            )
+        for kind, shape in re.findall(r"([a-z]+\d*)\w*\[([\d,]*)\]", shapes):
+            bits = int("".join(filter(str.isdigit, kind)) or 8)
+            total += bits // 8 * math.prod(map(int, filter(None, shape.split(","))))
+    return total
 
 
 def as_on_tpu(operation):

@@ -1,21 +1,26 @@
 """The whole training step of a configuration as one program of static shapes."""
 
+import contextlib
 import math
 
 import tensorflow as tf
 
 
-def training_step(config, batch_size):
+def training_step(config, batch_size, cores=1):
     """Makes one function of what `fit` runs for a batch and what `CentroidEMA` does after it.
 
     It is the forward pass, the loss with those that layers add, the gradients, the optimizer's
     update, the metrics, and the update of the centroids. The model is built as for training, so its
     weights are in memory once, but nothing is computed.
 
+    On several cores it is what one of them does in a data-parallel run: gradients, and the
+    statistics of clusters, are summed over the cores.
+
     Args:
         config: an `ExperimentConfig`. The files that it names need not exist, except for the
             tokenizer's vocabulary if there is no `model.vocabulary_size`.
-        batch_size: int, the number of sequences or images.
+        batch_size: int, the number of sequences or images on a core.
+        cores: int, the number of cores. Defaults to 1.
 
     Returns:
         The step as a `tf.function` for XLA, the list of the `tf.TensorSpec`s of its arguments, and
@@ -42,12 +47,71 @@ def training_step(config, batch_size):
 
     @tf.function(jit_compile=True)
     def step(*tensors):
-        logs = model.train_step(tf.nest.pack_sequence_as(example, tensors))
-        if centroid_ema is not None:
-            centroid_ema.update_centroids()
+        with OneOfSeveralCores(cores) if cores > 1 else contextlib.nullcontext() as core:
+            logs = model.train_step(tf.nest.pack_sequence_as(example, tensors))
+            if core is not None:
+                for statistic in (x for x in model.weights if x.aggregation == "sum"):
+                    statistic.assign(core.all_reduce("SUM", statistic.value))
+            if centroid_ema is not None:
+                centroid_ema.update_centroids()
         return logs
 
     return step, tf.nest.flatten(example), model
+
+
+class OneOfSeveralCores(tf.distribute.ReplicaContext):
+    """The replica context of one core, in which sums over replicas are operations of XLA.
+
+    A strategy for TPUs, which makes such sums, exists only where there are TPUs. Inside a
+    `tf.function` with `jit_compile`:
+
+    >>> @tf.function(jit_compile=True)
+    ... def total(x):
+    ...     with OneOfSeveralCores(4):
+    ...         return tf.distribute.get_replica_context().all_reduce("SUM", x)
+    >>> "all-reduce" in total.experimental_get_compiler_ir(tf.TensorSpec([3]))("hlo")
+    True
+
+    Args:
+        cores: int, their number.
+    """
+
+    def __init__(self, cores):
+        super().__init__(tf.distribute.get_strategy(), replica_id_in_sync_group=0)
+        self.cores = cores
+        self._sums = 0
+
+    def __enter__(self):
+        super().__enter__()
+        return self
+
+    def all_reduce(self, reduce_op, value, options=None):
+        """Sums tensors over all cores; see `tf.distribute.ReplicaContext`.
+
+        Args:
+            reduce_op: "SUM" or "MEAN", or a `tf.distribute.ReduceOp`.
+            value: tensors, or nested structure of them. Sparse ones become dense, as on TPUs.
+            options: ignored, as on TPUs.
+
+        Returns:
+            The sums or means in the same structure.
+        """
+        totals = tf.nest.map_structure(self._sum, value)
+        if getattr(reduce_op, "name", reduce_op).upper() == "SUM":
+            return totals
+        return tf.nest.map_structure(lambda total: total / self.cores, totals)
+
+    def _sum(self, value):
+        self._sums += 1
+        return tf.raw_ops.CollectiveReduceV2(
+            input=tf.convert_to_tensor(value),
+            group_size=self.cores,
+            group_key=1,
+            instance_key=self._sums,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
 
 
 def sizes(model, specs):

@@ -2,11 +2,12 @@
 
 import tensorflow as tf
 
+from rt_keras.data.arrivals import note_arrivals
 from rt_keras.models.replicated_training import is_replicated
 from rt_keras.training.tasks import task_named
 
 
-def training_batches(config, preprocessor, strategy, first_step=0):
+def training_batches(config, preprocessor, strategy, first_step=0, arrivals=None):
     """Endless batches of the training split, for `fit`.
 
     Each worker reads its own rows of each batch.
@@ -16,6 +17,8 @@ def training_batches(config, preprocessor, strategy, first_step=0):
         preprocessor: the preprocessor of the model.
         strategy: the `tf.distribute.Strategy` of the run.
         first_step: int, the number of the first batch. Defaults to 0.
+        arrivals: variable to note in when batches come; see `rt_keras.data.arrivals`. None, the
+            default, for none.
 
     Returns:
         A `tf.data.Dataset`, or a `tf.distribute.DistributedDataset` if there are several replicas.
@@ -23,7 +26,8 @@ def training_batches(config, preprocessor, strategy, first_step=0):
     task = task_named(config.model.kind)
 
     def rows(share):
-        return task.training_batches(config, preprocessor, first_step, share)
+        batches = task.training_batches(config, preprocessor, first_step, share)
+        return batches if arrivals is None else note_arrivals(batches, arrivals)
 
     return _distributed(rows, config.data.batch_size, strategy)
 
@@ -67,6 +71,6 @@ def _distributed(rows, batch_size, strategy):
     def of_worker(context):
         share = (context.input_pipeline_id, context.num_input_pipelines)
         size = context.get_per_replica_batch_size(batch_size)
-        return rows(share).rebatch(size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+        return rows(share).rebatch(size, drop_remainder=True)
 
     return strategy.distribute_datasets_from_function(of_worker)

@@ -143,6 +143,7 @@ class TrainerConfig(hyperparams.Config):
     checkpoint_minutes: float | None = key(
         None, "minutes after which a checkpoint is written sooner, null for no limit", POSITIVE
     )
+    log_every: int = key(10, "steps between two logs to TensorBoard", AT_LEAST_1)
     strategy: str = key(
         "one_device",
         "the distribution strategy: one device, all GPUs of this machine, several machines that "
@@ -157,7 +158,9 @@ class TrainerConfig(hyperparams.Config):
         1, "parts of a batch, one after the other, for batches that do not fit", AT_LEAST_1
     )
     watch_heads: bool = key(
-        False, "whether validations log how heads differ and how stable clusters are"
+        False,
+        "whether validations log how heads differ, how stable clusters are, and pictures of "
+        "centroids and attention",
     )
 
 

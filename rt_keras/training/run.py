@@ -12,16 +12,20 @@ from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.callbacks.keep_best import KeepBest
 from rt_keras.callbacks.keep_state import KeepState
+from rt_keras.callbacks.measure_speed import MeasureSpeed
 from rt_keras.callbacks.show_progress import ShowProgress
 from rt_keras.callbacks.stop_at_nan import StopAtNaN
 from rt_keras.callbacks.stop_at_signal import StopAtSignal
+from rt_keras.callbacks.tensor_board import TensorBoard
 from rt_keras.callbacks.watch_heads import WatchHeads
 from rt_keras.callbacks.workers import Workers
+from rt_keras.data.arrivals import make_arrivals
 from rt_keras.training import config as config_lib
 from rt_keras.training import config_checks, experiment, run_folder
 from rt_keras.training.batches import training_batches, validation_batches
 from rt_keras.training.cluster import peer_errors, read_cluster
 from rt_keras.training.memory import check_memory
+from rt_keras.training.pictures import pictures
 from rt_keras.training.tasks import task_named
 
 
@@ -34,13 +38,16 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     - `data.json`: what the training split was read from, which `resume` compares;
     - `model/`: the model with the lowest validation loss, as a KerasHub preset;
     - `checkpoints/`: all state of the run after its last steps, which `resume` starts from;
-    - `log.csv`, `tensorboard/`: losses and cluster use after every validation, and what
-      `WatchHeads` logs if `trainer.watch_heads` is set.
+    - `log.csv`, `tensorboard/`: after every validation the losses and other metrics, the learning
+      rate, the cluster use and load bias of each routing layer (see `CentroidEMA`) and the speed
+      (see `MeasureSpeed`), and what `WatchHeads` logs if `trainer.watch_heads` is set. TensorBoard
+      gets most of it every `trainer.log_every` steps too, and the pictures of
+      `rt_keras.training.pictures` if `trainer.watch_heads` is set.
 
-    Two runs with the same configuration and seed, on the same machine, are equal. A run that was
-    interrupted, at whatever moment, and resumed equals one that was not: see `KeepState`. SIGTERM
-    and SIGINT end a run once its state is kept: see `StopAtSignal`. While it runs, no other run can
-    use the folder.
+    Two runs with the same configuration and seed, on the same machine, are equal in all but speed.
+    A run that was interrupted, at whatever moment, and resumed equals one that was not: see
+    `KeepState`. SIGTERM and SIGINT end a run once its state is kept: see `StopAtSignal`. While it
+    runs, no other run can use the folder.
 
     With `trainer.strategy` "multi_worker" every worker calls this with the same arguments, each
     with its own `TF_CONFIG`. The chief writes the folder, which all must be able to read.
@@ -126,34 +133,44 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
     """Trains a compiled model from a step on; returns the seconds that it took."""
     trainer, strategy = config.trainer, model.distribute_strategy
     # After the model, so that reading the data does not change its random initial weights.
+    tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
+    arrivals = None
+    # Other machines, on which a TPU's batches may be read, could not write to a variable of this.
+    if trainer.strategy != "tpu":
+        # Of more batches than an execution takes and the strategy reads ahead.
+        arrivals = make_arrivals(trainer.steps_per_execution + 16)
+    speed = MeasureSpeed(tokens, first_step, arrivals)
     validation, validation_steps, example = validation_batches(
         config, model, best.preprocessor, strategy
     )
     parts = [
-        (training_batches(config, best.preprocessor, strategy, step), epochs, steps_per_epoch)
+        (
+            training_batches(config, best.preprocessor, strategy, step, arrivals),
+            epochs,
+            steps_per_epoch,
+        )
         for step, epochs, steps_per_epoch in _parts(trainer, first_step)
     ]
     if Workers(strategy).is_chief:
         if not resume:
             run_folder.start(output, config)
         run_folder.write_config(output, config)
-    callbacks = _callbacks(config, model, output, best, example, first_step > 0)
+    callbacks = _callbacks(config, model, output, best, example, speed)
     keep_state = KeepState(
         checkpoints,
         trainer.checkpoint_every,
         trainer.checkpoint_minutes,
         callbacks,
         first_step,
-        lambda: {"log_bytes": (output / "log.csv").stat().st_size},
+        lambda: run_folder.log_sizes(output),
     )
-    tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
     started = time.monotonic()
     try:
         with (
             progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update,
             StopAtSignal(keep_state) as stop,
         ):
-            shown = [ShowProgress(update, trainer.steps, tokens, first_step)] if verbose else []
+            shown = [ShowProgress(update, trainer.steps, speed)] if verbose else []
             for training, epochs, steps_per_epoch in parts:
                 model.fit(
                     training,
@@ -250,18 +267,31 @@ def compiled_model(config, tokenizer=None):
     return model
 
 
-def _callbacks(config, model, output, best, example, append):
+def _callbacks(config, model, output, best, example, speed):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
     callbacks = [
+        speed,
         *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),
         best,
     ]
     if not Workers(model.distribute_strategy).is_chief:
         return callbacks
+    watched = example if config.trainer.watch_heads else None
     return [
         *callbacks,
-        *([WatchHeads(example)] if config.trainer.watch_heads else []),
-        keras.callbacks.CSVLogger(output / "log.csv", append=append),
-        keras.callbacks.TensorBoard(output / "tensorboard", write_graph=False),
+        *([WatchHeads(watched)] if watched else []),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda _, logs: logs.update(
+                learning_rate=float(model.optimizer.learning_rate),
+                gradient_norm=model.gradient_norm,
+            )
+        ),
+        keras.callbacks.CSVLogger(output / "log.csv", append=speed.step > 0),
+        TensorBoard(
+            output / "tensorboard",
+            speed,
+            config.trainer.log_every,
+            pictures=(lambda model: pictures(model, watched)) if watched else None,
+        ),
     ]

@@ -11,6 +11,7 @@ from rt_keras.training import source
 FREE_KEYS = (
     "trainer.checkpoint_every",
     "trainer.checkpoint_minutes",
+    "trainer.log_every",
     "trainer.validation_every",
     "trainer.strategy",
     "trainer.tpu_address",
@@ -89,7 +90,8 @@ def go_back(output, checkpoints, best):
     if step is None:
         if damaged or (output / "model").exists():
             raise ValueError(f"{output} holds no checkpoint to resume; --overwrite starts anew")
-        (output / "log.csv").unlink(missing_ok=True)
+        for name in ("log.csv", "tensorboard"):
+            files.delete(output / name)
         return 0
     # What is newer is damaged, and what is unfinished was being written when the run ended.
     checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
@@ -98,7 +100,32 @@ def go_back(output, checkpoints, best):
     values = checkpoints.values(step)
     best.values = values["callbacks"]["KeepBest"]
     os.truncate(output / "log.csv", values["log_bytes"])
+    for path in _event_files(output):
+        if path.name in values["event_bytes"]:
+            os.truncate(path, values["event_bytes"][path.name])
+        else:
+            files.delete(path)
     return step
+
+
+def log_sizes(output):
+    """How much has been logged up to now, for a checkpoint that `go_back` goes to.
+
+    Args:
+        output: `Path`, the folder.
+
+    Returns:
+        A dictionary of JSON values, in bytes.
+    """
+    return {
+        "log_bytes": (output / "log.csv").stat().st_size,
+        "event_bytes": {path.name: path.stat().st_size for path in _event_files(output)},
+    }
+
+
+def _event_files(output):
+    """The files of TensorBoard, whose names are all different."""
+    return list(output.glob("tensorboard/*/events*"))
 
 
 def start(output, config):

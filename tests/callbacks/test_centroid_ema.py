@@ -496,11 +496,12 @@ def test_epoch_logs_tell_the_use_of_clusters(tmp_path):
             "routing_0_fullest": shares.max(),
             "routing_0_empty": int((members == 0).sum()),
             "routing_0_entropy": np.mean(entropies) / np.log(CLUSTERS),
+            "routing_0_load_bias": np.abs(now["load_bias"]).max(),
         }
         assert expected["routing_0_empty"] == 1
         for name, value in expected.items():
-            assert history[name][epoch] == pytest.approx(value, abs=1e-6)
-            assert float(row[name]) == pytest.approx(value, abs=1e-6)
+            assert history[name][epoch] == pytest.approx(value, rel=1e-6, abs=1e-6)
+            assert float(row[name]) == pytest.approx(value, rel=1e-6, abs=1e-6)
 
 
 def test_one_callback_for_several_models_and_fits():

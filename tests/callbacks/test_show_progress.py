@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from rt_keras.callbacks.measure_speed import MeasureSpeed
 from rt_keras.callbacks.show_progress import ShowProgress
 
 
@@ -11,9 +12,10 @@ def fit(seen, epochs=2, first_step=0, steps_per_execution=1, **options):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse", steps_per_execution=steps_per_execution, run_eagerly=False)
-    shown = ShowProgress(lambda **fields: seen.append(fields), 6, 10, first_step)
+    speed = MeasureSpeed(10, first_step)
+    shown = ShowProgress(lambda **fields: seen.append(fields), 6, speed)
     data = np.ones([6, 1]), np.zeros([6, 1])
-    model.fit(*data, batch_size=2, epochs=epochs, verbose=0, callbacks=[shown], **options)
+    model.fit(*data, batch_size=2, epochs=epochs, verbose=0, callbacks=[speed, shown], **options)
 
 
 def test_the_bar_counts_the_steps_of_all_epochs():

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -81,6 +83,34 @@ def test_the_step_is_what_fit_and_the_callback_do():
             if np.abs(old - mine).max() > 1e-3:
                 compared.add(mine.name)
     assert {"kernel", "centroids", "load_bias"} <= compared
+
+
+def test_sums_over_cores_are_operations_of_the_program():
+    @tf.function(jit_compile=True)
+    def total(x, rows):
+        sparse = tf.IndexedSlices(x[None], tf.constant([2]), tf.constant([5, 3]))
+        with tpu_step.OneOfSeveralCores(4):
+            replica = tf.distribute.get_replica_context()
+            return replica.all_reduce("SUM", {"dense": rows, "sparse": sparse})
+
+    specs = tf.TensorSpec([3]), tf.TensorSpec([7], tf.bfloat16)
+    text = total.experimental_get_compiler_ir(*specs)(stage="hlo")
+    sums = [line for line in text.splitlines() if " all-reduce(" in line]
+    assert ["bf16[7]" in sums[0], "f32[5,3]" in sums[1]] == [True, True] and len(sums) == 2
+    assert all("replica_groups={{0,1,2,3}}" in line for line in sums)
+    # Sums of their own: each has its channel.
+    assert len({re.search(r"channel_id=(\d+)", line)[1] for line in sums}) == 2
+
+
+@pytest.mark.parametrize("operation", ["MEAN", tf.distribute.ReduceOp.MEAN])
+def test_a_mean_over_cores_is_their_sum_over_their_number(operation):
+    @tf.function(jit_compile=True)
+    def mean(x):
+        with tpu_step.OneOfSeveralCores(4) as core:
+            return core.all_reduce(operation, x)
+
+    text = mean.experimental_get_compiler_ir(tf.TensorSpec([3]))(stage="hlo")
+    assert " all-reduce(" in text and " divide(" in text and "constant(4)" in text
 
 
 def test_sizes_are_those_of_the_variables():

@@ -11,6 +11,7 @@ from rt_keras import files
 from rt_keras.callbacks.checkpoints import Checkpoints
 from rt_keras.training import config as config_lib
 from rt_keras.training import experiment, run
+from tests.callbacks.test_tensor_board import events
 
 
 def weights(folder):
@@ -18,17 +19,40 @@ def weights(folder):
     return [weight.numpy() for weight in experiment.load_model(folder).weights]
 
 
+def log_without_speed(folder):
+    """The rows of the log, without what differs from run to run."""
+    with open(folder / "log.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        del row["tokens_per_second"], row["waiting"]
+    return rows
+
+
 def assert_equal_runs(one, other):
     """The best models, the logs, and all state at the end are the same bits."""
     for a, b in zip(weights(one), weights(other), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert (one / "log.csv").read_text() == (other / "log.csv").read_text()
+    assert log_without_speed(one) == log_without_speed(other)
     states = [Checkpoints(folder / "checkpoints") for folder in (one, other)]
     assert states[0].steps()[-1] == states[1].steps()[-1]
     (arrays, values), (others, other_values) = (x.read(x.steps()[-1]) for x in states)
+    # Speeds are not equally long in the log, and files of TensorBoard have names of their own.
+    for name in ("log_bytes", "event_bytes"):
+        del values[name], other_values[name]
     assert values == other_values
     for name, array in arrays.items():
         np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
+def assert_equal_curves(one, other):
+    """TensorBoard has the same values at the same steps, except for the speed."""
+    found, wanted = events(one), events(other)
+    assert found.keys() == wanted.keys()
+    for name, curve in wanted.items():
+        assert found[name].keys() == curve.keys(), name
+        if not name.endswith(("tokens_per_second", "waiting")):
+            for step, value in curve.items():
+                np.testing.assert_array_equal(found[name][step], value, err_msg=name)
 
 
 def rate_that_explodes(config):
@@ -48,19 +72,24 @@ def test_a_run_leaves_what_it_promises(tiny_run):
     assert len(rows) == 2
     assert float(rows[1]["val_nats_per_token"]) < float(rows[0]["val_nats_per_token"]) < 6
     assert 0 < float(rows[0]["routing_0_entropy"]) <= 1
+    assert float(rows[0]["learning_rate"]) > 0 and float(rows[0]["routing_0_load_bias"]) > 0
+    assert float(rows[1]["tokens_per_second"]) > 0 and 0 <= float(rows[1]["waiting"]) <= 1
     assert len(list(tiny_run.glob("tensorboard/*/events*"))) == 2
 
 
 @pytest.mark.end_to_end
 def test_heads_are_watched_if_asked_for(train, tmp_path):
-    train(settings={"trainer.watch_heads": True})
+    train(settings={"trainer.watch_heads": True, "trainer.log_every": 1})
     with open(tmp_path / "run" / "log.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
         assert 0 < float(row["divergence_0_LocalHeads_RoutingHeads"]) < math.log(2)
         assert 0 <= float(row["routing_0_stable"]) <= 1
-    (events,) = tmp_path.glob("run/tensorboard/train/events*")
-    assert b"epoch_routing_0_stable" in events.read_bytes()
+    found = events(tmp_path / "run" / "tensorboard" / "train")
+    assert list(found["epoch_routing_0_stable"]) == [0, 1]
+    assert list(found["batch_loss"]) == list(found["batch_learning_rate"]) == [1, 2, 3, 4]
+    pictures = events(tmp_path / "run" / "tensorboard" / "validation")
+    assert list(pictures["centroids_0"]) == list(pictures["attention_0"]) == [2, 4]
 
 
 @pytest.mark.end_to_end
@@ -92,6 +121,7 @@ def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
         "trainer.steps": 12,
         "trainer.validation_every": 6,
         "trainer.checkpoint_every": 2,
+        "trainer.log_every": 2,
         "trainer.watch_heads": True,
         "model.dropout": 0.1,
         "model.token_dropout": 0.1,
@@ -108,6 +138,8 @@ def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
         train(settings=settings)
     train(settings=settings, resume=True)
     assert_equal_runs(tmp_path / "run", tmp_path / "whole")
+    for part in ("train", "validation"):
+        assert_equal_curves(*(tmp_path / run / "tensorboard" / part for run in ("run", "whole")))
 
 
 def test_a_folder_in_use_is_refused(train, tmp_path):

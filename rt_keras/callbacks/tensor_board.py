@@ -1,0 +1,73 @@
+"""Logs a run to TensorBoard, during epochs too."""
+
+import keras
+import tensorflow as tf
+
+
+class TensorBoard(keras.callbacks.TensorBoard):
+    """Logs scalars every so many steps and after each epoch, and pictures after each epoch.
+
+    During an epoch it logs, by the number of the step, the loss and other metrics (means over the
+    epoch up to now), the learning rate, the norm of the last gradients, for models that have a
+    `gradient_norm`, and the figures of `MeasureSpeed`, as `batch_loss` and so on. After it,
+    everything in the epoch's logs, as Keras does: `epoch_loss` and so on, by the number of the
+    epoch.
+
+    Keras's own `update_freq` counts from 0 in each `fit`, and counts executions instead of steps.
+    This counts the steps of the run, so one that goes on from a checkpoint continues its curves.
+    Whatever is logged is written to the disk at once, so that nothing before a checkpoint is lost
+    when the process is killed.
+
+    Args:
+        log_dir: string or path, the folder to write to.
+        speed: the `MeasureSpeed` of the run. Place it before this callback.
+        log_every: int, the number of steps after which scalars are logged. Defaults to 10.
+        pictures: function from the model to a dictionary of pictures, uint8
+            `[height, width, channels]`, to log after each epoch; None, the default, for none.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from rt_keras.callbacks.measure_speed import MeasureSpeed
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> data, speed = (np.zeros([4, 1]), np.zeros([4, 1])), MeasureSpeed(tokens_per_step=2)
+    >>> board = TensorBoard(tempfile.mkdtemp(), speed, log_every=1)
+    >>> history = model.fit(*data, batch_size=2, verbose=0, callbacks=[speed, board])
+    """
+
+    def __init__(self, log_dir, speed, log_every=10, pictures=None):
+        super().__init__(log_dir, write_graph=False)
+        self.speed = speed
+        self.log_every = log_every
+        self.pictures = pictures
+        self._logged = speed.step
+
+    def on_train_batch_end(self, batch, logs=None):
+        step = self.speed.step
+        if self._logged // self.log_every < step // self.log_every:
+            self._log_batch(step, logs)
+        self._logged = step
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        if self.pictures is not None:
+            with self._val_writer.as_default(self.speed.step):
+                for name, picture in self.pictures(self.model).items():
+                    tf.summary.image(name, picture[None])
+        self._flush()
+
+    def _log_batch(self, step, logs):
+        # Keras's own writers: TensorBoard follows one file of a folder at a time.
+        values = self._collect_learning_rate({**logs, **self.speed.figures()})
+        if hasattr(self.model, "gradient_norm"):
+            values["gradient_norm"] = self.model.gradient_norm
+        with self._train_writer.as_default(step):
+            for name, value in values.items():
+                tf.summary.scalar(f"batch_{name}", value)
+        self._flush()
+
+    def _flush(self):
+        for writer in self._writers.values():
+            writer.flush()

@@ -1,0 +1,66 @@
+import math
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.callbacks.measure_speed import MeasureSpeed
+from rt_keras.data.arrivals import make_arrivals, note_arrivals
+
+SLEEP = 0.05
+
+
+def delayed(x, seconds):
+    """The tensor, after some time."""
+
+    def sleep(x):
+        time.sleep(seconds)
+        return x
+
+    return tf.ensure_shape(tf.numpy_function(sleep, [x], x.dtype), x.shape)
+
+
+def fit(data_seconds=0.0, step_seconds=0.0, steps_per_execution=1, epochs=1):
+    """Trains for 8 steps an epoch, which take some time, on data that do; returns the logs."""
+    with tf.distribute.OneDeviceStrategy("CPU:0").scope():
+        inputs = keras.Input([1])
+        x = keras.layers.Lambda(lambda x: delayed(x, step_seconds))(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1)(x))
+        model.compile("sgd", "mse", steps_per_execution=steps_per_execution, jit_compile=False)
+    data = tf.data.Dataset.from_tensors(np.ones([2, 1], "float32")).repeat()
+    data = data.map(lambda x: (delayed(x, data_seconds), x)).prefetch(2)
+    arrivals = make_arrivals(16)
+    speed = MeasureSpeed(10, first_step=3, arrivals=arrivals)
+    history = model.fit(
+        note_arrivals(data, arrivals),
+        epochs=epochs,
+        steps_per_epoch=8,
+        callbacks=[speed],
+        shuffle=False,
+        verbose=0,
+    )
+    assert speed.step == 3 + 8 * epochs
+    return history.history
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 4])
+def test_training_waits_for_slow_data_and_not_for_fast_data(steps_per_execution):
+    (slow,) = fit(data_seconds=SLEEP, steps_per_execution=steps_per_execution)["waiting"]
+    (fast,) = fit(step_seconds=SLEEP, steps_per_execution=steps_per_execution)["waiting"]
+    assert 0 <= fast < slow <= 1
+    assert fast < 0.5 < slow
+
+
+def test_only_what_data_take_longer_than_a_step_is_waited_for():
+    logs = fit(data_seconds=1.2 * SLEEP, step_seconds=SLEEP)
+    assert 0 <= logs["waiting"][0] < 0.7
+    # 10 tokens in the time that a batch takes, at most.
+    assert 0 < logs["tokens_per_second"][0] <= 10 / SLEEP
+
+
+def test_the_first_execution_of_a_fit_does_not_count():
+    first, second = fit(step_seconds=SLEEP, steps_per_execution=8, epochs=2)["tokens_per_second"]
+    assert math.isnan(first)
+    assert 0 < second <= 10 / SLEEP
