@@ -161,7 +161,8 @@ def _split(values, count):
         f"{count}"
     )
     if not isinstance(size, int):
-        tf.debugging.assert_equal(size % count, 0, message)
+        with tf.control_dependencies([tf.debugging.assert_equal(size % count, 0, message)]):
+            size = tf.identity(size)
     elif size % count:
         raise ValueError(f"{message}, for {size} examples")
     return tf.reshape(values, [count, size // count, *values.shape[1:]])

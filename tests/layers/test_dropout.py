@@ -15,7 +15,7 @@ def test_draws_are_those_of_keras(noise_shape):
     for _ in range(2):
         ours, theirs = (np.asarray(layer(X, training=True)) for layer in layers)
         np.testing.assert_array_equal(ours, theirs)
-        assert 0.3 < (ours == 0).mean() < 0.5
+        assert 0 < (ours == 0).mean() < 1
     np.testing.assert_array_equal(layers[0](X), X)
     np.testing.assert_array_equal(Dropout(0.0)(X, training=True), X)
 
