@@ -77,7 +77,7 @@ def test_a_run_whose_data_have_changed_is_not_resumed(train, tiny_run, tmp_path)
     data["files"]["train/1.txt"][0] += 1
     files.write_json(tmp_path / "run" / "data.json", data)
     with pytest.raises(
-        ValueError, match=r"data have changed since .* train/1.txt has \d+ bytes, and"
+        ValueError, match=r"data have changed since .*train/1.txt has \d+ bytes, and"
     ):
         train(resume=True)
     with pytest.raises(ValueError, match="data have changed since"):
