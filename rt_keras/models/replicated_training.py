@@ -62,7 +62,7 @@ class ReplicatedTraining:
         # A plain object: the norm is no weight of the model.
         self._of_fit = types.SimpleNamespace(gradient_norm=norm, is_built=False)
         if is_replicated(self.distribute_strategy):
-            # A TPU compiles all of a step by itself.
+            # `TPUStrategy` has all of a step compiled.
             is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
             self.jit_replica, self.jit_compile = self.jit_compile and not is_tpu, False
             optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
@@ -112,7 +112,7 @@ class ReplicatedTraining:
             gradients = self._gradients(*tf.nest.map_structure(lambda x: x[number], parts))
             unused.update(i for i, gradient in enumerate(gradients) if gradient is None)
             return number + 1, [
-                total if gradient is None else total + gradient / count
+                total if gradient is None else total + tf.convert_to_tensor(gradient) / count
                 for total, gradient in zip(sums, gradients)
             ]
 

@@ -99,7 +99,7 @@ def train(settings, output, workers):
 @pytest.mark.end_to_end
 def test_two_workers_train_as_one_does(tiny_settings, tmp_path):
     settings = {**tiny_settings, "trainer.steps": 6, "trainer.validation_every": 3}
-    settings["centroids.restart_after"] = 1
+    settings["optimizer.learning_rate"] = 1e-3
     [one] = train(settings, tmp_path / "one", 1)
     settings["trainer.strategy"] = "multi_worker"
     first, second = train(settings, tmp_path / "two", 2)
