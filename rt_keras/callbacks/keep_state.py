@@ -4,7 +4,7 @@ import threading
 import time
 
 import keras
-import numpy as np
+import tensorflow as tf
 
 from rt_keras.callbacks.workers import Workers
 
@@ -95,7 +95,7 @@ class KeepState(keras.callbacks.Callback):
             between_epochs: bool, whether the next step begins an epoch. Defaults to False.
         """
         self.wait()
-        arrays = {name: _array(variable) for name, variable in self._variables().items()}
+        arrays = {name: _snapshot(variable) for name, variable in self._variables().items()}
         values = {name: dict(callback.values) for name, callback in self._with("values")}
         self._saved_at = time.monotonic()
         if not self.workers.is_chief:
@@ -175,5 +175,13 @@ class KeepState(keras.callbacks.Callback):
         return [(type(x).__name__, x) for x in self.callbacks if hasattr(x, attribute)]
 
 
-def _array(variable):
-    return np.array(keras.ops.convert_to_numpy(variable))
+def _snapshot(variable):
+    """The value of now, in the memory of this machine.
+
+    There it takes no copy: TensorFlow gives a variable new memory when it is assigned to while a
+    tensor still holds its value.
+    """
+    if isinstance(variable, keras.Variable):
+        variable = variable.value
+    with tf.device("CPU:0"):
+        return tf.identity(tf.convert_to_tensor(variable))
