@@ -538,7 +538,8 @@ def test_every_routing_layer_is_found_and_logged():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         history = model.fit(data, data, verbose=0, callbacks=[CentroidEMA()]).history
-    names = {f"routing_{i}_{what}" for i in range(4) for what in ("fullest", "empty", "entropy")}
+    kinds = ("fullest", "empty", "entropy", "load_bias")
+    names = {f"routing_{i}_{kind}" for i in range(4) for kind in kinds}
     assert names == {name for name in history if name.startswith("routing")}
     given = [heads for groups in groups_of_layers for heads in groups[::2]]
     assert routing_heads(model) == given

@@ -80,7 +80,9 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
     subprocess.run(command(settings, killed), check=True, capture_output=True)
     assert_equal_runs(killed, whole)
     names = {path.name for path in killed.iterdir()}
-    assert names == {"config.yaml", "log.csv", "model", "checkpoints", "tensorboard", ".lock"}
+    assert names == {
+        *("config.yaml", "data.json", "log.csv", "model", "checkpoints", "tensorboard", ".lock"),
+    }
 
 
 @pytest.mark.end_to_end

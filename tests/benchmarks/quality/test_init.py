@@ -143,7 +143,7 @@ def test_command_trains_and_goes_on(tmp_path, capsys):
     for figure in figures:
         assert len(figure["accuracy"]) == 20 and 0 <= figure["accuracy"][-1] <= 1
         assert [found["length"] for found in figure["at_lengths"]] == [64]
-    assert len(figures[0]["cluster_use"]) == 3 and not figures[1]["cluster_use"]
+    assert len(figures[0]["cluster_use"]) == 4 and not figures[1]["cluster_use"]
     printed = capsys.readouterr()
     assert "step 20 of 20" in printed.err
     assert printed.out.splitlines()[-3].startswith("frozen centroids")

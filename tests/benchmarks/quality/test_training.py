@@ -176,7 +176,7 @@ def test_a_run_reports_what_it_learned_and_took():
     # Chance is ln 64; twenty steps hardly change it.
     assert all(loss == pytest.approx(4.16, abs=0.3) for loss in found["loss"])
     assert set(found["cluster_use"]) == {
-        f"routing_0_{what}" for what in ("fullest", "empty", "entropy")
+        f"routing_0_{what}" for what in ("fullest", "empty", "entropy", "load_bias")
     }
     assert found["seconds"] > 0 and found["peak_bytes"] > 0 and found["keys_seen"] > 1
     assert [step for kind, step in reports if kind == "step"] == list(range(1, 21))
