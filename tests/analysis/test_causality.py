@@ -53,6 +53,7 @@ def test_a_model_that_looks_one_token_ahead_changes_there_alone(sequences):
     assert figures["nats_in_parallel"] < 0.5
 
 
+@pytest.mark.end_to_end
 def test_the_same_seed_gives_the_same_figures(sequences):
     model = make_model(RoutingHeads(2, 3, 4, assignment="balanced"))
     one, two, other = (

@@ -88,6 +88,7 @@ def test_dropout_differs_from_call_to_call():
     assert checks.largest_difference(first, second) > 0.1
 
 
+@pytest.mark.end_to_end
 def test_in_a_graph():
     plain, remat = blocks(dropout=0.3)
     expected = step(plain)

@@ -103,6 +103,7 @@ def test_frozen():
     assert_equal(gradient, expected, 1e-4)
 
 
+@pytest.mark.end_to_end
 def test_saved_and_loaded(tmp_path):
     inputs = keras.Input([9, 8])
     layer = ReversibleBlocks([TransformerBlock([LocalHeads(2, 4)], 16) for _ in range(2)])

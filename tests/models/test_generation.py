@@ -27,6 +27,7 @@ def model():
     return model
 
 
+@pytest.mark.end_to_end
 def test_an_empty_prompt_starts_from_end_of_text(model):
     assert isinstance(model.generate("", max_length=4), str)
 

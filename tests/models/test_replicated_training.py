@@ -89,6 +89,7 @@ def test_parts_of_a_batch_make_the_step_of_the_whole(whole):
     assert_equal(trained(make_model(gradient_accumulation_steps=2)), whole)
 
 
+@pytest.mark.end_to_end
 def test_weights_without_a_gradient_stay(whole):
     model = make_model(gradient_accumulation_steps=2)
     for layer in model.backbone.layers:
@@ -97,6 +98,7 @@ def test_weights_without_a_gradient_stay(whole):
     assert np.isfinite(trained(model)["history"]["loss"]).all()
 
 
+@pytest.mark.end_to_end
 def test_parts_must_divide_the_batch():
     with pytest.raises(ValueError, match="gradient_accumulation_steps"):
         make_model(gradient_accumulation_steps=0)

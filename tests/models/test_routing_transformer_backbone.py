@@ -32,6 +32,7 @@ def test_shapes_and_dtypes_at_any_length(policy, compute, state):
         assert weight.dtype in (state, "uint32"), weight.path
 
 
+@pytest.mark.end_to_end
 def test_one_graph_serves_any_length(backbone):
     spec = tf.TensorSpec([None, None], tf.int32)
 

@@ -327,6 +327,7 @@ def test_beam_search_finds_no_less_likely_text_than_greedy(writer, prompts, cont
     assert log_probability(found, 3) >= log_probability(continuations[1], 3) - 1e-4
 
 
+@pytest.mark.end_to_end
 def test_text_from_an_empty_prompt_follows_end_of_text(text_model):
     tokenizer = text_model.preprocessor.tokenizer
     end = tokenizer.end_token_id
@@ -500,6 +501,7 @@ def test_what_stands_behind_the_prompts_is_not_seen(writer, prompts, continuatio
     assert found["token_ids"].numpy().tolist() == continuations
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("sampler", ["greedy", "beam"])
 def test_sizes_unknown_when_traced(writer, prompts, continuations, sampler):
     spec = tf.TensorSpec([None, None], tf.int32)

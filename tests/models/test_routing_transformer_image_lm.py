@@ -84,6 +84,7 @@ def test_generation_goes_on_as_the_model_scores(order):
     np.testing.assert_array_equal(found[:, 1:], likeliest[:, 1:])
 
 
+@pytest.mark.end_to_end
 def test_samples_follow_their_seed():
     model, images = make_model(), random_images()
     first, again, other = (

@@ -325,6 +325,7 @@ def test_dropout(shared):
     checks.drops_out(nearest_attention, inputs, window_size=3, causal=True)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared", [False, True])
 def test_dropout_in_chunks(shared, monkeypatch):
     checks.at_most_logits(1, monkeypatch)

@@ -71,6 +71,7 @@ def test_a_prompt_s_text_depends_on_its_own_parameters_alone():
         assert served.texts(prompts=[prompt], **own) == [together[row]]
 
 
+@pytest.mark.end_to_end
 def test_seeds_matter_and_draws_repeat():
     first, again, other = (served.texts(prompts=["a"], seed=seed) for seed in (1, 1, 2))
     assert first == again != other
