@@ -271,6 +271,7 @@ def test_tf_data_and_preset_folder(t2t, tmp_path):
         assert loaded(strings).numpy().tolist() == [[*row, 0, 0][:2] for row in expected]
 
 
+@pytest.mark.end_to_end
 def test_saved_model(t2t, tmp_path):
     module = tf.Module()
     module.tokenizer = t2t

@@ -26,6 +26,7 @@ def test_local_and_full_heads_run_in_litert_without_operations_of_tensorflow(rel
     np.testing.assert_allclose(found, backbone(inputs), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.end_to_end
 def test_other_heads_are_refused_by_name_where_litert_would_abort(tmp_path):
     model = RoutingTransformerCausalLM(
         make_backbone([LocalHeads(1, 8), RoutingHeads(1, num_clusters=2, window_size=8)])

@@ -232,6 +232,7 @@ def test_as_a_preset(model, tmp_path):
     assert isinstance(loaded.preprocessor.tokenizer, ByteTokenizer)
 
 
+@pytest.mark.end_to_end
 def test_compiled_by_xla(model):
     inputs = {name: tf.constant(x) for name, x in make_inputs().items()}
     compiled = tf.function(lambda x: model(x), jit_compile=True)

@@ -146,6 +146,7 @@ def test_causality():
     assert not checks.past_is_untouched(local_attention, inputs, 6, block_size=4, causal=False)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared", [False, True])
 def test_in_chunks(shared, monkeypatch):
     mask = checks.mask("scattered", 11)

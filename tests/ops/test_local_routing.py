@@ -98,6 +98,7 @@ def test_compiled_by_xla(shift_keys):
     checks.holds_compiled(local_routing_attention, arrays(21, far=4), **options)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("causal, shift_keys", [(True, True), (False, False)])
 def test_in_chunks(causal, shift_keys, monkeypatch):
     options = {"block_size": 3, "window_size": 4, "causal": causal, "shift_keys": shift_keys}

@@ -97,6 +97,7 @@ def test_causality(shared):
     assert not checks.past_is_untouched(op, inputs, 8, causal=False)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared", [False, True])
 def test_in_chunks(shared, monkeypatch):
     checks.holds_in_chunks(

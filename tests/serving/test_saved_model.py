@@ -192,6 +192,7 @@ def test_a_model_without_a_tokenizer_is_refused(tmp_path):
         export_saved_model(model, tmp_path / "tiny")
 
 
+@pytest.mark.end_to_end
 def test_a_broken_model_is_named(tmp_path):
     with pytest.raises(OSError, match="could not be scored in a new process"):
         score.score_in_new_process(tmp_path, [[2]])
