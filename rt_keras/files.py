@@ -147,6 +147,55 @@ def read_json(path):
     return values
 
 
+def write_sealed_json(path, values):
+    """Writes values to a file as JSON, with a sum of them, which `read_sealed_json` compares.
+
+    Args:
+        path: string or `Path`, the file.
+        values: dictionary of JSON values.
+    """
+    write_json(path, {**values, "sha256": _sum_of_values(values)})
+
+
+def read_sealed_json(path):
+    """Reads what `write_sealed_json` wrote.
+
+    Args:
+        path: string or `Path`, the file.
+
+    Returns:
+        The dictionary of values.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if it is damaged.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "list.json"
+    >>> write_sealed_json(path, {"files": 2})
+    >>> read_sealed_json(path)
+    {'files': 2}
+    """
+    values = read_json(path)
+    if values.pop("sha256", None) != _sum_of_values(values):
+        raise ValueError(f"{path} is damaged: its content has changed")
+    return values
+
+
+def _sum_of_values(values):
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode("utf-8")).hexdigest()
+
+
+def sum_of_file(path):
+    """The SHA-256 sum of a file, in hexadecimal digits.
+
+    Args:
+        path: string or `Path`, the file.
+    """
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def seal_weights(path):
     """Adds a sum of their bytes to a file of weights, which `check_weights` compares.
 

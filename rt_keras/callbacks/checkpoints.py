@@ -1,7 +1,5 @@
 """Checkpoints in a folder: arrays and values, checked, the last few kept."""
 
-import hashlib
-import json
 from pathlib import Path
 
 import tensorflow as tf
@@ -57,7 +55,7 @@ class Checkpoints:
                 "arrays": {name: [x.dtype.name, list(x.shape)] for name, x in arrays.items()},
                 "files": {path.name: _size_and_sum(path) for path in self._files(step)},
             }
-            files.write_json(self._manifest(step), {**manifest, "sha256": _sum(manifest)})
+            files.write_sealed_json(self._manifest(step), manifest)
         except (OSError, tf.errors.OpError) as error:
             self._delete(step)
             raise OSError(
@@ -98,7 +96,7 @@ class Checkpoints:
         Raises:
             ValueError: if their file is damaged.
         """
-        return self._read_manifest(step)["values"]
+        return files.read_sealed_json(self._manifest(step))["values"]
 
     def read(self, step):
         """The arrays and values of a checkpoint.
@@ -144,16 +142,9 @@ class Checkpoints:
     def _files(self, step):
         return sorted([*self.folder.glob(f"{step}.index"), *self.folder.glob(f"{step}.data-*")])
 
-    def _read_manifest(self, step):
-        path = self._manifest(step)
-        manifest = files.read_json(path)
-        if manifest.pop("sha256", None) != _sum(manifest):
-            raise ValueError(f"{path} is damaged: its contents have changed")
-        return manifest
-
     def _checked_manifest(self, step):
         """What a manifest holds, after a check of all that it lists."""
-        manifest = self._read_manifest(step)
+        manifest = files.read_sealed_json(self._manifest(step))
         for name, expected in manifest["files"].items():
             part = self.folder / name
             if not part.is_file():
@@ -169,9 +160,4 @@ def _key(name):
 
 
 def _size_and_sum(path):
-    with open(path, "rb") as file:
-        return [path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest()]
-
-
-def _sum(manifest):
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode("utf-8")).hexdigest()
+    return [path.stat().st_size, files.sum_of_file(path)]

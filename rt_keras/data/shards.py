@@ -10,9 +10,7 @@ each shard, so whoever packs goes on where the last one was interrupted. It hold
 - `sha256`: the sum of all this.
 """
 
-import hashlib
 import itertools
-import json
 import sys
 from pathlib import Path
 
@@ -132,22 +130,16 @@ def _write_shard(folder, name, items, save):
         entry = {
             "file": name,
             "bytes": part.stat().st_size,
-            "sha256": _sum_of(part),
+            "sha256": files.sum_of_file(part),
             "items": len(items),
             "length": sum(map(len, items)),
         }
     return entry
 
 
-def _sum_of(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_manifest(folder, manifest):
     """Writes a manifest, with its sum, to a folder."""
-    manifest["sha256"] = _sum_of_values(manifest)
-    files.write_json(folder / MANIFEST, manifest)
+    files.write_sealed_json(folder / MANIFEST, manifest)
 
 
 def read_manifest(folder):
@@ -160,15 +152,7 @@ def read_manifest(folder):
     path = Path(folder) / MANIFEST
     if not path.exists():
         raise FileNotFoundError(f"{folder} holds no packed data: it has no {MANIFEST}")
-    manifest = files.read_json(path)
-    if manifest.get("sha256") != _sum_of_values(manifest):
-        raise ValueError(f"{path} is damaged: its content has changed")
-    return manifest
-
-
-def _sum_of_values(manifest):
-    values = {name: value for name, value in manifest.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return files.read_sealed_json(path)
 
 
 def read_finished(folder, unit):
@@ -222,5 +206,5 @@ def check_packed(packed):
     shards = read_manifest(packed)["shards"]
     for shard in progress.track(shards, f"checking {packed}", len(shards), "files"):
         path = Path(packed, shard["file"])
-        if _sum_of(path) != shard["sha256"]:
+        if files.sum_of_file(path) != shard["sha256"]:
             raise ValueError(f"{path} is damaged: its bytes have changed; delete it and pack again")
