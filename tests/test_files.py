@@ -168,8 +168,9 @@ def test_who_waits_gets_the_folder_once_it_is_free(tmp_path, capfd):
         with files.locked(folder):
             second = threads.submit(wait)
             shown = ""
-            while not shown:
-                shown = capfd.readouterr().err
+            # The line may come in pieces.
+            while not shown.endswith("\n"):
+                shown += capfd.readouterr().err
             order.append("first")
         second.result(60)
     assert (
