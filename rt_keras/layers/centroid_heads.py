@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.replica_number import replica_number
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
 
 
@@ -217,6 +218,4 @@ class CentroidHeads(HeadGroup):
 
 def _is_first_replica(dtype):
     """1 on the first replica, whose batches and samples count for all of them, and 0 on others."""
-    context = tf.distribute.get_replica_context()
-    number = 0 if context is None else context.replica_id_in_sync_group
-    return tf.cast(tf.equal(number, 0), dtype)
+    return tf.cast(tf.equal(replica_number(), 0), dtype)

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.replica_number import replica_number
+
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class Dropout(keras.layers.Dropout):
@@ -51,8 +53,7 @@ def draw_seed(generator):
     >>> draw_seed(keras.random.SeedGenerator(5)).numpy().tolist()
     [5, 0]
     """
-    context = tf.distribute.get_replica_context()
-    number = 0 if context is None else context.replica_id_in_sync_group
     seed = generator.next()
+    number = tf.cast(replica_number(), seed.dtype)
     # Far from each other, as other layers have seeds near by.
-    return seed + tf.cast(number, seed.dtype) * tf.constant([1_000_003, 0], seed.dtype)
+    return seed + number * tf.constant([1_000_003, 0], seed.dtype)
