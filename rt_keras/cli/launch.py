@@ -99,14 +99,21 @@ def _run(arguments, count, events):
     from rt_keras.training.cluster import tf_config
 
     command = [sys.executable, "-m", "rt_keras", *arguments]
-    with _free_addresses(count) as addresses:
+    with free_addresses(count) as addresses:
         environments = [{"TF_CONFIG": tf_config(addresses, index)} for index in range(count)]
         return supervise.run_together([(command, one) for one in environments], events)
 
 
 @contextlib.contextmanager
-def _free_addresses(count):
-    """Addresses on this machine that no other process is given meanwhile."""
+def free_addresses(count):
+    """Addresses on this machine that no other process is given meanwhile.
+
+    Args:
+        count: int, their number.
+
+    Yields:
+        A list of strings "host:port".
+    """
     with contextlib.ExitStack() as stack:
         addresses = []
         for _ in range(count):

@@ -1,4 +1,3 @@
-import contextlib
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rt_keras.cli.launch import free_addresses
 from rt_keras.training import cluster as cluster_lib
 
 WORKERS = ["10.0.0.1:2222", "10.0.0.2:2222"]
@@ -250,12 +250,8 @@ def start_worker(addresses, index, start_seconds, killed):
 @pytest.fixture
 def addresses():
     """Two addresses on this machine that no other process gets meanwhile."""
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for one in held:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind(("127.0.0.1", 0))
-        yield ["127.0.0.1:{1}".format(*one.getsockname()) for one in held]
+    with free_addresses(2) as found:
+        yield found
 
 
 @pytest.mark.end_to_end

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 from rt_keras.callbacks.checkpoints import Checkpoints
+from rt_keras.cli.launch import free_addresses
 from rt_keras.training.cluster import tf_config
 from tests.cli.checks import overrides
 from tests.training.test_run import log_without_speed
@@ -67,30 +67,22 @@ def local_values(model):
     return {"weights": weights, "sum": whole}
 
 
-def free_addresses(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [f"127.0.0.1:{x.getsockname()[1]}" for x in sockets]
-
-
 def train(settings, output, workers):
     """What each of some workers prints."""
-    addresses = free_addresses(workers)
     command = [sys.executable, "-c", TRAIN, json.dumps(settings), str(output)]
-    processes = [
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "TF_CONFIG": tf_config(addresses, number)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(workers)
-    ]
-    outputs = [process.communicate(timeout=300) for process in processes]
+    with free_addresses(workers) as addresses:
+        processes = [
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "TF_CONFIG": tf_config(addresses, number)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for number in range(workers)
+        ]
+        outputs = [process.communicate(timeout=300) for process in processes]
     for process, (_, error) in zip(processes, outputs):
         assert process.returncode == 0, error[-3000:]
     return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
