@@ -1,5 +1,7 @@
 """`rt-keras evaluate`: scores a model on held-out examples."""
 
+import contextlib
+
 from rt_keras.cli import examples, options
 from rt_keras.tables import table
 
@@ -9,20 +11,32 @@ def add_arguments(parser):
     parser.epilog = "example: rt-keras evaluate --model runs/books --split test --json scores.json"
     options.add_model(parser)
     options.add_examples(parser)
+    options.add_strategy(parser)
 
 
 def main(args):
     """Scores a model on one split of a data set."""
-    return evaluate(*examples.load(args))
+    from rt_keras.callbacks.workers import Workers
+    from rt_keras.training import experiment
+    from rt_keras.training.cluster import peer_errors, read_cluster
+
+    cluster = read_cluster() if args.strategy == "multi_worker" else None
+    with peer_errors(cluster) if cluster else contextlib.nullcontext():
+        strategy = experiment.make_strategy(args, cluster)
+        with strategy.scope():
+            loaded = examples.load(args)
+        is_chief = Workers(strategy).is_chief
+        return {**evaluate(*loaded, verbose=int(is_chief)), "is_chief": is_chief}
 
 
-def evaluate(model, data, name):
+def evaluate(model, data, name, verbose=1):
     """Scores a model and prints the scores.
 
     Args:
         model: the model.
         data: `tf.data.Dataset` of the examples.
         name: string, what the examples are called.
+        verbose: int, 0 to print nothing. Defaults to 1.
 
     Returns:
         What `rt_keras.training.evaluation.evaluate` returns.
@@ -30,11 +44,12 @@ def evaluate(model, data, name):
     from rt_keras.training import evaluation
     from rt_keras.training.tasks import task_of
 
-    scores = evaluation.evaluate(model, data, verbose=1)
+    scores = evaluation.evaluate(model, data, verbose=verbose)
     counts = [(key, ",") for key, value in scores.items() if isinstance(value, int)]
     rows = [
         (key.replace("_", " "), format(scores[key], spec))
         for key, spec in (*task_of(model).units, *counts)
     ]
-    print(f"scores on {name}\n{table({'': '', 'value': '>'}, rows)}")
+    if verbose:
+        print(f"scores on {name}\n{table({'': '', 'value': '>'}, rows)}")
     return scores

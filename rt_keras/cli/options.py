@@ -4,6 +4,7 @@ import importlib
 
 from rt_keras import progress
 from rt_keras.options import check_range as check_range
+from rt_keras.training.cluster import STRATEGIES
 
 
 def add_commands(parser, package, summaries):
@@ -74,6 +75,23 @@ def add_examples(parser):
         "text pairs (default: the data that the model was trained on)",
     )
     parser.add_argument("--split", default="test", help="train, validation or test (default: test)")
+
+
+def add_strategy(parser):
+    """Adds `--strategy` and `--tpu-address`."""
+    parser.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default="one_device",
+        help="one device, all GPUs of this machine, several machines that TF_CONFIG names, or a "
+        "TPU (default: one_device)",
+    )
+    parser.add_argument(
+        "--tpu-address",
+        metavar="NAME",
+        default="",
+        help="name or address of the TPU (default: a local one)",
+    )
 
 
 def load_model(path):

@@ -55,12 +55,27 @@ def validation_batches(config, model, preprocessor, strategy):
     inputs, _, _ = next(iter(batches))
     first = {name: values[:1] for name, values in inputs.items()}
 
+    return shared_batches(batches, batch_size, strategy), count, first
+
+
+def shared_batches(batches, batch_size, strategy):
+    """Whole batches as replicas share them.
+
+    Args:
+        batches: `tf.data.Dataset` of nested tensors `[batch_size, ...]`, the same on all workers.
+        batch_size: int, a multiple of the number of replicas.
+        strategy: a `tf.distribute.Strategy`.
+
+    Returns:
+        A data set, as for `training_batches`.
+    """
+
     def rows(share):
         number, workers = share
         mine = slice(batch_size * number // workers, batch_size * (number + 1) // workers)
         return batches.map(lambda *batch: tf.nest.map_structure(lambda x: x[mine], batch))
 
-    return _distributed(rows, batch_size, strategy), count, first
+    return _distributed(rows, batch_size, strategy)
 
 
 def _distributed(rows, batch_size, strategy):

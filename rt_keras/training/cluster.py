@@ -9,6 +9,8 @@ import signal
 import socket
 import threading
 
+# The distribution strategies: one device, all GPUs of this machine, several machines, a TPU.
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 # What TensorFlow 2.20 says in its errors when it is another worker that is at fault.
 PEER_FAILED = re.compile("coordination|heartbeat|collective|from remote target", re.IGNORECASE)

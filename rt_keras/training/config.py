@@ -24,6 +24,7 @@ from rt_keras.models.keys import (
     section,
 )
 from rt_keras.models.model_section import ModelSection
+from rt_keras.training.cluster import STRATEGIES
 from rt_keras.training.config_checks import check_together
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tokenizer import TOKENIZERS
@@ -148,7 +149,7 @@ class TrainerConfig(hyperparams.Config):
         "one_device",
         "the distribution strategy: one device, all GPUs of this machine, several machines that "
         "TF_CONFIG names, or a TPU",
-        one_of("one_device", "mirrored", "multi_worker", "tpu"),
+        one_of(*STRATEGIES),
     )
     tpu_address: str | None = key(None, "address of the TPU, empty for a local one")
     mixed_bfloat16: bool = key(False, "whether to compute in bfloat16")

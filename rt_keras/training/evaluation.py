@@ -3,6 +3,8 @@
 import tensorflow as tf
 
 from rt_keras import progress
+from rt_keras.models.replicated_training import is_replicated
+from rt_keras.training.batches import shared_batches
 from rt_keras.training.tasks import task_of
 
 
@@ -16,6 +18,9 @@ def evaluate(model, examples, batch_size=4, verbose=0):
     sequence. Of a pair of texts the second one is scored, up to the preprocessor's length. Of an
     image each value of each channel is a token, and bits per dimension are N / (ln 2 · tokens).
 
+    A model that was made under a `tf.distribute` strategy is scored on all of its replicas. Several
+    workers call this at the same time, and all get the scores.
+
     The compiled function is kept with the model, so that later calls with the same batch size do
     not compile it again.
 
@@ -23,7 +28,8 @@ def evaluate(model, examples, batch_size=4, verbose=0):
         model: a model of one of `rt_keras.training.tasks`, with a preprocessor if it needs one.
         examples: `tf.data.Dataset` of documents, pairs or images, as from
             `rt_keras.data.load_documents`, `load_pairs` or `load_images`.
-        batch_size: int, the number of sequences, pairs or images in a batch. Defaults to 4.
+        batch_size: int, the number of sequences, pairs or images in the batch of one replica.
+            Defaults to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
@@ -33,9 +39,11 @@ def evaluate(model, examples, batch_size=4, verbose=0):
     Raises:
         ValueError: if there is nothing to score.
     """
-    task = task_of(model)
+    task, strategy = task_of(model), model.distribute_strategy
     counts = task.count(examples)
+    batch_size *= strategy.num_replicas_in_sync
     batches = task.evaluation_batches(model, examples, batch_size, model.preprocessor)
+    batches = shared_batches(batches, batch_size, strategy)
     nats, tokens = _sum_nats(model, task, batches, verbose)
     return {**task.scores(nats, tokens, counts), **counts, "tokens": int(tokens)}
 
@@ -53,10 +61,17 @@ def _sum_nats(model, task, batches, verbose):
 
 def _make_sums(model, task):
     """The compiled function of a batch."""
+    strategy = model.distribute_strategy
 
-    @tf.function(jit_compile=True)
+    # `TPUStrategy` has the whole of what it runs compiled.
+    @tf.function(jit_compile=not isinstance(strategy, tf.distribute.TPUStrategy))
     def sums(inputs, labels, weights):
         nats = task.losses(model, inputs, labels)
         return tf.reduce_sum(nats * weights), tf.reduce_sum(weights)
 
-    return sums
+    @tf.function
+    def sums_of_replicas(*batch):
+        parts = strategy.run(sums, batch)
+        return [strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in parts]
+
+    return sums_of_replicas if is_replicated(strategy) else sums

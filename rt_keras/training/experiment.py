@@ -120,7 +120,7 @@ def make_strategy(config, cluster=None):
     """The distribution strategy of a configuration, over the GPUs of each machine or its CPU.
 
     Args:
-        config: a `TrainerConfig`.
+        config: a `TrainerConfig`, or another object with its `strategy` and `tpu_address`.
         cluster: the `rt_keras.training.cluster.Cluster` of this worker, for the strategy
             "multi_worker". Defaults to None.
 
