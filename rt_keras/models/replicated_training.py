@@ -1,5 +1,6 @@
 """`fit` on several replicas: of one machine, of several machines, of a TPU."""
 
+import itertools
 import types
 
 import keras
@@ -29,6 +30,8 @@ class ReplicatedTraining:
     - KerasHub takes data that are distributed already for arrays. They go to Keras's own `fit`.
     - Keras averages the logs of several machines over their first axis. They are scalars; here they
       get one.
+    - Keras's loop of `steps_per_execution` steps looks for more data before each of them, which
+      fails on several replicas. Here an execution starts once it has all of its batches.
 
     Source: Keras's issue 20585.
     """
@@ -139,6 +142,21 @@ class ReplicatedTraining:
         if _is_multi_worker(self.distribute_strategy):
             return {name: value[None] for name, value in logs.items()}
         return logs
+
+    def _make_function(self, step_function):
+        function, steps = super()._make_function(step_function), self.steps_per_execution
+        if steps == 1 or not is_replicated(self.distribute_strategy):
+            return function
+        # Keras's function takes one step with each batch of a list.
+        take_steps = tf.function(function)
+
+        def execute(iterator):
+            batches = list(itertools.islice(iterator, steps))
+            if not batches:
+                raise StopIteration
+            return take_steps(batches)
+
+        return execute
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         strategy = self.distribute_strategy

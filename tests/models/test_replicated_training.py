@@ -124,7 +124,10 @@ from tests.models.test_replicated_training import make_model, trained
 found = {}
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 for name, options in {
-    "eager": {}, "jit": {"jit_compile": True}, "parts": {"gradient_accumulation_steps": 2}
+    "eager": {},
+    "jit": {"jit_compile": True},
+    "parts": {"gradient_accumulation_steps": 2},
+    "steps": {"steps_per_execution": 2},
 }.items():
     with strategy.scope():
         model = make_model(**options)
@@ -134,20 +137,21 @@ with strategy.scope():
 seeds = strategy.run(tf.function(lambda: draw_seed(generator)))
 found["seeds"] = [x.numpy().tolist() for x in strategy.experimental_local_results(seeds)]
 
-def failure(strategy, jit_compile):
+def failure(strategy, **options):
     with strategy.scope():
         model = keras.Sequential([keras.layers.Dense(1)])
-        model.compile("sgd", "mse", jit_compile=jit_compile)
+        model.compile("sgd", "mse", **{"jit_compile": False, **options})
     batches = strategy.distribute_datasets_from_function(
         lambda _: tf.data.Dataset.from_tensors(({"x": tf.ones([2, 1])}, tf.ones([2, 1]))).repeat()
     )
     try:
-        model.fit(batches, steps_per_epoch=1, verbose=0)
+        model.fit(batches, steps_per_epoch=2, verbose=0)
     except Exception as error:
         return type(error).__name__
 
-found["jit on replicas"] = failure(strategy, True)
-found["several workers"] = failure(tf.distribute.MultiWorkerMirroredStrategy(), False)
+found["jit on replicas"] = failure(strategy, jit_compile=True)
+found["steps on replicas"] = failure(strategy, steps_per_execution=2)
+found["several workers"] = failure(tf.distribute.MultiWorkerMirroredStrategy())
 print(json.dumps(found))
 """
 
@@ -162,7 +166,7 @@ def replicas():
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("name", ["eager", "jit", "parts"])
+@pytest.mark.parametrize("name", ["eager", "jit", "parts", "steps"])
 def test_replicas_make_the_step_of_one_device(replicas, whole, name):
     assert_equal(replicas[name], whole)
 
@@ -174,7 +178,7 @@ def test_replicas_draw_other_seeds(replicas):
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("case", ["jit on replicas", "several workers"])
+@pytest.mark.parametrize("case", ["jit on replicas", "steps on replicas", "several workers"])
 def test_keras_still_needs_the_remedies(replicas, case):
     # If this fails, one of those in `replicated_training` can go.
     assert replicas[case] is not None
