@@ -4,6 +4,7 @@ import keras
 
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.cluster_strided_heads import ClusterStridedHeads
+from rt_keras.layers.clustered_heads import ClusteredHeads
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
@@ -30,6 +31,7 @@ if keras.config.backend() != "tensorflow":
 __all__ = [
     "CentroidHeads",
     "ClusterStridedHeads",
+    "ClusteredHeads",
     "Dropout",
     "FeedForward",
     "FullHeads",

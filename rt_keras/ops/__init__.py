@@ -14,8 +14,10 @@ Words that have one meaning in these files:
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import from_blocks, to_blocks
 from rt_keras.ops.cluster_strided import cluster_strided_attention
+from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.local_routing import local_routing_attention
@@ -29,9 +31,11 @@ __all__ = [
     "chunked_cross_entropy",
     "cluster_statistics",
     "cluster_strided_attention",
+    "clustered_attention",
     "commitment",
     "from_blocks",
     "full_attention",
+    "hamming_groups",
     "hash_buckets",
     "hashed_attention",
     "local_attention",

@@ -359,6 +359,49 @@ def clustered(
     return total / np.maximum(count, 1)
 
 
+def grouped(
+    query,
+    key,
+    value,
+    *,
+    groups,
+    num_clusters,
+    top_k=None,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+):
+    """Attention of groups of queries by their mean; with `top_k` of each query to its best keys."""
+    if key is None and key_mask is None:
+        key_mask = query_mask
+    key = query if key is None else key
+    output = np.zeros(query.shape[:3] + value.shape[3:])
+    for b, h, c in np.ndindex(*query.shape[:2], num_clusters):
+        seen = [j for j in range(key.shape[2]) if real(key_mask, b, j)]
+        members = [i for i in range(query.shape[2]) if real(query_mask, b, i)]
+        members = [i for i in members if groups[b, h, i] == c]
+        if not seen or not members:
+            continue
+        bias = np.zeros(key.shape[2]) if token_bias is None else token_bias[b]
+        mean = sum(query[b, h, i] for i in members) / len(members)
+        weights = dict(zip(seen, attention_weights(mean, key[b, h, seen], bias[seen])))
+        best = sorted(seen, key=lambda j: -weights[j])[: top_k or 0]
+        for i in members:
+            own = dict(weights)
+            if best:
+                mass = sum(weights[j] for j in best)
+                of_best = attention_weights(query[b, h, i], key[b, h, best], bias[best])
+                own.update(zip(best, mass * of_best))
+            output[b, h, i] = sum(own[j] * value[b, h, j] for j in seen)
+    return output
+
+
+def attention_weights(query, keys, bias):
+    logits = keys @ query * len(query) ** -0.5 + bias
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
 def real(mask, b, i):
     return mask is None or bool(mask[b, i])
 

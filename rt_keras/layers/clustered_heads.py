@@ -1,0 +1,97 @@
+"""Heads whose similar queries share what they attend to."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.ops.clustered import clustered_attention
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class ClusteredHeads(HeadGroup):
+    """Heads that approximate full attention by that of groups of similar queries.
+
+    See `rt_keras.ops.clustered_attention`. Groups are found anew in each call, from the signs of
+    random projections, which are not trained. As they depend on all queries, attention cannot be
+    causal.
+
+    Args:
+        num_heads: int, heads in the group.
+        num_clusters: int, groups of the queries of each head, at most as many as there are queries.
+            Defaults to 100.
+        top_k: int, how many keys each query weighs by itself, for improved clustered attention.
+            None, the default, for none.
+        bits: int, number of projections. Defaults to 63.
+        iterations: int, iterations of k-means in a call. Defaults to 10.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        seed: int, seed of the projections, or None.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Weights:
+        projections: `[heads, bits, depth]`, not trainable.
+
+    Raises:
+        ValueError: if a size is not a positive integer, or a call is to be causal.
+
+    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention.
+
+    >>> heads = ClusteredHeads(2, num_clusters=3, top_k=4)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        num_clusters=100,
+        top_k=None,
+        bits=63,
+        iterations=10,
+        token_bias=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, token_bias=token_bias, **kwargs)
+        self.num_clusters = positive_int("num_clusters", num_clusters)
+        self.top_k = None if top_k is None else positive_int("top_k", top_k)
+        self.bits = positive_int("bits", bits)
+        self.iterations = positive_int("iterations", iterations)
+        self.seed = seed
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        self.projections = self.add_weight(
+            name="projections",
+            shape=(self.num_heads, self.bits, query_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
+            dtype=self.state_dtype,
+            trainable=False,
+            autocast=False,
+        )
+
+    def attend(self, *, causal, **arguments):
+        if causal:
+            raise ValueError(
+                "ClusteredHeads cannot attend with use_causal_mask=True: groups depend on all "
+                "queries, and so on later ones. Use RoutingHeads or LocalHeads."
+            )
+        return clustered_attention(
+            projections=tf.convert_to_tensor(self.projections),
+            num_clusters=self.num_clusters,
+            top_k=self.top_k,
+            iterations=self.iterations,
+            **arguments,
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        del config["max_relative_distance"]
+        return {
+            **config,
+            "num_clusters": self.num_clusters,
+            "top_k": self.top_k,
+            "bits": self.bits,
+            "iterations": self.iterations,
+            "seed": self.seed,
+        }

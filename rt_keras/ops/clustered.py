@@ -1,0 +1,222 @@
+"""Clustered attention: similar queries share what they attend to."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop, pair_logits, weighted_sums
+from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.hamming import hamming_groups
+from rt_keras.ops.members import at_members
+from rt_keras.ops.ranks import sort_by_cluster
+
+# Queries of a group that meet its top keys together.
+BLOCK_SIZE = 32
+
+
+def clustered_attention(
+    query,
+    key,
+    value,
+    projections=None,
+    *,
+    num_clusters,
+    top_k=None,
+    groups=None,
+    iterations=10,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Full attention of groups of similar queries, in time linear in the length.
+
+    The queries of a group c, found by `hamming_groups`, attend as their mean does:
+
+    ```
+    a_cj = softmax_j(mean of query_i over i in c · key_j / sqrt(depth) + t_j)
+    output_i = sum_j a_cj value_j
+    ```
+
+    With `top_k`, improved clustered attention: on the `top_k` keys T_c with the greatest a_cj, each
+    query shares out the weight that its group gave to them by its own logits.
+
+    ```
+    m_c = sum_(j in T_c) a_cj
+    output_i = m_c sum_(j in T_c) softmax_j(query_i · key_j / sqrt(depth) + t_j) value_j
+             + sum_(j not in T_c) a_cj value_j
+    ```
+
+    Each output depends on all queries, by the groups.
+
+    Args:
+        query: `[batch, heads, queries, depth]`.
+        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
+        value: `[batch, heads, keys, value_depth]`.
+        projections: `[heads, bits, depth]`, whose signs group the queries; not needed if `groups`
+            are given.
+        num_clusters: int, number of groups.
+        top_k: int, how many keys each query weighs by itself; None, the default, for none.
+        groups: int `[batch, heads, queries]`, the group of each query, from 0; that of padding may
+            be any number. None, the default, for those of `hamming_groups`.
+        iterations: int, iterations of `hamming_groups`. Defaults to 10.
+        query_mask: bool `[batch, queries]`, False for padding, which is in no group and whose
+            output is 0; or None.
+        key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
+        token_bias: `[batch, keys]`, t above, or None for zeros.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`. A query that may see no key gets 0.
+
+    Raises:
+        ValueError: if there are neither `projections` nor `groups`, more groups than queries, or
+            fewer keys than `top_k`.
+
+    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, section 3; its code holds
+    m_c constant in the gradient, unlike this.
+
+    >>> x, projections = tf.random.normal([1, 2, 12, 4]), tf.random.normal([2, 8, 4])
+    >>> clustered_attention(x, x, x, projections, num_clusters=3, top_k=4).shape
+    TensorShape([1, 2, 12, 4])
+    """
+    if key is None:
+        key, key_mask = query, query_mask if key_mask is None else key_mask
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
+    _check(query, key, num_clusters, top_k)
+    if groups is None:
+        if projections is None:
+            raise ValueError("clustered_attention needs projections or groups")
+        groups = hamming_groups(
+            query, projections, num_clusters=num_clusters, iterations=iterations, mask=query_mask
+        )
+    groups = tf.cast(groups, tf.int32)
+    if query_mask is not None:
+        real = tf.cast(query_mask, tf.bool)[:, None]
+        # Behind all groups, and without a part in any gradient.
+        groups = tf.where(real, groups, num_clusters)
+        query = tf.where(real[..., None], query, tf.zeros([], query.dtype))
+    return over_heads(
+        lambda arguments: _attend(arguments, num_clusters, top_k, dropout),
+        {"query": query, "key": key, "value": value, "groups": groups},
+        {},
+        {"key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        size(query, 0) * query.shape[1] * num_clusters * size(key, 2),
+        value.dtype,
+    )
+
+
+def _check(query, key, num_clusters, top_k):
+    """Raises a ValueError for what static sizes rule out."""
+    queries, keys = query.shape[2], key.shape[2]
+    if num_clusters < 1 or queries is not None and num_clusters > queries:
+        raise ValueError(
+            f"num_clusters must be from 1 to the number of queries, {queries}. Received: "
+            f"{num_clusters}"
+        )
+    if top_k is not None and (top_k < 1 or keys is not None and top_k > keys):
+        raise ValueError(f"top_k must be from 1 to the number of keys, {keys}. Received: {top_k}")
+
+
+def _attend(arguments, num_clusters, top_k, dropout):
+    """Clustered attention of some heads."""
+    query, key, value = (arguments[name] for name in ("query", "key", "value"))
+    groups, bias = arguments["groups"], _bias_of_keys(arguments)
+    seeds = tf.random.split(arguments["seed"], 2) if dropout else (None, None)
+    query *= query.shape[-1] ** -0.5
+    means = _means(query, groups, num_clusters)
+    logits = tf.cast(pair_logits(means, key), bias.dtype) + bias[:, None, None]
+    weights = tf.where(bias[:, None, None] > MASKED, tf.nn.softmax(logits), 0.0)
+    dropped = tf.cast(drop(weights, dropout, seeds[0]), value.dtype)
+    output = weighted_sums(dropped, value)
+    if top_k is None:
+        return _of_each(output, groups)
+    best = tf.math.top_k(tf.stop_gradient(weights), top_k, sorted=False).indices
+    of_best = {
+        "key": tf.gather(key, best, batch_dims=2),
+        "value": tf.gather(value, best, batch_dims=2),
+        "bias": at_members(bias, best),
+    }
+    shares = tf.gather(dropped, best, batch_dims=3)
+    output -= tf.einsum("bhck,bhckd->bhcd", shares, of_best["value"])
+    mass = tf.reduce_sum(tf.gather(weights, best, batch_dims=3), axis=-1, keepdims=True)
+    own = _attend_in_groups(query, of_best, groups, num_clusters, dropout, seeds[1])
+    return _of_each(output, groups) + _of_each(tf.cast(mass, value.dtype), groups) * own
+
+
+def _bias_of_keys(arguments):
+    """What is added to the logits of each key, `[batch, keys]`: `MASKED` for padding."""
+    key = arguments["key"]
+    bias = tf.zeros([size(key, 0), size(key, 2)], accumulation_dtype(key.dtype))
+    if "token_bias" in arguments:
+        bias += tf.cast(arguments["token_bias"], bias.dtype)
+    if "key_mask" in arguments:
+        bias = tf.where(tf.cast(arguments["key_mask"], tf.bool), bias, MASKED)
+    return bias
+
+
+def _means(query, groups, num_clusters):
+    """The mean query of each group, `[batch, heads, groups, depth]`; 0 if it has no members."""
+    batch, heads, length, depth = (size(query, axis) for axis in range(4))
+    # Padding is in a group of its own.
+    sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * (num_clusters + 1)
+    means = tf.math.unsorted_segment_mean(
+        tf.reshape(tf.cast(query, accumulation_dtype(query.dtype)), [-1, depth]),
+        tf.reshape(sequences + groups, [-1]),
+        batch * heads * (num_clusters + 1),
+    )
+    means = tf.reshape(means, [batch, heads, num_clusters + 1, depth])
+    return tf.cast(means[:, :, :num_clusters], query.dtype)
+
+
+def _of_each(x, groups):
+    """What each query's group has, of `[batch, heads, groups, depth]`; 0 for padding."""
+    return tf.gather(pad_axis(x, 2, 0, 1), groups, batch_dims=2)
+
+
+def _attend_in_groups(query, keys, groups, num_clusters, dropout, seed):
+    """Attention of each query to its group's keys.
+
+    In the order of groups, each filled up to whole blocks, a block has queries of one group alone.
+
+    Args:
+        query: `[batch, heads, queries, depth]`, scaled.
+        keys: dictionary of "key", "value", `[batch, heads, groups, keys, depth]`, and "bias",
+            `[batch, heads, groups, keys]`.
+        groups: int32 `[batch, heads, queries]`; `num_clusters` for padding.
+        num_clusters: int, number of groups.
+        dropout, seed: see `clustered_attention`.
+
+    Returns:
+        `[batch, heads, queries, value_depth]`, anything for padding.
+    """
+    length = size(query, 2)
+    num_blocks = (length + num_clusters * (BLOCK_SIZE - 1)) // BLOCK_SIZE
+    order, place, starts = sort_by_cluster(groups[:, :, None], num_clusters)
+    blocks = ceil_div(starts[..., 1:-1] - starts[..., :-2], BLOCK_SIZE)
+    first = tf.cumsum(blocks, axis=2, exclusive=True)
+    number = tf.range(num_blocks)
+    # Groups without members have the block of the next one.
+    group = tf.reduce_sum(tf.cast(first[:, :, None] <= number[:, None], tf.int32), axis=-1) - 1
+    start = tf.gather(starts, group, batch_dims=2)
+    start += (number - tf.gather(first, group, batch_dims=2)) * BLOCK_SIZE
+    rows = start[..., None] + tf.range(BLOCK_SIZE)
+    is_row = rows < tf.gather(starts, group + 1, batch_dims=2)[..., None]
+    shape = [size(query, 0), size(query, 1), num_blocks * BLOCK_SIZE]
+    rows = tf.reshape(tf.minimum(rows, length - 1), shape)
+    of_slots = tf.gather(order, rows, batch_dims=2)
+    shift = pad_axis(first * BLOCK_SIZE - starts[..., :-2], 2, 0, 1)
+    slots = tf.clip_by_value(place + tf.gather(shift, groups, batch_dims=2), 0, shape[2] - 1)
+    of_blocks = {name: tf.gather(x, group, batch_dims=2) for name, x in keys.items()}
+    output, _ = attend(
+        split_blocks(gather_rows(query, of_slots, slots), num_blocks, BLOCK_SIZE),
+        of_blocks["key"],
+        of_blocks["value"],
+        # Rows that fill up a block see nothing, and so add nothing to a gradient.
+        (is_row[..., None], of_blocks["bias"][..., None, :] > MASKED),
+        bias=of_blocks["bias"][..., None, :],
+        dropout=dropout,
+        seed=seed,
+    )
+    return gather_rows(join_blocks(output, shape[2]), slots, of_slots)

@@ -1,0 +1,95 @@
+"""Groups of vectors that point the same way, found from the signs of random projections."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype
+from rt_keras.ops.blocks import ceil_div, pad_axis, size
+
+# Bits in an integer.
+WORD = 32
+
+
+def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
+    """Groups vectors by k-means on their signs, with Lloyd's iterations in Hamming space.
+
+    A vector becomes the bits `b_ip = [projection_p · x_i > 0]`. Each iteration puts it into the
+    group whose centroid differs from it in the fewest bits, the first of several; then each bit of
+    a centroid becomes that of most members of its group. A group without members keeps its
+    centroid. Centroids start as vectors evenly spaced over the sequence.
+
+    Args:
+        x: `[batch, heads, length, depth]`.
+        projections: `[heads, bits, depth]`, of random directions.
+        num_clusters: int, number of groups, at least 1.
+        iterations: int, how often centroids move. Defaults to 10.
+        mask: bool `[batch, length]`, False for padding, which moves no centroid; or None.
+
+    Returns:
+        int32 `[batch, heads, length]`, the group of each vector. There is no gradient.
+
+    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, section 3.2.1.
+
+    >>> x = tf.constant([[[[1.0, 2.0], [2.0, 1.0], [-2.0, 1.0], [-3.0, 2.0]]]])
+    >>> projections = tf.constant([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> hamming_groups(x, projections, num_clusters=2).numpy().tolist()
+    [[[0, 0, 1, 1]]]
+    """
+    signs = _signs(tf.stop_gradient(x), projections)
+    words = _words(signs)
+    real = None if mask is None else tf.cast(mask, tf.bool)
+    rows = _spread(num_clusters, real, x)
+    centroids = tf.gather(words, rows, axis=2, batch_dims=2)
+    for _ in range(iterations):
+        members = tf.one_hot(_nearest(words, centroids), num_clusters, dtype=signs.dtype)
+        if real is not None:
+            members = tf.where(real[:, None, :, None], members, 0.0)
+        moved = _words(tf.matmul(members, signs, transpose_a=True))
+        has_members = tf.reduce_sum(members, axis=2)[..., None] > 0
+        centroids = tf.where(has_members, moved, centroids)
+    return _nearest(words, centroids)
+
+
+def _signs(x, projections):
+    """1 or -1 for the side of each projection that a vector is on, `[batch, heads, length, bits]`.
+
+    A vector on the border is on the lower side.
+    """
+    dtype = accumulation_dtype(x.dtype)
+    projected = tf.einsum("bhnd,hpd->bhnp", tf.cast(x, dtype), tf.cast(projections, dtype))
+    return tf.where(projected > 0, 1.0, -1.0)
+
+
+def _words(signs):
+    """Signs `[..., bits]` as the bits of integers, `[..., words]`."""
+    count = ceil_div(signs.shape[-1], WORD)
+    bits = tf.cast(signs > 0, tf.int32)
+    bits = pad_axis(bits, bits.shape.rank - 1, 0, count * WORD - signs.shape[-1])
+    shape = [size(bits, axis) for axis in range(bits.shape.rank - 1)]
+    bits = tf.reshape(bits, [*shape, count, WORD])
+    return tf.reduce_sum(tf.bitwise.left_shift(bits, tf.range(WORD)), axis=-1)
+
+
+def _nearest(words, centroids):
+    """The first centroid that differs in the fewest bits, int32 `[batch, heads, length]`."""
+    differing = 0
+    for word in range(words.shape[-1]):
+        other = tf.bitwise.bitwise_xor(words[..., None, word], centroids[:, :, None, :, word])
+        differing += tf.cast(tf.raw_ops.PopulationCount(x=other), tf.int32)
+    # The least number in the order of (difference, centroid): XLA on a CPU vectorises a minimum,
+    # but not the search for where it is.
+    count = centroids.shape[2]
+    return tf.reduce_min(differing * count + tf.range(count), axis=-1) % count
+
+
+def _spread(count, real, x):
+    """Positions that are evenly spaced over those that are real, `[batch, heads, count]`."""
+    batch, heads, length = (size(x, axis) for axis in range(3))
+    # Twice as fine as the places of centroids, so that these are in the middle of their shares.
+    shares = 2 * tf.range(count) + 1
+    if real is None:
+        rows = tf.broadcast_to(shares * length // (2 * count), [batch, count])
+    else:
+        of_row = tf.reduce_sum(tf.cast(real, tf.int32), axis=1, keepdims=True)
+        in_order = tf.argsort(tf.cast(real, tf.int32), axis=1, direction="DESCENDING", stable=True)
+        rows = tf.gather(in_order, shares * of_row // (2 * count), batch_dims=1)
+    return tf.broadcast_to(rows[:, None], [batch, heads, count])

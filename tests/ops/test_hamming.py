@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import hamming_groups
+from tests.ops import checks
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "clustered"
+
+
+def groups_of(x, projections, num_clusters, iterations, mask):
+    """The groups of one sequence of a head."""
+    bits = x @ projections.T > 0
+    real = np.flatnonzero(mask)
+    rows = [real[(2 * c + 1) * len(real) // (2 * num_clusters)] for c in range(num_clusters)]
+    centroids = bits[rows].copy()
+
+    def nearest():
+        return [min(range(num_clusters), key=lambda c: (b ^ centroids[c]).sum()) for b in bits]
+
+    for _ in range(iterations):
+        groups = nearest()
+        for c in range(num_clusters):
+            members = [i for i in real if groups[i] == c]
+            if members:
+                centroids[c] = bits[members].mean(axis=0) > 0.5
+    return nearest()
+
+
+@pytest.mark.parametrize("padding", [None, "right", "scattered"])
+@pytest.mark.parametrize("bits, clusters, iterations", [(5, 3, 4), (40, 6, 3), (63, 1, 1)])
+def test_equation(padding, bits, clusters, iterations):
+    rng = np.random.default_rng(bits)
+    x, projections = rng.normal(size=(2, 2, 30, 6)), rng.normal(size=(2, bits, 6))
+    mask = checks.mask(padding, 30)
+    given = {"num_clusters": clusters, "iterations": iterations, "mask": mask}
+    found = hamming_groups(x, projections, **given)
+    real = np.ones([2, 30], bool) if mask is None else mask
+    for b, h in np.ndindex(2, 2):
+        expected = groups_of(x[b, h], projections[h], clusters, iterations, real[b])
+        np.testing.assert_array_equal(found[b, h], expected)
+    compiled = tf.function(lambda: hamming_groups(x, projections, **given), jit_compile=True)
+    np.testing.assert_array_equal(compiled(), found)
+
+
+def test_a_row_of_padding_alone():
+    x, projections = np.ones([1, 1, 5, 2]), np.ones([1, 3, 2])
+    found = hamming_groups(x, projections, num_clusters=2, mask=np.zeros([1, 5], bool))
+    assert found.shape == (1, 1, 5) and np.all((found.numpy() >= 0) & (found.numpy() < 2))
+
+
+def spread(query, groups, clusters, mask):
+    """The mean squared distance of queries to the mean of their group."""
+    total = 0.0
+    for b, h, c in np.ndindex(*query.shape[:2], clusters):
+        members = query[b, h][(groups[b, h] == c) & mask[b]]
+        total += ((members - members.mean(axis=0)) ** 2).sum() if len(members) else 0.0
+    return total / (mask.sum() * query.shape[1])
+
+
+@pytest.mark.parametrize("name", ["self_attention", "cross_attention", "padded"])
+def test_groups_are_as_close_as_those_of_fast_transformers(name):
+    case = np.load(GOLDEN / f"{name}.npz")
+    query, clusters = case["q"].transpose(0, 2, 1, 3), int(case["clusters"])
+    mask = np.arange(query.shape[2]) < case["query_lengths"][:, None]
+    theirs = np.mean(
+        [spread(query, case[f"{x}/groups"], clusters, mask) for x in ("clustered", "improved")]
+    )
+    found = []
+    for seed in range(5):
+        projections = np.random.default_rng(seed).normal(size=(query.shape[1], 63, 16))
+        groups = hamming_groups(query, projections, num_clusters=clusters, mask=mask)
+        found.append(spread(query, groups.numpy(), clusters, mask))
+    assert np.mean(found) <= theirs, (np.mean(found), theirs)
