@@ -17,7 +17,6 @@ INTEGERS = {
     **SHAPE,
     "gigabytes": (10, "size of the packed files that training starts on, which take no room"),
     "step": (1_000_000, "number of the batch that training starts with"),
-    "repeats": (9, "maximum number of runs for a median; long runs are repeated less"),
 }
 
 
@@ -30,12 +29,7 @@ def add_arguments(parser):
     )
     parser.epilog = "example: rt-keras benchmark input --gigabytes 100 --json input.json"
     add_integers(parser, INTEGERS)
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=machine.cores(),
-        help="number of threads of each process (default: all cores)",
-    )
+    options.add_repeats_and_threads(parser)
 
 
 def main(args):

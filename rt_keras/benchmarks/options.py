@@ -53,7 +53,7 @@ def check_model(args, lengths):
 
 
 def add_shared(parser, names):
-    """Adds the options of all benchmarks of speed.
+    """Adds the options of all benchmarks of speed that have rivals.
 
     Args:
         parser: `argparse.ArgumentParser`.
@@ -65,6 +65,11 @@ def add_shared(parser, names):
         metavar="NAME",
         help=f"other packages to measure: {', '.join(names)} (default: those that are installed)",
     )
+    add_repeats_and_threads(parser)
+
+
+def add_repeats_and_threads(parser):
+    """Adds the options that say how figures are taken."""
     add_integers(
         parser,
         {"repeats": (9, "maximum number of runs for a median; long runs are repeated less")},

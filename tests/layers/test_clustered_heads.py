@@ -60,6 +60,7 @@ def test_every_weight_trains():
     checks.trains_every_weight(group, x, x, x, token_bias=token_bias)
 
 
+@pytest.mark.end_to_end
 def test_beside_other_heads_a_model_is_saved_and_loaded(tmp_path):
     inputs = keras.Input((9, 6))
     layer = MultiHeadAttention([ClusteredHeads(1, 3), ClusteredHeads(1, 2, 4)], 4)
