@@ -5,7 +5,7 @@ import keras
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.ops.blocks import ceil_div, size
 from rt_keras.ops.decode import pad_to
-from rt_keras.ops.local import local_attention
+from rt_keras.ops.local import check_sliding_window, local_attention
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 
 
@@ -27,13 +27,17 @@ class LocalHeads(HeadGroup):
         key_block_size: int, positions in a block of keys from another sequence, which must have as
             many blocks as the queries; None, the default, if keys are as many as queries.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        sliding_window: int w, to see only keys less than w positions away, as in Longformer,
+            Mistral and Gemma; at most `look_back` · `block_size` + 1. None, the default, to see
+            whole blocks.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a size is not a positive integer, or a `look_back` is negative or there is
-            not one for each dimension.
+        ValueError: if a size is not a positive integer, a `look_back` is negative or there is not
+            one for each dimension, or blocks do not hold the sliding window.
 
-    Source: Roy et al. 2021, section 3.2; images: Parmar et al. 2018, section 3.1.
+    Source: Roy et al. 2021, section 3.2; images: Parmar et al. 2018, section 3.1; sliding windows:
+    Beltagy et al. 2020, section 3.1.
 
     >>> heads = LocalHeads(2, block_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
@@ -54,6 +58,7 @@ class LocalHeads(HeadGroup):
         grid=None,
         key_block_size=None,
         token_bias=None,
+        sliding_window=None,
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
@@ -63,6 +68,10 @@ class LocalHeads(HeadGroup):
             positive_int("key_block_size", key_block_size)
         self.key_block_size = key_block_size
         self.look_back = self._checked_look_back(look_back)
+        if sliding_window is not None:
+            positive_int("sliding_window", sliding_window)
+        check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
+        self.sliding_window = sliding_window
 
     def _checked_look_back(self, look_back):
         dimensions = 1 if self.grid is None else len(self.grid)
@@ -82,17 +91,21 @@ class LocalHeads(HeadGroup):
         """The blocks that queries see, as the ops take them."""
         return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
 
+    @property
+    def _window(self):
+        return {**self.blocks, "sliding_window": self.sliding_window}
+
     def attend(self, **arguments):
-        return local_attention(**self.blocks, key_block_size=self.key_block_size, **arguments)
+        return local_attention(**self._window, key_block_size=self.key_block_size, **arguments)
 
     def fill_cache(self, **arguments):
         return local_cache(**self.blocks, **arguments)
 
     def step(self, **arguments):
-        return local_step(**self.blocks, **arguments)
+        return local_step(**self._window, **arguments)
 
     def cross_step(self, **arguments):
-        return local_cross_step(**self.blocks, key_block_size=self.key_block_size, **arguments)
+        return local_cross_step(**self._window, key_block_size=self.key_block_size, **arguments)
 
     def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
         # There must be as many blocks of queries as of keys.
@@ -110,4 +123,5 @@ class LocalHeads(HeadGroup):
             "look_back": self.look_back,
             "grid": self.grid,
             "key_block_size": self.key_block_size,
+            "sliding_window": self.sliding_window,
         }

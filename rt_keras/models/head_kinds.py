@@ -241,6 +241,9 @@ class Local(HeadKind):
 
     block_size: int = key(128, "positions in a block", AT_LEAST_1)
     look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
+    sliding_window: int | None = key(
+        None, "positions up to its own that a query sees, null for whole blocks", AT_LEAST_1
+    )
     cross_block_size: int | None = key(
         None, "positions in a block of an encoder, block_size if null", AT_LEAST_1
     )
@@ -252,6 +255,14 @@ class Local(HeadKind):
     def check(self, model):
         if self.cross_block_size is not None and not model.num_encoder_layers:
             self.refuse("cross_block_size", "without an encoder it must be null")
+        if self.sliding_window is not None:
+            if model.kind != "causal_lm" or model.dialect is not None:
+                self.refuse("sliding_window", "only a causal_lm without a dialect can have one")
+            largest = self.look_back * self.block_size + 1
+            if self.sliding_window > largest:
+                self.refuse(
+                    "sliding_window", f"it must be at most look_back · block_size + 1, {largest}"
+                )
 
     def check_cross_lengths(self, length, encoder_length):
         # Each block of the decoder attends to one of the encoder.

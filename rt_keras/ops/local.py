@@ -21,6 +21,7 @@ def local_attention(
     look_back=1,
     grid=None,
     key_block_size=None,
+    sliding_window=None,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -37,7 +38,8 @@ def local_attention(
     ```
 
     N(i) are the positions of i's block and of the `look_back` blocks before it, those up to i if
-    causal; otherwise also the `look_back` blocks after it. The cost is O(n · block_size).
+    causal; otherwise also the `look_back` blocks after it. The cost is O(n · block_size). With a
+    `sliding_window`, only those less than so many positions away.
 
     In more than one dimension blocks tile an image, and lie on a `grid`. Positions are then in
     the order of `rt_keras.ops.to_blocks`: block by block in raster order, inside a block likewise.
@@ -56,6 +58,8 @@ def local_attention(
         key_block_size: int, if keys are another sequence: positions in a block of it, such that
             both have as many blocks. None, the default, for the same sequence, or one of the same
             length.
+        sliding_window: int w, to see key j only if |i - j| < w; at most `look_back` · `block_size`
+            + 1, so that it lies inside the blocks. None, the default, for whole blocks.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
@@ -74,10 +78,12 @@ def local_attention(
 
     Raises:
         ValueError: if queries and keys differ in length without a `key_block_size`, have different
-            numbers of blocks with it, or do not fill the grid.
+            numbers of blocks with it, or do not fill the grid; or if a `sliding_window` is too wide
+            or combined with either.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers,
-    section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018.
+    section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018;
+    `sliding_window`: Beltagy et al. 2020, Longformer, section 3.1.
 
     >>> x = tf.random.normal([1, 2, 10, 4])
     >>> local_attention(x, x, x, block_size=4, causal=True).shape
@@ -104,6 +110,7 @@ def local_attention(
         causal=causal,
         dropout=dropout,
         return_logsumexp=return_logsumexp,
+        sliding_window=sliding_window,
     )
     return (found[0], found[1][..., 0]) if return_logsumexp else found
 
@@ -121,6 +128,7 @@ def over_local_heads(
     causal,
     dropout,
     return_logsumexp=False,
+    sliding_window=None,
 ):
     """Local attention over all heads, a chunk of heads at a time if memory is short.
 
@@ -132,9 +140,10 @@ def over_local_heads(
         activations: dictionary of "query", "key" and "value".
         weights: dictionary of arguments `[heads, ...]`.
         shared: dictionary of arguments that all heads see whole.
-        block_size, key_block_size, grid, look_back, causal, dropout, return_logsumexp: see
-            `local_attention`.
+        block_size, key_block_size, grid, look_back, causal, dropout, return_logsumexp,
+            sliding_window: see `local_attention`.
     """
+    check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
     activations = {name: tf.convert_to_tensor(x) for name, x in activations.items()}
     query, key = activations["query"], activations["key"]
     length, keys = size(query, 2), size(key, 2)
@@ -144,7 +153,7 @@ def over_local_heads(
         raise ValueError("Causal attention needs queries and keys of one sequence.")
     activations["query"] = query * query.shape[-1] ** -0.5
     grid = grid or (ceil_div(length, block_size),)
-    windows = LocalWindows(block_size, key_block_size, grid, look_back, causal)
+    windows = LocalWindows(block_size, key_block_size, grid, look_back, causal, sliding_window)
     logits = size(query, 0) * size(query, 1) * length * key_block_size
     logits *= math.prod(2 * count + 1 for count in windows.look_back)
     dtype = activations["value"].dtype
@@ -162,14 +171,16 @@ class LocalWindows:
     """The windows of keys around each block of queries.
 
     Args:
-        block_size, key_block_size, grid, look_back, causal: see `local_attention`.
+        block_size, key_block_size, grid, look_back, causal, sliding_window: see
+            `local_attention`.
     """
 
-    def __init__(self, block_size, key_block_size, grid, look_back, causal):
+    def __init__(self, block_size, key_block_size, grid, look_back, causal, sliding_window=None):
         self.block_size = block_size
         self.key_block_size = key_block_size
         self.grid = grid
         self.causal = causal
+        self.sliding_window = sliding_window
         self.look_back = per_dimension(look_back, grid)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
         # Where the block itself begins in its window.
@@ -200,8 +211,32 @@ class LocalWindows:
 
     def not_later(self, rows, count):
         """Which of the first `count` keys of a window are not later than each of some queries."""
-        places = tf.range(self.block_size)[rows, None] + self.start
-        return tf.range(count) <= places
+        return self._distances(rows, count) >= 0
+
+    def within_reach(self, rows, count):
+        """Which of the first `count` keys of a window the sliding window of each query has."""
+        return tf.abs(self._distances(rows, count)) < self.sliding_window
+
+    def _distances(self, rows, count):
+        return tf.range(self.block_size)[rows, None] + self.start - tf.range(count)
+
+
+def check_sliding_window(sliding_window, block_size, look_back, grid=None, key_block_size=None):
+    """Raises a ValueError if blocks do not hold a sliding window."""
+    if sliding_window is None:
+        return
+    if grid is not None or key_block_size is not None:
+        raise ValueError(
+            "sliding_window goes with neither grid nor key_block_size: it is for one sequence. "
+            f"Received: sliding_window={sliding_window}, grid={grid}, "
+            f"key_block_size={key_block_size}"
+        )
+    largest = look_back * block_size + 1
+    if not 1 <= sliding_window <= largest:
+        raise ValueError(
+            f"sliding_window must be from 1 to look_back · block_size + 1, {largest}. Received: "
+            f"{sliding_window}"
+        )
 
 
 def _check_blocks(length, block_size, keys, key_block_size, grid):
@@ -241,6 +276,8 @@ def _local_attention(arguments, windows, dropout, return_logsumexp):
         allowed = (tf.expand_dims(real[..., seen], -2),)
         if windows.causal:
             allowed += (windows.not_later(rows, count),)
+        if windows.sliding_window is not None:
+            allowed += (windows.within_reach(rows, count),)
         if query_mask is not None:
             allowed += (tf.expand_dims(query_mask[..., rows], -1),)
         bias = None if key_bias is None else tf.expand_dims(key_bias[..., seen], -2)

@@ -61,6 +61,7 @@ def local_step(
     block_size,
     look_back=1,
     grid=None,
+    sliding_window=None,
     token_bias=None,
     relative_embeddings=None,
     return_logsumexp=False,
@@ -78,6 +79,8 @@ def local_step(
             dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension; None, the default, for a
             sequence.
+        sliding_window: int, how many positions up to its own a query sees; None, the default, for
+            whole blocks.
         token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
@@ -96,6 +99,8 @@ def local_step(
     """
     cache = add_position(cache, position, key, value, grid, token_bias)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
+    if sliding_window is not None:
+        seen["allowed"] &= seen["distance"] < sliding_window
     seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
     return attend_step(query, **seen), cache
 
@@ -110,6 +115,7 @@ def local_cross_step(
     key_block_size=None,
     look_back=1,
     grid=None,
+    sliding_window=None,
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
@@ -127,6 +133,8 @@ def local_cross_step(
             for each dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension; None, the default, for a
             sequence.
+        sliding_window: int, beyond which distance keys are not seen; None, the default, for whole
+            blocks.
         key_mask: bool `[batch, keys]`, False for padding; or None.
         token_bias: `[batch, keys]`; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
@@ -149,6 +157,8 @@ def local_cross_step(
         causal=False,
         key_mask=key_mask,
     )
+    if sliding_window is not None:
+        seen["allowed"] &= tf.abs(seen["distance"]) < sliding_window
     return attend_step(query, **seen, causal=False, relative_embeddings=relative_embeddings)
 
 

@@ -29,6 +29,14 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     TensorShape([1, 2, 10, 8])
     """
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.sliding_window is not None:
+            raise ValueError(
+                "T2TLocalHeads have no sliding_window. Received: sliding_window="
+                f"{self.sliding_window}. Use LocalHeads"
+            )
+
     def attend(self, **arguments):
         return local_attention(**self.blocks, key_block_size=self.key_block_size, **arguments)
 

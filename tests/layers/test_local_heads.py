@@ -71,9 +71,25 @@ def test_key_block_size():
     checks.config_makes_an_equal_layer(group, query, value, key)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_sliding_window(causal):
+    query, key, value = (
+        checks.random(1, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)
+    )
+    group = LocalHeads(2, 4, sliding_window=3, dtype="float64")
+    found = group(query, value, key, use_causal_mask=causal)
+    options = {"block_size": 4, "sliding_window": 3, "causal": causal}
+    expected = reference.local(query, key, value, **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    checks.config_makes_an_equal_layer(group, query, value, key, use_causal_mask=causal)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"sliding_window": 0}, "sliding_window must be a positive integer"),
+        ({"sliding_window": 6}, "from 1 to look_back · block_size . 1, 5. Received: 6"),
+        ({"sliding_window": 3, "grid": (2, 2)}, "neither grid nor key_block_size"),
         ({"grid": (2, 0)}, "grid must be a positive integer. Received: grid=0"),
         ({"key_block_size": 0}, "key_block_size must be a positive integer"),
         ({"look_back": (1, 1)}, r"one for each dimension of grid. Received: look_back=\(1, 1\)"),

@@ -27,7 +27,7 @@ VALUES = {
     "random": {"num_clusters": 5, "window_size": 6},
     "cluster_strided": {"num_clusters": 3, "window_size": 5, "commitment_weight": 0.25},
     "strided": {"stride": 7},
-    "local": {"block_size": 8, "look_back": 2},
+    "local": {"block_size": 8, "look_back": 2, "sliding_window": 9},
     "full": {},
 }
 
@@ -90,11 +90,19 @@ def test_local_heads_of_images_know_the_grid():
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),
         ("hashed", {"num_clusters": 1}, "num_clusters is 1; it must be at least 2"),
         ("local", {"cross_block_size": 8}, "cross_block_size is 8; without an encoder"),
+        ("local", {"sliding_window": 130}, "sliding_window is 130; .* at most .*, 129"),
     ],
 )
 def test_values_that_do_not_go_together_are_named(name, values, message):
     with pytest.raises(ValueError, match=message):
         kind(name, **values).check(ModelSection())
+
+
+@pytest.mark.parametrize("model", [{"kind": "image_lm"}, {"dialect": "t2t"}])
+def test_sliding_windows_are_for_sequences(model):
+    kind("local", sliding_window=9).check(ModelSection())
+    with pytest.raises(ValueError, match="sliding_window is 9; only a causal_lm without a dialect"):
+        kind("local", sliding_window=9).check(ModelSection(**model))
 
 
 def test_a_dialect_routes_balanced():

@@ -50,6 +50,7 @@ def local(
     look_back=1,
     grid=None,
     key_block_size=None,
+    sliding_window=None,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -77,6 +78,7 @@ def local(
             for place, j in enumerate(window)
             if j < keys
             and (j <= i or not causal)
+            and (sliding_window is None or abs(i - j) < sliding_window)
             and real(query_mask, b, i)
             and real(key_mask, b, j)
         ]

@@ -21,6 +21,37 @@ def test_equation(causal, length, block_size, look_back):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("block_size, look_back, window", [(4, 1, 5), (4, 2, 6), (3, 2, 1)])
+def test_sliding_window(causal, block_size, look_back, window):
+    mask = checks.mask("scattered", 14)
+    checks.holds(
+        local_attention,
+        reference.local,
+        checks.arrays(14, far=3, token_bias=True),
+        block_size=block_size,
+        look_back=look_back,
+        sliding_window=window,
+        causal=causal,
+        query_mask=mask,
+        key_mask=mask,
+    )
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"sliding_window": 6}, "from 1 to look_back · block_size . 1, 5. Received: 6"),
+        ({"sliding_window": 0}, "from 1 to look_back · block_size . 1, 5. Received: 0"),
+        ({"sliding_window": 3, "grid": (2, 1)}, "neither grid nor key_block_size"),
+        ({"sliding_window": 3, "key_block_size": 4}, "neither grid nor key_block_size"),
+    ],
+)
+def test_bad_sliding_window(options, message):
+    with pytest.raises(ValueError, match=message):
+        local_attention(**checks.tensors(checks.arrays(8)), block_size=4, **options)
+
+
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
 def test_padding(causal, shared, padding):

@@ -37,6 +37,18 @@ def test_steps(length, block_size, look_back, far, token_bias, bounded, data):
     )
 
 
+@pytest.mark.parametrize("window", [1, 4, 7])
+def test_steps_of_a_sliding_window(window):
+    options = {"block_size": 3, "look_back": 2, "sliding_window": window}
+    inputs = checks.arrays(17, far=5, token_bias=True)
+
+    def make_cache(key, value, count, **given):
+        return local_cache(key, value, count, block_size=3, look_back=2, **given)
+
+    found = decode_checks.decode(make_cache, local_step, inputs, 4, **options)
+    decode_checks.same(found, local_attention, inputs, 4, **options)
+
+
 @pytest.mark.parametrize("count", [0, 9, 23])
 @pytest.mark.parametrize("look_back", [1, (1, 0), (0, 1), (2, 1)])
 def test_steps_on_a_grid(look_back, count):
@@ -49,6 +61,17 @@ def test_the_ring_holds_the_blocks_in_view_whatever_the_length():
         assert local_cache(x, x, length, block_size=4, look_back=2)["key"].shape == (2, 1, 12, 4)
     x = tf.zeros([2, 1, 5, 4])
     assert local_cache(x, x, 5, block_size=4, max_length=6)["key"].shape == (2, 1, 6, 4)
+
+
+def test_cross_step_of_a_sliding_window():
+    inputs = checks.tensors(checks.arrays(9, keys=9, far=2))
+    options = {"block_size": 4, "sliding_window": 3}
+    expected = local_attention(**inputs, **options)
+    query = inputs.pop("query")
+    for position in range(9):
+        one = query[:, :, position : position + 1]
+        found = local_cross_step(one, position=position, **inputs, **options)
+        np.testing.assert_allclose(found[:, :, 0], expected[:, :, position], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("padding", [None, "right", "a whole row"])
