@@ -7,6 +7,8 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, size
 
 # Bits in an integer.
 WORD = 32
+# Vectors of a group, on average, by which its centroid moves at most.
+MEMBERS = 32
 
 
 def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
@@ -15,7 +17,8 @@ def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
     A vector becomes the bits `b_ip = [projection_p · x_i > 0]`. Each iteration puts it into the
     group whose centroid differs from it in the fewest bits, the first of several; then each bit of
     a centroid becomes that of most members of its group. A group without members keeps its
-    centroid. Centroids start as vectors evenly spaced over the sequence.
+    centroid. Centroids start as vectors evenly spaced over the sequence. They move by every k-th
+    vector alone, where that leaves at least 32 for each group.
 
     Args:
         x: `[batch, heads, length, depth]`.
@@ -35,17 +38,19 @@ def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
     [[[0, 0, 1, 1]]]
     """
     signs = _signs(tf.stop_gradient(x), projections)
-    words = _words(signs)
-    real = None if mask is None else tf.cast(mask, tf.bool)
-    rows = _spread(num_clusters, real, x)
-    centroids = tf.gather(words, rows, axis=2, batch_dims=2)
+    words, real = _words(signs), None if mask is None else tf.cast(mask, tf.bool)
+    length = size(x, 2)
+    step = max(1, length // (MEMBERS * num_clusters)) if isinstance(length, int) else 1
+    some, some_words = signs[:, :, ::step], words[:, :, ::step]
+    some_real = None if real is None else real[:, ::step]
+    rows = _spread(num_clusters, some_real, some)
+    centroids = tf.gather(some_words, rows, axis=2, batch_dims=2)
     for _ in range(iterations):
-        members = tf.one_hot(_nearest(words, centroids), num_clusters, dtype=signs.dtype)
+        groups = _nearest(some_words, centroids)
         if real is not None:
-            members = tf.where(real[:, None, :, None], members, 0.0)
-        moved = _words(tf.matmul(members, signs, transpose_a=True))
-        has_members = tf.reduce_sum(members, axis=2)[..., None] > 0
-        centroids = tf.where(has_members, moved, centroids)
+            groups = tf.where(some_real[:, None], groups, num_clusters)
+        sums, has_members = _sums(some, groups, num_clusters)
+        centroids = tf.where(has_members, _words(sums), centroids)
     return _nearest(words, centroids)
 
 
@@ -56,7 +61,22 @@ def _signs(x, projections):
     """
     dtype = accumulation_dtype(x.dtype)
     projected = tf.einsum("bhnd,hpd->bhnp", tf.cast(x, dtype), tf.cast(projections, dtype))
-    return tf.where(projected > 0, 1.0, -1.0)
+    return tf.where(projected > 0, 1, -1)
+
+
+def _sums(signs, groups, num_clusters):
+    """The sums of signs over each group, `[batch, heads, groups, bits]`; whether it has members."""
+    batch, heads, length, bits = (size(signs, axis) for axis in range(4))
+    # Padding is in a group of its own.
+    count = num_clusters + 1
+    sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * count
+    # The number of members beside the bits.
+    rows = tf.reshape(pad_axis(signs, 3, 0, 1, fill=1), [batch * heads * length, bits + 1])
+    segments = tf.reshape(sequences + groups, [-1])
+    # On a CPU several times faster than a product with one-hot rows.
+    sums = tf.math.unsorted_segment_sum(rows, segments, batch * heads * count)
+    sums = tf.reshape(sums, [batch, heads, count, bits + 1])[:, :, :num_clusters]
+    return sums[..., :-1], sums[..., -1:] > 0
 
 
 def _words(signs):
