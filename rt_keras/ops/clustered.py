@@ -178,8 +178,6 @@ def _of_each(x, groups):
 def _attend_in_groups(query, keys, groups, num_clusters, dropout, seed):
     """Attention of each query to its group's keys.
 
-    In the order of groups, each filled up to whole blocks, a block has queries of one group alone.
-
     Args:
         query: `[batch, heads, queries, depth]`, scaled.
         keys: dictionary of "key", "value", `[batch, heads, groups, keys, depth]`, and "bias",
@@ -191,32 +189,48 @@ def _attend_in_groups(query, keys, groups, num_clusters, dropout, seed):
     Returns:
         `[batch, heads, queries, value_depth]`, anything for padding.
     """
-    length = size(query, 2)
-    num_blocks = (length + num_clusters * (BLOCK_SIZE - 1)) // BLOCK_SIZE
-    order, place, starts = sort_by_cluster(groups[:, :, None], num_clusters)
-    blocks = ceil_div(starts[..., 1:-1] - starts[..., :-2], BLOCK_SIZE)
-    first = tf.cumsum(blocks, axis=2, exclusive=True)
-    number = tf.range(num_blocks)
-    # Groups without members have the block of the next one.
-    group = tf.reduce_sum(tf.cast(first[:, :, None] <= number[:, None], tf.int32), axis=-1) - 1
-    start = tf.gather(starts, group, batch_dims=2)
-    start += (number - tf.gather(first, group, batch_dims=2)) * BLOCK_SIZE
-    rows = start[..., None] + tf.range(BLOCK_SIZE)
-    is_row = rows < tf.gather(starts, group + 1, batch_dims=2)[..., None]
-    shape = [size(query, 0), size(query, 1), num_blocks * BLOCK_SIZE]
-    rows = tf.reshape(tf.minimum(rows, length - 1), shape)
-    of_slots = tf.gather(order, rows, batch_dims=2)
-    shift = pad_axis(first * BLOCK_SIZE - starts[..., :-2], 2, 0, 1)
-    slots = tf.clip_by_value(place + tf.gather(shift, groups, batch_dims=2), 0, shape[2] - 1)
+    group, is_row, of_slots, slots = _blocks_of_groups(groups, num_clusters)
+    num_blocks = size(group, 2)
     of_blocks = {name: tf.gather(x, group, batch_dims=2) for name, x in keys.items()}
     output, _ = attend(
         split_blocks(gather_rows(query, of_slots, slots), num_blocks, BLOCK_SIZE),
         of_blocks["key"],
         of_blocks["value"],
-        # Rows that fill up a block see nothing, and so add nothing to a gradient.
+        # Slots without a query see nothing, and so add nothing to a gradient.
         (is_row[..., None], of_blocks["bias"][..., None, :] > MASKED),
         bias=of_blocks["bias"][..., None, :],
         dropout=dropout,
         seed=seed,
     )
-    return gather_rows(join_blocks(output, shape[2]), slots, of_slots)
+    return gather_rows(join_blocks(output, num_blocks * BLOCK_SIZE), slots, of_slots)
+
+
+def _blocks_of_groups(groups, num_clusters):
+    """Blocks of slots for queries, such that a block has queries of one group alone.
+
+    Args:
+        groups: int32 `[batch, heads, queries]`; `num_clusters` for padding.
+        num_clusters: int, number of groups.
+
+    Returns:
+        The group of each block, `[batch, heads, blocks]`; which slots have a query, bool
+        `[batch, heads, blocks, BLOCK_SIZE]`; the query of each slot, or any if it has none,
+        `[batch, heads, slots]`; and the slot of each query, or any if it is padding,
+        `[batch, heads, queries]`.
+    """
+    batch, heads, length = (size(groups, axis) for axis in range(3))
+    num_blocks = (length + num_clusters * (BLOCK_SIZE - 1)) // BLOCK_SIZE
+    order, place, starts = sort_by_cluster(groups[:, :, None], num_clusters)
+    blocks = ceil_div(starts[..., 1:-1] - starts[..., :-2], BLOCK_SIZE)
+    first, number = tf.cumsum(blocks, axis=2, exclusive=True), tf.range(num_blocks)
+    # Of groups that begin at the same block, the last one has members.
+    group = tf.reduce_sum(tf.cast(first[:, :, None] <= number[:, None], tf.int32), axis=-1) - 1
+    start = tf.gather(starts, group, batch_dims=2)
+    start += (number - tf.gather(first, group, batch_dims=2)) * BLOCK_SIZE
+    rows = start[..., None] + tf.range(BLOCK_SIZE)
+    is_row = rows < tf.gather(starts, group + 1, batch_dims=2)[..., None]
+    count = num_blocks * BLOCK_SIZE
+    rows = tf.reshape(tf.minimum(rows, length - 1), [batch, heads, count])
+    shift = pad_axis(first * BLOCK_SIZE - starts[..., :-2], 2, 0, 1)
+    slots = tf.clip_by_value(place + tf.gather(shift, groups, batch_dims=2), 0, count - 1)
+    return group, is_row, tf.gather(order, rows, batch_dims=2), slots
