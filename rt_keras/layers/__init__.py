@@ -12,6 +12,7 @@ from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.layers.local_routing_heads import LocalRoutingHeads
+from rt_keras.layers.lsh_heads import LSHHeads
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.random_heads import RandomHeads
 from rt_keras.layers.reversible_blocks import ReversibleBlocks
@@ -37,6 +38,7 @@ __all__ = [
     "FullHeads",
     "HashedHeads",
     "HeadGroup",
+    "LSHHeads",
     "LocalHeads",
     "LocalRoutingHeads",
     "MultiHeadAttention",

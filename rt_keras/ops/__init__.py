@@ -21,6 +21,7 @@ from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.local_routing import local_routing_attention
+from rt_keras.ops.lsh import lsh_attention, lsh_buckets
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.random import random_attention
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
@@ -40,6 +41,8 @@ __all__ = [
     "hashed_attention",
     "local_attention",
     "local_routing_attention",
+    "lsh_attention",
+    "lsh_buckets",
     "nearest_attention",
     "nearest_centroid",
     "normalize",

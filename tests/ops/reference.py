@@ -398,6 +398,43 @@ def grouped(
     return output
 
 
+def lsh(
+    query,
+    key,
+    value,
+    rotations,
+    *,
+    chunk_size,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+):
+    """Attention to all that share a bucket, and a chunk or the one before, in any round."""
+    length = query.shape[2]
+    keys = query / np.linalg.norm(query, axis=-1, keepdims=True)
+    output = np.zeros(query.shape[:3] + value.shape[3:])
+    for b, h in np.ndindex(query.shape[:2]):
+        places = [i for i in range(length) if real(query_mask, b, i)]
+        seen = {i: set() for i in places}
+        for rotation in rotations[h]:
+            rotated = query[b, h] @ rotation
+            bucket = np.concatenate([rotated, -rotated], axis=-1).argmax(-1)
+            order = sorted(places, key=lambda i: (bucket[i], i))
+            chunk = {i: place // chunk_size for place, i in enumerate(order)}
+            for i, j in itertools.product(places, places):
+                if bucket[i] == bucket[j] and chunk[i] - chunk[j] in (0, 1):
+                    seen[i].add(j)
+        for i in places:
+            found = [j for j in sorted(seen[i]) if real(key_mask, b, j) and (j <= i or not causal)]
+            found = [j for j in found if j != i] or found
+            if found:
+                bias = np.zeros(len(found)) if token_bias is None else token_bias[b, found]
+                weights = attention_weights(query[b, h, i], keys[b, h, found], bias)
+                output[b, h, i] = weights @ value[b, h, found]
+    return output
+
+
 def attention_weights(query, keys, bias):
     logits = keys @ query * len(query) ** -0.5 + bias
     weights = np.exp(logits - logits.max())

@@ -1,0 +1,90 @@
+"""Heads of the Reformer."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.ops.lsh import lsh_attention
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class LSHHeads(HeadGroup):
+    """Heads whose queries see those that share a bucket with them, in any of several hashes.
+
+    See `rt_keras.ops.lsh_attention`. Queries are their own keys. The rotations that hash are random
+    and are not trained; unlike in the Reformer's code they stay the same from step to step, so that
+    a model computes the same in training as later. `HashedHeads` are what the paper authors of
+    routing attention compared themselves with.
+
+    Args:
+        num_heads: int, heads in the group.
+        num_buckets: int, an even number, the buckets of each hash.
+        chunk_size: int, positions in a chunk. Where buckets are even, length / num_buckets is the
+            least that holds one; the paper has twice that.
+        num_rounds: int, number of hashes. Defaults to 1.
+        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
+        seed: int, seed of the rotations, or None.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Weights:
+        rotations: `[heads, num_rounds, depth, num_buckets / 2]`, not trainable.
+
+    Raises:
+        ValueError: if a size is not a positive integer, or `num_buckets` is odd.
+
+    Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
+
+    >>> heads = LSHHeads(2, num_buckets=4, chunk_size=4, num_rounds=2)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    share_qk = True
+
+    def __init__(
+        self,
+        num_heads,
+        num_buckets,
+        chunk_size,
+        num_rounds=1,
+        token_bias=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(num_heads, token_bias=token_bias, **kwargs)
+        if positive_int("num_buckets", num_buckets) % 2:
+            raise ValueError(f"num_buckets must be even. Received: num_buckets={num_buckets}")
+        self.num_buckets = num_buckets
+        self.chunk_size = positive_int("chunk_size", chunk_size)
+        self.num_rounds = positive_int("num_rounds", num_rounds)
+        self.seed = seed
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        self.rotations = self.add_weight(
+            name="rotations",
+            shape=(self.num_heads, self.num_rounds, query_shape[-1], self.num_buckets // 2),
+            initializer=keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
+            dtype=self.state_dtype,
+            trainable=False,
+            autocast=False,
+        )
+
+    def attend(self, **arguments):
+        return lsh_attention(
+            rotations=tf.convert_to_tensor(self.rotations),
+            chunk_size=self.chunk_size,
+            **arguments,
+        )
+
+    def get_config(self):
+        config = super().get_config()
+        del config["max_relative_distance"]
+        return {
+            **config,
+            "num_buckets": self.num_buckets,
+            "chunk_size": self.chunk_size,
+            "num_rounds": self.num_rounds,
+            "seed": self.seed,
+        }

@@ -1,0 +1,214 @@
+"""Attention of the Reformer: inside the buckets of several locality-sensitive hashes."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype, attend, merge
+from rt_keras.ops.blocks import (
+    ceil_div,
+    gather_rows,
+    join_blocks,
+    overlapping_blocks,
+    size,
+    split_blocks,
+)
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.ranks import sort_by_cluster
+
+# Taken from the logit of a query for itself, which then counts only where there is nothing else.
+SELF_PENALTY = 1e5
+
+
+def lsh_attention(
+    query,
+    key,
+    value,
+    rotations,
+    *,
+    chunk_size,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Attention of queries that are their own keys, inside the buckets of several hashes.
+
+    In round r, position i is in the bucket `b_ri` of `lsh_buckets`. In the order of (bucket,
+    position), positions are cut into chunks. P_ri are the positions of i's bucket that lie in its
+    chunk or the one before. With N_ij the number of rounds in which j is in P_ri,
+
+    ```
+    output_i = sum_r sum_(j in P_ri) softmax_rj(query_i · key_j / sqrt(depth) + t_j - log N_ij)
+               value_j,    key_j = query_j / |query_j|
+    ```
+
+    that is, each j in the union of all P_ri counts once. A query sees itself only if it sees
+    nothing else. The cost is O(n · rounds · chunk_size).
+
+    With `causal`, no later position is attended to, but which earlier ones share a chunk depends on
+    how many later ones are in lower buckets.
+
+    Args:
+        query: `[batch, heads, length, depth]`, not normalised.
+        key: None: queries are their own keys.
+        value: `[batch, heads, length, value_depth]`.
+        rotations: `[heads, rounds, depth, buckets / 2]`.
+        chunk_size: int, positions in a chunk.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, length]`, False for padding, which is in no bucket and whose
+            output is 0; or None.
+        key_mask: bool `[batch, length]`, False for positions that no query sees; or None.
+        token_bias: `[batch, length]`, t above, or None for zeros.
+        dropout: float, share of the attention weights set to 0 in each round. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`. A query that may see no key gets 0.
+
+    Raises:
+        ValueError: if a key is given.
+
+    Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
+
+    >>> x, rotations = tf.random.normal([1, 2, 12, 4]), tf.random.normal([2, 3, 4, 2])
+    >>> lsh_attention(x, None, x, rotations, chunk_size=4).shape
+    TensorShape([1, 2, 12, 4])
+    """
+    if key is not None:
+        raise ValueError("lsh_attention takes no key: queries are their own keys")
+    query, value, rotations = (tf.convert_to_tensor(x) for x in (query, value, rotations))
+    logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * chunk_size
+    return over_heads(
+        lambda arguments: _attend(arguments, chunk_size, causal, dropout),
+        {"query": query, "value": value},
+        {"rotations": tf.stop_gradient(rotations)},
+        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        logits,
+        value.dtype,
+    )
+
+
+def lsh_buckets(x, rotations):
+    """The bucket of each vector in each round, `argmax_c [x · rotations, -x · rotations]_c`.
+
+    Args:
+        x: `[batch, heads, length, depth]`.
+        rotations: `[heads, rounds, depth, buckets / 2]`.
+
+    Returns:
+        int32 `[batch, heads, rounds, length]`, from 0 to buckets - 1. There is no gradient.
+
+    >>> x = tf.constant([[[[1.0, 2.0], [-3.0, 1.0]]]])
+    >>> lsh_buckets(x, tf.eye(2)[None, None]).numpy().tolist()
+    [[[[1, 2]]]]
+    """
+    dtype = accumulation_dtype(x.dtype)
+    x, rotations = (tf.cast(tf.stop_gradient(y), dtype) for y in (x, rotations))
+    rotated = tf.einsum("bhnd,hrdc->bhrnc", x, rotations)
+    return tf.argmax(tf.concat([rotated, -rotated], axis=-1), axis=-1, output_type=tf.int32)
+
+
+def _attend(arguments, chunk_size, causal, dropout):
+    """Attention of some heads in all rounds."""
+    query, value = arguments["query"], arguments["value"]
+    batch, heads, length = (size(query, axis) for axis in range(3))
+    rounds, num_buckets = arguments["rotations"].shape[1], 2 * arguments["rotations"].shape[3]
+    buckets = lsh_buckets(query, arguments["rotations"])
+    if "query_mask" in arguments:
+        real = tf.cast(arguments["query_mask"], tf.bool)[:, None, None]
+        buckets = tf.where(real, buckets, num_buckets)
+    # Rounds are as further heads.
+    flat = tf.reshape(buckets, [batch, heads * rounds, 1, length])
+    order, place, _ = sort_by_cluster(flat, num_buckets)
+    chunk = tf.reshape(place // chunk_size, [batch, heads, rounds, length])
+
+    def in_order(x):
+        """`[batch, heads, length, ...]` in the order of each round."""
+        return gather_rows(tf.repeat(x, rounds, axis=1), order, place)
+
+    def of_positions(x):
+        return in_order(tf.broadcast_to(x[:, None, :, None], [batch, heads, length, 1]))[..., 0]
+
+    sorted_rows = {
+        "query": in_order(query),
+        "value": in_order(value),
+        "position": order,
+        "bucket": in_order(tf.linalg.matrix_transpose(buckets)),
+        "chunk": in_order(tf.linalg.matrix_transpose(chunk)),
+        "real": of_positions(_real_keys(arguments, batch, length)),
+    }
+    if "token_bias" in arguments:
+        sorted_rows["bias"] = of_positions(tf.cast(arguments["token_bias"], query.dtype))
+    own_round = tf.tile(tf.range(rounds), [heads])
+    output, logsumexp = _attend_chunks(
+        sorted_rows, own_round, num_buckets, chunk_size, causal, dropout, arguments.get("seed")
+    )
+    output = gather_rows(join_blocks(output, length), place, order)
+    logsumexp = gather_rows(join_blocks(logsumexp, length)[..., None], place, order)
+    output = tf.reshape(output, [batch, heads, rounds, length, value.shape[3]])
+    return merge(output, tf.reshape(logsumexp, [batch, heads, rounds, length]), axis=2)
+
+
+def _real_keys(arguments, batch, length):
+    real = tf.ones([batch, length], tf.bool)
+    for name in ("query_mask", "key_mask"):
+        if name in arguments:
+            real &= tf.cast(arguments[name], tf.bool)
+    return real
+
+
+def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, seed):
+    """Attention of each chunk to itself and the one before, `[batch, lists, chunks, ...]`.
+
+    Args:
+        rows: dictionary of what is known of each position, `[batch, lists, length, ...]`, with a
+            list for each round of each head, in its order.
+        own_round: int `[lists]`, the round of each list.
+        num_buckets: int, the bucket of padding.
+        chunk_size, causal, dropout, seed: see `lsh_attention`.
+
+    Returns:
+        The output, and the logsumexp of the logits.
+    """
+    count = ceil_div(size(rows["query"], 2), chunk_size)
+    here = {name: split_blocks(x, count, chunk_size) for name, x in rows.items()}
+    # What lies beyond the ends is False in `real`.
+    seen = {
+        name: overlapping_blocks(x, count, chunk_size, 2, chunk_size) for name, x in rows.items()
+    }
+
+    in_rounds = [
+        _together(here, seen, of_round, num_buckets) for of_round in range(rows["bucket"].shape[3])
+    ]
+    times = tf.add_n([tf.cast(x, tf.int32) for x in in_rounds])
+    own = own_round[:, None, None, None]
+    allowed = tf.reduce_any([x & (own == i) for i, x in enumerate(in_rounds)], axis=0)
+    allowed &= seen["real"][..., None, :]
+    position, other_position = here["position"][..., None], seen["position"][..., None, :]
+    if causal:
+        allowed &= other_position <= position
+    dtype = accumulation_dtype(rows["query"].dtype)
+    bias = -tf.math.log(tf.cast(tf.maximum(times, 1), dtype))
+    bias -= tf.where(position == other_position, tf.constant(SELF_PENALTY, dtype), 0.0)
+    if "bias" in seen:
+        bias += tf.cast(seen["bias"][..., None, :], dtype)
+    query = here["query"]
+    return attend(
+        query * query.shape[-1] ** -0.5,
+        tf.math.l2_normalize(seen["query"], axis=-1),
+        seen["value"],
+        allowed,
+        bias=bias,
+        dropout=dropout,
+        seed=seed,
+    )
+
+
+def _together(here, seen, of_round, num_buckets):
+    """Whether a round has a query and a key in one bucket, and in chunks that meet."""
+    bucket, chunk = (here[name][..., of_round][..., None] for name in ("bucket", "chunk"))
+    others = (seen[name][..., of_round][..., None, :] for name in ("bucket", "chunk"))
+    other_bucket, other_chunk = others
+    step = chunk - other_chunk
+    return (bucket == other_bucket) & (bucket < num_buckets) & (step >= 0) & (step <= 1)
