@@ -60,6 +60,15 @@ def test_handlers_are_put_back():
     assert [signal.getsignal(number) for number in StopAtSignal.signals] == before
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal; a process that a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_signal_ends_at_once():
     with StopAtSignal(None), pytest.raises(KeyboardInterrupt) as error:
         signal.raise_signal(signal.SIGINT)
