@@ -31,6 +31,24 @@ def pad_axis(x, axis, before, after, fill=0):
     return tf.pad(x, paddings, constant_values=tf.cast(fill, x.dtype))
 
 
+def with_a_position(arguments, length):
+    """The arguments of attention, with a position added if there is none: orders need one.
+
+    Args:
+        arguments: dictionary of some arguments of an op, of any names.
+        length: scalar tensor, the number of positions.
+
+    Returns:
+        A dictionary of the same names.
+    """
+    axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1, "token_bias": 1}
+    missing = 1 - tf.minimum(length, 1)
+    return {
+        name: pad_axis(x, axes[name], 0, missing) if name in axes and x is not None else x
+        for name, x in arguments.items()
+    }
+
+
 def shift_left(x, axis):
     """At each place along an axis what `x` has at the next one; zeros at the last."""
     cut = (slice(None),) * axis

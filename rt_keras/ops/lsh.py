@@ -10,6 +10,7 @@ from rt_keras.ops.blocks import (
     overlapping_blocks,
     size,
     split_blocks,
+    with_a_position,
 )
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.ranks import sort_by_cluster
@@ -78,6 +79,8 @@ def lsh_attention(
     if key is not None:
         raise ValueError("lsh_attention takes no key: queries are their own keys")
     query, value, rotations = (tf.convert_to_tensor(x) for x in (query, value, rotations))
+    if query.shape[2] == 0:
+        return value
     logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * chunk_size
     return over_heads(
         lambda arguments: _attend(arguments, chunk_size, causal, dropout),
@@ -110,6 +113,14 @@ def lsh_buckets(x, rotations):
 
 
 def _attend(arguments, chunk_size, causal, dropout):
+    """Attention of some heads."""
+    length = size(arguments["query"], 2)
+    if tf.is_tensor(length):
+        arguments = with_a_position(arguments, length)
+    return _attend_rounds(arguments, chunk_size, causal, dropout)[:, :, :length]
+
+
+def _attend_rounds(arguments, chunk_size, causal, dropout):
     """Attention of some heads in all rounds."""
     query, value = arguments["query"], arguments["value"]
     batch, heads, length = (size(query, axis) for axis in range(3))

@@ -10,7 +10,14 @@ import functools
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge
-from rt_keras.ops.blocks import ceil_div, move_axis, pad_axis, shift_left, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    move_axis,
+    shift_left,
+    size,
+    split_blocks,
+    with_a_position,
+)
 from rt_keras.ops.chunks import chunks_of_blocks, num_chunks, over_heads
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
@@ -156,19 +163,9 @@ def nearest_attention(
 def _nearest_attention(arguments, **options):
     length = size(arguments["query"], 2)
     if tf.is_tensor(length):
-        arguments = _with_a_position(arguments, length)
+        arguments = with_a_position(arguments, length)
     found = _attend_clusters(arguments, **options)
     return tf.nest.map_structure(lambda x: x[:, :, :length], found)
-
-
-def _with_a_position(arguments, length):
-    """The arguments with a position added if there is none: blocks and orders need one."""
-    axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1, "token_bias": 1}
-    missing = 1 - tf.minimum(length, 1)
-    return {
-        name: pad_axis(x, axes[name], 0, missing) if name in axes and x is not None else x
-        for name, x in arguments.items()
-    }
 
 
 def _attend_clusters(

@@ -9,6 +9,7 @@ from rt_keras.layers import (
     HashedHeads,
     LocalHeads,
     LocalRoutingHeads,
+    LSHHeads,
     MultiHeadAttention,
     RandomHeads,
     RoutingHeads,
@@ -369,6 +370,8 @@ EVERY_KIND = {
     "random": lambda: RandomHeads(2, 3, 4),
     "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4),
     "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4),
+    "sliding": lambda: LocalHeads(2, 3, sliding_window=2),
+    "lsh": lambda: LSHHeads(2, 4, 3, num_rounds=2),
 }
 
 
