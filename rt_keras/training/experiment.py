@@ -4,7 +4,7 @@ from pathlib import Path
 
 import keras
 
-from rt_keras import files
+from rt_keras import extras, files
 from rt_keras.training import cluster as cluster_lib
 from rt_keras.training.schedule import make_schedule
 from rt_keras.training.tasks import TASKS, task_named
@@ -134,7 +134,9 @@ def make_strategy(config, cluster=None):
     if cluster is not None:
         return cluster_lib.make_strategy(cluster)
     import tensorflow as tf
-    from official.common import distribute_utils
+
+    with extras.needed("train", "Making a distribution strategy"):
+        from official.common import distribute_utils
 
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     return distribute_utils.get_distribution_strategy(
