@@ -81,6 +81,7 @@ def test_queries_are_grouped_by_their_directions():
     np.testing.assert_array_equal(found, clustered_attention(groups=groups, **given))
 
 
+@pytest.mark.end_to_end
 def test_in_chunks(monkeypatch):
     inputs, groups = arrays(18, token_bias=True)
     given = dict(num_clusters=3, top_k=4, groups=groups, key_mask=checks.mask("right", 18))

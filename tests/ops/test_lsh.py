@@ -59,6 +59,7 @@ def test_no_later_position_is_attended_to():
     assert not np.triu(attention, k=1).any()
 
 
+@pytest.mark.end_to_end
 def test_in_chunks(monkeypatch):
     inputs = arrays(14, token_bias=True)
     mask = checks.mask("right", 14)
