@@ -61,13 +61,10 @@ class ClusteredHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        self.projections = self.add_weight(
-            name="projections",
-            shape=(self.num_heads, self.bits, query_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
-            dtype=self.state_dtype,
-            trainable=False,
-            autocast=False,
+        self.projections = self.add_constant(
+            "projections",
+            (self.num_heads, self.bits, query_shape[-1]),
+            keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
         )
 
     def attend(self, *, causal, **arguments):

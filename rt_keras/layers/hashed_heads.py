@@ -59,13 +59,10 @@ class HashedHeads(HeadGroup):
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         bits = self.num_clusters.bit_length() - 1
-        self.projections = self.add_weight(
-            name="projections",
-            shape=(self.num_heads, bits, query_shape[-1]),
-            initializer=keras.initializers.Orthogonal(seed=self.seed),
-            dtype=self.state_dtype,
-            trainable=False,
-            autocast=False,
+        self.projections = self.add_constant(
+            "projections",
+            (self.num_heads, bits, query_shape[-1]),
+            keras.initializers.Orthogonal(seed=self.seed),
         )
 
     def attend(self, **arguments):

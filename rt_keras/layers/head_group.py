@@ -105,6 +105,17 @@ class HeadGroup(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
         )
 
+    def add_constant(self, name, shape, initializer):
+        """Adds a weight that is drawn once and never trained, in the dtype of the state."""
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            dtype=self.state_dtype,
+            trainable=False,
+            autocast=False,
+        )
+
     def call(
         self,
         query,

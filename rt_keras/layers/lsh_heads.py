@@ -62,13 +62,10 @@ class LSHHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        self.rotations = self.add_weight(
-            name="rotations",
-            shape=(self.num_heads, self.num_rounds, query_shape[-1], self.num_buckets // 2),
-            initializer=keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
-            dtype=self.state_dtype,
-            trainable=False,
-            autocast=False,
+        self.rotations = self.add_constant(
+            "rotations",
+            (self.num_heads, self.num_rounds, query_shape[-1], self.num_buckets // 2),
+            keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
         )
 
     def attend(self, **arguments):

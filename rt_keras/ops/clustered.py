@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop, pair_logits, weighted_sums
 from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.hamming import hamming_groups
+from rt_keras.ops.hamming import hamming_groups, sums_of_groups
 from rt_keras.ops.members import at_members
 from rt_keras.ops.ranks import sort_by_cluster
 
@@ -158,16 +158,9 @@ def _bias_of_keys(arguments):
 
 def _means(query, groups, num_clusters):
     """The mean query of each group, `[batch, heads, groups, depth]`; 0 if it has no members."""
-    batch, heads, length, depth = (size(query, axis) for axis in range(4))
-    # Padding is in a group of its own.
-    sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * (num_clusters + 1)
-    means = tf.math.unsorted_segment_mean(
-        tf.reshape(tf.cast(query, accumulation_dtype(query.dtype)), [-1, depth]),
-        tf.reshape(sequences + groups, [-1]),
-        batch * heads * (num_clusters + 1),
-    )
-    means = tf.reshape(means, [batch, heads, num_clusters + 1, depth])
-    return tf.cast(means[:, :, :num_clusters], query.dtype)
+    wide = tf.cast(query, accumulation_dtype(query.dtype))
+    sums, counts = sums_of_groups(wide, groups, num_clusters)
+    return tf.cast(sums / tf.maximum(counts, 1), query.dtype)
 
 
 def _of_each(x, groups):

@@ -49,8 +49,8 @@ def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
         groups = _nearest(some_words, centroids)
         if real is not None:
             groups = tf.where(some_real[:, None], groups, num_clusters)
-        sums, has_members = _sums(some, groups, num_clusters)
-        centroids = tf.where(has_members, _words(sums), centroids)
+        sums, counts = sums_of_groups(some, groups, num_clusters)
+        centroids = tf.where(counts > 0, _words(sums), centroids)
     return _nearest(words, centroids)
 
 
@@ -64,19 +64,29 @@ def _signs(x, projections):
     return tf.where(projected > 0, 1, -1)
 
 
-def _sums(signs, groups, num_clusters):
-    """The sums of signs over each group, `[batch, heads, groups, bits]`; whether it has members."""
-    batch, heads, length, bits = (size(signs, axis) for axis in range(4))
+def sums_of_groups(x, groups, num_clusters):
+    """The sum of the vectors of each group in each sequence, and their number.
+
+    Args:
+        x: `[batch, heads, length, depth]`.
+        groups: int32 `[batch, heads, length]`, the group of each; `num_clusters` for padding.
+        num_clusters: int, number of groups.
+
+    Returns:
+        Two tensors of the dtype of `x`, `[batch, heads, groups, depth]` and
+        `[batch, heads, groups, 1]`.
+    """
+    batch, heads, length, depth = (size(x, axis) for axis in range(4))
     # Padding is in a group of its own.
     count = num_clusters + 1
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * count
-    # The number of members beside the bits.
-    rows = tf.reshape(pad_axis(signs, 3, 0, 1, fill=1), [batch * heads * length, bits + 1])
+    # A last column of ones counts.
+    rows = tf.reshape(pad_axis(x, 3, 0, 1, fill=1), [batch * heads * length, depth + 1])
     segments = tf.reshape(sequences + groups, [-1])
     # On a CPU several times faster than a product with one-hot rows.
     sums = tf.math.unsorted_segment_sum(rows, segments, batch * heads * count)
-    sums = tf.reshape(sums, [batch, heads, count, bits + 1])[:, :, :num_clusters]
-    return sums[..., :-1], sums[..., -1:] > 0
+    sums = tf.reshape(sums, [batch, heads, count, depth + 1])[:, :, :num_clusters]
+    return sums[..., :-1], sums[..., -1:]
 
 
 def _words(signs):

@@ -188,7 +188,6 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
     seen = {
         name: overlapping_blocks(x, count, chunk_size, 2, chunk_size) for name, x in rows.items()
     }
-
     in_rounds = [
         _together(here, seen, of_round, num_buckets) for of_round in range(rows["bucket"].shape[3])
     ]
