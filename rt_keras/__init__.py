@@ -7,6 +7,8 @@ so that `rt-keras --help` answers at once; import `rt_keras.models` before Keras
 >>> import rt_keras
 >>> rt_keras.layers.RoutingHeads.__name__
 'RoutingHeads'
+>>> rt_keras.adapt is rt_keras.models.adapt
+True
 """
 
 import importlib
@@ -15,17 +17,21 @@ import sys
 
 __version__ = "0.1.0"
 
+# What is offered here besides those, and where it is.
+_FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore")}
 _PARTS = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
 
 
 def __getattr__(name):
     if name in _PARTS:
         return importlib.import_module(f"rt_keras.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'rt_keras' has no attribute {name!r}")
 
 
 def __dir__():
-    return sorted([*globals(), *_PARTS])
+    return sorted([*globals(), *_PARTS, *_FUNCTIONS])
 
 
 if "keras" in sys.modules:

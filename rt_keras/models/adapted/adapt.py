@@ -1,0 +1,130 @@
+"""`adapt` and `restore`: this package's attention in a model that is already there, and back."""
+
+import keras_hub
+
+from rt_keras.models.adapted.attention_layers import NAME, copy_kernels
+from rt_keras.models.adapted.backbones import (
+    BACKBONES,
+    AdaptedBackbone,
+    attention_blocks,
+    check_layers,
+    head_group_config,
+    new_head_groups,
+)
+from rt_keras.models.adapted.graphs import adapt_graph, restore_graph
+from rt_keras.models.adapted.tasks import TASKS
+
+
+def adapt(model, head_groups, layers=None):
+    """A copy of a model with other heads, and with its weights.
+
+    Args:
+        model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.backbones`; or a
+            functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`.
+        head_groups: list of `HeadGroup`, as many heads as the attention has. Each layer gets its
+            own.
+        layers: list of int, the attention layers that get them, from 0; None, the default, for
+            all.
+
+    Returns:
+        A model of the same kind, an ordinary Keras model. `model` stays as it is.
+
+    Raises:
+        ValueError: if the model's attention is not known, is quantized or has been adapted, or
+            heads or layers do not fit it.
+
+    >>> import keras_hub, rt_keras
+    >>> from rt_keras.layers import FullHeads, LocalHeads
+    >>> bert = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    >>> local = rt_keras.adapt(bert, [LocalHeads(1, block_size=4), FullHeads(1)])
+    >>> rt_keras.restore(local).count_params() == bert.count_params()
+    True
+    """
+    backbone = _backbone_of(model)
+    if not isinstance(backbone, keras_hub.models.Backbone):
+        return _adapt_graph(model, head_groups, layers)
+    if isinstance(backbone, AdaptedBackbone):
+        raise ValueError(f"{backbone.name} is adapted already; restore() it first")
+    if type(backbone) not in BACKBONES:
+        known = ", ".join(cls.__name__ for cls in BACKBONES)
+        raise ValueError(
+            f"The attention of {type(backbone).__name__} is not known. Known: {known}, and tasks "
+            "on them"
+        )
+    config = {**backbone.get_config(), "head_groups": head_groups, "layers": layers}
+    adapted = BACKBONES[type(backbone)].from_config(config)
+    _copy_weights(backbone, adapted)
+    return adapted if model is backbone else _with_backbone(TASKS[type(model)], model, adapted)
+
+
+def restore(model):
+    """A copy of an adapted model with the original's attention, and with its weights.
+
+    Args:
+        model: what `adapt` returned, trained since or not.
+
+    Returns:
+        A model of the original's class. Weights that only the heads here have are left out.
+
+    Raises:
+        ValueError: if the model is not adapted, or is quantized.
+    """
+    backbone = _backbone_of(model)
+    if not isinstance(backbone, keras_hub.models.Backbone):
+        return restore_graph(model)
+    if not isinstance(backbone, AdaptedBackbone):
+        raise ValueError(f"{backbone.name} was not made by adapt(); there is nothing to restore")
+    config = backbone.get_config()
+    del config["head_groups"], config["layers"]
+    restored = _original(BACKBONES, type(backbone)).from_config(config)
+    _copy_weights(backbone, restored)
+    if model is backbone:
+        return restored
+    return _with_backbone(_original(TASKS, type(model)), model, restored)
+
+
+def _adapt_graph(model, head_groups, layers):
+    configs = [head_group_config(group) for group in head_groups]
+
+    def make_groups(count, number, num_heads):
+        check_layers(layers, count)
+        if layers is not None and number not in layers:
+            return None
+        return new_head_groups(configs, num_heads, model.dtype_policy)
+
+    return adapt_graph(model, make_groups)
+
+
+def _backbone_of(model):
+    return model.backbone if isinstance(model, keras_hub.models.Task) else model
+
+
+def _original(classes, adapted):
+    return next(cls for cls, made in classes.items() if made is adapted)
+
+
+def _copy_weights(source, target):
+    """Copies the weights of a backbone to one that differs in its attention alone."""
+    attention = [
+        [getattr(block, NAME) for block, _ in attention_blocks(model)] for model in (source, target)
+    ]
+    for old, new in zip(*attention):
+        copy_kernels(old, new)
+    rest = [_weights_without(*pair) for pair in zip((source, target), attention)]
+    for old, new in zip(*rest, strict=True):
+        new.assign(old)
+
+
+def _weights_without(model, layers):
+    inside = {id(weight) for layer in layers for weight in layer.weights}
+    return [weight for weight in model.weights if id(weight) not in inside]
+
+
+def _with_backbone(cls, task, backbone):
+    """A task of a class with another's configuration, preprocessor and weights."""
+    config = {**task.get_config(), "backbone": backbone, "preprocessor": task.preprocessor}
+    made = cls.from_config(config)
+    rest = [_weights_without(model, [model.backbone]) for model in (task, made)]
+    for old, new in zip(*rest, strict=True):
+        new.assign(old)
+    return made

@@ -1,0 +1,85 @@
+"""Attention of this package in the place of a model's own, with the same weights."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers import FullHeads, MultiHeadAttention
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class AdaptedAttention(MultiHeadAttention):
+    """Self-attention that a KerasHub block calls as it called its own.
+
+    Args:
+        head_groups: list of `HeadGroup`.
+        causal: bool, whether attention is causal. Defaults to False.
+        **kwargs: keyword arguments of `rt_keras.layers.MultiHeadAttention`.
+
+    Call arguments:
+        query: `[batch, length, features]`.
+        value: the same; None, the default, for `query`.
+        attention_mask: bool or int `[batch, 1, length]`, 0 for padding; or None.
+        cache: None; or anything, while a model decodes: the cache itself is that of `decode`.
+        cache_update_index: int scalar, the number of positions before the first one; only with a
+            cache.
+        hidden_states: another name of `query`.
+        training: bool, whether dropout is on and statistics are collected.
+
+    Returns:
+        `[batch, length, features]`; with a cache, that and the cache as it was given.
+    """
+
+    def __init__(self, head_groups, causal=False, **kwargs):
+        super().__init__(head_groups, **kwargs)
+        self.causal = causal
+        # While a model decodes: a function of the layer and its inputs, which gives the output.
+        self.decode = None
+
+    def call(
+        self,
+        query=None,
+        value=None,
+        key=None,
+        attention_mask=None,
+        cache=None,
+        cache_update_index=None,
+        return_attention_scores=False,
+        hidden_states=None,
+        training=None,
+    ):
+        query = hidden_states if query is None else query
+        if cache is not None:
+            if self.decode is None:
+                raise ValueError(
+                    f"{self.name} takes no cache of the original model. Call generate() or "
+                    "call_with_cache() of the adapted one."
+                )
+            return self.decode(self, query), cache
+        return super().call(
+            query,
+            query,
+            query_mask=self._mask_of_queries(attention_mask),
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            use_causal_mask=self.causal,
+            training=training,
+        )
+
+    def _mask_of_queries(self, mask):
+        """The padding of the queries, which must not have a part in clusters.
+
+        Full heads have no such thing; without the mask their output is that of the original
+        everywhere.
+        """
+        if mask is None or all(isinstance(group, FullHeads) for group in self.head_groups):
+            return None
+        return tf.cast(mask[:, 0], tf.bool) if mask.shape[1] == 1 else None
+
+    def compute_output_spec(self, query=None, value=None, hidden_states=None, cache=None, **kwargs):
+        query = hidden_states if query is None else query
+        kwargs = {"return_attention_scores": kwargs.get("return_attention_scores", False)}
+        found = super().compute_output_spec(query, query, **kwargs)
+        return found if cache is None else (found, cache)
+
+    def get_config(self):
+        return {**super().get_config(), "causal": self.causal}

@@ -1,0 +1,118 @@
+"""Other attention in models that are graphs of layers, functional and `Sequential` ones."""
+
+import keras
+
+from rt_keras.layers import MultiHeadAttention
+from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.models.adapted.attention_layers import copy_kernels
+
+
+def adapt_graph(model, make_groups):
+    """A copy of a model with this package's attention in the place of Keras's.
+
+    Args:
+        model: a functional or `Sequential` model.
+        make_groups: function that, given how many attention layers there are, which of them it is
+            and its number of heads, returns head groups; None for a layer that stays.
+
+    Returns:
+        A model of the same graph, with the same weights.
+
+    Raises:
+        ValueError: if there is no `keras.layers.MultiHeadAttention` in the graph, or one has what
+            ours has not.
+    """
+    found = list(dict.fromkeys(layers_inside(model, keras.layers.MultiHeadAttention)))
+    numbers = {id(layer): number for number, layer in enumerate(found)}
+
+    def replacement(layer):
+        if id(layer) not in numbers:
+            return None
+        groups = make_groups(len(found), numbers.pop(id(layer)), layer.num_heads)
+        return None if groups is None else _ours(layer, groups)
+
+    made = _with_replacements(model, replacement)
+    if not found or numbers:
+        names = sorted({type(layer).__name__ for layer in model.layers})
+        raise ValueError(
+            "The model must call keras.layers.MultiHeadAttention itself, not inside a layer of its "
+            f"own. Its layers are: {', '.join(names)}"
+        )
+    return made
+
+
+def restore_graph(model):
+    """A copy of a model with Keras's attention in the place of this package's.
+
+    Args:
+        model: a functional or `Sequential` model.
+
+    Returns:
+        A model of the same graph, with the same weights but those of heads.
+
+    Raises:
+        ValueError: if there is no `rt_keras.layers.MultiHeadAttention`.
+    """
+    if not layers_inside(model, MultiHeadAttention):
+        raise ValueError(f"{model.name} was not made by adapt(); there is nothing to restore")
+    return _with_replacements(
+        model, lambda layer: _keras_own(layer) if isinstance(layer, MultiHeadAttention) else None
+    )
+
+
+def _with_replacements(model, replacement):
+    """A copy of a model in which some layers are others with the same kernels."""
+    pairs = []
+
+    def clone(layer):
+        other = replacement(layer)
+        new = type(layer).from_config(layer.get_config()) if other is None else other
+        pairs.append((layer, new, other is not None))
+        return new
+
+    made = keras.models.clone_model(model, clone_function=clone, recursive=True)
+    for old, new, other in pairs:
+        if other:
+            copy_kernels(old, new)
+        elif isinstance(old, keras.Layer):
+            # Sums of tensors are in the graph too.
+            new.set_weights(old.get_weights())
+    return made
+
+
+def _ours(layer, groups):
+    config = layer.get_config()
+    allowed = {"attention_axes": (None, (1,)), "sliding_window": (None,), "use_gate": (False,)}
+    for name, values in allowed.items():
+        if config[name] not in values:
+            raise ValueError(
+                f"{layer.name} has {name}={config[name]!r}, which MultiHeadAttention here has not"
+            )
+    output_shape = config["output_shape"]
+    if output_shape is not None and len(output_shape) != 1:
+        raise ValueError(f"{layer.name} has output_shape={output_shape}; it must have one axis")
+    return MultiHeadAttention(
+        groups,
+        key_dim=config["key_dim"],
+        value_dim=config["value_dim"],
+        output_shape=None if output_shape is None else output_shape[0],
+        **_shared(config),
+    )
+
+
+def _keras_own(layer):
+    config = layer.get_config()
+    return keras.layers.MultiHeadAttention(
+        layer.num_heads,
+        key_dim=layer.query_dense.units // layer.num_heads,
+        value_dim=layer.value_dense.units // layer.num_heads,
+        output_shape=config["output_shape"],
+        **_shared(config),
+    )
+
+
+def _shared(config):
+    """The arguments that both layers have."""
+    names = ("name", "dtype", "dropout", "use_bias", "kernel_initializer", "bias_initializer")
+    names += ("kernel_regularizer", "bias_regularizer", "seed")
+    return {name: config[name] for name in names}
