@@ -12,10 +12,23 @@ from rt_keras.models.adapted.backbones import (
     new_head_groups,
 )
 from rt_keras.models.adapted.graphs import adapt_graph, restore_graph
+from rt_keras.models.adapted.positions import (
+    check_extension,
+    config_for_length,
+    extended,
+    preprocessor_for_length,
+)
 from rt_keras.models.adapted.tasks import TASKS
 
 
-def adapt(model, head_groups, layers=None):
+def adapt(
+    model,
+    head_groups,
+    layers=None,
+    max_sequence_length=None,
+    trained_length=None,
+    position_extension="repeat",
+):
     """A copy of a model with other heads, and with its weights.
 
     Args:
@@ -25,13 +38,20 @@ def adapt(model, head_groups, layers=None):
             own.
         layers: list of int, the attention layers that get them, from 0; None, the default, for
             all.
+        max_sequence_length: int, for longer sequences than the model takes: learned positions
+            become more, rotary ones are scaled, and a task's preprocessor packs as many tokens.
+            None, the default, to leave positions as they are.
+        trained_length: int, the length that a model with rotary positions was trained on; needed
+            for those if `max_sequence_length` is given.
+        position_extension: "repeat", the default, or "interpolate": how more learned positions are
+            made of those that there are.
 
     Returns:
         A model of the same kind, an ordinary Keras model. `model` stays as it is.
 
     Raises:
-        ValueError: if the model's attention is not known, is quantized or has been adapted, or
-            heads or layers do not fit it.
+        ValueError: if the model's attention is not known, is quantized or has been adapted, heads
+            or layers do not fit it, or it cannot have that length.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import FullHeads, LocalHeads
@@ -42,6 +62,8 @@ def adapt(model, head_groups, layers=None):
     """
     backbone = _backbone_of(model)
     if not isinstance(backbone, keras_hub.models.Backbone):
+        if max_sequence_length is not None:
+            raise ValueError("max_sequence_length is for models of KerasHub alone")
         return _adapt_graph(model, head_groups, layers)
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is adapted already; restore() it first")
@@ -51,10 +73,19 @@ def adapt(model, head_groups, layers=None):
             f"The attention of {type(backbone).__name__} is not known. Known: {known}, and tasks "
             "on them"
         )
-    config = {**backbone.get_config(), "head_groups": head_groups, "layers": layers}
+    check_extension(position_extension)
+    config = backbone.get_config()
+    if max_sequence_length is not None:
+        config = config_for_length(config, max_sequence_length, trained_length)
+    config |= {"head_groups": head_groups, "layers": layers}
     adapted = BACKBONES[type(backbone)].from_config(config)
-    _copy_weights(backbone, adapted)
-    return adapted if model is backbone else _with_backbone(TASKS[type(model)], model, adapted)
+    _copy_weights(backbone, adapted, position_extension)
+    if model is backbone:
+        return adapted
+    preprocessor = model.preprocessor
+    if max_sequence_length is not None:
+        preprocessor = preprocessor_for_length(preprocessor, max_sequence_length)
+    return _with_backbone(TASKS[type(model)], model, adapted, preprocessor)
 
 
 def restore(model):
@@ -80,7 +111,7 @@ def restore(model):
     _copy_weights(backbone, restored)
     if model is backbone:
         return restored
-    return _with_backbone(_original(TASKS, type(model)), model, restored)
+    return _with_backbone(_original(TASKS, type(model)), model, restored, model.preprocessor)
 
 
 def _adapt_graph(model, head_groups, layers):
@@ -103,8 +134,8 @@ def _original(classes, adapted):
     return next(cls for cls, made in classes.items() if made is adapted)
 
 
-def _copy_weights(source, target):
-    """Copies the weights of a backbone to one that differs in its attention alone."""
+def _copy_weights(source, target, position_extension=None):
+    """Copies the weights of a backbone to one that differs in attention and positions alone."""
     attention = [
         [getattr(block, NAME) for block, _ in attention_blocks(model)] for model in (source, target)
     ]
@@ -112,7 +143,10 @@ def _copy_weights(source, target):
         copy_kernels(old, new)
     rest = [_weights_without(*pair) for pair in zip((source, target), attention)]
     for old, new in zip(*rest, strict=True):
-        new.assign(old)
+        if old.shape == new.shape:
+            new.assign(old)
+        else:
+            new.assign(extended(old.numpy(), new.shape[0], position_extension))
 
 
 def _weights_without(model, layers):
@@ -120,9 +154,9 @@ def _weights_without(model, layers):
     return [weight for weight in model.weights if id(weight) not in inside]
 
 
-def _with_backbone(cls, task, backbone):
-    """A task of a class with another's configuration, preprocessor and weights."""
-    config = {**task.get_config(), "backbone": backbone, "preprocessor": task.preprocessor}
+def _with_backbone(cls, task, backbone, preprocessor):
+    """A task of a class with another's configuration and weights."""
+    config = {**task.get_config(), "backbone": backbone, "preprocessor": preprocessor}
     made = cls.from_config(config)
     rest = [_weights_without(model, [model.backbone]) for model in (task, made)]
     for old, new in zip(*rest, strict=True):

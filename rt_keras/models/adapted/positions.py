@@ -1,0 +1,104 @@
+"""Positions of a model for longer sequences than it was trained on."""
+
+import keras
+import numpy as np
+
+EXTENSIONS = ("repeat", "interpolate")
+# What KerasHub's backbones call the factor by which rotary positions are divided.
+ROTARY_SCALES = ("rope_scaling_factor", "rope_position_scaling_factor")
+# What KerasHub's preprocessors call the length that they pad to.
+PACKED_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
+
+
+def config_for_length(config, max_sequence_length, trained_length=None):
+    """A backbone's configuration for longer sequences.
+
+    Learned positions become more, see `extended`; rotary ones are divided by
+    `max_sequence_length / trained_length`. Source of the latter: Chen et al. 2023, Extending
+    Context Window of Large Language Models via Positional Interpolation, section 2.3.
+
+    Args:
+        config: dictionary of a KerasHub backbone.
+        max_sequence_length: int.
+        trained_length: int, the length that rotary positions were trained on; only for those, which
+            know of none themselves.
+
+    Returns:
+        A dictionary.
+
+    Raises:
+        ValueError: if the length is not longer, or `trained_length` is missing or in vain.
+    """
+    learned = "max_sequence_length" in config
+    if learned and trained_length is not None:
+        raise ValueError(
+            "trained_length is for rotary positions; the learned ones of this model are "
+            f"{config['max_sequence_length']}. Received: trained_length={trained_length}"
+        )
+    before = config["max_sequence_length"] if learned else trained_length
+    if before is None:
+        raise ValueError(
+            "max_sequence_length needs trained_length for rotary positions, such as 4096 for "
+            "Llama 2: they do not tell on what length they were trained"
+        )
+    if max_sequence_length <= before:
+        raise ValueError(
+            f"max_sequence_length must be above {before}, which the model has. Received: "
+            f"{max_sequence_length}"
+        )
+    if learned:
+        return {**config, "max_sequence_length": max_sequence_length}
+    name = next(name for name in ROTARY_SCALES if name in config)
+    return {**config, name: config[name] * max_sequence_length / before}
+
+
+def extended(table, length, extension):
+    """More learned positions than a model has, made from those.
+
+    Args:
+        table: float array `[positions, features]`.
+        length: int, number of positions wanted.
+        extension: "repeat", for copies of the table one after the other, as Longformer starts from
+            RoBERTa's (Beltagy et al. 2020, section 5); or "interpolate", for points on the lines
+            from each position to the next, the last one last.
+
+    Returns:
+        `[length, features]`.
+
+    >>> extended(np.array([[0.0], [1.0]]), 3, "repeat").ravel().tolist()
+    [0.0, 1.0, 0.0]
+    >>> extended(np.array([[0.0], [1.0]]), 3, "interpolate").ravel().tolist()
+    [0.0, 0.5, 1.0]
+    """
+    count = len(table)
+    if extension == "repeat":
+        return np.resize(table, [length, table.shape[1]])
+    places = np.linspace(0, count - 1, length)
+    before = np.minimum(places.astype(int), count - 2)
+    share = (places - before)[:, None]
+    return (1 - share) * table[before] + share * table[before + 1]
+
+
+def check_extension(extension):
+    """Raises a ValueError if a way to extend positions is unknown."""
+    if extension not in EXTENSIONS:
+        raise ValueError(f"position_extension must be one of {EXTENSIONS}. Received: {extension!r}")
+
+
+def preprocessor_for_length(preprocessor, length):
+    """A KerasHub preprocessor that pads to another length, with the same tokenizer.
+
+    Args:
+        preprocessor: `keras_hub.models.Preprocessor`, or None.
+        length: int.
+
+    Returns:
+        A preprocessor, or None.
+    """
+    if not isinstance(preprocessor, keras.layers.Layer):
+        return preprocessor
+    config = preprocessor.get_config()
+    lengths = {name: length for name in PACKED_LENGTHS if name in config}
+    return type(preprocessor).from_config(
+        {**config, **lengths, "tokenizer": preprocessor.tokenizer}
+    )
