@@ -162,25 +162,25 @@ class MultiHeadAttention(keras.layers.Layer):
             if group.num_heads % shared_by:
                 raise ValueError(
                     f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
-                    "their keys, so that every group must have a multiple of as many heads. "
+                    "their keys: the heads of every group must be a multiple of that. "
                     f"Received: num_heads={group.num_heads} of {name}"
                 )
             if group.share_qk and shared_by > 1:
                 raise ValueError(
-                    f"With num_key_value_heads={key_heads}, {shared_by} heads share their keys. "
-                    f"Received: {name} with share_qk=True, whose queries are their own keys"
+                    f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
+                    f"their keys. Received: {name} with share_qk=True, whose queries are the keys"
                 )
 
-    def _key_heads(self, group):
-        """How many heads of keys and values a group has."""
-        shared_by = self.num_heads // (self.num_key_value_heads or self.num_heads)
-        return group.num_heads // shared_by
+    @property
+    def _shared_by(self):
+        """How many consecutive heads share a head of keys and values."""
+        return self.num_heads // (self.num_key_value_heads or self.num_heads)
 
     @property
     def _head_counts(self):
-        """The heads of queries, of keys and of values."""
-        keys = sum(self._key_heads(group) for group in self.head_groups if not group.share_qk)
-        return self.num_heads, keys, self.num_key_value_heads or self.num_heads
+        """The numbers of heads of queries, of keys and of values."""
+        with_keys = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+        return self.num_heads, with_keys // self._shared_by, self.num_heads // self._shared_by
 
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
@@ -204,7 +204,7 @@ class MultiHeadAttention(keras.layers.Layer):
         for group in self.head_groups:
             group.build(
                 (query_shape[0], group.num_heads, query_shape[1], key_dim),
-                (value_shape[0], self._key_heads(group), value_shape[1], value_dim),
+                (value_shape[0], group.num_heads // self._shared_by, value_shape[1], value_dim),
             )
         self.built = True
 
@@ -309,18 +309,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _hand_out(self, queries, keys, values):
         """Each group with the (query, value, key) of its heads."""
-        head = key_head = value_head = 0
+        head = value_head = key_head = 0
         for group in self.head_groups:
-            key_heads = self._key_heads(group)
+            count = group.num_heads // self._shared_by
             query = queries[:, head : head + group.num_heads]
-            value = values[:, value_head : value_head + key_heads]
+            value = values[:, value_head : value_head + count]
             key = None
             if not group.share_qk:
-                key = keys[:, key_head : key_head + key_heads]
-                key_head += key_heads
+                key = keys[:, key_head : key_head + count]
+                key_head += count
             yield group, (query, value, key)
-            head += group.num_heads
-            value_head += key_heads
+            head, value_head = head + group.num_heads, value_head + count
 
     def _hand_out_pairs(self, mask):
         """Each group's mask of pairs, `[batch, heads or 1, queries, keys]`, or None."""
