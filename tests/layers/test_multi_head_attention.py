@@ -779,17 +779,9 @@ def test_rotary_positions_and_grouped_queries_are_saved(tmp_path):
 @pytest.mark.parametrize(
     "groups, options, message",
     [
-        (
-            [4],
-            {"num_key_value_heads": 0},
-            "num_key_value_heads must be a positive .* Received: .*0",
-        ),
+        ([4], {"num_key_value_heads": 0}, "num_key_value_heads must be a positive integer"),
         ([4], {"num_key_value_heads": 3}, "must divide the 4 heads .*: num_key_value_heads=3"),
-        (
-            [4, 1, 1],
-            {"num_key_value_heads": 3},
-            "heads=3, 2 consecutive .* num_heads=1 of FullHead",
-        ),
+        ([4, 1, 1], {"num_key_value_heads": 3}, "=3, 2 consecutive .* num_heads=1 of FullHeads"),
         ([4], {"rotary_embedding": "rope"}, "rotary_embedding must be a layer, .*='rope'"),
     ],
 )
@@ -799,16 +791,11 @@ def test_bad_rotary_positions_and_grouped_queries(groups, options, message):
 
 
 def test_queries_that_are_their_own_keys_are_not_grouped():
-    shared = RoutingHeads(4, 3, 4, share_qk=True)
-    with pytest.raises(
-        ValueError, match="heads=2, 2 consecutive .* RoutingHeads with share_qk=True"
-    ):
+    shared, x = RoutingHeads(4, 3, 4, share_qk=True), checks.random(1, 4, 5, 6)
+    with pytest.raises(ValueError, match="=2, 2 consecutive .* RoutingHeads with share_qk=True"):
         MultiHeadAttention([shared], num_key_value_heads=2)
     MultiHeadAttention([shared], num_key_value_heads=4)
-    x = checks.random(1, 4, 5, 6)
-    with pytest.raises(ValueError, match="as many with share_qk=True. Received: 2 heads of values"):
+    with pytest.raises(ValueError, match="as many with share_qk=True. Received: 2 heads"):
         shared(x, x[:, :2])
-    with pytest.raises(
-        ValueError, match="heads of values must divide .*: 3 heads .* 4 heads of Full"
-    ):
+    with pytest.raises(ValueError, match="must divide .*: 3 heads of values for 4 heads of Full"):
         FullHeads(4)(x, x[:, :3], x[:, :3])
