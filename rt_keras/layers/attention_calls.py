@@ -8,7 +8,7 @@ import tensorflow as tf
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.routing import nearest_centroid, normalize
 
 # How many keys' weights are computed at a time, to bound memory.
@@ -104,7 +104,7 @@ class AttentionCall:
             if isinstance(group, CentroidHeads):
                 sources = {"queries": (query, options["query_mask"])}
                 if not group.clusters_queries_alone:
-                    sources["keys"] = (key, options["key_mask"])
+                    sources["keys"] = (repeat_heads(key, group.num_heads), options["key_mask"])
                 clusters = {name: _nearest(group, *source) for name, source in sources.items()}
                 found.append((group, first, clusters))
             first += group.num_heads

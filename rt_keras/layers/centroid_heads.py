@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.layers.replica_number import replica_number
+from rt_keras.ops.blocks import fold_heads
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
 
 
@@ -18,6 +19,9 @@ class CentroidHeads(HeadGroup):
     the centroids by them after each batch, moves the load bias, and clears them. The commitment
     loss, `commitment_weight * mean ‖x - centroid_μ(x)‖²`, for queries and keys each, is added to
     the model's loss. With `trainable=False` the layer collects nothing, and its centroids stay.
+
+    With grouped queries (see `HeadGroup`), a subclass that `groups_queries` has the centroids of
+    key heads: queries that share a head of keys share its clusters, and all of them count there.
 
     Args:
         num_heads: int, heads in the group.
@@ -32,7 +36,7 @@ class CentroidHeads(HeadGroup):
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Weights:
-        centroids: `[heads, clusters, depth]`.
+        centroids: `[heads, clusters, depth]`; with grouped queries, of key heads.
         load_bias: `[heads, clusters]`, added to the scores when a nearest centroid is chosen.
         average_counts, average_sums: `[heads, clusters]` and `[heads, clusters, depth]`, moving
             averages that the update "count" keeps.
@@ -78,7 +82,8 @@ class CentroidHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        heads, clusters, depth = self.num_heads, self.num_clusters, query_shape[-1]
+        heads = self.key_heads if self.groups_queries else self.num_heads
+        clusters, depth = self.num_clusters, query_shape[-1]
         sources = 1 if self.clusters_queries_alone else 2
 
         def state(name, *shape, initializer="zeros", **distribution):
@@ -130,7 +135,7 @@ class CentroidHeads(HeadGroup):
         return {"query_mask": mask, "key_mask": None}
 
     def after_attention(self, *, query, key, query_mask, key_mask):
-        sources = [(query, query_mask)]
+        sources = [self._by_key_head(query, query_mask)]
         if not self.clusters_queries_alone:
             sources.append((key, key_mask))
         centroids = tf.convert_to_tensor(self.centroids)
@@ -147,6 +152,13 @@ class CentroidHeads(HeadGroup):
         if self.trainable:
             self._warn_once()
             self._collect(members)
+
+    def _by_key_head(self, query, mask):
+        """The queries of each head that has centroids, as one list; and their mask."""
+        heads = self.centroids.shape[0]
+        if mask is not None:
+            mask = tf.tile(mask, [1, self.num_heads // heads])
+        return fold_heads(query, heads), mask
 
     def _collect(self, members):
         """Adds (vectors, their clusters, mask) of queries and keys to the statistics."""
@@ -200,7 +212,7 @@ class CentroidHeads(HeadGroup):
         # If there are fewer than clusters, some serve several.
         positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
         by_position = tf.reshape(
-            tf.transpose(vectors, [1, 0, 2, 3]), [self.num_heads, shape[0] * shape[2], shape[3]]
+            tf.transpose(vectors, [1, 0, 2, 3]), [shape[1], shape[0] * shape[2], shape[3]]
         )
         by_position = tf.pad(by_position, [[0, 0], [0, missing], [0, 0]])
         return tf.stop_gradient(tf.gather(by_position, positions, axis=1))

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import repeat_heads, size
 
 TOKEN_BIASES = (None, "fixed", "trainable")
 
@@ -15,6 +15,10 @@ class HeadGroup(keras.layers.Layer):
     with `(query, value, key, ...)`, each `[batch, heads, length, depth]`, and returns
     `[batch, heads, length, value_depth]`. A subclass implements `attend`, one call of an op, and
     may implement the hooks `before_attention` and `after_attention`.
+
+    Queries may be grouped: of `key_heads` heads of keys and values, which must divide `num_heads`,
+    each then serves num_heads / key_heads consecutive heads of queries. The values that the group
+    is built for say how many there are. Caches keep only these.
 
     If `cached_decoding` is True, a group also decodes one position at a time: `make_cache` keeps
     what later positions need of the first ones, and `call_with_cache` adds one position and returns
@@ -34,8 +38,8 @@ class HeadGroup(keras.layers.Layer):
 
     Call arguments:
         query: `[batch, heads, queries, depth]`.
-        value: `[batch, heads, keys, value_depth]`.
-        key: `[batch, heads, keys, depth]`; None if `share_qk`.
+        value: `[batch, key_heads, keys, value_depth]`.
+        key: `[batch, key_heads, keys, depth]`; None if `share_qk`.
         query_mask: bool `[batch, queries]`, False for padding, or None.
         key_mask: bool `[batch, keys]`, False for padding, or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, or None;
@@ -51,11 +55,14 @@ class HeadGroup(keras.layers.Layer):
 
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer,
-            `token_bias` is unknown, or an `attention_mask` is given that the group cannot take.
+            `token_bias` is unknown, an `attention_mask` is given that the group cannot take,
+            `key_heads` do not divide `num_heads`, or queries that are their own keys are grouped.
     """
 
     # Whether queries are their own keys: `key` is then None.
     share_qk = False
+    # Whether `attend` takes grouped queries as they are; if not, it gets their keys repeated.
+    groups_queries = False
     # Whether outputs have a part besides the sums of the values.
     adds_to_values = False
     # Whether the group takes any attention_mask of [batch, queries, keys].
@@ -79,6 +86,7 @@ class HeadGroup(keras.layers.Layer):
             )
         self.token_bias = token_bias
         self.relative_embeddings = self.token_bias_weight = None
+        self.key_heads = self.num_heads
 
     @property
     def state_dtype(self):
@@ -86,6 +94,8 @@ class HeadGroup(keras.layers.Layer):
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def build(self, query_shape, value_shape=None, key_shape=None):
+        if value_shape is not None:
+            self.key_heads = self._checked_key_heads(value_shape[1])
         if self.max_relative_distance is not None:
             self.build_relative_positions(query_shape[-1], (value_shape or query_shape)[-1])
         if self.token_bias is not None:
@@ -96,6 +106,15 @@ class HeadGroup(keras.layers.Layer):
                 trainable=self.token_bias == "trainable",
             )
         self.built = True
+
+    def _checked_key_heads(self, key_heads):
+        if self.num_heads % key_heads or (self.share_qk and key_heads != self.num_heads):
+            raise ValueError(
+                "The heads of values must divide those of queries, and be as many with "
+                f"share_qk=True. Received: {key_heads} heads of values for {self.num_heads} heads "
+                f"of {type(self).__name__} with share_qk={self.share_qk}"
+            )
+        return key_heads
 
     def build_relative_positions(self, depth, value_depth):
         """Adds what the group learns about relative positions."""
@@ -136,6 +155,8 @@ class HeadGroup(keras.layers.Layer):
                 "it never forms that matrix. Give query_mask, value_mask or use_causal_mask, or an "
                 "attention_mask of [batch, 1, keys]."
             )
+        if not self.groups_queries:
+            key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
         masks = self.before_attention(query, value, query_mask, key_mask)
         options = {**masks, **self._tables(), **self._token_bias(token_bias)}
         if attention_mask is not None:
@@ -192,19 +213,23 @@ class HeadGroup(keras.layers.Layer):
             key_depth: int, depth of a head's keys.
             value_depth: int, depth of a head's values.
         """
-        key, value = (
-            tf.zeros([batch, self.num_heads, 1, depth], self.compute_dtype)
-            for depth in (key_depth, value_depth)
+        query, key, value = (
+            tf.zeros([batch, heads, 1, depth], self.compute_dtype)
+            for heads, depth in (
+                (self.num_heads, key_depth),
+                (self.key_heads, key_depth),
+                (self.key_heads, value_depth),
+            )
         )
-        return self.make_cache(key, value, None if self.share_qk else key, 0, max_length)
+        return self.make_cache(query, value, None if self.share_qk else key, 0, max_length)
 
     def make_cache(self, query, value, key, count, max_length, token_bias=None):
         """The cache that decoding continues from after the first positions.
 
         Args:
             query: `[batch, heads, length, depth]`.
-            value: `[batch, heads, length, value_depth]`.
-            key: `[batch, heads, length, depth]`; None if `share_qk`.
+            value: `[batch, key_heads, length, value_depth]`.
+            key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             count: int scalar, how many of the positions count; the others may hold anything.
             max_length: int, how many positions there will be.
             token_bias: `[batch, length]`; zeros if None and the group takes one.
@@ -226,8 +251,8 @@ class HeadGroup(keras.layers.Layer):
 
         Args:
             query: `[batch, heads, 1, depth]`.
-            value: `[batch, heads, 1, value_depth]`.
-            key: `[batch, heads, 1, depth]`; None if `share_qk`.
+            value: `[batch, key_heads, 1, value_depth]`.
+            key: `[batch, key_heads, 1, depth]`; None if `share_qk`.
             cache: the cache of `make_cache`, `new_cache` or the last call.
             position: int scalar, the number of positions before this one.
             token_bias: `[batch, 1]`, or None.
@@ -257,8 +282,8 @@ class HeadGroup(keras.layers.Layer):
 
         Args:
             query: `[batch, heads, queries, depth]`, any number of queries at the same position.
-            value: `[batch, heads, keys, value_depth]`.
-            key: `[batch, heads, keys, depth]`.
+            value: `[batch, key_heads, keys, value_depth]`.
+            key: `[batch, key_heads, keys, depth]`.
             position: int scalar.
             key_mask: bool `[batch, keys]`, False for padding, or None.
             token_bias: `[batch, keys]`, or None.

@@ -62,6 +62,7 @@ class LocalRoutingHeads(CentroidHeads):
     TensorShape([1, 2, 20, 8])
     """
 
+    groups_queries = True
     cached_decoding = True
 
     def __init__(

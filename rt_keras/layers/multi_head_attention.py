@@ -42,6 +42,13 @@ class MultiHeadAttention(keras.layers.Layer):
         kernel_regularizer: regularizer of the kernels. Defaults to None.
         bias_regularizer: regularizer of the biases. Defaults to None.
         seed: int, seed of the dropout. Defaults to None.
+        num_key_value_heads: int, heads of keys and values, for grouped queries: each serves
+            num_heads / num_key_value_heads consecutive heads of queries, all of one group. None,
+            the default, for as many as heads.
+        rotary_embedding: a layer that rotates queries and keys by their positions, such as
+            `keras_hub.layers.RotaryEmbedding()`; None, the default, for none. It is called on
+            `[batch, length, heads, depth]` with `start_index`, the position of the first of them.
+            Positions count from 0, padding included, and in cross-attention in each sequence.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -66,9 +73,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Raises:
         ValueError: if `head_groups` is not a list of head groups, an argument is out of range, the
-            heads do not divide the features, or a group cannot take a mask.
+            heads do not divide the features, a group cannot take a mask, or heads that share keys
+            are not all of one group, or are their own keys.
 
-    Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2.
+    Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2; grouped
+    queries: Ainslie et al. 2023, GQA; rotations: Su et al. 2021, RoFormer.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> layer = MultiHeadAttention([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], key_dim=8)
@@ -94,6 +103,8 @@ class MultiHeadAttention(keras.layers.Layer):
         kernel_regularizer=None,
         bias_regularizer=None,
         seed=None,
+        num_key_value_heads=None,
+        rotary_embedding=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -124,15 +135,56 @@ class MultiHeadAttention(keras.layers.Layer):
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed) if dropout else None
+        if num_key_value_heads is not None:
+            self._check_grouped_queries(positive_int("num_key_value_heads", num_key_value_heads))
+        self.num_key_value_heads = num_key_value_heads
+        if not isinstance(rotary_embedding, (keras.layers.Layer, type(None))):
+            raise ValueError(
+                "rotary_embedding must be a layer, such as keras_hub.layers.RotaryEmbedding(). "
+                f"Received: rotary_embedding={rotary_embedding!r}"
+            )
+        self.rotary_embedding = rotary_embedding
 
     @property
     def num_heads(self):
         """Heads of all groups together."""
         return sum(group.num_heads for group in self.head_groups)
 
+    def _check_grouped_queries(self, key_heads):
+        if self.num_heads % key_heads:
+            raise ValueError(
+                f"num_key_value_heads must divide the {self.num_heads} heads of head_groups. "
+                f"Received: num_key_value_heads={key_heads}"
+            )
+        shared_by = self.num_heads // key_heads
+        for group in self.head_groups:
+            name = type(group).__name__
+            if group.num_heads % shared_by:
+                raise ValueError(
+                    f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
+                    "their keys: the heads of every group must be a multiple of that. "
+                    f"Received: num_heads={group.num_heads} of {name}"
+                )
+            if group.share_qk and shared_by > 1:
+                raise ValueError(
+                    f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
+                    f"their keys. Received: {name} with share_qk=True, whose queries are the keys"
+                )
+
+    @property
+    def _shared_by(self):
+        """How many consecutive heads share a head of keys and values."""
+        return self.num_heads // (self.num_key_value_heads or self.num_heads)
+
+    @property
+    def _head_counts(self):
+        """The numbers of heads of queries, of keys and of values."""
+        with_keys = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+        return self.num_heads, with_keys // self._shared_by, self.num_heads // self._shared_by
+
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+        _, key_heads, value_heads = self._head_counts
         output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
         key_dim = self._head_depth(query_shape[-1])
         value_dim = self.value_dim or key_dim
@@ -140,7 +192,9 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_dense = None
         if key_heads:
             self.key_dense = self._dense("key", key_heads * key_dim, key_shape)
-        self.value_dense = self._dense("value", self.num_heads * value_dim, value_shape)
+        self.value_dense = self._dense("value", value_heads * value_dim, value_shape)
+        if self.rotary_embedding is not None and not self.rotary_embedding.built:
+            self.rotary_embedding.build((*query_shape[:-1], self.num_heads, key_dim))
         merged = (*query_shape[:-1], self.num_heads * value_dim)
         self.output_dense = self._dense("attention_output", output_dim, merged)
         self.head_dense = None
@@ -148,8 +202,10 @@ class MultiHeadAttention(keras.layers.Layer):
             shape = (query_shape[0], self.num_heads, query_shape[1], value_dim)
             self.head_dense = self._dense("head", value_dim, shape, use_bias=False)
         for group in self.head_groups:
-            heads = (query_shape[0], group.num_heads)
-            group.build((*heads, query_shape[1], key_dim), (*heads, value_shape[1], value_dim))
+            group.build(
+                (query_shape[0], group.num_heads, query_shape[1], key_dim),
+                (value_shape[0], group.num_heads // self._shared_by, value_shape[1], value_dim),
+            )
         self.built = True
 
     def _head_depth(self, features):
@@ -219,17 +275,30 @@ class MultiHeadAttention(keras.layers.Layer):
         output = self._merge(outputs)
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
-    def _project(self, query, key, value):
-        """The queries, keys and values of all heads; None for inputs that are None."""
-        key_heads = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+    def _project(self, query, key, value, start=0):
+        """The queries, keys and values of all heads; None for inputs that are None.
+
+        Args:
+            query, key, value: `[batch, length, features]`, or None.
+            start: int scalar, the position of the first queries and keys.
+        """
+        query_heads, key_heads, value_heads = self._head_counts
         queries = keys = values = None
         if query is not None:
-            queries = _split_heads(self.query_dense(query), self.num_heads)
+            queries = _split_heads(self.query_dense(query), query_heads)
+            queries = _heads_first(self._rotated(queries, start))
         if key is not None and key_heads:
             keys = _split_heads(self.key_dense(key), key_heads)
+            keys = _heads_first(self._rotated(keys, start))
         if value is not None:
-            values = _split_heads(self.value_dense(value), self.num_heads)
+            values = _heads_first(_split_heads(self.value_dense(value), value_heads))
         return queries, keys, values
+
+    def _rotated(self, x, start):
+        """Queries or keys `[batch, length, heads, depth]`, rotated by their positions."""
+        if self.rotary_embedding is None:
+            return x
+        return tf.cast(self.rotary_embedding(x, start_index=start), x.dtype)
 
     def _merge(self, outputs):
         """The layer's output, from the outputs of the groups."""
@@ -240,15 +309,17 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _hand_out(self, queries, keys, values):
         """Each group with the (query, value, key) of its heads."""
-        head = key_head = 0
+        head = value_head = key_head = 0
         for group in self.head_groups:
-            heads = slice(head, head + group.num_heads)
+            count = group.num_heads // self._shared_by
+            query = queries[:, head : head + group.num_heads]
+            value = values[:, value_head : value_head + count]
             key = None
             if not group.share_qk:
-                key = keys[:, key_head : key_head + group.num_heads]
-                key_head += group.num_heads
-            yield group, (queries[:, heads], values[:, heads], key)
-            head += group.num_heads
+                key = keys[:, key_head : key_head + count]
+                key_head += count
+            yield group, (query, value, key)
+            head, value_head = head + group.num_heads, value_head + count
 
     def _hand_out_pairs(self, mask):
         """Each group's mask of pairs, `[batch, heads or 1, queries, keys]`, or None."""
@@ -278,7 +349,8 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             Tuple of the cache of each group.
         """
-        depths = [dense.units // self.num_heads for dense in (self.query_dense, self.value_dense)]
+        query_heads, _, value_heads = self._head_counts
+        depths = self.query_dense.units // query_heads, self.value_dense.units // value_heads
         return tuple(group.new_cache(batch, max_length, *depths) for group in self.head_groups)
 
     def prefill(self, inputs, count, max_length, token_bias=None):
@@ -331,7 +403,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"{len(self.head_groups)}. It must come from this layer's prefill or new_cache."
             )
         outputs, caches = [], []
-        handed_out = self._hand_out(*self._project(inputs, inputs, inputs))
+        handed_out = self._hand_out(*self._project(inputs, inputs, inputs, position))
         for (group, arguments), kept in zip(handed_out, cache):
             output, kept = group.call_with_cache(*arguments, kept, position, token_bias)
             outputs.append(output)
@@ -367,7 +439,7 @@ class MultiHeadAttention(keras.layers.Layer):
             `[batch, length, output_shape]`.
         """
         options, outputs = cross_cache["options"], []
-        queries, _, _ = self._project(query, None, None)
+        queries, _, _ = self._project(query, None, None, 0 if position is None else position)
         for group, (of_group, value, key) in self._hand_out(
             queries, cross_cache["key"], cross_cache["value"]
         ):
@@ -424,12 +496,16 @@ class MultiHeadAttention(keras.layers.Layer):
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
             "seed": self.seed,
+            "num_key_value_heads": self.num_key_value_heads,
+            "rotary_embedding": serialize(self.rotary_embedding),
         }
 
     @classmethod
     def from_config(cls, config):
-        groups = [keras.saving.deserialize_keras_object(group) for group in config["head_groups"]]
-        return cls(**{**config, "head_groups": groups})
+        deserialize = keras.saving.deserialize_keras_object
+        groups = [deserialize(group) for group in config["head_groups"]]
+        rotary = deserialize(config.get("rotary_embedding"))
+        return cls(**{**config, "head_groups": groups, "rotary_embedding": rotary})
 
 
 def are_head_groups(x):
@@ -438,8 +514,12 @@ def are_head_groups(x):
 
 
 def _split_heads(x, heads):
-    """`[batch, length, heads * depth]` to `[batch, heads, length, depth]`."""
-    x = tf.reshape(x, [size(x, 0), size(x, 1), heads, x.shape[-1] // heads])
+    """`[batch, length, heads * depth]` to `[batch, length, heads, depth]`."""
+    return tf.reshape(x, [size(x, 0), size(x, 1), heads, x.shape[-1] // heads])
+
+
+def _heads_first(x):
+    """`[batch, length, heads, depth]` to `[batch, heads, length, depth]`."""
     return tf.transpose(x, [0, 2, 1, 3])
 
 

@@ -103,6 +103,11 @@ class RoutingHeads(CentroidHeads):
         )
 
     @property
+    def groups_queries(self):
+        """Whether the assignment is "nearest": with "balanced", each head routes its own keys."""
+        return self.assignment == "nearest"
+
+    @property
     def cached_decoding(self):
         """Whether the assignment is "nearest": with "balanced", members depend on what follows."""
         return self.assignment == "nearest"

@@ -31,6 +31,43 @@ def pad_axis(x, axis, before, after, fill=0):
     return tf.pad(x, paddings, constant_values=tf.cast(fill, x.dtype))
 
 
+def repeat_heads(x, heads, axis=1):
+    """Each head as often, one after the other, as makes so many of them.
+
+    Args:
+        x: a tensor with the heads on an axis, or None.
+        heads: int, a multiple of the heads of `x`.
+        axis: int, the axis of the heads. Defaults to 1.
+
+    Returns:
+        `x` itself if it has so many heads, or is None; else a tensor.
+    """
+    if x is None or x.shape[axis] == heads:
+        return x
+    shape = [size(x, i) for i in range(len(x.shape))]
+    before, after = shape[:axis], shape[axis + 1 :]
+    repeats = [*before, shape[axis], heads // shape[axis], *after]
+    return tf.reshape(
+        tf.broadcast_to(tf.expand_dims(x, axis + 1), repeats), [*before, heads, *after]
+    )
+
+
+def fold_heads(x, heads):
+    """Consecutive heads joined into one, their positions one after the other.
+
+    `fold_heads(folded, more_heads)` is the inverse.
+
+    Args:
+        x: `[batch, more_heads, length, depth]`.
+        heads: int, how many heads to make.
+
+    Returns:
+        `[batch, heads, more_heads / heads * length, depth]`.
+    """
+    rows = size(x, 1) * size(x, 2) // heads
+    return tf.reshape(x, [size(x, 0), heads, rows, size(x, 3)])
+
+
 def with_a_position(arguments, length):
     """The arguments of attention, with a position added if there is none: orders need one.
 

@@ -100,9 +100,10 @@ def over_heads(function, activations, weights, shared, logits, dtype):
     Args:
         function: takes a dictionary of arguments, with any number of heads, and returns
             `[batch, heads, length, depth]`.
-        activations: dictionary of arguments with the heads on axis 1, `[batch, heads, ...]`; one of
-            them is "query".
-        weights: dictionary of arguments with the heads on axis 0, `[heads, ...]`.
+        activations: dictionary of arguments with the heads on axis 1, `[batch, heads, ...]`. Some
+            may have fewer heads, which serve as many consecutive ones of the others: they stay
+            together.
+        weights: dictionary of arguments with the heads on axis 0, `[heads, ...]`; or with fewer.
         shared: dictionary of arguments that all heads see whole.
         logits: number of attention logits of all heads, an int; or a tensor if shapes are not
             static, in which case there is one chunk.
@@ -110,10 +111,10 @@ def over_heads(function, activations, weights, shared, logits, dtype):
     """
     activations, weights = _tensors(activations), _tensors(weights)
     axes = {**dict.fromkeys(activations, 1), **dict.fromkeys(weights, 0)}
-    chunks = _num_chunks(activations["query"].shape[1], logits)
-    return _in_chunks(
-        function, {**activations, **weights}, _tensors(shared), chunks, axes, 1, dtype
-    )
+    split = {**activations, **weights}
+    fewest = min(x.shape[axes[name]] for name, x in split.items())
+    chunks = _num_chunks(fewest, logits)
+    return _in_chunks(function, split, _tensors(shared), chunks, axes, 1, dtype)
 
 
 def over_blocks(function, per_block, shared, chunks, dtype):

@@ -10,7 +10,7 @@ sees, are masked.
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import fold_heads, size
 
 
 def attend_step(
@@ -30,13 +30,15 @@ def attend_step(
     output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth) + t_j) value_j
     ```
 
-    with r read from a table at each key's distance.
+    with r read from a table at each key's distance. Each of `key_heads` serves heads / key_heads
+    consecutive heads of queries.
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, heads, keys, depth]`; or one deeper, with t at the end, see `with_bias`.
-        value: `[batch, heads, keys, value_depth]`.
-        allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
+        key: `[batch, key_heads, keys, depth]`; or one deeper, with t at the end, see `with_bias`.
+        value: `[batch, key_heads, keys, value_depth]`.
+        allowed: bool, broadcastable to `[batch, key_heads, queries, keys]`; with fewer `key_heads`
+            than heads, the same for all heads and queries.
         distance: int `[keys]` or `[batch, heads, keys]`, from the query back to each key.
         causal: bool, whether no distance below 0 is allowed. Defaults to True.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m; further ones
@@ -60,8 +62,13 @@ def attend_step(
         bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
-    found = attend(query, key, value, allowed, bias=bias)
-    return found if return_logsumexp else found[0]
+    heads, key_heads = query.shape[1], key.shape[1]
+    if bias is not None:
+        bias = fold_heads(bias, key_heads)
+    # The queries that share keys attend together, so that these are read once.
+    output, logsumexp = attend(fold_heads(query, key_heads), key, value, allowed, bias=bias)
+    output = fold_heads(output, heads)
+    return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
 
 
 def with_bias(key, token_bias=None):

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge
+from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.nearest import nearest_attention
 
@@ -42,13 +43,14 @@ def local_routing_attention(
 
     No key is in both. With `shift_keys` k_j is q_(j - 1), another key than that of the window, and
     N(i) are all positions that `nearest_attention` gives to i with `shift_keys`, those in the
-    window too. The two parts are computed apart and joined by their logsumexp.
+    window too. The two parts are computed apart and joined by their logsumexp. Grouped queries, of
+    more heads than keys: see `nearest_attention`.
 
     Args:
         query: `[batch, heads, length, depth]`.
-        key: `[batch, heads, length, depth]`.
-        value: `[batch, heads, length, value_depth]`.
-        centroids: `[heads, clusters, depth]`.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        centroids: `[key_heads, clusters, depth]`.
         block_size: int, positions in a block of the local window.
         window_size: int, the most keys that a query attends to in one cluster.
         look_back: int, blocks before its own that are in a query's window, and after it if not
@@ -57,7 +59,7 @@ def local_routing_attention(
             position j - 1; see `nearest_attention`. Defaults to False.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         num_probes: int, clusters in which each query attends. Defaults to 1.
-        load_bias: `[heads, clusters]`, added to the scores, or None for zeros.
+        load_bias: `[key_heads, clusters]`, added to the scores, or None for zeros.
         routed_scale: `[heads]`, s above, or None for ones.
         routed_bias: `[heads]`, b above, or None for zeros.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
@@ -88,8 +90,8 @@ def local_routing_attention(
     seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
     local, of_local = local_attention(
         query,
-        key,
-        value,
+        repeat_heads(key, query.shape[1]),
+        repeat_heads(value, query.shape[1]),
         block_size=block_size,
         look_back=look_back,
         relative_embeddings=relative_embeddings,

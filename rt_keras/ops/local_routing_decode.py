@@ -29,12 +29,12 @@ def local_routing_cache(
 
     Args:
         query: `[batch, heads, length, depth]`, of positions from the first on.
-        key: `[batch, heads, length, depth]`.
-        value: `[batch, heads, length, value_depth]`.
-        centroids: `[heads, clusters, depth]`.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        centroids: `[key_heads, clusters, depth]`.
         count: int scalar, how many of these positions count.
         block_size, window_size, look_back, shift_keys: see `local_routing_attention`.
-        load_bias: `[heads, clusters]`, or None for zeros.
+        load_bias: `[key_heads, clusters]`, or None for zeros.
         max_length: int, how many positions there will be; None, the default, for any number.
         token_bias: `[batch, length]`, if steps will have one.
 
@@ -87,11 +87,12 @@ def local_routing_step(
     """Causal `local_routing_attention` of one position, given those before it.
 
     Args:
-        query, key: `[batch, heads, 1, depth]`.
-        value: `[batch, heads, 1, value_depth]`.
+        query: `[batch, heads, 1, depth]`.
+        key: `[batch, key_heads, 1, depth]`.
+        value: `[batch, key_heads, 1, value_depth]`.
         cache: the cache of `local_routing_cache` or of the last step.
         position: int scalar, the query's position.
-        centroids: `[heads, clusters, depth]`.
+        centroids: `[key_heads, clusters, depth]`.
         block_size, window_size, look_back, num_probes, load_bias, routed_scale, routed_bias,
             relative_embeddings: see `local_routing_attention`.
         token_bias: `[batch, 1]`, of the key; or None.

@@ -13,6 +13,7 @@ from rt_keras.ops.attend import accumulation_dtype, merge
 from rt_keras.ops.blocks import (
     ceil_div,
     move_axis,
+    repeat_heads,
     shift_left,
     size,
     split_blocks,
@@ -75,15 +76,18 @@ def nearest_attention(
     most 128, at n · (window_size + B) products: see `nearest_sorted.py`. Separate keys need twice
     that: see `nearest_tiles.py`. With p probes there are p times as many queries.
 
+    With grouped queries, `key_heads` divide `heads`, and each head of keys, of values and of
+    centroids serves heads / key_heads consecutive heads of queries. Its keys are routed once.
+
     Args:
         query: `[batch, heads, length, depth]`, not normalised.
-        key: `[batch, heads, length, depth]`, or None for the queries themselves.
-        value: `[batch, heads, length, value_depth]`.
-        centroids: `[heads, clusters, depth]`.
+        key: `[batch, key_heads, length, depth]`, or None for the queries themselves.
+        value: `[batch, key_heads, length, value_depth]`.
+        centroids: `[key_heads, clusters, depth]`.
         window_size: int, the most keys that a query attends to in one cluster.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         num_probes: int, clusters in which each query attends. Defaults to 1.
-        load_bias: `[heads, clusters]`, added to the scores, or None for zeros.
+        load_bias: `[key_heads, clusters]`, added to the scores, or None for zeros.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
@@ -128,12 +132,13 @@ def nearest_attention(
             f"{'no ' if key is None else 'a '}key, block_size={block_size}."
         )
     dtype = accumulation_dtype(query.dtype)
+    heads = query.shape[1]
     if query.shape[2] == 0:
-        return (value, tf.zeros_like(query[..., 0], dtype)) if return_logsumexp else value
+        output = repeat_heads(value, heads)
+        return (output, tf.zeros_like(query[..., 0], dtype)) if return_logsumexp else output
     sides = 2 if block_size is not None and not causal else 1
     shared = key is None and num_probes == 1 and block_size is None
     keys = (window_size + block_size_of(window_size)) * (1 if shared else 2) * sides
-    heads = query.shape[1]
     logits = size(query, 0) * heads * length * num_probes * keys
     return over_heads(
         functools.partial(
@@ -145,7 +150,7 @@ def nearest_attention(
             local=None if block_size is None else (block_size, look_back),
             dropout=dropout,
             return_logsumexp=return_logsumexp,
-            chunks=chunks_of_blocks(heads, logits),
+            chunks=chunks_of_blocks(centroids.shape[0], logits),
         ),
         {"query": query, "key": key, "value": value},
         {
@@ -178,12 +183,13 @@ def _attend_clusters(
         key_mask = query_mask
     centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
     num_clusters = centroids.shape[1]
+    heads = query.shape[1]
     of_queries = clusters_of(query, centroids, load_bias, query_mask, num_probes)
     # The bound is that of the logits of normalised vectors.
     scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5
     if "scale" in arguments:
         scaled, bound = scaled * tf.cast(arguments["scale"], query.dtype)[:, None, None], None
-    value = arguments["value"]
+    value = repeat_heads(arguments["value"], heads)
     options = {
         "relative_embeddings": arguments.get("relative_embeddings"),
         "token_bias": arguments.get("token_bias"),
@@ -206,7 +212,8 @@ def _attend_clusters(
             return_logsumexp,
             options,
         )
-    of_keys = clusters_of(key, centroids, load_bias, key_mask, 1)
+    of_keys = repeat_heads(clusters_of(key, centroids, load_bias, key_mask, 1), heads)
+    key = repeat_heads(key, heads)
 
     def attend_intervals(intervals, window_size, return_logsumexp):
         return attend_tiles(
@@ -282,7 +289,7 @@ def clusters_of(x, centroids, load_bias, mask, count):
             return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, :, None]
         return tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
 
-    length, scores_of_one = size(x, 2), size(x, 0) * centroids.shape[0] * centroids.shape[1]
+    length, scores_of_one = size(x, 2), size(x, 0) * x.shape[1] * centroids.shape[1]
     chunks = num_chunks(length * scores_of_one)
     if chunks == 1:
         clusters = nearest(x)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, shift_left, size
+from rt_keras.ops.blocks import pad_axis, repeat_heads, shift_left, size
 from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.ranks import sort_by_cluster
@@ -28,12 +28,13 @@ def nearest_cache(
 
     Args:
         key: `[batch, heads, length, depth]`, not normalised, of positions from the first on; the
-            queries if these are their own keys.
-        value: `[batch, heads, length, value_depth]`.
-        centroids: `[heads, clusters, depth]`.
+            queries if these are their own keys. With grouped queries, see `nearest_attention`, keys
+            have fewer heads than queries; queries as keys have more heads than values.
+        value: `[batch, key_heads, length, value_depth]`.
+        centroids: `[key_heads, clusters, depth]`.
         count: int scalar, how many of these positions count.
         window_size: int, the most keys that a query attends to in one cluster.
-        load_bias: `[heads, clusters]`, or None for zeros.
+        load_bias: `[key_heads, clusters]`, or None for zeros.
         max_length: int, how many positions there will be: a ring need not be longer. None, the
             default, for any number.
         token_bias: `[batch, length]`, if steps will have one.
@@ -52,7 +53,7 @@ def nearest_cache(
     TensorShape([1, 2, 3, 8, 4])
     """
     batch, heads, length = (size(key, axis) for axis in range(3))
-    clusters = centroids.shape[1]
+    value, clusters = repeat_heads(value, heads), centroids.shape[1]
     window = window_size
     if max_length is not None:
         static = not tf.is_tensor(max_length)
@@ -108,14 +109,14 @@ def nearest_step(
 
     Args:
         query: `[batch, heads, 1, depth]`, not normalised.
-        key: `[batch, heads, 1, depth]`, or None for the query itself; not used if the cache has
-            the query of the position before, which then is the key.
-        value: `[batch, heads, 1, value_depth]`.
+        key: `[batch, key_heads, 1, depth]`, or None for the query itself; not used if the cache
+            has the query of the position before, which then is the key.
+        value: `[batch, key_heads, 1, value_depth]`.
         cache: the cache of `nearest_cache` or of the last step.
         position: int scalar, the query's position.
-        centroids: `[heads, clusters, depth]`.
+        centroids: `[key_heads, clusters, depth]`.
         num_probes: int, clusters in which the query attends. Defaults to 1.
-        load_bias: `[heads, clusters]`, or None for zeros.
+        load_bias: `[key_heads, clusters]`, or None for zeros.
         token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         scale: `[heads]`, see `nearest_attention`; or None.
@@ -143,15 +144,24 @@ def nearest_step(
     sought = own
     if key is not query or num_probes > 1:
         sought = clusters_of(query, centroids, load_bias, None, num_probes)[..., 0]
+    value = repeat_heads(value, key.shape[1])
     cache = _add(cache, own, with_bias(key, token_bias), value, position)
     if "query" in cache:
         cache["query"] = tf.cast(asked, cache["query"].dtype)
 
+    # Of each kept head, the clusters that its queries seek.
+    of_kept = tf.reshape(sought, [size(key, 0), key.shape[1], -1])
+
+    def of_sought(x):
+        """What is kept of the clusters sought, `[batch, heads, probes, ...]`."""
+        x = tf.gather(x, of_kept, batch_dims=2)
+        return tf.reshape(x, [*_sizes(sought), *_sizes(x)[3:]])
+
     def members(x):
         """The rings of the clusters sought, one after the other."""
-        return _flat(tf.gather(x, sought, batch_dims=2))
+        return _flat(of_sought(x))
 
-    counts = tf.gather(cache["counts"], sought, batch_dims=2)[..., None]
+    counts = of_sought(cache["counts"])[..., None]
     positions = members(cache["positions"]) if "positions" in cache else None
     places = tf.range(size(cache["key"], 3))
     if before is None:
@@ -201,7 +211,11 @@ def _add(cache, cluster, key, value, position):
     return like(added, cache)
 
 
+def _sizes(x):
+    return [size(x, axis) for axis in range(x.shape.rank)]
+
+
 def _flat(x):
     """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
-    shape = [size(x, axis) for axis in range(x.shape.rank)]
+    shape = _sizes(x)
     return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])

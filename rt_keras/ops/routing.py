@@ -6,6 +6,7 @@ Normalisation, scores, the nearest centroid, and the statistics that move centro
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
+from rt_keras.ops.blocks import repeat_heads
 
 EPSILON = 1e-6
 
@@ -41,16 +42,18 @@ def centroid_scores(x, centroids, load_bias=None):
 
     Args:
         x: normalised vectors, `[batch, heads, length, depth]`.
-        centroids: `[heads, clusters, depth]`.
-        load_bias: `[heads, clusters]`, or None for zeros.
+        centroids: `[heads, clusters, depth]`; or of fewer heads, each of which serves as many
+            consecutive heads of `x`.
+        load_bias: zeros if None; like `centroids`, without the depth.
 
     Returns:
         `[batch, heads, length, clusters]` in float32 (float64 for float64 vectors).
     """
     dtype = accumulation_dtype(x.dtype)
-    scores = tf.einsum("bhnd,hcd->bhnc", tf.cast(x, dtype), tf.cast(centroids, dtype))
+    centroids = repeat_heads(tf.cast(centroids, dtype), x.shape[1], axis=0)
+    scores = tf.einsum("bhnd,hcd->bhnc", tf.cast(x, dtype), centroids)
     if load_bias is not None:
-        scores += tf.cast(load_bias, dtype)[:, None, :]
+        scores += repeat_heads(tf.cast(load_bias, dtype), x.shape[1], axis=0)[:, None]
     return tf.stop_gradient(scores)
 
 

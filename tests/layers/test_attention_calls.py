@@ -17,6 +17,7 @@ from rt_keras.layers import (
 from rt_keras.models import RoutingTransformerBackbone
 from rt_keras.t2t import T2TLocalHeads, T2TRoutingHeads
 from tests.layers import checks
+from tests.ops import reference
 
 LENGTH = 12
 GROUPS = {
@@ -37,10 +38,10 @@ GROUPS = {
 }
 
 
-def calls_of(groups, x, mask=None):
+def calls_of(groups, x, mask=None, **options):
     """The only call of a layer with these groups, and the layer's output."""
     inputs = keras.Input(x.shape[1:])
-    layer = MultiHeadAttention(groups, key_dim=5, value_dim=6)
+    layer = MultiHeadAttention(groups, key_dim=5, value_dim=6, **options)
     kept = None if mask is None else keras.ops.convert_to_tensor(mask)
     output = layer(inputs, inputs, query_mask=kept, value_mask=kept, use_causal_mask=True)
     model = keras.Model(inputs, output)
@@ -92,6 +93,22 @@ def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sourc
             scores = heads.centroids[head].numpy() @ vectors[row, head, i]
             expected = (scores + heads.load_bias[head].numpy()).argmax() if mask[row, i] else -1
             assert found[row, head, i] == expected
+
+
+@pytest.mark.parametrize("assignment", ["nearest", "balanced"])
+def test_grouped_queries(assignment):
+    heads = RoutingHeads(4, 3, 4, assignment=assignment)
+    call = calls_of([heads], checks.random(2, LENGTH, 8), num_key_value_heads=2)
+    ((_, (query, value, key), options),) = call.groups
+    weights = np.concatenate([part.numpy() for part in call.weights()], axis=-1)
+    expected = heads(query, value, key, **options)
+    np.testing.assert_allclose(weights @ np.repeat(value, 2, axis=1), expected, atol=1e-5)
+
+    ((_, _, clusters),) = call.clusters()
+    centroids = np.repeat(heads.centroids, 4 // heads.centroids.shape[0], axis=0)
+    for vectors, found in zip((query, np.repeat(key, 2, axis=1)), clusters.values()):
+        scores = reference.normalize(np.asarray(vectors)) @ centroids.swapaxes(1, 2)
+        np.testing.assert_array_equal(found, scores.argmax(axis=-1))
 
 
 @pytest.mark.parametrize("options", [{}, {"remat": True}, {"reversible": True}], ids=str)

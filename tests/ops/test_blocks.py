@@ -37,6 +37,26 @@ def test_move_axis(source, destination):
     np.testing.assert_array_equal(blocks.move_axis(tf.constant(x), source, destination), expected)
 
 
+def test_repeat_heads():
+    x = sequence(5)
+    np.testing.assert_array_equal(blocks.repeat_heads(x, 6), x.repeat(2, axis=1))
+    np.testing.assert_array_equal(blocks.repeat_heads(x, 4, axis=0), x.repeat(2, axis=0))
+    assert blocks.repeat_heads(x, 3) is x and blocks.repeat_heads(None, 3) is None
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3, None])])
+    def repeat(x):
+        return blocks.repeat_heads(x, 6)
+
+    assert repeat.get_concrete_function().output_shapes.as_list() == [None, 6, None]
+
+
+def test_fold_heads():
+    x = sequence(5)[:, :2]
+    folded = blocks.fold_heads(x, 1)
+    np.testing.assert_array_equal(folded, np.concatenate([x[:, :1], x[:, 1:]], axis=2))
+    np.testing.assert_array_equal(blocks.fold_heads(folded, 2), x)
+
+
 def test_pad_axis():
     found = blocks.pad_axis(tf.constant([[1, 2], [3, 4]]), 1, 1, 2, fill=9)
     assert found.numpy().tolist() == [[9, 1, 2, 9, 9], [9, 3, 4, 9, 9]]

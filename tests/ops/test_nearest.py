@@ -261,6 +261,31 @@ def test_in_chunks(shared, probes, monkeypatch):
     )
 
 
+@pytest.mark.parametrize("shared, probes", [(True, 1), (False, 2)])
+def test_grouped_queries(shared, probes, monkeypatch):
+    inputs = checks.arrays(10, shared=shared, clusters=3, far=2, load_bias=True, heads=4)
+    axes = {"key": 1, "value": 1, "centroids": 0, "load_bias": 0}
+    axes = {name: axis for name, axis in axes.items() if inputs[name] is not None}
+    few = {name: inputs[name].take([0, 2], axis) for name, axis in axes.items()}
+    repeated = {name: few[name].repeat(2, axis) for name, axis in axes.items()}
+    options = {"window_size": 3, "causal": True, "num_probes": probes}
+    expected = reference.nearest(**{**inputs, **repeated}, **options)
+
+    def found():
+        return nearest_attention(**{**inputs, **few}, **options)
+
+    np.testing.assert_allclose(found(), expected, rtol=0, atol=1e-12)
+    # A chunk has a head of keys with all of its queries.
+    checks.at_most_logits(1, monkeypatch)
+    np.testing.assert_allclose(tf.function(found)(), expected, rtol=0, atol=1e-12)
+
+
+def test_grouped_queries_without_positions():
+    query, value, centroids = tf.zeros([2, 4, 0, 6]), tf.zeros([2, 2, 0, 5]), tf.zeros([2, 3, 6])
+    output = nearest_attention(query, query[:, :2], value, centroids, window_size=3)
+    assert output.shape == (2, 4, 0, 5)
+
+
 @pytest.mark.parametrize("shared, probes, causal", [(True, 1, True), (False, 2, False)])
 def test_compiled(shared, probes, causal):
     mask = checks.mask("scattered", 18)

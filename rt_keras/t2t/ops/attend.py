@@ -11,6 +11,7 @@ from rt_keras.ops.attend import (
     weighted_sums,
     where_all,
 )
+from rt_keras.ops.blocks import repeat_heads
 
 
 def attend(query, key, value, allowed, *, bias=None, relative_values=None, dropout=0.0, seed=None):
@@ -58,8 +59,8 @@ def attend_step(
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, heads, keys, depth]`; or one deeper, with a token bias at the end.
-        value: `[batch, heads, keys, value_depth]`.
+        key: `[batch, key_heads, keys, depth]`; or one deeper, with a token bias at the end.
+        value: `[batch, key_heads, keys, value_depth]`.
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
         distance: int `[keys]`, from the query back to each key.
         relative_embeddings: `[1, 2 m + 1, depth]`; or None.
@@ -68,6 +69,7 @@ def attend_step(
     Returns:
         `[batch, heads, queries, value_depth]`.
     """
+    key, value = (repeat_heads(x, query.shape[1]) for x in (key, value))
     query *= query.shape[-1] ** -0.5
     bias = values = None
     if relative_embeddings is not None:
