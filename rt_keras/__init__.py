@@ -18,7 +18,7 @@ import sys
 __version__ = "0.1.0"
 
 # What is offered here besides those, and where it is.
-_FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore")}
+_FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore", "fit_centroids", "distill")}
 _PARTS = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
 
 

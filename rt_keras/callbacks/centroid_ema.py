@@ -190,9 +190,17 @@ class CentroidEMA(keras.callbacks.Callback):
             epoch_members.assign_add(members)
 
     def _update_all(self):
-        return [self._update_heads(heads) for heads in self._trained_heads()]
+        return [self.update_heads(heads) for heads in self._trained_heads()]
 
-    def _update_heads(self, heads):
+    def update_heads(self, heads):
+        """Moves the centroids and load biases of one layer by the batches since the last update.
+
+        Args:
+            heads: a `CentroidHeads`.
+
+        Returns:
+            The number of members of its clusters since then, `[heads, clusters]`.
+        """
         members = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
         empty_batches = tf.convert_to_tensor(heads.empty_batches) + heads.member_batches
         empty_batches = tf.where(members > 0, tf.zeros_like(members), empty_batches)

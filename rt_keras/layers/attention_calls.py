@@ -1,5 +1,6 @@
 """Looking inside a model: the weights and clusters of its heads on a batch."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -136,12 +137,26 @@ def attention_calls(model, inputs):
     >>> call.kinds, [weights.shape.as_list() for weights in call.weights()]
     (['LocalHeads', 'RoutingHeads'], [[1, 2, 12, 12]])
     """
+    with observe_attention(model) as found:
+        model(inputs, training=False)
+    return found
+
+
+@contextlib.contextmanager
+def observe_attention(model):
+    """Keeps what the attention inside a model is called with.
+
+    Args:
+        model: a model with `MultiHeadAttention` at any depth.
+
+    Yields:
+        A list, to which each call adds an `AttentionCall`.
+    """
     found, layers = [], list(dict.fromkeys(layers_inside(model, MultiHeadAttention)))
     try:
         for layer in layers:
             layer.observer = lambda groups, layer=layer: found.append(AttentionCall(layer, groups))
-        model(inputs, training=False)
+        yield found
     finally:
         for layer in layers:
             layer.observer = None
-    return found

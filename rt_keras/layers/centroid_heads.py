@@ -134,15 +134,19 @@ class CentroidHeads(HeadGroup):
         mask = tf.logical_and(*masks) if len(masks) > 1 else next(iter(masks), None)
         return {"query_mask": mask, "key_mask": None}
 
+    def collect(self, *, query, key, query_mask, key_mask):
+        """Adds queries and keys to the statistics that move centroids, as training does.
+
+        Args:
+            query, key: as the heads are called with them.
+            query_mask, key_mask: bool `[batch, length]`, False for padding; or None.
+        """
+        self.has_centroid_updates = True
+        self._collect(self._members(query, key, query_mask, key_mask))
+
     def after_attention(self, *, query, key, query_mask, key_mask):
-        sources = [self._by_key_head(query, query_mask)]
-        if not self.clusters_queries_alone:
-            sources.append((key, key_mask))
+        members = self._members(query, key, query_mask, key_mask)
         centroids = tf.convert_to_tensor(self.centroids)
-        members = []
-        for vectors, mask in sources:
-            vectors = normalize(vectors)
-            members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
         losses = [
             commitment(vectors, clusters, centroids, mask) for vectors, clusters, mask in members
         ]
@@ -152,6 +156,18 @@ class CentroidHeads(HeadGroup):
         if self.trainable:
             self._warn_once()
             self._collect(members)
+
+    def _members(self, query, key, query_mask, key_mask):
+        """Queries and keys, their clusters and their masks: a list of such triples."""
+        sources = [self._by_key_head(query, query_mask)]
+        if not self.clusters_queries_alone:
+            sources.append((key, key_mask))
+        centroids = tf.convert_to_tensor(self.centroids)
+        members = []
+        for vectors, mask in sources:
+            vectors = normalize(vectors)
+            members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
+        return members
 
     def _by_key_head(self, query, mask):
         """The queries of each head that has centroids, as one list; and their mask."""

@@ -28,6 +28,7 @@ class LocalRoutingHeads(CentroidHeads):
     training must bring queries and keys together first.
 
     The logits of routed keys are those of normalised vectors, times the scale, plus the bias.
+    Without `normalize` they are those of the vectors as they are.
 
     How centroids learn, and the layer's other weights: see `rt_keras.layers.CentroidHeads`.
 
@@ -42,6 +43,9 @@ class LocalRoutingHeads(CentroidHeads):
         share_qk: bool, whether queries are their own keys, in the window and, with "key", in the
             cluster. Defaults to False.
         num_probes: int, in how many of its nearest clusters a query attends. Defaults to 1.
+        normalize: bool, see above; routing always is by normalised vectors. False, with
+            `routed_key` "key", suits a model that was trained with full attention. Defaults to
+            True.
         max_relative_distance: int, reach of the relative positions in the window; None, the
             default, for none. The furthest key is block_size * (look_back + 1) - 1 positions away.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
@@ -75,6 +79,7 @@ class LocalRoutingHeads(CentroidHeads):
         routed_key="previous_query",
         share_qk=False,
         num_probes=1,
+        normalize=True,
         max_relative_distance=None,
         commitment_weight=1e-4,
         token_bias=None,
@@ -109,6 +114,7 @@ class LocalRoutingHeads(CentroidHeads):
                 "num_probes must be at most num_clusters. Received: "
                 f"num_probes={num_probes}, num_clusters={num_clusters}"
             )
+        self.normalize = bool(normalize)
 
     @property
     def shift_keys(self):
@@ -181,6 +187,7 @@ class LocalRoutingHeads(CentroidHeads):
             "block_size": self.block_size,
             "window_size": self.window_size,
             "look_back": self.look_back,
+            "normalize": self.normalize,
         }
 
     def get_config(self):
@@ -190,4 +197,5 @@ class LocalRoutingHeads(CentroidHeads):
             "look_back": self.look_back,
             "routed_key": self.routed_key,
             "num_probes": self.num_probes,
+            "normalize": self.normalize,
         }

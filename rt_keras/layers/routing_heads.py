@@ -34,6 +34,9 @@ class RoutingHeads(CentroidHeads):
             better.
         num_probes: int, with "nearest", in how many of its nearest clusters a query attends.
             Defaults to 1.
+        normalize: bool, whether logits are of normalised queries and keys, as in the paper. False,
+            only with "nearest", takes them as they are and normalises them for routing alone, as
+            suits a model that was trained with full attention. Defaults to True.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
@@ -43,7 +46,7 @@ class RoutingHeads(CentroidHeads):
 
     Raises:
         ValueError: if a number is out of range, `assignment` is unknown, or `num_probes` is above 1
-            with "balanced".
+            or `normalize` False with "balanced".
 
     Source: Roy et al. 2021, section 4.1.
 
@@ -61,6 +64,7 @@ class RoutingHeads(CentroidHeads):
         assignment="nearest",
         share_qk=False,
         num_probes=1,
+        normalize=True,
         max_relative_distance=None,
         commitment_weight=1e-4,
         token_bias=None,
@@ -90,6 +94,12 @@ class RoutingHeads(CentroidHeads):
                 f"'balanced'. Received: num_probes={num_probes}, num_clusters={num_clusters}, "
                 f"assignment={assignment!r}"
             )
+        if not normalize and assignment != "nearest":
+            raise ValueError(
+                "normalize must be True unless assignment is 'nearest'. Received: "
+                f"assignment={assignment!r}"
+            )
+        self.normalize = bool(normalize)
 
     def attend(self, **arguments):
         if self.assignment == "balanced":
@@ -128,6 +138,7 @@ class RoutingHeads(CentroidHeads):
         return {
             "centroids": tf.convert_to_tensor(self.centroids),
             "load_bias": tf.convert_to_tensor(self.load_bias),
+            "normalize": self.normalize,
         }
 
     def _described(self):
@@ -138,4 +149,5 @@ class RoutingHeads(CentroidHeads):
             **super().get_config(),
             "assignment": self.assignment,
             "num_probes": self.num_probes,
+            "normalize": self.normalize,
         }

@@ -1,6 +1,6 @@
 """Models on KerasHub's base classes, and attention of this package in KerasHub's own."""
 
-from rt_keras.models.adapted import adapt, restore
+from rt_keras.models.adapted import adapt, distill, fit_centroids, restore
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCausalLM
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
@@ -24,5 +24,7 @@ __all__ = [
     "RoutingTransformerSeq2SeqLM",
     "RoutingTransformerSeq2SeqLMPreprocessor",
     "adapt",
+    "distill",
+    "fit_centroids",
     "restore",
 ]

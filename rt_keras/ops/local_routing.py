@@ -27,6 +27,7 @@ def local_routing_attention(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
+    normalize=True,
     dropout=0.0,
     seed=None,
 ):
@@ -66,6 +67,7 @@ def local_routing_attention(
         key_mask: bool `[batch, length]`, False for padding; or None.
         token_bias: `[batch, length]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; None for no relative positions.
+        normalize: bool, whether q and k in the logits of N(i) are normalised. Defaults to True.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
 
@@ -111,6 +113,7 @@ def local_routing_attention(
         shift_keys=shift_keys,
         block_size=None if shift_keys else block_size,
         look_back=look_back,
+        normalize=normalize,
         **shared,
     )
     if routed_bias is not None:

@@ -21,6 +21,7 @@ def local_routing_cache(
     load_bias=None,
     max_length=None,
     token_bias=None,
+    normalize=True,
 ):
     """The cache of `local_routing_step`.
 
@@ -37,6 +38,7 @@ def local_routing_cache(
         load_bias: `[key_heads, clusters]`, or None for zeros.
         max_length: int, how many positions there will be; None, the default, for any number.
         token_bias: `[batch, length]`, if steps will have one.
+        normalize: bool, see `local_routing_attention`. Defaults to True.
 
     Returns:
         A dictionary of "local", see `local_cache`, and "routed", see `nearest_cache`.
@@ -61,6 +63,7 @@ def local_routing_cache(
             load_bias=load_bias,
             shift_keys=shift_keys,
             keep_positions=not shift_keys,
+            normalize=normalize,
             **shared,
         ),
     }
@@ -83,6 +86,7 @@ def local_routing_step(
     routed_bias=None,
     token_bias=None,
     relative_embeddings=None,
+    normalize=True,
 ):
     """Causal `local_routing_attention` of one position, given those before it.
 
@@ -94,7 +98,7 @@ def local_routing_step(
         position: int scalar, the query's position.
         centroids: `[key_heads, clusters, depth]`.
         block_size, window_size, look_back, num_probes, load_bias, routed_scale, routed_bias,
-            relative_embeddings: see `local_routing_attention`.
+            relative_embeddings, normalize: see `local_routing_attention`.
         token_bias: `[batch, 1]`, of the key; or None.
 
     Returns:
@@ -134,6 +138,7 @@ def local_routing_step(
         scale=routed_scale,
         before=None if shifted else (position // block_size - look_back) * block_size,
         window_size=window_size,
+        normalize=normalize,
         return_logsumexp=True,
     )
     if routed_bias is not None:

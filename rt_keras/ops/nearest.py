@@ -46,6 +46,7 @@ def nearest_attention(
     shift_keys=False,
     block_size=None,
     look_back=1,
+    normalize=True,
     return_logsumexp=False,
 ):
     """Routing attention of each query to the last keys of its nearest centroids.
@@ -59,6 +60,8 @@ def nearest_attention(
     where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i); if not causal,
     the window_size // 2 before i and the rest of `window_size` from i on. With
     `num_probes` p, N(i) is the union of this over the p centroids nearest to q_i: one softmax.
+
+    Without `normalize`, the logits are those of the queries and keys as they are.
 
     With `shift_keys`, the key of position j is the query of position j - 1, and the first position
     has none: a query finds what followed the queries like it. If not causal, i does not see
@@ -101,6 +104,8 @@ def nearest_attention(
             that `key_mask` hides still counts among the `window_size`. Defaults to False.
         block_size, look_back: ints, the local window that is left out, see `local_attention`; None,
             the default of `block_size`, to leave out nothing.
+        normalize: bool, whether q and k in the logits are normalised; clusters are always those of
+            normalised vectors. Defaults to True.
         return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
             which `merge` joins the output with attention to other keys. Defaults to False.
 
@@ -148,6 +153,7 @@ def nearest_attention(
             num_probes=num_probes,
             shift_keys=shift_keys,
             local=None if block_size is None else (block_size, look_back),
+            normalize=normalize,
             dropout=dropout,
             return_logsumexp=return_logsumexp,
             chunks=chunks_of_blocks(centroids.shape[0], logits),
@@ -174,9 +180,20 @@ def _nearest_attention(arguments, **options):
 
 
 def _attend_clusters(
-    arguments, window_size, causal, num_probes, shift_keys, local, dropout, return_logsumexp, chunks
+    arguments,
+    window_size,
+    causal,
+    num_probes,
+    shift_keys,
+    local,
+    normalize,
+    dropout,
+    return_logsumexp,
+    chunks,
 ):
-    query, key = prepare(arguments["query"], arguments.get("key"))
+    given = arguments["query"], arguments.get("key")
+    routed_query, routed_key = prepare(*given)
+    query, key = (routed_query, routed_key) if normalize else prepare(*given, normalized=False)
     arguments, seen = _shifted(arguments, causal) if shift_keys else (arguments, None)
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
     if key is query and key_mask is None:
@@ -184,9 +201,9 @@ def _attend_clusters(
     centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
     num_clusters = centroids.shape[1]
     heads = query.shape[1]
-    of_queries = clusters_of(query, centroids, load_bias, query_mask, num_probes)
+    of_queries = clusters_of(routed_query, centroids, load_bias, query_mask, num_probes)
     # The bound is that of the logits of normalised vectors.
-    scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5
+    scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5 if normalize else None
     if "scale" in arguments:
         scaled, bound = scaled * tf.cast(arguments["scale"], query.dtype)[:, None, None], None
     value = repeat_heads(arguments["value"], heads)
@@ -212,7 +229,7 @@ def _attend_clusters(
             return_logsumexp,
             options,
         )
-    of_keys = repeat_heads(clusters_of(key, centroids, load_bias, key_mask, 1), heads)
+    of_keys = repeat_heads(clusters_of(routed_key, centroids, load_bias, key_mask, 1), heads)
     key = repeat_heads(key, heads)
 
     def attend_intervals(intervals, window_size, return_logsumexp):

@@ -6,7 +6,7 @@ from rt_keras.ops.blocks import pad_axis, repeat_heads, shift_left, size
 from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.ranks import sort_by_cluster
-from rt_keras.ops.routing import normalize, prepare
+from rt_keras.ops.routing import prepare
 
 
 def nearest_cache(
@@ -21,6 +21,7 @@ def nearest_cache(
     token_bias=None,
     shift_keys=False,
     keep_positions=False,
+    normalize=True,
 ):
     """The cache of `nearest_step`: for each cluster a ring buffer of its last members.
 
@@ -41,12 +42,13 @@ def nearest_cache(
         shift_keys: bool, with the queries as `key`: whether the key of position j is the query of
             position j - 1. Defaults to False.
         keep_positions: bool, whether steps will have relative embeddings. Defaults to False.
+        normalize: bool, whether logits are of normalised vectors. Defaults to True.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, window, depth]`, keys
-        normalised; "counts", int `[batch, heads, clusters]`, how many members there have been;
-        with `keep_positions`, "positions", int `[batch, heads, clusters, window]`; and with
-        `shift_keys`, "query", `[batch, heads, 1, depth]`, the key of the next position.
+        normalised if asked for; "counts", int `[batch, heads, clusters]`, how many members there
+        have been; with `keep_positions`, "positions", int `[batch, heads, clusters, window]`; and
+        with `shift_keys`, "query", `[batch, heads, 1, depth]`, the key of the next position.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
@@ -65,9 +67,10 @@ def nearest_cache(
         value, count = shift_left(value, 2), count - 1
         if token_bias is not None:
             token_bias = shift_left(token_bias, 1)
-    key = normalize(key)
+    routed_key, _ = prepare(key, None)
+    key = routed_key if normalize else tf.convert_to_tensor(key)
     real = (tf.range(length) < count)[None]
-    of_keys = clusters_of(key, centroids, load_bias, real, 1)
+    of_keys = clusters_of(routed_key, centroids, load_bias, real, 1)
     order, _, starts = sort_by_cluster(of_keys, clusters)
     starts, ends = starts[..., :-2], starts[..., 1:-1]
     counts = ends - starts
@@ -103,6 +106,7 @@ def nearest_step(
     scale=None,
     before=None,
     window_size=None,
+    normalize=True,
     return_logsumexp=False,
 ):
     """Causal `nearest_attention` of one position, given those before it.
@@ -124,6 +128,7 @@ def nearest_step(
             `window_size` of them. The cache must keep positions, and those of each cluster from
             there on too. None, the default, to see all that the cache keeps.
         window_size: int, only with `before`.
+        normalize: bool, as the cache was made. Defaults to True.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
 
@@ -138,12 +143,13 @@ def nearest_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    asked = query
-    query, key = prepare(query, cache.get("query", key))
-    own = clusters_of(key, centroids, load_bias, None, 1)[:, :, 0]
+    asked, key = query, cache.get("query", key)
+    routed_query, routed_key = prepare(query, key)
+    query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
+    own = clusters_of(routed_key, centroids, load_bias, None, 1)[:, :, 0]
     sought = own
     if key is not query or num_probes > 1:
-        sought = clusters_of(query, centroids, load_bias, None, num_probes)[..., 0]
+        sought = clusters_of(routed_query, centroids, load_bias, None, num_probes)[..., 0]
     value = repeat_heads(value, key.shape[1])
     cache = _add(cache, own, with_bias(key, token_bias), value, position)
     if "query" in cache:

@@ -99,10 +99,11 @@ def cluster_statistics(x, clusters, num_clusters, mask=None):
     return tf.stop_gradient(sums), tf.reduce_sum(members, axis=[0, 2])
 
 
-def prepare(query, key):
-    """Normalised queries and keys, the same tensor if `key` is None."""
-    query = normalize(query)
-    return query, query if key is None else normalize(key)
+def prepare(query, key, normalized=True):
+    """Queries and keys, normalised or as they are, the same tensor if `key` is None."""
+    prepared = normalize if normalized else tf.convert_to_tensor
+    query = prepared(query)
+    return query, query if key is None else prepared(key)
 
 
 def logit_bound(depth, bias):

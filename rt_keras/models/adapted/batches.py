@@ -1,0 +1,39 @@
+"""Sample data for a model, as batches of its inputs."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+
+def batches_of(model, data):
+    """The inputs of a model, without labels and weights.
+
+    Args:
+        model: a model; a task of KerasHub preprocesses what are strings.
+        data: a batch, as a tensor, an array, a list of strings, or a dictionary of those; or an
+            iterable of batches, or of tuples of batches and labels.
+
+    Returns:
+        A list of batches.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    batches = [data] if _is_batch(data) else list(data)
+    if not batches:
+        raise ValueError("data has no batch")
+    return [_inputs(model, batch) for batch in batches]
+
+
+def _is_batch(data):
+    if isinstance(data, (list, tuple)):
+        return isinstance(data[0], str) if data else False
+    return isinstance(data, dict) or tf.is_tensor(data) or hasattr(data, "__array__")
+
+
+def _inputs(model, batch):
+    inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
+    texts = [x for x in tf.nest.flatten(inputs) if tf.convert_to_tensor(x).dtype == tf.string]
+    if texts and isinstance(model, keras_hub.models.Task):
+        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(model.preprocess_samples(inputs))
+    return inputs

@@ -1,0 +1,208 @@
+"""`distill`: training that brings an adapted model near the one that it was made from."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+from rt_keras import progress
+from rt_keras.callbacks import CentroidEMA
+from rt_keras.layers import FullHeads
+from rt_keras.layers.attention_calls import observe_attention
+from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.models.adapted.adapt import adapt
+from rt_keras.models.adapted.attention_layers import NAME
+from rt_keras.models.adapted.backbones import AdaptedBackbone, attention_blocks
+from rt_keras.models.adapted.batches import batches_of
+from rt_keras.ops.blocks import repeat_heads
+
+
+def distill(
+    model,
+    teacher,
+    data,
+    steps=200,
+    learning_rate=1e-3,
+    lora_rank=None,
+    num_queries=16,
+    seed=None,
+    verbose=1,
+):
+    """Trains the attention of an adapted model so that it gives what full attention gave.
+
+    ```
+    loss = mean over blocks of  mean ‖h_l - t_l‖² / mean ‖t_l‖²  +  mean KL(p_l ‖ q_l)
+    ```
+
+    h_l and t_l are the outputs of block l of the model and of the teacher; p_l and q_l the full
+    attention weights that the queries and keys of both give, for some queries drawn anew in each
+    step. Only the projections of attention, and what its heads learn, are trained; centroids move
+    with the queries and keys. Dropout is off.
+
+    Args:
+        model: a backbone or task that `adapt` made.
+        teacher: the model that it was made from.
+        data: a batch of inputs, or an iterable of batches, as for `fit_centroids`; they are used
+            in turn, again and again.
+        steps: int, number of batches to train on. Defaults to 200.
+        learning_rate: float, of Adam. Defaults to 1e-3.
+        lora_rank: int, to train low-rank differences of the projections alone, as `enable_lora`
+            does; None, the default, to train the projections themselves.
+        num_queries: int, queries of a sequence whose attention is compared. Defaults to 16.
+        seed: int, of the choice of queries, or None.
+        verbose: 0 for silence, 1 for a progress bar. Defaults to 1.
+
+    Returns:
+        Dictionary of "before" and "after": for each block, how far it is off on the first batch,
+        ‖h_l - t_l‖ / ‖t_l‖, as a list of floats.
+
+    Raises:
+        ValueError: if `model` is not adapted, `teacher` has other blocks, or a number is out of
+            range.
+
+    Source: of the loss on attention weights, DeepSeek-AI 2025, DeepSeek-V3.2, section 2.1, the
+    warm-up of its indexer.
+
+    >>> import rt_keras
+    >>> from rt_keras.layers import LocalHeads
+    >>> gpt = keras_hub.models.GPT2Backbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    >>> local = rt_keras.adapt(gpt, [LocalHeads(2, block_size=2)])
+    >>> ids = keras.ops.ones([1, 12], dtype="int32")
+    >>> data = {"token_ids": ids, "padding_mask": ids}
+    >>> off = rt_keras.distill(local, gpt, data, steps=1, verbose=0)
+    >>> len(off["before"]), len(off["after"])
+    (1, 1)
+    """
+    student, original = (_backbone_of(x) for x in (model, teacher))
+    _check(student, original, steps, num_queries)
+    batches = batches_of(model, data)
+    if not isinstance(original, AdaptedBackbone):
+        original = adapt(original, [FullHeads(_attention(student)[0].num_heads)])
+    for layer in _attention(student) if lora_rank else ():
+        for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense):
+            dense.enable_lora(lora_rank)
+    both = _Pair(student, original, num_queries, seed)
+    optimizer = keras.optimizers.Adam(learning_rate)
+    optimizer.build(both.trained)
+    mover = None
+    if layers_inside(student, CentroidHeads):
+        mover = CentroidEMA()
+        mover.set_model(student)
+
+    @tf.function(reduce_retracing=True)
+    def step(inputs):
+        with tf.GradientTape() as tape:
+            loss = both.loss(inputs)
+        optimizer.apply(tape.gradient(loss, both.trained), both.trained)
+        if mover is not None:
+            mover.update_centroids()
+        return loss
+
+    before = both.distances(batches[0])
+    with progress.bar("distilling", steps, "steps", verbose=verbose) as update:
+        for number in range(steps):
+            loss = step(batches[number % len(batches)])
+            update(advance=1, note=f"loss {float(loss):.4f}")
+    return {"before": before, "after": both.distances(batches[0])}
+
+
+class _Pair:
+    """A model and its teacher, with the states of all blocks as outputs."""
+
+    def __init__(self, student, teacher, num_queries, seed):
+        self.models = [
+            keras.Model(x.input, [block.output for block, _ in attention_blocks(x)])
+            for x in (student, teacher)
+        ]
+        self.trained = [
+            weight for layer in _attention(student) for weight in layer.trainable_variables
+        ]
+        self.num_queries = num_queries
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def loss(self, inputs):
+        """The scalar that training reduces. The heads with centroids collect their members."""
+        (states, calls), (targets, of_teacher) = (_run(model, inputs) for model in self.models)
+        mask = _mask(inputs)
+        errors = [_relative_square(*pair, mask) for pair in zip(states, targets)]
+        for call in calls:
+            _collect(call)
+        divergences = [self._divergence(*pair, mask) for pair in zip(calls, of_teacher)]
+        return tf.reduce_mean(errors) + tf.reduce_mean(divergences)
+
+    def distances(self, inputs):
+        """How far each block of the model is from the teacher's."""
+        states = [_run(model, inputs)[0] for model in self.models]
+        squares = [_relative_square(*pair, _mask(inputs)) for pair in zip(*states)]
+        return [float(square) ** 0.5 for square in squares]
+
+    def _divergence(self, call, of_teacher, mask):
+        """KL of the full attention weights of some queries."""
+        length = tf.shape(call.groups[0][1][0])[2]
+        chosen = keras.random.randint([self.num_queries], 0, length, seed=self.seed_generator)
+        causal = call.layer.causal
+        log_q, log_p = (_log_weights(x, chosen, causal, mask) for x in (call, of_teacher))
+        return tf.reduce_mean(tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1))
+
+
+def _run(model, inputs):
+    """The list of the model's outputs, and what its attention was called with."""
+    with observe_attention(model) as calls:
+        outputs = model(inputs, training=False)
+    return tf.nest.flatten(outputs), calls
+
+
+def _backbone_of(model):
+    return model.backbone if isinstance(model, keras_hub.models.Task) else model
+
+
+def _attention(backbone):
+    return [getattr(block, NAME) for block, _ in attention_blocks(backbone)]
+
+
+def _check(student, original, steps, num_queries):
+    if not isinstance(student, AdaptedBackbone):
+        raise ValueError(f"{student.name} was not made by adapt()")
+    if not issubclass(type(student), type(original)) and type(student) is not type(original):
+        raise ValueError(
+            f"The teacher must be the model that was adapted. Received: {type(original).__name__} "
+            f"for {type(student).__name__}"
+        )
+    for name, value in (("steps", steps), ("num_queries", num_queries)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1. Received: {value}")
+
+
+def _mask(inputs):
+    """Which positions count, float `[batch, length]`, or None for all."""
+    masks = [x for name, x in inputs.items() if name.endswith("padding_mask")]
+    return tf.cast(masks[-1], tf.float32) if masks else None
+
+
+def _relative_square(x, target, mask):
+    """mean ‖x - target‖² / mean ‖target‖², of the positions that count."""
+    x, target = (tf.cast(tensor, tf.float32) for tensor in (x, target))
+    weight = 1.0 if mask is None else mask[..., None]
+    return tf.reduce_sum(weight * (x - target) ** 2) / tf.reduce_sum(weight * target**2)
+
+
+def _log_weights(call, chosen, causal, mask):
+    """The logarithms of the full attention weights of chosen queries, `[batch, heads, q, keys]`."""
+    parts = [parts for _, parts, _ in call.groups]
+    query = tf.concat([tf.gather(query, chosen, axis=2) for query, _, _ in parts], axis=1)
+    key = tf.concat([repeat_heads(key, query.shape[1]) for query, _, key in parts], axis=1)
+    logits = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+    logits *= query.shape[-1] ** -0.5
+    places = tf.range(tf.shape(key)[2])
+    if causal:
+        logits = tf.where(places <= chosen[:, None], logits, -1e9)
+    if mask is not None:
+        logits = tf.where(mask[:, None, None] > 0, logits, -1e9)
+    return tf.nn.log_softmax(logits)
+
+
+def _collect(call):
+    for heads, (query, _, key), options in call.groups:
+        if isinstance(heads, CentroidHeads):
+            masks = {name: options[name] for name in ("query_mask", "key_mask")}
+            heads.collect(query=query, key=key, **masks)
