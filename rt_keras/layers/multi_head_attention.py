@@ -84,6 +84,18 @@ class MultiHeadAttention(keras.layers.Layer):
     >>> x = keras.random.normal([1, 50, 32])
     >>> layer(x, x, use_causal_mask=True).shape
     TensorShape([1, 50, 32])
+
+    With rotary positions and grouped queries, as in Llama:
+
+    >>> import keras_hub
+    >>> layer = MultiHeadAttention(
+    ...     [LocalHeads(2, 16), RoutingHeads(2, 4, 16)],
+    ...     use_bias=False,
+    ...     num_key_value_heads=2,
+    ...     rotary_embedding=keras_hub.layers.RotaryEmbedding(),
+    ... )
+    >>> layer(x, x, use_causal_mask=True).shape
+    TensorShape([1, 50, 32])
     """
 
     # A function that is told what the groups are called with; see `attention_calls`.

@@ -12,6 +12,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import accumulation_dtype, merge
 from rt_keras.ops.blocks import (
     ceil_div,
+    fold_heads,
     move_axis,
     repeat_heads,
     shift_left,
@@ -77,10 +78,11 @@ def nearest_attention(
     Positions are ordered by (cluster, position). Queries that are their own keys attend in that
     order as in local attention, in blocks of B = `window_size`, or of a part of it that is at
     most 128, at n · (window_size + B) products: see `nearest_sorted.py`. Separate keys need twice
-    that: see `nearest_tiles.py`. With p probes there are p times as many queries.
+    that: see `nearest_tiles.py`. With p probes there are p times as many queries, and so there are
+    with p queries that share a head of keys.
 
     With grouped queries, `key_heads` divide `heads`, and each head of keys, of values and of
-    centroids serves heads / key_heads consecutive heads of queries. Its keys are routed once.
+    centroids serves heads / key_heads consecutive heads of queries.
 
     Args:
         query: `[batch, heads, length, depth]`, not normalised.
@@ -200,13 +202,14 @@ def _attend_clusters(
         key_mask = query_mask
     centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
     num_clusters = centroids.shape[1]
-    heads = query.shape[1]
     of_queries = clusters_of(routed_query, centroids, load_bias, query_mask, num_probes)
     # The bound is that of the logits of normalised vectors.
     scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5 if normalize else None
     if "scale" in arguments:
         scaled, bound = scaled * tf.cast(arguments["scale"], query.dtype)[:, None, None], None
-    value = repeat_heads(arguments["value"], heads)
+    value, heads = arguments["value"], query.shape[1]
+    if key is query:
+        value = repeat_heads(value, heads)
     options = {
         "relative_embeddings": arguments.get("relative_embeddings"),
         "token_bias": arguments.get("token_bias"),
@@ -229,8 +232,12 @@ def _attend_clusters(
             return_logsumexp,
             options,
         )
-    of_keys = repeat_heads(clusters_of(routed_key, centroids, load_bias, key_mask, 1), heads)
-    key = repeat_heads(key, heads)
+    of_keys = clusters_of(routed_key, centroids, load_bias, key_mask, 1)
+    if options["relative_embeddings"] is not None:
+        # Each head of queries has a table of its own, and so needs keys of its own.
+        key, value, of_keys = (repeat_heads(x, heads) for x in (key, value, of_keys))
+    # All queries of a head of keys are sorted together.
+    of_queries = fold_heads(of_queries, key.shape[1])
 
     def attend_intervals(intervals, window_size, return_logsumexp):
         return attend_tiles(

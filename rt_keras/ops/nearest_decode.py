@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, repeat_heads, shift_left, size
+from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, shift_left, size
 from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.ranks import sort_by_cluster
@@ -29,9 +29,9 @@ def nearest_cache(
 
     Args:
         key: `[batch, heads, length, depth]`, not normalised, of positions from the first on; the
-            queries if these are their own keys. With grouped queries, see `nearest_attention`, keys
-            have fewer heads than queries; queries as keys have more heads than values.
-        value: `[batch, key_heads, length, value_depth]`.
+            queries if these are their own keys.
+        value: `[batch, key_heads, length, value_depth]`; with `shift_keys` there may be fewer than
+            `heads`, see grouped queries in `nearest_attention`.
         centroids: `[key_heads, clusters, depth]`.
         count: int scalar, how many of these positions count.
         window_size: int, the most keys that a query attends to in one cluster.
@@ -156,7 +156,7 @@ def nearest_step(
         cache["query"] = tf.cast(asked, cache["query"].dtype)
 
     # Of each kept head, the clusters that its queries seek.
-    of_kept = tf.reshape(sought, [size(key, 0), key.shape[1], -1])
+    of_kept = fold_heads(sought[..., None], key.shape[1])[..., 0]
 
     def of_sought(x):
         """What is kept of the clusters sought, `[batch, heads, probes, ...]`."""

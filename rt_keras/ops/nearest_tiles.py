@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge
-from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, fold_heads, gather_rows, join_blocks, size, split_blocks
 from rt_keras.ops.nearest_windows import (
     attend_blocks,
     block_size_of,
@@ -36,9 +36,12 @@ def attend_tiles(
     is computed on exactly one of the tiles, whose number is static.
 
     Args:
-        query, key, value: `[batch, heads, length, ...]`, queries scaled.
-        of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
-        of_keys: int `[batch, heads, 1, length]`, that of each key.
+        query: `[batch, heads, length, depth]`, scaled.
+        key, value: `[batch, key_heads, length, ...]`, each head of which serves as many consecutive
+            heads of queries.
+        of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
+            each query.
+        of_keys: int `[batch, key_heads, 1, length]`, that of each key.
         intervals: the places among the sorted keys that each query attends to; see
             `key_intervals`.
         num_clusters: int.
@@ -49,8 +52,9 @@ def attend_tiles(
     Returns:
         `[batch, heads, length, value_depth]`, and with `return_logsumexp` `[batch, heads, length]`.
     """
-    length, probes = size(query, 2), size(of_queries, 2)
-    entries = length * probes
+    heads, key_heads, length = query.shape[1], key.shape[1], size(query, 2)
+    lists = size(of_queries, 2)
+    entries, probes = lists * length, lists * key_heads // heads
     block_size = block_size_of(window_size)
     look_back = ceil_div(window_size, block_size)
     query_blocks, key_blocks = ceil_div(entries, block_size), ceil_div(length, block_size)
@@ -79,7 +83,8 @@ def attend_tiles(
     place = flatten_blocks(of_tile[..., None] * block_size + tf.range(block_size))
     entry = tf.gather(query_order, tf.minimum(place, entries - 1), batch_dims=2)
 
-    query = gather_rows(tf.tile(query, [1, 1, probes, 1]), entry, row)
+    query = fold_heads(tf.tile(query, [1, 1, probes, 1]), key_heads)
+    query = gather_rows(query, entry, row)
     per_block = {
         "query": split_blocks(query, num_tiles, block_size),
         "positions": split_blocks(entry % length, num_tiles, block_size),
@@ -111,10 +116,11 @@ def attend_tiles(
     with_logsumexp = probes > 1 or return_logsumexp
     found = attend_blocks(per_block, of_keys, windows, allowed, chunks, with_logsumexp, options)
     if not with_logsumexp:
-        return gather_rows(flatten_blocks(found), row, entry)
+        return fold_heads(gather_rows(flatten_blocks(found), row, entry), heads)
     output, logsumexp = found
-    output = gather_rows(flatten_blocks(output), row, entry)
-    logsumexp = gather_rows(flatten_blocks(logsumexp)[..., None], row, entry)[..., 0]
+    output = fold_heads(gather_rows(flatten_blocks(output), row, entry), heads)
+    logsumexp = gather_rows(flatten_blocks(logsumexp)[..., None], row, entry)
+    logsumexp = fold_heads(logsumexp, heads)[..., 0]
     output, logsumexp = (split_blocks(x, probes, length) for x in (output, logsumexp))
     output = merge(output, logsumexp, axis=2)
     return (output, tf.reduce_logsumexp(logsumexp, axis=2)) if return_logsumexp else output

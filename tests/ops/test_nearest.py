@@ -261,9 +261,9 @@ def test_in_chunks(shared, probes, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("shared, probes", [(True, 1), (False, 2)])
-def test_grouped_queries(shared, probes, monkeypatch):
-    inputs = checks.arrays(10, shared=shared, clusters=3, far=2, load_bias=True, heads=4)
+@pytest.mark.parametrize("shared, probes, far", [(True, 1, 2), (False, 2, None), (False, 1, 2)])
+def test_grouped_queries(shared, probes, far, monkeypatch):
+    inputs = checks.arrays(10, shared=shared, clusters=3, far=far, load_bias=True, heads=4)
     axes = {"key": 1, "value": 1, "centroids": 0, "load_bias": 0}
     axes = {name: axis for name, axis in axes.items() if inputs[name] is not None}
     few = {name: inputs[name].take([0, 2], axis) for name, axis in axes.items()}
