@@ -8,6 +8,7 @@ BENCHMARKS = {
     "decode": "measure the time per generated token",
     "input": "measure how fast text is packed and read, and training starts",
     "quality": "measure what models with different heads learn",
+    "approximate": "measure what other heads lose in the place of full attention",
     "compare": "compare the figures in two files and fail if some got worse",
     "plot": "draw the figures of the attention benchmark",
 }

@@ -1,0 +1,89 @@
+"""The kinds of heads that are put in the place of full attention.
+
+A kind is a function of the number of heads, of the most keys that a query shall see, of the length
+and of whether attention is causal; it returns head groups. Routing heads attend by the vectors as
+they are, so that the model's logits stay what they were, and only routing normalises them.
+"""
+
+from rt_keras import layers
+
+
+def full(heads, keys, length, causal):
+    """Every key."""
+    return [layers.FullHeads(heads)]
+
+
+def clustered(heads, keys, length, causal):
+    """Full attention of 25 groups of queries."""
+    return [layers.ClusteredHeads(heads, num_clusters=25)]
+
+
+def improved_clustered(heads, keys, length, causal):
+    """The same, and for each query the logits of its group's 32 best keys."""
+    return [layers.ClusteredHeads(heads, num_clusters=25, top_k=32)]
+
+
+def lsh_1(heads, keys, length, causal):
+    """The Reformer's buckets of one hash; a query is its own key."""
+    return [_lsh(heads, keys, length, num_rounds=1)]
+
+
+def lsh_4(heads, keys, length, causal):
+    """The same with four hashes, and so up to four times the keys."""
+    return [_lsh(heads, keys, length, num_rounds=4)]
+
+
+def local(heads, keys, length, causal):
+    """The blocks around a query."""
+    return [layers.LocalHeads(heads, _block_size(keys, causal))]
+
+
+def balanced(heads, keys, length, causal):
+    """Clusters that pick their members, the paper's algorithm."""
+    count = max(1, length // keys)
+    return [layers.RoutingHeads(heads, count, keys, assignment="balanced")]
+
+
+def nearest(heads, keys, length, causal):
+    """The keys of the nearest cluster."""
+    return [layers.RoutingHeads(heads, max(1, length // keys), keys, normalize=False)]
+
+
+def nearest_2_probes(heads, keys, length, causal):
+    """The keys of the two nearest clusters, twice as many and half as large."""
+    count = max(2, 2 * length // keys)
+    return [layers.RoutingHeads(heads, count, keys // 2, num_probes=2, normalize=False)]
+
+
+def local_routing(heads, keys, length, causal):
+    """Half of the keys around a query, and half in its nearest cluster."""
+    count = max(1, 2 * length // keys)
+    block_size = _block_size(keys // 2, causal)
+    arguments = {"window_size": keys - keys // 2, "routed_key": "key", "normalize": False}
+    return [layers.LocalRoutingHeads(heads, block_size, count, **arguments)]
+
+
+KINDS = {
+    "full": full,
+    "clustered": clustered,
+    "improved_clustered": improved_clustered,
+    "lsh_1": lsh_1,
+    "lsh_4": lsh_4,
+    "local": local,
+    "balanced": balanced,
+    "nearest": nearest,
+    "nearest_2_probes": nearest_2_probes,
+    "local_routing": local_routing,
+}
+# Those whose groups of queries know of no order.
+NOT_CAUSAL = ("clustered", "improved_clustered")
+
+
+def _block_size(keys, causal):
+    """A query sees its block and the one before, and the one behind if not causal."""
+    return max(1, keys // (2 if causal else 3))
+
+
+def _lsh(heads, keys, length, num_rounds):
+    buckets = max(2, 2 * (length // keys))
+    return layers.LSHHeads(heads, buckets, chunk_size=max(1, keys // 2), num_rounds=num_rounds)

@@ -1,0 +1,104 @@
+"""Models like RoBERTa and GPT-2, small enough to be trained here, before and after adaptation."""
+
+import rt_keras
+from rt_keras.benchmarks.approximate.kinds import KINDS
+from rt_keras.benchmarks.approximate.tasks import VOCABULARY
+from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.layers_inside import layers_inside
+
+
+def make_backbone(causal, length, layers, width, heads):
+    """A KerasHub backbone with full attention.
+
+    Args:
+        causal: bool, for GPT-2 if True and RoBERTa if False.
+        length: int, the most tokens.
+        layers, width, heads: ints, its blocks, their width and their heads.
+
+    Returns:
+        A backbone whose learned positions start as sinusoids: in so short a training, copies are
+        not found otherwise.
+    """
+    import keras_hub
+
+    cls = keras_hub.models.GPT2Backbone if causal else keras_hub.models.RobertaBackbone
+    backbone = cls(
+        vocabulary_size=VOCABULARY,
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=width,
+        intermediate_dim=4 * width,
+        dropout=0.0,
+        max_sequence_length=length,
+    )
+    positions = next(
+        weight for weight in backbone.weights if tuple(weight.shape) == (length, width)
+    )
+    sinusoids = keras_hub.layers.SinePositionEncoding()(positions.value[None] * 0.0)[0]
+    positions.assign(0.1 * sinusoids)
+    return backbone
+
+
+def adapted(backbone, kind, keys, length, causal, sample):
+    """A backbone with other heads, whose centroids, if any, fit a batch.
+
+    Args:
+        backbone: what `make_backbone` returned.
+        kind: string, one of `KINDS`.
+        keys: int, the most keys that a query shall see.
+        length: int, tokens in a sequence.
+        causal: bool.
+        sample: dictionary of inputs.
+
+    Returns:
+        A backbone.
+    """
+    heads = backbone.num_heads
+    model = rt_keras.adapt(backbone, KINDS[kind](heads, keys, length, causal))
+    if layers_inside(model, CentroidHeads):
+        rt_keras.fit_centroids(model, sample, verbose=0)
+    return model
+
+
+def inputs_of(tokens):
+    """The inputs of a backbone for token ids without padding."""
+    import numpy as np
+
+    return {"token_ids": tokens, "padding_mask": np.ones_like(tokens)}
+
+
+class Scored:
+    """A backbone and the dense layer that tells its answers.
+
+    Args:
+        name: string, the task.
+        head: `keras.layers.Dense`; of two units for "span", of the vocabulary for others.
+    """
+
+    def __init__(self, name, head):
+        self.name, self.head = name, head
+
+    def loss_and_hits(self, backbone, batch):
+        """The mean cross entropy of a batch, and the share of answers that are right.
+
+        Args:
+            backbone: a backbone.
+            batch: tuple of token ids, targets and weights.
+
+        Returns:
+            Two float scalars. A span counts as right if both its ends are.
+        """
+        import tensorflow as tf
+
+        tokens, targets, weights = batch
+        inputs = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
+        logits = self.head(backbone(inputs, training=False))
+        if self.name == "span":
+            logits = tf.linalg.matrix_transpose(logits)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+        right = tf.cast(tf.argmax(logits, -1, tf.int32) == targets, tf.float32)
+        if self.name == "span":
+            right, weights = tf.reduce_min(right, axis=-1), tf.reduce_min(weights, axis=-1)
+            losses = tf.reduce_sum(losses, axis=-1)
+        total = tf.reduce_sum(weights)
+        return tf.reduce_sum(losses * weights) / total, tf.reduce_sum(right * weights) / total

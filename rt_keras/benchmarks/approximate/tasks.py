@@ -1,0 +1,113 @@
+"""What the models that are adapted have learnt: four tasks, in NumPy batches.
+
+A task is a function of a random generator, a number of sequences, their length and what texts it
+reads; it returns token ids, targets and weights, all `[batch, length]`, but those of "span" are
+`[batch, 2]`. Ids from 0 to 255 are bytes or symbols; `MASK` stands for one that is hidden.
+"""
+
+import functools
+
+MASK = 256
+VOCABULARY = 257
+# "copy" has that many symbols; "span" that many keys, and others in between.
+SYMBOLS, KEYS, LONGEST_SPAN = 64, 64, 8
+
+
+def masked(rng, batch, length, text):
+    """Bytes of a text, of which 15% are hidden and to be told."""
+    import numpy as np
+
+    starts = rng.integers(len(text) - length, size=[batch, 1])
+    targets = text[starts + np.arange(length)].astype(np.int32)
+    hidden = rng.random([batch, length]) < 0.15
+    return np.where(hidden, MASK, targets), targets, hidden.astype(np.float32)
+
+
+def causal(rng, batch, length, text):
+    """Bytes of a text; the next one is to be told."""
+    import numpy as np
+
+    starts = rng.integers(len(text) - length, size=[batch, 1])
+    windows = text[starts + np.arange(length + 1)].astype(np.int32)
+    return windows[:, :-1], windows[:, 1:], np.ones([batch, length], np.float32)
+
+
+def copy(rng, batch, length, text):
+    """A random sequence twice, of which a fifth is hidden, never the same place of both copies.
+
+    Source: Vyas et al. 2020, section 4.1, the masked copy task.
+    """
+    import numpy as np
+
+    half = rng.integers(SYMBOLS, size=[batch, length // 2]).astype(np.int32)
+    draw = rng.random(half.shape)
+    hidden = np.concatenate([draw < 0.2, (draw >= 0.2) & (draw < 0.4)], axis=1)
+    targets = np.concatenate([half, half], axis=1)
+    return np.where(hidden, MASK, targets), targets, hidden.astype(np.float32)
+
+
+def span(rng, batch, length, text):
+    """A key, and then spans that each begin with another key: where does its span begin and end?
+
+    Keys are ids from 0 to 63, what fills the spans are those from 64 to 127, and every span ends
+    with 128.
+    """
+    import numpy as np
+
+    tokens = rng.integers(KEYS, 2 * KEYS, size=[batch, length]).astype(np.int32)
+    targets = np.zeros([batch, 2], np.int32)
+    count = min(KEYS, (length - 1) // (2 * LONGEST_SPAN))
+    room = (length - 1) // count
+    for row in range(batch):
+        keys = rng.permutation(KEYS)[:count]
+        starts = 1 + room * np.arange(count) + rng.integers(room - LONGEST_SPAN, size=count)
+        ends = starts + rng.integers(1, LONGEST_SPAN, size=count)
+        tokens[row, starts], tokens[row, ends] = keys, 2 * KEYS
+        asked = rng.integers(count)
+        tokens[row, 0] = keys[asked]
+        targets[row] = starts[asked], ends[asked]
+    return tokens, targets, np.ones([batch, 2], np.float32)
+
+
+TASKS = {"masked": masked, "causal": causal, "copy": copy, "span": span}
+
+
+def batches(name, seed, batch, length, text):
+    """Endless batches of a task, the same for the same seed.
+
+    Args:
+        name: string, one of `TASKS`.
+        seed: int.
+        batch: int, number of sequences.
+        length: int, tokens in a sequence.
+        text: uint8 array of bytes, what "masked" and "causal" read.
+
+    Yields:
+        Tuples of token ids, targets and weights.
+    """
+    import numpy as np
+
+    index = 0
+    while True:
+        yield TASKS[name](np.random.default_rng([seed, index]), batch, length, text)
+        index += 1
+
+
+@functools.cache
+def unigram_accuracy(length, text_bytes):
+    """The accuracy on "masked" of the commonest byte among those of the sequence that are seen.
+
+    Args:
+        length: int, tokens in a sequence.
+        text_bytes: bytes of the held-out text.
+
+    Returns:
+        Float.
+    """
+    import numpy as np
+
+    text = np.frombuffer(text_bytes, np.uint8)
+    tokens, targets, weights = masked(np.random.default_rng(0), 64, length, text)
+    commonest = [np.bincount(row[row < MASK]).argmax() for row in tokens]
+    right = targets == np.array(commonest)[:, None]
+    return float((right * weights).sum() / weights.sum())
