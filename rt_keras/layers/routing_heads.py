@@ -6,6 +6,7 @@ import tensorflow as tf
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.head_group import positive_int
 from rt_keras.ops.balanced import balanced_attention
+from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 
@@ -39,11 +40,14 @@ class RoutingHeads(CentroidHeads):
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
+        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
+            keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
+            They need assignment "nearest" and one probe.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range, `assignment` is unknown, or `num_probes` is above 1
-            with "balanced".
+        ValueError: if a number is out of range, `assignment` or `attention_activation` is unknown,
+            or `num_probes` or `attention_activation` cannot be combined with the rest.
 
     Source: Roy et al. 2021, section 4.1.
 
@@ -65,6 +69,7 @@ class RoutingHeads(CentroidHeads):
         commitment_weight=1e-4,
         token_bias=None,
         seed=None,
+        attention_activation="softmax",
         **kwargs,
     ):
         super().__init__(
@@ -90,6 +95,11 @@ class RoutingHeads(CentroidHeads):
                 f"'balanced'. Received: num_probes={num_probes}, num_clusters={num_clusters}, "
                 f"assignment={assignment!r}"
             )
+        needs_softmax = None
+        if assignment == "balanced" or num_probes > 1:
+            needs_softmax = f"assignment={assignment!r} and num_probes={num_probes}"
+        check_activation(attention_activation, needs_softmax)
+        self.attention_activation = attention_activation
 
     def attend(self, **arguments):
         if self.assignment == "balanced":
@@ -99,7 +109,11 @@ class RoutingHeads(CentroidHeads):
                 **arguments,
             )
         return nearest_attention(
-            **self._routing(), window_size=self.window_size, num_probes=self.num_probes, **arguments
+            **self._routing(),
+            window_size=self.window_size,
+            num_probes=self.num_probes,
+            activation=self.attention_activation,
+            **arguments,
         )
 
     @property
@@ -116,7 +130,12 @@ class RoutingHeads(CentroidHeads):
         )
 
     def step(self, **arguments):
-        return nearest_step(**self._routing(), num_probes=self.num_probes, **arguments)
+        return nearest_step(
+            **self._routing(),
+            num_probes=self.num_probes,
+            activation=self.attention_activation,
+            **arguments,
+        )
 
     def _routing(self):
         """The arguments by which the ops of assignment "nearest" route."""
@@ -133,4 +152,5 @@ class RoutingHeads(CentroidHeads):
             **super().get_config(),
             "assignment": self.assignment,
             "num_probes": self.num_probes,
+            "attention_activation": self.attention_activation,
         }

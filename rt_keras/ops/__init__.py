@@ -16,6 +16,7 @@ from rt_keras.ops.blocks import from_blocks, to_blocks
 from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.entmax import entmax15, sparsemax
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
@@ -34,6 +35,7 @@ __all__ = [
     "cluster_strided_attention",
     "clustered_attention",
     "commitment",
+    "entmax15",
     "from_blocks",
     "full_attention",
     "hamming_groups",
@@ -47,6 +49,7 @@ __all__ = [
     "nearest_centroid",
     "normalize",
     "random_attention",
+    "sparsemax",
     "strided_attention",
     "to_blocks",
 ]

@@ -103,6 +103,7 @@ def nearest_step(
     before=None,
     window_size=None,
     return_logsumexp=False,
+    activation="softmax",
 ):
     """Causal `nearest_attention` of one position, given those before it.
 
@@ -125,6 +126,7 @@ def nearest_step(
         window_size: int, only with `before`.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
+        activation: see `nearest_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, 0 for a query without keys, or the pair of it and the
@@ -173,6 +175,7 @@ def nearest_step(
         None if relative_embeddings is None else position - positions,
         relative_embeddings=relative_embeddings,
         return_logsumexp=return_logsumexp,
+        activation=activation,
     )
     return output, cache
 
