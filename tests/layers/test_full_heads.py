@@ -22,3 +22,13 @@ def test_equation(causal):
         query, key, value, causal=causal, relative_embeddings=relative, **masks
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_attention_activation():
+    x = checks.random(1, 2, 7, 6)
+    group = FullHeads(2, attention_activation="sparsemax")
+    expected = reference.full(x, x, x, activation="sparsemax")
+    np.testing.assert_allclose(group(x, x, x), expected, rtol=0, atol=1e-5)
+    checks.config_makes_an_equal_layer(group, x, x, x)
+    with pytest.raises(ValueError, match="must be one of .* Received: 'max'"):
+        FullHeads(2, attention_activation="max")
