@@ -51,6 +51,11 @@ class FullHeads(HeadGroup):
         check_activation(attention_activation)
         self.attention_activation = attention_activation
 
+    @property
+    def takes_global_tokens(self):
+        """Whether attention is softmax."""
+        return self.attention_activation == "softmax"
+
     def attend(self, **arguments):
         return full_attention(activation=self.attention_activation, **arguments)
 

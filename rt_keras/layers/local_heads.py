@@ -153,6 +153,11 @@ class LocalHeads(HeadGroup):
             "span_ramp": self.span_ramp,
         }
 
+    @property
+    def takes_global_tokens(self):
+        """Whether attention is softmax."""
+        return self.attention_activation == "softmax"
+
     def attend(self, **arguments):
         return local_attention(**self._window, key_block_size=self.key_block_size, **arguments)
 

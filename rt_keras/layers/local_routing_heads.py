@@ -63,6 +63,7 @@ class LocalRoutingHeads(CentroidHeads):
     """
 
     cached_decoding = True
+    takes_global_tokens = True
 
     def __init__(
         self,

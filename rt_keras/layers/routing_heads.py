@@ -57,6 +57,8 @@ class RoutingHeads(CentroidHeads):
     TensorShape([1, 2, 10, 8])
     """
 
+    normalizes = True
+
     def __init__(
         self,
         num_heads,
@@ -100,6 +102,11 @@ class RoutingHeads(CentroidHeads):
             needs_softmax = f"assignment={assignment!r} and num_probes={num_probes}"
         check_activation(attention_activation, needs_softmax)
         self.attention_activation = attention_activation
+
+    @property
+    def takes_global_tokens(self):
+        """Whether the assignment is "nearest" and attention softmax."""
+        return self.assignment == "nearest" and self.attention_activation == "softmax"
 
     def attend(self, **arguments):
         if self.assignment == "balanced":

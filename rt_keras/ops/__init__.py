@@ -18,6 +18,7 @@ from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.entmax import entmax15, sparsemax
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
@@ -36,8 +37,10 @@ __all__ = [
     "clustered_attention",
     "commitment",
     "entmax15",
+    "find_global_tokens",
     "from_blocks",
     "full_attention",
+    "global_attention",
     "hamming_groups",
     "hash_buckets",
     "hashed_attention",

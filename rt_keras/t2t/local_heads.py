@@ -29,6 +29,8 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     TensorShape([1, 2, 10, 8])
     """
 
+    takes_global_tokens = False
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         given = {

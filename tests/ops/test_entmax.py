@@ -110,10 +110,10 @@ def test_the_future_does_not_change_the_past(kind, start):
 
 
 def test_compiled_by_xla():
-    options = {**OPS["local"][2], "causal": True, "activation": "entmax15"}
-    checks.holds_compiled(local_attention, inputs_of("local"), **options)
+    checks.holds_compiled(full_attention, checks.arrays(5), activation="entmax15")
 
 
+@pytest.mark.end_to_end
 def test_in_chunks(monkeypatch):
     options = {"causal": True, "activation": "sparsemax"}
     inputs = checks.arrays(5)
