@@ -121,10 +121,6 @@ def test_own_queries_keys_and_values():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_compiled_by_xla():
-    checks.holds_compiled(op_of("local"), inputs_of("local"), causal=True)
-
-
 @pytest.mark.parametrize("start", [3, 6, 7])
 @pytest.mark.parametrize("kind", ["local", "nearest"])
 def test_the_future_does_not_change_the_past(kind, start):
