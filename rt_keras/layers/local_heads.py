@@ -6,7 +6,7 @@ from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.ops.blocks import ceil_div, size
 from rt_keras.ops.decode import pad_to
 from rt_keras.ops.entmax import check_activation
-from rt_keras.ops.local import check_sliding_window, check_span, local_attention
+from rt_keras.ops.local import check_sliding_window, check_span, local_attention, per_dimension
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 
 
@@ -59,7 +59,6 @@ class LocalHeads(HeadGroup):
 
     cached_decoding = True
     cached_cross_attention = True
-    runs_in_litert = True
 
     def __init__(
         self,
@@ -129,7 +128,8 @@ class LocalHeads(HeadGroup):
     @property
     def _furthest(self):
         """The largest distance at which a query sees a key."""
-        return (self.sliding_window or (self.look_back + 1) * self.block_size) - 1
+        look_back = per_dimension(self.look_back, (1,))[0]
+        return (self.sliding_window or (look_back + 1) * self.block_size) - 1
 
     @property
     def spans(self):
@@ -152,6 +152,11 @@ class LocalHeads(HeadGroup):
             "span": self.spans,
             "span_ramp": self.span_ramp,
         }
+
+    @property
+    def runs_in_litert(self):
+        """Whether attention is softmax: the loop of others would be over five dimensions."""
+        return self.attention_activation == "softmax"
 
     @property
     def takes_global_tokens(self):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rt_keras.layers import FullHeads
+from rt_keras.layers import FullHeads, MultiHeadAttention
 from tests.layers import checks
 from tests.ops import reference
 
@@ -30,5 +30,8 @@ def test_attention_activation():
     expected = reference.full(x, x, x, activation="sparsemax")
     np.testing.assert_allclose(group(x, x, x), expected, rtol=0, atol=1e-5)
     checks.config_makes_an_equal_layer(group, x, x, x)
+    layer, x = MultiHeadAttention([group]), checks.random(2, 7, 8)
+    expected = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(layer, x, 3), expected, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="must be one of .* Received: 'max'"):
         FullHeads(2, attention_activation="max")

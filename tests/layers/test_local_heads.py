@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import LocalHeads
+from rt_keras.layers import LocalHeads, MultiHeadAttention
 from tests.layers import checks
 from tests.ops import reference
 
@@ -141,6 +141,20 @@ def spanned(**options):
     group.build((None, 2, None, 6), (None, 2, None, 6))
     group.span_share.assign([0.25, 0.5])
     return group
+
+
+@pytest.mark.parametrize(
+    "options", [{"adaptive_span": True, "span_ramp": 3}, {"attention_activation": "entmax15"}]
+)
+def test_cached_decoding(options):
+    layer, x = MultiHeadAttention([LocalHeads(2, 4, **options)]), checks.random(2, 13, 8)
+    expected = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(layer, x, 5), expected, rtol=0, atol=1e-5)
+
+
+def test_other_activations_do_not_run_in_litert():
+    assert LocalHeads(2, 4, adaptive_span=True).runs_in_litert
+    assert not LocalHeads(2, 4, attention_activation="entmax15").runs_in_litert
 
 
 @pytest.mark.parametrize("window", [None, 5])
