@@ -45,13 +45,13 @@ def check_global_mask(global_mask, num_global_tokens, query, value, attention_ma
             "global_mask goes with no attention_mask of [batch, queries, keys]: global tokens see "
             "every key. Give query_mask, value_mask or use_causal_mask."
         )
-    shapes = [tuple(x.shape[:2]) for x in (global_mask, query, value)]
-    if len({shape[1] for shape in shapes} - {None}) > 1:
+    inputs = {"global_mask": global_mask, "query": query, "value": value}
+    lengths = {name: x.shape[1] for name, x in inputs.items()}
+    if len(set(lengths.values()) - {None}) > 1:
+        given = ", ".join(f"{name} of length {length}" for name, length in lengths.items())
         raise ValueError(
-            "global_mask is for self-attention: one mask [batch, length] for queries and keys. "
-            "Received: global_mask of length {}, query of length {}, value of length {}.".format(
-                *(shape[1] for shape in shapes)
-            )
+            "global_mask is for self-attention, one mask [batch, length] for queries and keys. "
+            f"Received: {given}."
         )
 
 

@@ -109,5 +109,6 @@ def _threshold(x, power):
         higher = tf.maximum(threshold, threshold + tf.math.divide_no_nan(excess, slope))
         return higher, tf.reduce_any(higher > threshold)
 
-    start = -tf.ones_like(x[..., :1])
+    # There the largest alone is 1.
+    start = -tf.ones_like(tf.reduce_max(x, axis=-1, keepdims=True))
     return tf.while_loop(lambda _, moves: moves, step, (start, tf.constant(True)))[0]

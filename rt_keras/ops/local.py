@@ -50,8 +50,7 @@ def local_attention(
     N(i) are the blocks at most `look_back` away along each dimension; if causal, those of them
     that come before i's in this order, and the positions up to i in its own.
 
-    With a `span` z, which can be learnt, exp(logit_ij) is multiplied before the softmax divides by
-    its sum by
+    With a `span` z, which can be learnt, the softmax has m_ij exp(logit_ij) for exp(logit_ij):
 
     ```
     m_ij = min(max((R + z - |i - j|) / R, 0), 1)
@@ -286,7 +285,7 @@ def span_masks(span, distances, ramp, dtype):
         dtype: dtype of the logits' bias.
 
     Returns:
-        Which keys have a m above 0, bool `[heads, ...]`, and log m, `[heads, ...]`, to be added to
+        Which keys have an m above 0, bool `[heads, ...]`, and log m, `[heads, ...]`, to be added to
         the logits: 0 where it is minus infinity.
     """
     dtype = accumulation_dtype(dtype)
