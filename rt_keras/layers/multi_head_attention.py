@@ -95,6 +95,13 @@ class MultiHeadAttention(keras.layers.Layer):
     >>> x = keras.random.normal([1, 50, 32])
     >>> layer(x, x, use_causal_mask=True).shape
     TensorShape([1, 50, 32])
+
+    A first token that reads the whole document:
+
+    >>> layer = MultiHeadAttention([LocalHeads(4, 16)], num_global_tokens=1)
+    >>> first = keras.ops.arange(50)[None] == 0
+    >>> layer(x, x, global_mask=first).shape
+    TensorShape([1, 50, 32])
     """
 
     # A function that is told what the groups are called with; see `attention_calls`.

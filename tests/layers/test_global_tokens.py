@@ -36,8 +36,7 @@ def inputs(seed=0):
     return checks.random(2, LENGTH, 6, seed=seed)
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal, own", [(False, True), (True, False)])
 def test_they_see_all_and_are_seen_by_all(causal, own):
     layer, x = attention(global_projections=own), inputs()
     mask = np.arange(LENGTH) < [[LENGTH], [9]]
