@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.global_tokens import with_values
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.ops.blocks import repeat_heads, size
@@ -89,7 +90,7 @@ class AttentionCall:
             shape = [size(value, 0), size(value, 1), *values.shape]
             same = tf.broadcast_to(tf.cast(values, value.dtype), shape)
             # Without training: routing heads would count the batch once more.
-            outputs.append(group(query, same, key, **options, training=False))
+            outputs.append(group(query, same, key, **with_values(options, same), training=False))
         return tf.cast(tf.concat(outputs, axis=1), tf.float32)
 
     def clusters(self):

@@ -1,9 +1,12 @@
 """The base class of head groups: heads of one kind inside `MultiHeadAttention`."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.global_tokens import global_attention
 
 TOKEN_BIASES = (None, "fixed", "trainable")
 
@@ -49,6 +52,8 @@ class HeadGroup(keras.layers.Layer):
         dropout: float, share of the attention weights set to 0 in training.
         seed: int `[2]`, needed if `dropout` is above 0.
         training: bool, whether dropout is on and statistics are collected.
+        global_tokens: `rt_keras.ops.global_tokens.GlobalTokens`, only if `takes_global_tokens`; or
+            None.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -71,6 +76,10 @@ class HeadGroup(keras.layers.Layer):
     # computed from a cache; and whether an output of cross-attention depends on no other query.
     cached_decoding = False
     cached_cross_attention = False
+    # Whether `attend` can return the logsumexp of the logits, by which global tokens join, and
+    # whether its logits are those of layer-normalised queries and keys.
+    takes_global_tokens = False
+    normalizes = False
     # Whether LiteRT's kernels, which broadcast few dimensions, can run what the group computes.
     runs_in_litert = False
 
@@ -148,6 +157,7 @@ class HeadGroup(keras.layers.Layer):
         dropout=0.0,
         seed=None,
         training=None,
+        global_tokens=None,
     ):
         if attention_mask is not None and not self.takes_attention_mask:
             raise ValueError(
@@ -161,7 +171,12 @@ class HeadGroup(keras.layers.Layer):
         options = {**masks, **self._tables(), **self._token_bias(token_bias)}
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
-        output = self.attend(
+        attend = self.attend
+        if global_tokens is not None:
+            attend = functools.partial(
+                global_attention, attend, global_tokens, normalized=self.normalizes
+            )
+        output = attend(
             query=query,
             key=key,
             value=value,

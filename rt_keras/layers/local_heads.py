@@ -5,7 +5,8 @@ import keras
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.ops.blocks import ceil_div, size
 from rt_keras.ops.decode import pad_to
-from rt_keras.ops.local import check_sliding_window, local_attention
+from rt_keras.ops.entmax import check_activation
+from rt_keras.ops.local import check_sliding_window, check_span, local_attention, per_dimension
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 
 
@@ -30,14 +31,25 @@ class LocalHeads(HeadGroup):
         sliding_window: int w, to see only keys less than w positions away, as in Longformer,
             Mistral and Gemma; at most `look_back` · `block_size` + 1. None, the default, to see
             whole blocks.
+        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
+            keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
+        adaptive_span: bool, whether each head learns how far it sees: the weights of keys further
+            away than its span z, from 0 to the furthest key, fall to 0 over `span_ramp` positions.
+            z starts at 0. All keys of the blocks are still computed: `spans` tells what smaller
+            blocks would do. Defaults to False.
+        span_ramp: int, positions in which a span ends. Defaults to 32.
+        span_loss_weight: float λ; λ times the heads' mean z, in positions, is added to the model's
+            loss. Defaults to 2e-6.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a size is not a positive integer, a `look_back` is negative or there is not
-            one for each dimension, or blocks do not hold the sliding window.
+            one for each dimension, blocks do not hold the sliding window, `attention_activation` is
+            unknown, or `adaptive_span` comes with another one than "softmax", a grid or a
+            `key_block_size`.
 
     Source: Roy et al. 2021, section 3.2; images: Parmar et al. 2018, section 3.1; sliding windows:
-    Beltagy et al. 2020, section 3.1.
+    Beltagy et al. 2020, section 3.1; spans: Sukhbaatar et al. 2019, section 2.2.
 
     >>> heads = LocalHeads(2, block_size=4)
     >>> x = keras.random.normal([1, 2, 10, 8])
@@ -47,7 +59,6 @@ class LocalHeads(HeadGroup):
 
     cached_decoding = True
     cached_cross_attention = True
-    runs_in_litert = True
 
     def __init__(
         self,
@@ -59,6 +70,10 @@ class LocalHeads(HeadGroup):
         key_block_size=None,
         token_bias=None,
         sliding_window=None,
+        attention_activation="softmax",
+        adaptive_span=False,
+        span_ramp=32,
+        span_loss_weight=2e-6,
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
@@ -72,6 +87,14 @@ class LocalHeads(HeadGroup):
             positive_int("sliding_window", sliding_window)
         check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
         self.sliding_window = sliding_window
+        check_activation(attention_activation)
+        self.attention_activation = attention_activation
+        check_span(adaptive_span, attention_activation, grid, key_block_size)
+        if span_loss_weight < 0:
+            raise ValueError(f"span_loss_weight must be at least 0. Received: {span_loss_weight}")
+        self.adaptive_span = adaptive_span
+        self.span_ramp = positive_int("span_ramp", span_ramp)
+        self.span_loss_weight = span_loss_weight
 
     def _checked_look_back(self, look_back):
         dimensions = 1 if self.grid is None else len(self.grid)
@@ -86,6 +109,35 @@ class LocalHeads(HeadGroup):
             )
         return look_back if alone else tuple(look_back)
 
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        if self.adaptive_span:
+            # Shares of the largest distance: in positions, an optimizer's steps would be tiny.
+            self.span_share = self.add_weight(
+                name="span_share",
+                shape=(self.num_heads,),
+                initializer="zeros",
+                dtype=self.state_dtype,
+                autocast=False,
+                constraint=lambda share: keras.ops.clip(share, 0.0, 1.0),
+                regularizer=keras.regularizers.L1(
+                    self.span_loss_weight * self._furthest / self.num_heads
+                ),
+            )
+
+    @property
+    def _furthest(self):
+        """The largest distance at which a query sees a key."""
+        look_back = per_dimension(self.look_back, (1,))[0]
+        return (self.sliding_window or (look_back + 1) * self.block_size) - 1
+
+    @property
+    def spans(self):
+        """How far each head sees with full weight, z in positions, `[heads]`, or None."""
+        if not self.adaptive_span:
+            return None
+        return self._furthest * keras.ops.convert_to_tensor(self.span_share)
+
     @property
     def blocks(self):
         """The blocks that queries see, as the ops take them."""
@@ -93,7 +145,23 @@ class LocalHeads(HeadGroup):
 
     @property
     def _window(self):
-        return {**self.blocks, "sliding_window": self.sliding_window}
+        return {
+            **self.blocks,
+            "sliding_window": self.sliding_window,
+            "activation": self.attention_activation,
+            "span": self.spans,
+            "span_ramp": self.span_ramp,
+        }
+
+    @property
+    def runs_in_litert(self):
+        """Whether attention is softmax: the loop of others would be over five dimensions."""
+        return self.attention_activation == "softmax"
+
+    @property
+    def takes_global_tokens(self):
+        """Whether attention is softmax."""
+        return self.attention_activation == "softmax"
 
     def attend(self, **arguments):
         return local_attention(**self._window, key_block_size=self.key_block_size, **arguments)
@@ -124,4 +192,8 @@ class LocalHeads(HeadGroup):
             "grid": self.grid,
             "key_block_size": self.key_block_size,
             "sliding_window": self.sliding_window,
+            "attention_activation": self.attention_activation,
+            "adaptive_span": self.adaptive_span,
+            "span_ramp": self.span_ramp,
+            "span_loss_weight": self.span_loss_weight,
         }

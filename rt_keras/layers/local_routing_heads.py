@@ -68,6 +68,7 @@ class LocalRoutingHeads(CentroidHeads):
 
     groups_queries = True
     cached_decoding = True
+    takes_global_tokens = True
 
     def __init__(
         self,

@@ -5,9 +5,16 @@ import tensorflow as tf
 
 from rt_keras.layers.attention_masks import check_attention_mask, split_attention_mask
 from rt_keras.layers.dropout import draw_seed
+from rt_keras.layers.global_tokens import (
+    check_global_mask,
+    check_global_tokens,
+    with_global_tokens,
+    with_values,
+)
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
+from rt_keras.ops.global_tokens import find_global_tokens
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -49,6 +56,12 @@ class MultiHeadAttention(keras.layers.Layer):
             `keras_hub.layers.RotaryEmbedding()`; None, the default, for none. It is called on
             `[batch, length, heads, depth]` with `start_index`, the position of the first of them.
             Positions count from 0, padding included, and in cross-attention in each sequence.
+        num_global_tokens: int, the most global tokens that a sequence can have: positions that see
+            all others and are seen by all, whatever the heads, as the first token of a classifier
+            does. `global_mask` says in each call which they are. They cost O(n) each. None, the
+            default, for none.
+        global_projections: bool, whether the queries of global tokens, and the keys and values that
+            these meet, have dense layers of their own, as in Longformer. Defaults to False.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -67,17 +80,24 @@ class MultiHeadAttention(keras.layers.Layer):
         use_causal_mask: bool, whether a query sees no later position.
         training: bool, whether dropout is on and routing heads collect statistics.
         token_bias: `[batch, keys]`, added to the logits of each key in the groups that take it.
+        global_mask: bool `[batch, length]`, True for global tokens, in self-attention with
+            `num_global_tokens`; None for no such tokens. Other queries see them besides the keys of
+            their heads, under one softmax and no key twice, but without relative positions. If
+            causal, they too see no later position. Of more than `num_global_tokens` in a sequence,
+            the first ones count in compiled functions; elsewhere it is an error.
 
     Returns:
         `[batch, queries, output_shape]`, and the weights if asked for.
 
     Raises:
         ValueError: if `head_groups` is not a list of head groups, an argument is out of range, the
-            heads do not divide the features, a group cannot take a mask, or heads that share keys
-            are not all of one group, or are their own keys.
+            heads do not divide the features, a group cannot take a mask or global tokens, there are
+            more global tokens than there can be, or heads that share keys are not all of one group,
+            or are their own keys.
 
     Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2; grouped
-    queries: Ainslie et al. 2023, GQA; rotations: Su et al. 2021, RoFormer.
+    queries: Ainslie et al. 2023, GQA; rotations: Su et al. 2021, RoFormer; global tokens: Beltagy
+    et al. 2020, section 3.1.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> layer = MultiHeadAttention([LocalHeads(2, 16), RoutingHeads(2, 4, 16)], key_dim=8)
@@ -95,6 +115,13 @@ class MultiHeadAttention(keras.layers.Layer):
     ...     rotary_embedding=keras_hub.layers.RotaryEmbedding(),
     ... )
     >>> layer(x, x, use_causal_mask=True).shape
+    TensorShape([1, 50, 32])
+
+    A first token that reads the whole document:
+
+    >>> layer = MultiHeadAttention([LocalHeads(4, 16)], num_global_tokens=1)
+    >>> first = keras.ops.arange(50)[None] == 0
+    >>> layer(x, x, global_mask=first).shape
     TensorShape([1, 50, 32])
     """
 
@@ -117,6 +144,8 @@ class MultiHeadAttention(keras.layers.Layer):
         seed=None,
         num_key_value_heads=None,
         rotary_embedding=None,
+        num_global_tokens=None,
+        global_projections=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -156,6 +185,14 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"Received: rotary_embedding={rotary_embedding!r}"
             )
         self.rotary_embedding = rotary_embedding
+        check_global_tokens(num_global_tokens, global_projections, head_groups)
+        if global_projections and rotary_embedding is not None:
+            raise ValueError(
+                "global_projections=True cannot be combined with a rotary_embedding: what global "
+                "tokens project themselves knows of no positions"
+            )
+        self.num_global_tokens = num_global_tokens
+        self.global_projections = global_projections
 
     @property
     def num_heads(self):
@@ -213,6 +250,13 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.use_head_dense:
             shape = (query_shape[0], self.num_heads, query_shape[1], value_dim)
             self.head_dense = self._dense("head", value_dim, shape, use_bias=False)
+        self.global_denses = ()
+        if self.global_projections:
+            self.global_denses = (
+                self._dense("global_query", self.num_heads * key_dim, query_shape),
+                self._dense("global_key", self.num_heads * key_dim, key_shape),
+                self._dense("global_value", self.num_heads * value_dim, value_shape),
+            )
         for group in self.head_groups:
             group.build(
                 (query_shape[0], group.num_heads, query_shape[1], key_dim),
@@ -256,6 +300,7 @@ class MultiHeadAttention(keras.layers.Layer):
         training=None,
         use_causal_mask=False,
         token_bias=None,
+        global_mask=None,
     ):
         key = value if key is None else key
         of_queries, of_keys, of_pairs = split_attention_mask(
@@ -275,6 +320,12 @@ class MultiHeadAttention(keras.layers.Layer):
                 self._hand_out(queries, keys, values), self._hand_out_pairs(of_pairs)
             )
         ]
+        if global_mask is not None:
+            check_global_mask(global_mask, self.num_global_tokens, query, value, of_pairs)
+            tokens = self._find_global_tokens(
+                _all_of(global_mask, options["query_mask"], options["key_mask"]), query, key, value
+            )
+            calls = with_global_tokens(calls, tokens)
         if self.observer is not None:
             self.observer(calls)
         for group, arguments, of_group in calls:
@@ -312,6 +363,18 @@ class MultiHeadAttention(keras.layers.Layer):
             return x
         return tf.cast(self.rotary_embedding(x, start_index=start), x.dtype)
 
+    def _find_global_tokens(self, global_mask, query, key, value):
+        """The global tokens, with the queries, keys and values of all heads if they have own."""
+        tokens = find_global_tokens(global_mask, self.num_global_tokens)
+        if not self.global_projections:
+            return tokens
+        inputs = tf.gather(query, tokens.places, batch_dims=1), key, value
+        projected = (
+            _heads_first(_split_heads(dense(x), self.num_heads))
+            for dense, x in zip(self.global_denses, inputs)
+        )
+        return tokens._replace(**dict(zip(("query", "key", "value"), projected)))
+
     def _merge(self, outputs):
         """The layer's output, from the outputs of the groups."""
         output = tf.concat(outputs, axis=1)
@@ -343,8 +406,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     @property
     def cached_decoding(self):
-        """Whether all groups can be decoded with a cache; see `HeadGroup`."""
-        return all(group.cached_decoding for group in self.head_groups)
+        """Whether all groups can be decoded with a cache, and none has global tokens."""
+        of_groups = all(group.cached_decoding for group in self.head_groups)
+        return of_groups and self.num_global_tokens is None
 
     @property
     def cached_cross_attention(self):
@@ -361,6 +425,7 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             Tuple of the cache of each group.
         """
+        self._check_cached()
         query_heads, _, value_heads = self._head_counts
         depths = self.query_dense.units // query_heads, self.value_dense.units // value_heads
         return tuple(group.new_cache(batch, max_length, *depths) for group in self.head_groups)
@@ -377,6 +442,7 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             `[batch, length, output_shape]`, and the cache.
         """
+        self._check_cached()
         outputs, caches = [], []
         for group, arguments in self._hand_out(*self._project(inputs, inputs, inputs)):
             caches.append(group.make_cache(*arguments, count, max_length, token_bias))
@@ -421,6 +487,14 @@ class MultiHeadAttention(keras.layers.Layer):
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), tuple(caches)
+
+    def _check_cached(self):
+        if self.num_global_tokens is not None:
+            raise ValueError(
+                f"{self.name} has num_global_tokens={self.num_global_tokens} and cannot be decoded "
+                "with a cache, which keeps no keys of global tokens. Call the layer on all "
+                "positions so far instead."
+            )
 
     def make_cross_cache(self, value, value_mask=None, token_bias=None):
         """The keys and values of another sequence, computed once for all queries.
@@ -481,9 +555,12 @@ class MultiHeadAttention(keras.layers.Layer):
         training=None,
         use_causal_mask=False,
         token_bias=None,
+        global_mask=None,
     ):
         if attention_mask is not None:
             check_attention_mask(attention_mask.shape, self.num_heads, query.shape, value.shape)
+        if global_mask is not None:
+            check_global_mask(global_mask, self.num_global_tokens, query, value)
         shape = self.compute_output_shape(query.shape, value.shape)
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
@@ -510,6 +587,8 @@ class MultiHeadAttention(keras.layers.Layer):
             "seed": self.seed,
             "num_key_value_heads": self.num_key_value_heads,
             "rotary_embedding": serialize(self.rotary_embedding),
+            "num_global_tokens": self.num_global_tokens,
+            "global_projections": self.global_projections,
         }
 
     @classmethod
@@ -566,4 +645,4 @@ def _scores(group, query, value, key, options):
     positions = tf.eye(length, dtype=value.dtype)
     positions = tf.broadcast_to(positions, [batch, heads, length, length])
     # Without training: routing heads would count the batch once more.
-    return group(query, positions, key, **options, training=False)
+    return group(query, positions, key, **with_values(options, positions), training=False)

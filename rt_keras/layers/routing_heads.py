@@ -6,6 +6,7 @@ import tensorflow as tf
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.head_group import positive_int
 from rt_keras.ops.balanced import balanced_attention
+from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 
@@ -42,11 +43,14 @@ class RoutingHeads(CentroidHeads):
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
+        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
+            keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
+            They need assignment "nearest" and one probe.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range, `assignment` is unknown, or `num_probes` is above 1
-            or `normalize` False with "balanced".
+        ValueError: if a number is out of range, `assignment` or `attention_activation` is unknown,
+            or `num_probes`, `normalize` or `attention_activation` cannot be combined with the rest.
 
     Source: Roy et al. 2021, section 4.1.
 
@@ -55,6 +59,11 @@ class RoutingHeads(CentroidHeads):
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
+
+    @property
+    def normalizes(self):
+        """Whether logits are those of layer-normalised queries and keys."""
+        return self.normalize
 
     def __init__(
         self,
@@ -69,6 +78,7 @@ class RoutingHeads(CentroidHeads):
         commitment_weight=1e-4,
         token_bias=None,
         seed=None,
+        attention_activation="softmax",
         **kwargs,
     ):
         super().__init__(
@@ -100,6 +110,16 @@ class RoutingHeads(CentroidHeads):
                 f"assignment={assignment!r}"
             )
         self.normalize = bool(normalize)
+        needs_softmax = None
+        if assignment == "balanced" or num_probes > 1:
+            needs_softmax = f"assignment={assignment!r} and num_probes={num_probes}"
+        check_activation(attention_activation, needs_softmax)
+        self.attention_activation = attention_activation
+
+    @property
+    def takes_global_tokens(self):
+        """Whether the assignment is "nearest" and attention softmax."""
+        return self.assignment == "nearest" and self.attention_activation == "softmax"
 
     def attend(self, **arguments):
         if self.assignment == "balanced":
@@ -109,7 +129,11 @@ class RoutingHeads(CentroidHeads):
                 **arguments,
             )
         return nearest_attention(
-            **self._routing(), window_size=self.window_size, num_probes=self.num_probes, **arguments
+            **self._routing(),
+            window_size=self.window_size,
+            num_probes=self.num_probes,
+            activation=self.attention_activation,
+            **arguments,
         )
 
     @property
@@ -131,7 +155,12 @@ class RoutingHeads(CentroidHeads):
         )
 
     def step(self, **arguments):
-        return nearest_step(**self._routing(), num_probes=self.num_probes, **arguments)
+        return nearest_step(
+            **self._routing(),
+            num_probes=self.num_probes,
+            activation=self.attention_activation,
+            **arguments,
+        )
 
     def _routing(self):
         """The arguments by which the ops of assignment "nearest" route."""
@@ -150,4 +179,5 @@ class RoutingHeads(CentroidHeads):
             "assignment": self.assignment,
             "num_probes": self.num_probes,
             "normalize": self.normalize,
+            "attention_activation": self.attention_activation,
         }

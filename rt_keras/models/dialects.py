@@ -29,7 +29,9 @@ def _of_paper_authors(layer, pads=False, drop=()):
 DIALECTS = {
     "t2t": {
         "routing": _of_paper_authors(
-            t2t.T2TRoutingHeads, pads=True, drop=("assignment", "num_probes")
+            t2t.T2TRoutingHeads,
+            pads=True,
+            drop=("assignment", "num_probes", "attention_activation"),
         ),
         "hashed": _of_paper_authors(t2t.T2THashedHeads, pads=True),
         "cluster_strided": _of_paper_authors(t2t.T2TClusterStridedHeads, pads=True),

@@ -10,6 +10,7 @@ import math
 
 from rt_keras import layers
 from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
+from rt_keras.ops.entmax import ACTIVATIONS
 
 # The kind, and the number of heads, of a model that says nothing of heads.
 DEFAULT_HEADS = "local_routing", 4
@@ -123,6 +124,10 @@ class _Clustered(HeadKind):
         return arguments
 
 
+def _attention_activation():
+    return key("softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS))
+
+
 def check_probes(kind):
     """Raises a ValueError if queries attend in more clusters than a kind has."""
     if kind.num_probes > kind.num_clusters:
@@ -138,6 +143,7 @@ class Routing(_Clustered):
     share_qk: bool = key(False, "whether queries are their own keys in a decoder's self-attention")
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
+    attention_activation: str = _attention_activation()
 
     name = "routing"
     layer = layers.RoutingHeads
@@ -149,6 +155,9 @@ class Routing(_Clustered):
             self.refuse("num_probes", f"it must be 1 with assignment {self.assignment}")
         if model.dialect is not None and self.assignment != "balanced":
             self.refuse("assignment", f"with model.dialect {model.dialect} it must be balanced")
+        one_softmax = self.num_probes == 1 and self.assignment == "nearest"
+        if self.attention_activation != "softmax" and not one_softmax:
+            self.refuse("attention_activation", "only nearest with one probe can have another")
 
     def replacement(self, place):
         if place.attention == "cross" and self.assignment == "nearest":
@@ -244,6 +253,8 @@ class Local(HeadKind):
     sliding_window: int | None = key(
         None, "positions up to its own that a query sees, null for whole blocks", AT_LEAST_1
     )
+    adaptive_span: bool = key(False, "whether each head learns how far it sees")
+    attention_activation: str = _attention_activation()
     cross_block_size: int | None = key(
         None, "positions in a block of an encoder, block_size if null", AT_LEAST_1
     )
@@ -255,8 +266,16 @@ class Local(HeadKind):
     def check(self, model):
         if self.cross_block_size is not None and not model.num_encoder_layers:
             self.refuse("cross_block_size", "without an encoder it must be null")
+        of_one_sequence = model.kind == "causal_lm" and model.dialect is None
+        if self.adaptive_span:
+            if not of_one_sequence:
+                self.refuse("adaptive_span", "only a causal_lm without a dialect can have one")
+            if self.attention_activation != "softmax":
+                self.refuse("attention_activation", "with adaptive_span it must be softmax")
+        if self.attention_activation != "softmax" and model.dialect is not None:
+            self.refuse("attention_activation", "with a model.dialect it must be softmax")
         if self.sliding_window is not None:
-            if model.kind != "causal_lm" or model.dialect is not None:
+            if not of_one_sequence:
                 self.refuse("sliding_window", "only a causal_lm without a dialect can have one")
             largest = self.look_back * self.block_size + 1
             if self.sliding_window > largest:

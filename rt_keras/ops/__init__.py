@@ -16,7 +16,9 @@ from rt_keras.ops.blocks import from_blocks, to_blocks
 from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
+from rt_keras.ops.entmax import entmax15, sparsemax
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
@@ -34,8 +36,11 @@ __all__ = [
     "cluster_strided_attention",
     "clustered_attention",
     "commitment",
+    "entmax15",
+    "find_global_tokens",
     "from_blocks",
     "full_attention",
+    "global_attention",
     "hamming_groups",
     "hash_buckets",
     "hashed_attention",
@@ -47,6 +52,7 @@ __all__ = [
     "nearest_centroid",
     "normalize",
     "random_attention",
+    "sparsemax",
     "strided_attention",
     "to_blocks",
 ]

@@ -1,8 +1,11 @@
-"""Softmax attention inside blocks: the last step of every kind of attention."""
+"""Attention inside blocks: the last step of every kind of attention."""
+
+import math
 
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
+from rt_keras.ops.entmax import entmax15, sparsemax
 
 # Used instead of minus infinity, which would turn into NaN in differences of masked logits.
 MASKED = -1e30
@@ -26,6 +29,7 @@ def attend(
     bound=None,
     dropout=0.0,
     seed=None,
+    activation="softmax",
 ):
     """Attends from each block's queries to the same block's keys.
 
@@ -34,6 +38,7 @@ def attend(
     ```
 
     over the keys j that `allowed` gives to query i. A query without keys gets 0, and no gradient.
+    With another `activation`, the weights are those of `sparsemax` or `entmax15`.
 
     Args:
         query: `[..., queries, depth]`, already scaled.
@@ -48,10 +53,11 @@ def attend(
             which saves a pass over the logits; unless it is so large that p could underflow.
         dropout: float, share of the attention weights set to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        activation: one of `entmax.ACTIVATIONS`. Defaults to "softmax".
 
     Returns:
         The output `[..., queries, value_depth]` in value's dtype, and the logsumexp of the logits
-        `[..., queries]`, `MASKED` for queries without keys.
+        `[..., queries]`, `MASKED` for queries without keys; None with another `activation`.
     """
     dtype = accumulation_dtype(query.dtype)
     logits = tf.cast(pair_logits(query, key), dtype)
@@ -59,6 +65,10 @@ def attend(
         logits += tf.cast(bias, dtype)
     masked = tf.constant(MASKED, dtype)
     masks = allowed if isinstance(allowed, tuple) else (allowed,)
+    if activation != "softmax":
+        weigh = sparsemax if activation == "sparsemax" else entmax15
+        weights = weigh(where_all(masks, logits, tf.constant(-math.inf, dtype)))
+        return weighted_sums(tf.cast(drop(weights, dropout, seed), value.dtype), value), None
     # p is above exp(-2 bound), and the gradient has the square of its sum.
     if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
         top = tf.constant([bound], dtype)

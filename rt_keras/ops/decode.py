@@ -22,7 +22,9 @@ def attend_step(
     *,
     causal=True,
     relative_embeddings=None,
+    bias=None,
     return_logsumexp=False,
+    activation="softmax",
 ):
     """Attention of one position's query, or of several at the same position, to kept keys.
 
@@ -43,15 +45,16 @@ def attend_step(
         causal: bool, whether no distance below 0 is allowed. Defaults to True.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m; further ones
             count as m. None for no relative positions.
+        bias: broadcastable to `[batch, heads, queries, keys]`, added to the logits; or None.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
+        activation: see `attend`.
 
     Returns:
         `[batch, heads, queries, value_depth]`, and with `return_logsumexp`
         `[batch, heads, queries]`.
     """
     query = query * query.shape[-1] ** -0.5
-    bias = None
     if relative_embeddings is not None:
         # Of the table, the part that can occur.
         far = relative_embeddings.shape[1] // 2
@@ -59,14 +62,18 @@ def attend_step(
         row = tf.clip_by_value(distance, first, far) - first
         table = tf.cast(relative_embeddings[:, first + far :], query.dtype)
         products = tf.einsum("bhqd,hrd->bhqr", query, table)
-        bias = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
+        relative = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
+        bias = relative if bias is None else bias + tf.cast(relative, bias.dtype)
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
     heads, key_heads = query.shape[1], key.shape[1]
-    if bias is not None:
-        bias = fold_heads(bias, key_heads)
+    if bias is not None and key_heads != heads:
+        shape = [size(query, 0), heads, size(query, 2), size(key, 2)]
+        bias = fold_heads(tf.broadcast_to(bias, shape), key_heads)
     # The queries that share keys attend together, so that these are read once.
-    output, logsumexp = attend(fold_heads(query, key_heads), key, value, allowed, bias=bias)
+    output, logsumexp = attend(
+        fold_heads(query, key_heads), key, value, allowed, bias=bias, activation=activation
+    )
     output = fold_heads(output, heads)
     return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
 

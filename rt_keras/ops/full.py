@@ -3,8 +3,9 @@
 import tensorflow as tf
 
 from rt_keras.ops import chunks
-from rt_keras.ops.attend import attend
+from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
+from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
 
 
@@ -21,6 +22,8 @@ def full_attention(
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
+    return_logsumexp=False,
+    activation="softmax",
 ):
     """Scaled dot-product attention of every query to every key.
 
@@ -44,9 +47,17 @@ def full_attention(
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
+            which `merge` joins the output with attention to other keys. Defaults to False.
+        activation: "softmax", the default, or "sparsemax" or "entmax15", which give most keys a
+            weight of exactly 0; see the functions of these names.
 
     Returns:
-        `[batch, heads, queries, value_depth]`. A query that may see no key gets 0.
+        `[batch, heads, queries, value_depth]`. A query that may see no key gets 0. With
+        `return_logsumexp` also `[batch, heads, queries]`, float32 (float64 for float64 queries).
+
+    Raises:
+        ValueError: if `activation` is unknown, or not "softmax" with `return_logsumexp`.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2.1; r: Shaw et al. 2018.
 
@@ -54,6 +65,7 @@ def full_attention(
     >>> full_attention(x, x, x, causal=True).shape
     TensorShape([1, 2, 5, 4])
     """
+    check_activation(activation, "return_logsumexp" if return_logsumexp else None)
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     batch, heads, length = (size(query, axis) for axis in range(3))
@@ -83,13 +95,18 @@ def full_attention(
 
     def attend_block(part, whole):
         block = {**part, **whole}
-        return _attend_block(block, causal, dropout)
+        found = _attend_block(block, causal, dropout, activation)
+        return found if return_logsumexp else found[0]
 
     if num_blocks > 1:
-        output = chunks.map_chunks(attend_block, sliced, whole, value.dtype)
+        dtype = value.dtype
+        if return_logsumexp:
+            dtype = dtype, accumulation_dtype(query.dtype)
+        found = chunks.map_chunks(attend_block, sliced, whole, dtype)
     else:
-        output = attend_block({name: x[0] for name, x in sliced.items()}, whole)[None]
-    return join_blocks(move_axis(output, 0, 2), length)
+        found = attend_block({name: x[0] for name, x in sliced.items()}, whole)
+        found = tf.nest.map_structure(lambda x: x[None], found)
+    return tf.nest.map_structure(lambda x: join_blocks(move_axis(x, 0, 2), length), found)
 
 
 def _blocks_of_queries(batch, heads, length, keys):
@@ -107,8 +124,8 @@ def _blocks_first(x, num_blocks, block_size):
     return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
 
 
-def _attend_block(block, causal, dropout):
-    """Attention of one block of queries to all keys."""
+def _attend_block(block, causal, dropout, activation):
+    """Attention of one block of queries to all keys, and the logsumexp."""
     query, key, value = block["query"], block["key"], block["value"]
     queries, keys = size(query, 2), size(key, 2)
     allowed = tf.ones([1, 1, 1, 1], tf.bool)
@@ -136,4 +153,5 @@ def _attend_block(block, causal, dropout):
         bias=bias,
         dropout=dropout,
         seed=block.get("seed"),
-    )[0]
+        activation=activation,
+    )

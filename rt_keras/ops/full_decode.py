@@ -29,7 +29,17 @@ def full_cache(key, value, *, max_length, token_bias=None):
     }
 
 
-def full_step(query, key, value, cache, position, *, token_bias=None, relative_embeddings=None):
+def full_step(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    token_bias=None,
+    relative_embeddings=None,
+    activation="softmax",
+):
     """Causal `full_attention` of one position, given those before it.
 
     Args:
@@ -40,6 +50,7 @@ def full_step(query, key, value, cache, position, *, token_bias=None, relative_e
         position: int scalar, the query's position.
         token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        activation: see `full_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
@@ -62,12 +73,21 @@ def full_step(query, key, value, cache, position, *, token_bias=None, relative_e
         places <= position,
         position - places,
         relative_embeddings=relative_embeddings,
+        activation=activation,
     )
     return output, cache
 
 
 def full_cross_step(
-    query, key, value, position, *, key_mask=None, token_bias=None, relative_embeddings=None
+    query,
+    key,
+    value,
+    position,
+    *,
+    key_mask=None,
+    token_bias=None,
+    relative_embeddings=None,
+    activation="softmax",
 ):
     """`full_attention` of one position to another sequence.
 
@@ -79,6 +99,7 @@ def full_cross_step(
         key_mask: bool `[batch, keys]`, False for padding; or None.
         token_bias: `[batch, keys]`; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        activation: see `full_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -98,4 +119,5 @@ def full_cross_step(
         position - tf.range(size(key, 2)),
         causal=False,
         relative_embeddings=relative_embeddings,
+        activation=activation,
     )

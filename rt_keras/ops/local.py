@@ -9,6 +9,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
 from rt_keras.ops.blocks import ceil_div, join_blocks, neighbour_blocks, size, split_blocks
 from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
 
 
@@ -30,6 +31,9 @@ def local_attention(
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
+    activation="softmax",
+    span=None,
+    span_ramp=32,
 ):
     """Attention of each block of queries to its own block and those beside it.
 
@@ -45,6 +49,12 @@ def local_attention(
     the order of `rt_keras.ops.to_blocks`: block by block in raster order, inside a block likewise.
     N(i) are the blocks at most `look_back` away along each dimension; if causal, those of them
     that come before i's in this order, and the positions up to i in its own.
+
+    With a `span` z, which can be learnt, the softmax has m_ij exp(logit_ij) for exp(logit_ij):
+
+    ```
+    m_ij = min(max((R + z - |i - j|) / R, 0), 1)
+    ```
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -71,6 +81,10 @@ def local_attention(
         seed: int `[2]`, needed if `dropout` is above 0.
         return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
             which `merge` joins the output with attention to other keys. Defaults to False.
+        activation: "softmax", the default, or "sparsemax" or "entmax15", which give most keys a
+            weight of exactly 0; see the functions of these names.
+        span: `[heads]`, z above; None, the default, for no span.
+        span_ramp: int R, positions in which a span ends. Defaults to 32.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With
@@ -78,25 +92,34 @@ def local_attention(
 
     Raises:
         ValueError: if queries and keys differ in length without a `key_block_size`, have different
-            numbers of blocks with it, or do not fill the grid; or if a `sliding_window` is too wide
-            or combined with either.
+            numbers of blocks with it, or do not fill the grid; if a `sliding_window` is too wide;
+            if a `sliding_window` or a `span` is combined with either; or if `activation` is
+            unknown, or not "softmax" with a `span` or `return_logsumexp`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers,
     section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018;
-    `sliding_window`: Beltagy et al. 2020, Longformer, section 3.1.
+    `sliding_window`: Beltagy et al. 2020, Longformer, section 3.1; `span`: Sukhbaatar et al. 2019,
+    Adaptive Attention Span in Transformers, section 2.2.
 
     >>> x = tf.random.normal([1, 2, 10, 4])
     >>> local_attention(x, x, x, block_size=4, causal=True).shape
     TensorShape([1, 2, 10, 4])
     """
+    check_activation(activation, "return_logsumexp" if return_logsumexp else None)
+    check_span(span is not None, activation, grid, key_block_size)
     found = over_local_heads(
-        functools.partial(_local_attention, return_logsumexp=return_logsumexp),
+        functools.partial(
+            _local_attention,
+            return_logsumexp=return_logsumexp,
+            activation=activation,
+            span_ramp=span_ramp,
+        ),
         {
             "query": query,
             "key": query if key is None else key,
             "value": value,
         },
-        {"relative_embeddings": relative_embeddings},
+        {"relative_embeddings": relative_embeddings, "span": span},
         {
             "query_mask": query_mask,
             "key_mask": key_mask,
@@ -211,13 +234,14 @@ class LocalWindows:
 
     def not_later(self, rows, count):
         """Which of the first `count` keys of a window are not later than each of some queries."""
-        return self._distances(rows, count) >= 0
+        return self.distances(rows, count) >= 0
 
     def within_reach(self, rows, count):
         """Which of the first `count` keys of a window the sliding window of each query has."""
-        return tf.abs(self._distances(rows, count)) < self.sliding_window
+        return tf.abs(self.distances(rows, count)) < self.sliding_window
 
-    def _distances(self, rows, count):
+    def distances(self, rows, count):
+        """The distances from some queries back to the first `count` keys of a window."""
         return tf.range(self.block_size)[rows, None] + self.start - tf.range(count)
 
 
@@ -237,6 +261,39 @@ def check_sliding_window(sliding_window, block_size, look_back, grid=None, key_b
             f"sliding_window must be from 1 to look_back · block_size + 1, {largest}. Received: "
             f"{sliding_window}"
         )
+
+
+def check_span(has_span, activation, grid=None, key_block_size=None):
+    """Raises a ValueError if what else is asked for rules out an adaptive span."""
+    if not has_span:
+        return
+    check_activation(activation, "an adaptive span")
+    if grid is not None or key_block_size is not None:
+        raise ValueError(
+            "An adaptive span goes with neither grid nor key_block_size: it is for one sequence. "
+            f"Received: grid={grid}, key_block_size={key_block_size}"
+        )
+
+
+def span_masks(span, distances, ramp, dtype):
+    """What adaptive spans do with keys at some distances.
+
+    Args:
+        span: `[heads]`, z in `local_attention`.
+        distances: int `[...]`, of either sign.
+        ramp: int R.
+        dtype: dtype of the logits' bias.
+
+    Returns:
+        Which keys have an m above 0, bool `[heads, ...]`, and log m, `[heads, ...]`, to be added to
+        the logits: 0 where it is minus infinity.
+    """
+    dtype = accumulation_dtype(dtype)
+    far = tf.cast(tf.abs(distances), dtype)
+    span = tf.reshape(tf.cast(span, dtype), [-1] + [1] * distances.shape.rank)
+    share = tf.minimum((ramp + span - far) / ramp, 1)
+    inside = share > 0
+    return inside, tf.math.log(tf.where(inside, share, 1))
 
 
 def _check_blocks(length, block_size, keys, key_block_size, grid):
@@ -263,7 +320,7 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
         )
 
 
-def _local_attention(arguments, windows, dropout, return_logsumexp):
+def _local_attention(arguments, windows, dropout, return_logsumexp, activation, span_ramp):
     query = windows.of_queries(arguments["query"])
     key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
     real, key_bias = windows.real_keys(arguments), windows.key_bias(arguments)
@@ -286,6 +343,11 @@ def _local_attention(arguments, windows, dropout, return_logsumexp):
             table = arguments["relative_embeddings"]
             relative = window_bias(of_rows, table, count, start, windows.one_way)
             bias = relative if bias is None else bias + relative
+        if "span" in arguments:
+            distances = windows.distances(rows, count)
+            inside, ramp = span_masks(arguments["span"], distances, span_ramp, of_rows.dtype)
+            allowed += (inside[:, None],)
+            bias = ramp[:, None] + (0.0 if bias is None else tf.cast(bias, ramp.dtype))
         output, logsumexp = attend(
             of_rows,
             key[..., seen, :],
@@ -294,6 +356,7 @@ def _local_attention(arguments, windows, dropout, return_logsumexp):
             bias=bias,
             dropout=dropout,
             seed=seed,
+            activation=activation,
         )
         return (output, logsumexp[..., None]) if return_logsumexp else output
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, size, split_blocks
 from rt_keras.ops.decode import attend_step, check_position, pad_to, with_bias, write
-from rt_keras.ops.local import per_dimension, place_of_own_block
+from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
 
 
 def local_cache(
@@ -65,6 +65,9 @@ def local_step(
     token_bias=None,
     relative_embeddings=None,
     return_logsumexp=False,
+    activation="softmax",
+    span=None,
+    span_ramp=32,
 ):
     """Causal `local_attention` of one position, given those before it.
 
@@ -85,6 +88,7 @@ def local_step(
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
+        activation, span, span_ramp: see `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
@@ -101,8 +105,10 @@ def local_step(
     seen = keys_in_view(cache, position, block_size, look_back, grid)
     if sliding_window is not None:
         seen["allowed"] &= seen["distance"] < sliding_window
+    if span is not None:
+        seen |= _with_span(seen, span, span_ramp, query.dtype)
     seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
-    return attend_step(query, **seen), cache
+    return attend_step(query, activation=activation, **seen), cache
 
 
 def local_cross_step(
@@ -119,6 +125,9 @@ def local_cross_step(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
+    activation="softmax",
+    span=None,
+    span_ramp=32,
 ):
     """`local_attention` of one position to the blocks of another sequence.
 
@@ -138,6 +147,7 @@ def local_cross_step(
         key_mask: bool `[batch, keys]`, False for padding; or None.
         token_bias: `[batch, keys]`; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        activation, span, span_ramp: see `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -159,7 +169,16 @@ def local_cross_step(
     )
     if sliding_window is not None:
         seen["allowed"] &= tf.abs(seen["distance"]) < sliding_window
-    return attend_step(query, **seen, causal=False, relative_embeddings=relative_embeddings)
+    if span is not None:
+        seen |= _with_span(seen, span, span_ramp, query.dtype)
+    seen |= {"relative_embeddings": relative_embeddings, "activation": activation}
+    return attend_step(query, causal=False, **seen)
+
+
+def _with_span(seen, span, ramp, dtype):
+    """The mask and the bias of the keys in view with an adaptive span."""
+    inside, bias = (x[:, None] for x in span_masks(span, seen["distance"], ramp, dtype))
+    return {"allowed": seen["allowed"] & inside, "bias": bias}
 
 
 def add_position(cache, position, key, value, grid, token_bias):

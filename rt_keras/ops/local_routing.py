@@ -30,6 +30,7 @@ def local_routing_attention(
     normalize=True,
     dropout=0.0,
     seed=None,
+    return_logsumexp=False,
 ):
     """Attention of each query to the keys around it and to the last ones of its cluster.
 
@@ -70,9 +71,12 @@ def local_routing_attention(
         normalize: bool, whether q and k in the logits of N(i) are normalised. Defaults to True.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
+            which `merge` joins the output with attention to other keys. Defaults to False.
 
     Returns:
-        `[batch, heads, length, value_depth]`. A query without keys gets 0.
+        `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`
+        also `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
         ValueError: if queries and keys differ in length.
@@ -118,4 +122,6 @@ def local_routing_attention(
     )
     if routed_bias is not None:
         of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
-    return merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
+    logsumexps = tf.stack([of_local, of_routed])
+    output = merge(tf.stack([local, routed]), logsumexps, axis=0)
+    return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output

@@ -21,6 +21,7 @@ from rt_keras.ops.blocks import (
     with_a_position,
 )
 from rt_keras.ops.chunks import chunks_of_blocks, num_chunks, over_heads
+from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
@@ -49,6 +50,7 @@ def nearest_attention(
     look_back=1,
     normalize=True,
     return_logsumexp=False,
+    activation="softmax",
 ):
     """Routing attention of each query to the last keys of its nearest centroids.
 
@@ -110,14 +112,17 @@ def nearest_attention(
             normalised vectors. Defaults to True.
         return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
             which `merge` joins the output with attention to other keys. Defaults to False.
+        activation: "softmax", the default, or "sparsemax" or "entmax15", which give most keys a
+            weight of exactly 0; see the functions of these names. They need all keys of a query in
+            one place: `num_probes` 1, no `block_size` and no `return_logsumexp`.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`
         also `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
-        ValueError: if queries and keys differ in length, or `shift_keys` comes with a key or a
-            `block_size`.
+        ValueError: if queries and keys differ in length, `shift_keys` comes with a key or a
+            `block_size`, or `activation` is unknown or cannot be combined with the rest.
 
     Source: Roy et al. 2021, section 4.1, the equation of X'_i; the exact parallel form is ours.
 
@@ -138,6 +143,7 @@ def nearest_attention(
             "shift_keys=True needs key=None and block_size=None. Received: "
             f"{'no ' if key is None else 'a '}key, block_size={block_size}."
         )
+    _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp)
     dtype = accumulation_dtype(query.dtype)
     heads = query.shape[1]
     if query.shape[2] == 0:
@@ -158,6 +164,7 @@ def nearest_attention(
             normalize=normalize,
             dropout=dropout,
             return_logsumexp=return_logsumexp,
+            activation=activation,
             chunks=chunks_of_blocks(centroids.shape[0], logits),
         ),
         {"query": query, "key": key, "value": value},
@@ -171,6 +178,16 @@ def nearest_attention(
         logits,
         (value.dtype, dtype) if return_logsumexp else value.dtype,
     )
+
+
+def _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp):
+    """Raises a ValueError where keys in several places need a softmax."""
+    needs_softmax = {
+        f"num_probes={num_probes}": num_probes > 1,
+        "a block_size": block_size is not None,
+        "return_logsumexp": return_logsumexp,
+    }
+    check_activation(activation, next((x for x, needs in needs_softmax.items() if needs), None))
 
 
 def _nearest_attention(arguments, **options):
@@ -191,6 +208,7 @@ def _attend_clusters(
     normalize,
     dropout,
     return_logsumexp,
+    activation,
     chunks,
 ):
     given = arguments["query"], arguments.get("key")
@@ -216,6 +234,7 @@ def _attend_clusters(
         "dropout": dropout,
         "seed": arguments.get("seed"),
         "bound": bound,
+        "activation": activation,
         "chunks": chunks,
         "shift_keys": shift_keys,
         "seen": seen,

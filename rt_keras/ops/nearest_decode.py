@@ -108,6 +108,7 @@ def nearest_step(
     window_size=None,
     normalize=True,
     return_logsumexp=False,
+    activation="softmax",
 ):
     """Causal `nearest_attention` of one position, given those before it.
 
@@ -131,6 +132,7 @@ def nearest_step(
         normalize: bool, as the cache was made. Defaults to True.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
+        activation: see `nearest_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, 0 for a query without keys, or the pair of it and the
@@ -189,6 +191,7 @@ def nearest_step(
         None if relative_embeddings is None else position - positions,
         relative_embeddings=relative_embeddings,
         return_logsumexp=return_logsumexp,
+        activation=activation,
     )
     return output, cache
 

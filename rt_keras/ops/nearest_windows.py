@@ -71,6 +71,7 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp
             bound=options["bound"] if bias is None else None,
             dropout=options["dropout"],
             seed=part.get("seed"),
+            activation=options["activation"],
         )
         return found if return_logsumexp else found[0]
 

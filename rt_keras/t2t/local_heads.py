@@ -29,13 +29,20 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     TensorShape([1, 2, 10, 8])
     """
 
+    takes_global_tokens = False
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        if self.sliding_window is not None:
-            raise ValueError(
-                "T2TLocalHeads have no sliding_window. Received: sliding_window="
-                f"{self.sliding_window}. Use LocalHeads"
-            )
+        given = {
+            "sliding_window": self.sliding_window,
+            "adaptive_span": self.adaptive_span or None,
+            "attention_activation": self.attention_activation,
+        }
+        for name, value in given.items():
+            if value not in (None, "softmax"):
+                raise ValueError(
+                    f"T2TLocalHeads have no {name}. Received: {name}={value!r}. Use LocalHeads"
+                )
 
     def attend(self, **arguments):
         return local_attention(**self.blocks, key_block_size=self.key_block_size, **arguments)

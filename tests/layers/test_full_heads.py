@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rt_keras.layers import FullHeads
+from rt_keras.layers import FullHeads, MultiHeadAttention
 from tests.layers import checks
 from tests.ops import reference
 
@@ -22,3 +22,16 @@ def test_equation(causal):
         query, key, value, causal=causal, relative_embeddings=relative, **masks
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_attention_activation():
+    x = checks.random(1, 2, 7, 6)
+    group = FullHeads(2, attention_activation="sparsemax")
+    expected = reference.full(x, x, x, activation="sparsemax")
+    np.testing.assert_allclose(group(x, x, x), expected, rtol=0, atol=1e-5)
+    checks.config_makes_an_equal_layer(group, x, x, x)
+    layer, x = MultiHeadAttention([group]), checks.random(2, 7, 8)
+    expected = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(layer, x, 3), expected, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="must be one of .* Received: 'max'"):
+        FullHeads(2, attention_activation="max")

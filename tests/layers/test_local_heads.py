@@ -1,7 +1,9 @@
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from rt_keras.layers import LocalHeads
+from rt_keras.layers import LocalHeads, MultiHeadAttention
 from tests.layers import checks
 from tests.ops import reference
 
@@ -118,3 +120,99 @@ def test_lengths_that_differ():
     query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
     with pytest.raises(ValueError, match="query of length 5, key of length 7"):
         LocalHeads(2, 4)(query, value, value)
+
+
+@pytest.mark.parametrize("activation", ["sparsemax", "entmax15"])
+def test_attention_activation(activation):
+    query, key, value = (
+        checks.random(1, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)
+    )
+    group = LocalHeads(2, 4, attention_activation=activation, dtype="float64")
+    found = group(query, value, key, use_causal_mask=True)
+    options = {"block_size": 4, "causal": True, "activation": activation}
+    np.testing.assert_allclose(
+        found, reference.local(query, key, value, **options), rtol=0, atol=1e-12
+    )
+    checks.config_makes_an_equal_layer(group, query, value, key)
+
+
+def spanned(**options):
+    group = LocalHeads(2, 4, adaptive_span=True, span_ramp=3, span_loss_weight=0.1, **options)
+    group.build((None, 2, None, 6), (None, 2, None, 6))
+    group.span_share.assign([0.25, 0.5])
+    return group
+
+
+@pytest.mark.parametrize(
+    "options", [{"adaptive_span": True, "span_ramp": 3}, {"attention_activation": "entmax15"}]
+)
+def test_cached_decoding(options):
+    layer, x = MultiHeadAttention([LocalHeads(2, 4, **options)]), checks.random(2, 13, 8)
+    expected = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(layer, x, 5), expected, rtol=0, atol=1e-5)
+
+
+def test_other_activations_do_not_run_in_litert():
+    assert LocalHeads(2, 4, adaptive_span=True).runs_in_litert
+    assert not LocalHeads(2, 4, attention_activation="entmax15").runs_in_litert
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_adaptive_span(window):
+    query, key, value = (
+        checks.random(1, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)
+    )
+    group = spanned(sliding_window=window, dtype="float64")
+    furthest = 7 if window is None else 4
+    spans = np.array([0.25, 0.5]) * furthest
+    np.testing.assert_allclose(group.spans, spans)
+    options = {"block_size": 4, "sliding_window": window, "span": spans, "span_ramp": 3}
+    expected = reference.local(query, key, value, causal=True, **options)
+    found = group(query, value, key, use_causal_mask=True)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(group.losses, [0.1 * spans.mean()])
+    checks.config_makes_an_equal_layer(group, query, value, key)
+
+
+def test_spans_learn_to_reach_as_far_as_they_must():
+    group = LocalHeads(1, 8, adaptive_span=True, span_ramp=2, span_loss_weight=1e-3)
+    value = checks.random(4, 1, 32, 6)
+    zeros = np.zeros_like(value)
+    wanted = LocalHeads(1, 8, sliding_window=6)(zeros, value, zeros, use_causal_mask=True)
+    optimizer = keras.optimizers.Adam(0.04)
+    for _ in range(30):
+        with tf.GradientTape() as tape:
+            found = group(zeros, value, zeros, use_causal_mask=True)
+            loss = tf.reduce_mean((found - wanted) ** 2) + group.losses[0]
+        gradients = tape.gradient(loss, group.trainable_variables)
+        optimizer.apply(gradients, group.trainable_variables)
+    # With these the last of six keys is on the ramp, or the one behind it.
+    assert 3 < float(group.spans[0]) < 5.5
+
+
+def test_shares_stay_between_0_and_1():
+    group = spanned()
+    keras.optimizers.SGD(1.0).apply([tf.constant([9.0, -9.0])], [group.span_share])
+    np.testing.assert_array_equal(group.span_share, [0.0, 1.0])
+
+
+def test_spans_are_float32_in_mixed_precision():
+    group = spanned(dtype="mixed_bfloat16")
+    x = checks.random(1, 2, 11, 6)
+    assert group(x, x, x).dtype == "bfloat16"
+    assert group.span_share.dtype == group.spans.dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"attention_activation": "max"}, "must be one of .* Received: 'max'"),
+        ({"adaptive_span": True, "attention_activation": "entmax15"}, "with an adaptive span"),
+        ({"adaptive_span": True, "grid": (2, 2)}, "span goes with neither grid nor key_block_size"),
+        ({"span_ramp": 0}, "span_ramp must be a positive integer"),
+        ({"span_loss_weight": -1.0}, "span_loss_weight must be at least 0. Received: -1.0"),
+    ],
+)
+def test_bad_activations_and_spans(options, message):
+    with pytest.raises(ValueError, match=message):
+        LocalHeads(2, 4, **options)

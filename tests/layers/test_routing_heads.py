@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import RoutingHeads
+from rt_keras.layers import MultiHeadAttention, RoutingHeads
 from tests.layers import checks
 from tests.ops import reference
 
@@ -286,3 +286,29 @@ def test_lengths_that_differ():
         RoutingHeads(2, 3, 4)(query, value, value)
     with pytest.raises(ValueError, match="share_qk=True need as many values as queries"):
         RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True)(query, value)
+
+
+@pytest.mark.parametrize("share_qk", [False, True])
+def test_attention_activation(share_qk):
+    query, key, value = vectors()
+    key = None if share_qk else key
+    group = heads(share_qk=share_qk, attention_activation="entmax15")
+    found = group(query, value, key, use_causal_mask=True)
+    given = group.centroids.numpy(), group.load_bias.numpy()
+    options = {"window_size": 4, "causal": True, "activation": "entmax15"}
+    expected = reference.nearest(query, key, value, given[0], load_bias=given[1], **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    checks.config_makes_an_equal_layer(group, query, value, key, use_causal_mask=True)
+
+
+def test_cached_decoding_with_another_activation():
+    layer = MultiHeadAttention([RoutingHeads(2, 3, 4, attention_activation="sparsemax")])
+    x = checks.random(2, 13, 8)
+    expected = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(layer, x, 5), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"num_probes": 2}, {"assignment": "balanced"}])
+def test_attention_activation_in_several_clusters(options):
+    with pytest.raises(ValueError, match="must be 'softmax' with assignment=.* and num_probes="):
+        heads(attention_activation="sparsemax", **options)

@@ -12,6 +12,7 @@ VALUES = {
         "share_qk": True,
         "num_probes": 2,
         "commitment_weight": 0.5,
+        "attention_activation": "softmax",
     },
     "local_routing": {
         "block_size": 7,
@@ -27,7 +28,7 @@ VALUES = {
     "random": {"num_clusters": 5, "window_size": 6},
     "cluster_strided": {"num_clusters": 3, "window_size": 5, "commitment_weight": 0.25},
     "strided": {"stride": 7},
-    "local": {"block_size": 8, "look_back": 2, "sliding_window": 9},
+    "local": {"block_size": 8, "look_back": 2, "sliding_window": 9, "adaptive_span": True},
     "full": {},
 }
 
@@ -90,6 +91,16 @@ def test_local_heads_of_images_know_the_grid():
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),
         ("hashed", {"num_clusters": 1}, "num_clusters is 1; it must be at least 2"),
         ("local", {"cross_block_size": 8}, "cross_block_size is 8; without an encoder"),
+        (
+            "routing",
+            {"num_probes": 2, "attention_activation": "entmax15"},
+            "attention_activation is entmax15; only nearest with one probe",
+        ),
+        (
+            "local",
+            {"adaptive_span": True, "attention_activation": "sparsemax"},
+            "attention_activation is sparsemax; with adaptive_span",
+        ),
         ("local", {"sliding_window": 130}, "sliding_window is 130; .* at most .*, 129"),
     ],
 )
@@ -103,10 +114,14 @@ def test_sliding_windows_are_for_sequences(model):
     kind("local", sliding_window=9).check(ModelSection())
     with pytest.raises(ValueError, match="sliding_window is 9; only a causal_lm without a dialect"):
         kind("local", sliding_window=9).check(ModelSection(**model))
+    with pytest.raises(ValueError, match="adaptive_span is True; only a causal_lm without"):
+        kind("local", adaptive_span=True).check(ModelSection(**model))
 
 
 def test_a_dialect_routes_balanced():
     model = ModelSection(dialect="t2t")
+    with pytest.raises(ValueError, match="local.attention_activation is entmax15; .*dialect"):
+        kind("local", attention_activation="entmax15").check(model)
     with pytest.raises(ValueError, match="assignment is nearest; .*model.dialect t2t .*balanced"):
         kind("routing").check(model)
     kind("routing", assignment="balanced").check(model)

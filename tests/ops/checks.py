@@ -16,6 +16,7 @@ LEARNT = (
     "token_bias",
     "relative_embeddings",
     "relative_values",
+    "span",
 )
 
 

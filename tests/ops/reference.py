@@ -25,6 +25,7 @@ def full(
     attention_mask=None,
     token_bias=None,
     relative_embeddings=None,
+    activation="softmax",
 ):
     key = query if key is None else key
 
@@ -38,7 +39,7 @@ def full(
             and (attention_mask is None or attention_mask[b, i, j])
         ]
 
-    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias)
+    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias, activation)
 
 
 def local(
@@ -56,6 +57,9 @@ def local(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
+    activation="softmax",
+    span=None,
+    span_ramp=32,
 ):
     key = query if key is None else key
     length, keys = query.shape[2], key.shape[2]
@@ -91,6 +95,8 @@ def local(
             relative_embeddings,
             token_bias=token_bias,
             distances=[distance for _, distance in seen],
+            activation=activation,
+            factors=None if span is None else [in_span(span[h], i - j, span_ramp) for j, _ in seen],
         )
     return output
 
@@ -146,6 +152,7 @@ def nearest(
     token_bias=None,
     relative_embeddings=None,
     shift_keys=False,
+    activation="softmax",
 ):
     if key is None and key_mask is None:
         key_mask = query_mask
@@ -169,7 +176,7 @@ def nearest(
         return keys
 
     key = shifted(key) if shift_keys else key
-    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias)
+    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias, activation)
 
 
 def members_and_clusters(query, key, centroids, load_bias, key_mask, query_mask, num_probes):
@@ -445,21 +452,41 @@ def real(mask, b, i):
     return mask is None or bool(mask[b, i])
 
 
-def attend_rows(query, key, value, keys_of, relative_embeddings, token_bias=None):
+def attend_rows(
+    query, key, value, keys_of, relative_embeddings, token_bias=None, activation="softmax"
+):
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for row in np.ndindex(query.shape[:3]):
         output[row] = attend_row(
-            query, key, value, row, keys_of(*row), relative_embeddings, token_bias=token_bias
+            query,
+            key,
+            value,
+            row,
+            keys_of(*row),
+            relative_embeddings,
+            token_bias=token_bias,
+            activation=activation,
         )
     return output
 
 
 def attend_row(
-    query, key, value, row, keys, relative_embeddings, *, token_bias=None, distances=None
+    query,
+    key,
+    value,
+    row,
+    keys,
+    relative_embeddings,
+    *,
+    token_bias=None,
+    distances=None,
+    activation="softmax",
+    factors=None,
 ):
     """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) v_j; 0 without keys.
 
-    `distances` are used instead of i - j.
+    `distances` are used instead of i - j, an `activation` instead of softmax; `factors` multiply
+    exp() of the logits.
     """
     b, h, i = row
     if not keys:
@@ -470,8 +497,32 @@ def attend_row(
         logit = query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, distance))
         bias = 0.0 if token_bias is None else token_bias[b, j]
         logits.append(logit * query.shape[3] ** -0.5 + bias)
+    if activation != "softmax":
+        return (
+            entmax(np.array(logits), {"sparsemax": 1, "entmax15": 2}[activation])
+            @ value[b, h, keys]
+        )
     weights = np.exp(np.array(logits) - max(logits))
-    return weights / weights.sum() @ value[b, h, keys]
+    if factors is not None:
+        weights *= factors
+    return weights / weights.sum() @ value[b, h, keys] if weights.any() else 0 * value[b, h, 0]
+
+
+def entmax(logits, power):
+    """max(logits / power - τ, 0) ** power, with τ found by halving an interval."""
+    logits = logits / power
+    low, high = logits.max() - 1, logits.max()
+    for _ in range(60):
+        middle = (low + high) / 2
+        if np.sum(np.maximum(logits - middle, 0) ** power) > 1:
+            low = middle
+        else:
+            high = middle
+    return np.maximum(logits - high, 0) ** power
+
+
+def in_span(span, distance, ramp):
+    return min(max((ramp + span - abs(distance)) / ramp, 0), 1)
 
 
 def relative(table, head, distance):

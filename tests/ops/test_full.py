@@ -151,3 +151,14 @@ def test_numpy_arguments(monkeypatch):
         key_mask=mask,
         attention_mask=np.random.default_rng(3).random((2, 6, 6)) < 0.8,
     )
+
+
+def test_logsumexp(monkeypatch):
+    inputs = checks.arrays(6, keys=8, token_bias=True)
+    logits = np.einsum("bhid,bhjd->bhij", inputs["query"], inputs["key"]) * 6**-0.5
+    logits += inputs["token_bias"][:, None, None]
+    for limit in (2**20, 1):
+        checks.at_most_logits(limit, monkeypatch)
+        output, found = full_attention(**checks.tensors(inputs), return_logsumexp=True)
+        np.testing.assert_allclose(found, np.log(np.exp(logits).sum(axis=-1)), rtol=1e-12)
+        np.testing.assert_allclose(output, reference.full(**inputs), rtol=0, atol=1e-12)

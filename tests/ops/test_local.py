@@ -280,3 +280,37 @@ def test_numpy_arguments(monkeypatch):
         query_mask=mask,
         key_mask=mask,
     )
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [None, 6])
+def test_span(causal, window):
+    inputs = {**checks.arrays(14, far=2, token_bias=True), "span": np.array([0.3, 4.2])}
+    mask = checks.mask("scattered", 14)
+    options = {"block_size": 3, "look_back": 2, "sliding_window": window, "span_ramp": 3}
+    options |= {"causal": causal, "key_mask": mask, "query_mask": mask}
+    checks.holds(local_attention, reference.local, inputs, **options)
+
+
+def test_span_compiled_by_xla():
+    inputs = {**checks.arrays(9, far=2), "span": np.array([0.3, 4.2])}
+    checks.holds_compiled(local_attention, inputs, block_size=3, causal=True, span_ramp=2)
+
+
+def test_span_in_bfloat16():
+    inputs = {**checks.arrays(9, far=2, token_bias=True), "span": np.array([0.25, 4.0])}
+    options = {"block_size": 3, "span_ramp": 2}
+    checks.holds_in_lower_precision(
+        local_attention, reference.local, inputs, tf.bfloat16, 0.05, **options
+    )
+
+
+def test_span_sees_no_further_than_its_ramp():
+    inputs = {**checks.arrays(20), "span": np.array([0.0, 2.5])}
+    options = {"block_size": 5, "look_back": 3, "span_ramp": 4, "causal": True}
+    weights = checks.attention_of(local_attention, inputs, options)
+    distance = np.arange(20)[:, None] - np.arange(20)
+    for head, reach in enumerate([4, 6.5]):
+        seen = (distance >= 0) & (distance < reach)
+        assert np.array_equal(weights[:, head] > 0, np.broadcast_to(seen, (2, 20, 20)))
+    assert checks.past_is_untouched(local_attention, inputs, 11, **options)

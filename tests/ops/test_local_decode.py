@@ -86,3 +86,23 @@ def test_cross_step(padding):
         found = local_cross_step(beams, position=position, **inputs, **options)
         for beam in (found[:, :, 0], found[:, :, 1]):
             np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
+
+
+def test_steps_of_a_span():
+    inputs = {**checks.arrays(17, far=5, token_bias=True), "span": np.array([0.0, 4.2])}
+    options = {"block_size": 3, "look_back": 2, "sliding_window": 6, "span_ramp": 3}
+
+    def make_cache(key, value, count, **given):
+        return local_cache(key, value, count, block_size=3, look_back=2, **given)
+
+    found = decode_checks.decode(make_cache, local_step, inputs, 4, **options)
+    decode_checks.same(found, local_attention, inputs, 4, **options)
+
+
+def test_cross_step_of_a_span():
+    inputs = checks.tensors({**checks.arrays(9, keys=9), "span": np.array([0.0, 2.2])})
+    options = {"block_size": 4, "span_ramp": 3}
+    expected = local_attention(**inputs, **options)
+    query = inputs.pop("query")
+    found = local_cross_step(query[:, :, 5:6], position=5, **inputs, **options)
+    np.testing.assert_allclose(found[:, :, 0], expected[:, :, 5], rtol=0, atol=1e-12)

@@ -167,3 +167,14 @@ def test_queries_and_keys_of_different_lengths():
     inputs["key"], inputs["value"] = inputs["key"][:, :, :5], inputs["value"][:, :, :5]
     with pytest.raises(ValueError, match="as many keys as queries"):
         local_routing_attention(**inputs, block_size=3, window_size=4)
+
+
+def test_logsumexp():
+    inputs = arrays(14, token_bias=True)
+    options = {"block_size": 2, "window_size": 3, "causal": True}
+    _, found = local_routing_attention(**checks.tensors(inputs), **options, return_logsumexp=True)
+    weights = checks.attention_of(local_routing_attention, inputs, options)
+    # A query sees its own position, with a logit that is known.
+    own = np.einsum("bhid,bhid->bhi", inputs["query"], inputs["key"]) * 6**-0.5
+    own += inputs["token_bias"][:, None]
+    np.testing.assert_allclose(found, own - np.log(np.einsum("bhii->bhi", weights)), rtol=1e-9)

@@ -158,3 +158,11 @@ def test_bad_block_size(kind):
 def test_strided_heads_take_no_token_bias():
     with pytest.raises(ValueError, match="token_bias must be None for T2TStridedHeads"):
         GROUPS["strided"](token_bias="fixed")
+
+
+@pytest.mark.parametrize(
+    "option", [{"sliding_window": 2}, {"adaptive_span": True}, {"attention_activation": "entmax15"}]
+)
+def test_options_that_the_authors_local_heads_lack(option):
+    with pytest.raises(ValueError, match=f"T2TLocalHeads have no {next(iter(option))}. Received"):
+        T2TLocalHeads(2, 4, **option)

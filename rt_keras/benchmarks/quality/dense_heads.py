@@ -46,6 +46,8 @@ class DenseHeads(LocalRoutingHeads):
 
     cached_decoding = False
 
+    takes_global_tokens = False
+
     def __init__(self, *args, selection="nearest", **kwargs):
         super().__init__(*args, **kwargs)
         if selection not in SELECTIONS:

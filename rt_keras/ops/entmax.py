@@ -1,0 +1,114 @@
+"""Sparsemax and 1.5-entmax: softmax with weights that are exactly 0."""
+
+import tensorflow as tf
+
+# What turns the logits of a query into its weights, by the names that the ops take.
+ACTIVATIONS = ("softmax", "sparsemax", "entmax15")
+
+
+def sparsemax(logits):
+    """The distribution closest to the logits, which leaves out those far below the largest.
+
+    ```
+    p_j = max(logits_j - τ, 0),    τ such that sum_j p_j = 1
+    ```
+
+    Unlike `keras.ops.sparsemax`, it takes logits of minus infinity, and never sorts.
+
+    Args:
+        logits: `[..., n]`, minus infinity for what gets 0.
+
+    Returns:
+        `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
+        Rows of minus infinity alone get 0 throughout.
+
+    Source: Martins and Astudillo 2016, From Softmax to Sparsemax.
+
+    >>> sparsemax(tf.constant([1.0, 0.5, -1.0])).numpy()
+    array([0.75, 0.25, 0.  ], dtype=float32)
+    """
+    return _entmax(logits, 1)
+
+
+def entmax15(logits):
+    """The 1.5-entmax: between softmax and sparsemax, and smooth where weights reach 0.
+
+    ```
+    p_j = max(logits_j / 2 - τ, 0)²,    τ such that sum_j p_j = 1
+    ```
+
+    Args:
+        logits: `[..., n]`, minus infinity for what gets 0.
+
+    Returns:
+        `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
+        Rows of minus infinity alone get 0 throughout.
+
+    Source: Peters et al. 2019, Sparse Sequence-to-Sequence Models, section 3; in attention: Correia
+    et al. 2019, Adaptively Sparse Transformers.
+
+    >>> print(entmax15(tf.constant([1.0, 0.6, -1.0])).numpy().round(2))
+    [0.64 0.36 0.  ]
+    """
+    return _entmax(logits, 2)
+
+
+def check_activation(activation, reason=None):
+    """Raises a ValueError for an unknown activation, and for any but softmax if there is a reason.
+
+    Args:
+        activation: string.
+        reason: string, what needs softmax; None, the default, for nothing.
+    """
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"The activation of attention must be one of {ACTIVATIONS}. Received: {activation!r}"
+        )
+    if reason is not None and activation != "softmax":
+        raise ValueError(
+            f"The activation of attention must be 'softmax' with {reason}. Received: {activation!r}"
+        )
+
+
+def _entmax(logits, power):
+    """`max(logits / power - τ, 0) ** power`, whose sums along the last axis are 1."""
+    logits = tf.convert_to_tensor(logits)
+    wide = tf.float64 if logits.dtype == tf.float64 else tf.float32
+
+    @tf.custom_gradient
+    def weigh(x):
+        weights = tf.nn.relu(x - _threshold(x, power)) ** power
+
+        def gradients(upstream):
+            # The Jacobian is diag(s) - s sᵀ / sum(s).
+            slopes = tf.sqrt(weights) if power == 2 else tf.cast(weights > 0, wide)
+            total = tf.reduce_sum(slopes, axis=-1, keepdims=True)
+            mean = tf.reduce_sum(slopes * upstream, axis=-1, keepdims=True)
+            return power * slopes * (upstream - tf.math.divide_no_nan(mean, total))
+
+        return weights, gradients
+
+    x = tf.cast(logits, wide) / power
+    top = tf.stop_gradient(tf.reduce_max(x, axis=-1, keepdims=True))
+    # With the least number in its place, a row of minus infinity alone has no NaN.
+    return tf.cast(weigh(x - tf.maximum(top, wide.min)), logits.dtype)
+
+
+def _threshold(x, power):
+    """τ for rows with a maximum of 0, by Newton's method, until none of them moves.
+
+    The sum falls with τ and is convex in it: steps from below, where it is above 1, never pass the
+    solution. Half a dozen are enough for most rows, and each is one pass over them. Sorted rows
+    would tell τ at once, but XLA takes ten times as long to sort them.
+    """
+
+    def step(threshold, _):
+        above = tf.nn.relu(x - threshold)
+        excess = tf.reduce_sum(above**power, axis=-1, keepdims=True) - 1
+        slope = power * tf.reduce_sum(tf.cast(above > 0, x.dtype) * above ** (power - 1), -1, True)
+        higher = tf.maximum(threshold, threshold + tf.math.divide_no_nan(excess, slope))
+        return higher, tf.reduce_any(higher > threshold)
+
+    # There the largest alone is 1.
+    start = -tf.ones_like(tf.reduce_max(x, axis=-1, keepdims=True))
+    return tf.while_loop(lambda _, moves: moves, step, (start, tf.constant(True)))[0]

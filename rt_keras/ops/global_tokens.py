@@ -1,0 +1,186 @@
+"""Global tokens: a few positions that see all others and are seen by them, beside any heads."""
+
+import typing
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import merge
+from rt_keras.ops.blocks import gather_rows, repeat_heads, size
+from rt_keras.ops.full import full_attention
+from rt_keras.ops.routing import normalize
+
+
+class GlobalTokens(typing.NamedTuple):
+    """The global tokens of a batch, from `find_global_tokens`.
+
+    Args:
+        is_global: bool `[batch, length]`.
+        places: int32 `[batch, tokens]`, their positions; any others if there are fewer.
+        real: bool `[batch, tokens]`, which of `places` are theirs.
+        query: `[batch, heads, tokens, depth]`, their queries; None for those of all positions.
+        key: `[batch, heads, length, depth]`, the keys that these meet; None for those of all
+            queries.
+        value: `[batch, heads, length, value_depth]`, the values likewise; or None.
+    """
+
+    is_global: tf.Tensor
+    places: tf.Tensor
+    real: tf.Tensor
+    query: tf.Tensor | None = None
+    key: tf.Tensor | None = None
+    value: tf.Tensor | None = None
+
+
+def find_global_tokens(global_mask, count):
+    """Where the global tokens are, in tensors of static shapes.
+
+    Args:
+        global_mask: bool `[batch, length]`, True for global tokens.
+        count: int, the most global tokens of a sequence: of more, the first ones count.
+
+    Returns:
+        `GlobalTokens`, without queries, keys and values.
+
+    Raises:
+        ValueError: if there are more, where values are known: outside of compiled functions.
+
+    >>> find_global_tokens([[False, True, False, True]], count=2).places.numpy().tolist()
+    [[1, 3]]
+    """
+    global_mask = tf.cast(global_mask, tf.bool)
+    number = tf.cumsum(tf.cast(global_mask, tf.int32), axis=1)
+    most = tf.get_static_value(tf.reduce_max(number))
+    if most is not None and most > count:
+        raise ValueError(
+            f"There can be at most {count} global tokens in a sequence. Received: a mask of {most}"
+        )
+    is_global, length = global_mask & (number <= count), size(global_mask, 1)
+    count = tf.minimum(count, length) if tf.is_tensor(length) else min(count, length)
+    # The earlier, the larger.
+    order = tf.where(is_global, length - tf.range(length), 0)
+    found, places = tf.math.top_k(order, count)
+    return GlobalTokens(is_global, places, found > 0)
+
+
+def global_attention(
+    attend,
+    tokens,
+    *,
+    query,
+    key,
+    value,
+    normalized=False,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    dropout=0.0,
+    seed=None,
+    **options,
+):
+    """Attention of any kind to which global tokens are added.
+
+    With G the global tokens and N(i) the keys that `attend` gives to i,
+
+    ```
+    output_i = sum_j softmax_j(logit_ij) value_j    over j in N(i) and G
+    logit_ij = query_i · key_j / sqrt(depth) + t_j  for j in G; that of `attend` for others
+    ```
+
+    under one softmax, in which no key is twice; and if i is in G, over all j, with the queries,
+    keys and values of `tokens`. Relative positions, and what else changes the logits of `attend`,
+    have no part in those of global tokens. If causal, j <= i throughout. The cost is that of
+    `attend` and O(n · tokens).
+
+    Args:
+        attend: function of the arguments by name, such as an op with its own options, which takes
+            `return_logsumexp`.
+        tokens: `GlobalTokens`.
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, length, depth]`, or None for the queries themselves.
+        value: `[batch, heads, length, value_depth]`.
+        normalized: bool, whether the logits of `attend` are those of layer-normalised queries and
+            keys: then these are too. Defaults to False.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None. With
+            `key` None it is `query_mask`.
+        token_bias: `[batch, length]`, t above, or None for zeros.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+        **options: further arguments of `attend`.
+
+    Returns:
+        `[batch, heads, length, value_depth]`. A query without keys gets 0.
+
+    Source: Beltagy et al. 2020, Longformer, section 3.1.
+
+    >>> from rt_keras.ops import local_attention
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> tokens = find_global_tokens(tf.range(10)[None] == 0, count=1)
+    >>> global_attention(local_attention, tokens, query=x, key=x, value=x, block_size=2).shape
+    TensorShape([1, 2, 10, 4])
+    """
+    shared = key is None
+    key_mask = query_mask if shared else key_mask
+    others = ~tokens.is_global
+    if key_mask is not None:
+        others &= tf.cast(key_mask, tf.bool)
+    seeds = [None] * 3 if seed is None else tf.unstack(tf.random.split(seed, 3))
+    output, of_output = attend(
+        query=query,
+        key=key,
+        value=value,
+        causal=causal,
+        query_mask=others if shared else query_mask,
+        key_mask=None if shared else others,
+        token_bias=token_bias,
+        dropout=dropout,
+        seed=seeds[0],
+        return_logsumexp=True,
+        **options,
+    )
+    compared = normalize if normalized else tf.convert_to_tensor
+    query = compared(query)
+    key = query if shared else compared(key)
+    key, value = (repeat_heads(x, query.shape[1]) for x in (key, value))
+    places, positions = tokens.places, tf.range(size(query, 2))
+    to_global, of_global = full_attention(
+        query,
+        _at(places, key, axis=2),
+        _at(places, value, axis=2),
+        query_mask=query_mask,
+        key_mask=tokens.real,
+        attention_mask=places[:, None] <= positions[:, None] if causal else None,
+        token_bias=None if token_bias is None else _at(places, token_bias, axis=1),
+        dropout=dropout,
+        seed=seeds[1],
+        return_logsumexp=True,
+    )
+    output = merge(tf.stack([output, to_global]), tf.stack([of_output, of_global]), axis=0)
+    own = full_attention(
+        _at(places, query, axis=2) if tokens.query is None else compared(tokens.query),
+        key if tokens.key is None else compared(tokens.key),
+        value if tokens.value is None else tokens.value,
+        query_mask=tokens.real,
+        key_mask=key_mask,
+        attention_mask=positions <= places[..., None] if causal else None,
+        token_bias=token_bias,
+        dropout=dropout,
+        seed=seeds[2],
+    )
+    return tf.where(tokens.is_global[:, None, :, None], _put_back(own, tokens), output)
+
+
+def _at(places, x, axis):
+    """The rows of global tokens, of all positions on an axis."""
+    return tf.gather(x, places, axis=axis, batch_dims=1)
+
+
+def _put_back(own, tokens):
+    """At each global token its row of `own`, `[batch, heads, length, depth]`."""
+    number = tf.cumsum(tf.cast(tokens.is_global, tf.int32), axis=1) - 1
+    rows, places = (
+        tf.repeat(x[:, None], own.shape[1], axis=1) for x in (tf.maximum(number, 0), tokens.places)
+    )
+    return gather_rows(own, rows, places)

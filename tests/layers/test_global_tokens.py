@@ -1,0 +1,188 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import (
+    FullHeads,
+    HashedHeads,
+    LocalHeads,
+    LocalRoutingHeads,
+    MultiHeadAttention,
+    RoutingHeads,
+)
+from rt_keras.layers.attention_calls import attention_calls
+from tests.layers import checks
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+LENGTH = 12
+GLOBAL = np.zeros((2, LENGTH), bool)
+GLOBAL[:, 0] = GLOBAL[1, 7] = True
+
+
+def attention(groups=None, **options):
+    groups = groups or [
+        LocalHeads(1, 2, max_relative_distance=2),
+        RoutingHeads(1, 2, 3, num_probes=2),
+        RoutingHeads(1, 2, 3, share_qk=True),
+        LocalRoutingHeads(1, 2, 2, 3),
+        FullHeads(1),
+    ]
+    return MultiHeadAttention(groups, **{"num_global_tokens": 3, "key_dim": 4, **options})
+
+
+def inputs(seed=0):
+    return checks.random(2, LENGTH, 6, seed=seed)
+
+
+@pytest.mark.parametrize("causal, own", [(False, True), (True, False)])
+def test_they_see_all_and_are_seen_by_all(causal, own):
+    layer, x = attention(global_projections=own), inputs()
+    mask = np.arange(LENGTH) < [[LENGTH], [9]]
+    masks = {"query_mask": mask, "value_mask": mask, "global_mask": GLOBAL}
+    options = {**masks, "use_causal_mask": causal, "return_attention_scores": True}
+    output, weights = layer(x, x, **options)
+    weights = weights.numpy()
+    pairs = mask[:, None, :, None] & mask[:, None, None] & (np.tri(LENGTH) > 0 if causal else True)
+    joined = GLOBAL[:, None, :, None] | GLOBAL[:, None, None]
+    assert np.all(weights[np.broadcast_to(pairs & joined, weights.shape)] > 0)
+    assert not weights[np.broadcast_to(~pairs, weights.shape)].any()
+    # Local heads see nothing else outside their window.
+    block = np.arange(LENGTH) // 2
+    near = np.abs(block[:, None] - block) <= 1
+    assert np.array_equal(weights[:, 0] > 0, (pairs & (joined | near))[:, 0])
+    expected = np.broadcast_to(mask[:, None], weights.shape[:3])
+    np.testing.assert_allclose(weights.sum(axis=-1), expected, atol=1e-5)
+    # The first token of a classifier learns from the last one of its document.
+    if not causal:
+        moved = x.copy()
+        moved[:, 8] += 1
+        assert np.all(np.abs(layer(moved, moved, **masks) - output)[:, 0] > 1e-6)
+
+
+def test_padding_is_no_global_token():
+    layer, x = attention(num_global_tokens=1), inputs()
+    mask = np.arange(LENGTH) > 0
+    masks = {"query_mask": mask[None] & [[True]] * 2, "value_mask": mask[None] & [[True]] * 2}
+    expected = layer(x, x, **masks)
+    found = layer(x, x, **masks, global_mask=~masks["query_mask"])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_no_global_tokens_leave_what_the_heads_do():
+    layer, x = attention(), inputs()
+    found = layer(x, x, use_causal_mask=True, global_mask=np.zeros_like(GLOBAL))
+    np.testing.assert_allclose(found, layer(x, x, use_causal_mask=True), atol=1e-5)
+
+
+def test_own_projections_are_those_of_global_queries_alone():
+    layer, x = attention(global_projections=True), inputs()
+    before = layer(x, x, global_mask=GLOBAL).numpy()
+    checks.trains_every_weight(layer, x, x, global_mask=GLOBAL)
+    for dense in layer.global_denses:
+        dense.kernel.assign(dense.kernel + 1.0)
+    after = layer(x, x, global_mask=GLOBAL).numpy()
+    assert np.array_equal(np.any(before != after, axis=-1), GLOBAL)
+
+
+def test_as_full_attention_with_the_projections_of_the_heads():
+    groups = [LocalHeads(2, 2)], [FullHeads(2)]
+    ours, full = attention(groups[0]), attention(groups[1])
+    x = inputs()
+    expected = full(x, x)
+    ours(x, x)
+    ours.set_weights(full.get_weights())
+    found = ours(x, x, global_mask=GLOBAL)
+    np.testing.assert_allclose(found[GLOBAL], expected[GLOBAL], atol=1e-5)
+
+
+def test_the_future_does_not_change_the_past():
+    layer, x = attention(global_projections=True), inputs()
+    moved = np.concatenate([x[:, :7], inputs(seed=1)[:, 7:]], axis=1)
+    before, after = (layer(y, y, use_causal_mask=True, global_mask=GLOBAL) for y in (x, moved))
+    np.testing.assert_allclose(before[:, :7], after[:, :7], atol=1e-6)
+    assert checks.largest_difference(before[:, 7:], after[:, 7:]) > 1e-3
+
+
+def test_compiled_by_xla():
+    layer, x = attention([LocalHeads(2, 4)], global_projections=True), inputs()
+    expected = checks.gradients(layer, x, x, global_mask=GLOBAL)
+    compiled = tf.function(
+        lambda: checks.gradients(layer, x, x, global_mask=GLOBAL), jit_compile=True
+    )
+    for path, found in compiled().items():
+        np.testing.assert_allclose(found, expected[path], atol=1e-4, err_msg=path)
+
+
+def test_mixed_precision():
+    layer = attention(
+        [LocalHeads(1, 4, dtype="mixed_bfloat16"), RoutingHeads(1, 2, 3, dtype="mixed_bfloat16")],
+        global_projections=True,
+        dtype="mixed_bfloat16",
+    )
+    x = inputs()
+    assert layer(x, x, global_mask=GLOBAL).dtype == "bfloat16"
+
+
+def test_config():
+    layer, x = attention(global_projections=True), inputs()
+    checks.config_makes_an_equal_layer(layer, x, x, global_mask=GLOBAL)
+
+
+def test_in_a_functional_model():
+    x, mask = keras.Input([LENGTH, 6]), keras.Input([LENGTH], dtype="bool")
+    layer = attention([LocalHeads(2, 2)])
+    model = keras.Model([x, mask], layer(x, x, global_mask=mask))
+    assert model.output_shape == (None, LENGTH, 6)
+    found = model([inputs(), GLOBAL])
+    np.testing.assert_allclose(found, layer(inputs(), inputs(), global_mask=GLOBAL), atol=1e-6)
+    # Weights that a model shows are those of the calls that it makes.
+    (call,) = attention_calls(model, [inputs(), GLOBAL])
+    (weights,) = call.weights()
+    options = {"global_mask": GLOBAL, "return_attention_scores": True}
+    np.testing.assert_allclose(weights, layer(inputs(), inputs(), **options)[1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "group, message",
+    [
+        (lambda: HashedHeads(1, 2, 3), "HashedHeads cannot have global tokens"),
+        (
+            lambda: RoutingHeads(1, 2, 3, assignment="balanced"),
+            "RoutingHeads of assignment 'balanced' cannot have global tokens",
+        ),
+        (
+            lambda: LocalHeads(1, 2, attention_activation="entmax15"),
+            "LocalHeads cannot .* with attention_activation 'softmax'",
+        ),
+    ],
+)
+def test_heads_that_cannot_have_them(group, message):
+    with pytest.raises(ValueError, match=message):
+        attention([FullHeads(1), group()])
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="num_global_tokens must be a positive integer.*=0"):
+        attention(num_global_tokens=0)
+    with pytest.raises(ValueError, match="global_projections=True needs num_global_tokens"):
+        attention(num_global_tokens=None, global_projections=True)
+    layer, x = attention([FullHeads(1)], num_global_tokens=1), inputs()
+    with pytest.raises(ValueError, match="at most 1 global tokens .* a mask of 2"):
+        layer(x, x, global_mask=GLOBAL)
+    with pytest.raises(ValueError, match="goes with no attention_mask"):
+        layer(x, x, global_mask=GLOBAL, attention_mask=np.tri(LENGTH, dtype=bool))
+    with pytest.raises(ValueError, match="of length 12, query of length 12, value of length 5"):
+        layer(x, x[:, :5], global_mask=GLOBAL)
+    with pytest.raises(ValueError, match="global_mask needs a layer with num_global_tokens"):
+        attention([FullHeads(1)], num_global_tokens=None)(x, x, global_mask=GLOBAL)
+
+
+def test_no_cached_decoding():
+    layer, x = attention([FullHeads(1)]), inputs()
+    layer(x, x)
+    assert not layer.cached_decoding
+    for call in (lambda: layer.new_cache(2, 9), lambda: layer.prefill(x, 3, 12)):
+        with pytest.raises(ValueError, match="num_global_tokens=3 and cannot be decoded with a c"):
+            call()
