@@ -20,8 +20,9 @@ class CentroidHeads(HeadGroup):
     loss, `commitment_weight * mean ‖x - centroid_μ(x)‖²`, for queries and keys each, is added to
     the model's loss. With `trainable=False` the layer collects nothing, and its centroids stay.
 
-    With grouped queries (see `HeadGroup`), a subclass that `groups_queries` has the centroids of
-    key heads: queries that share a head of keys share its clusters, and all of them count there.
+    With grouped queries (see `HeadGroup`), heads that share their keys share centroids too, which
+    learn from the queries of all of them. The exception is kinds that rank all positions, such as
+    `RoutingHeads` of assignment "balanced": there each head has its own.
 
     Args:
         num_heads: int, heads in the group.
@@ -36,7 +37,8 @@ class CentroidHeads(HeadGroup):
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Weights:
-        centroids: `[heads, clusters, depth]`; with grouped queries, of key heads.
+        centroids: `[heads, clusters, depth]`; the heads, here and below, are those of keys if these
+            share centroids.
         load_bias: `[heads, clusters]`, added to the scores when a nearest centroid is chosen.
         average_counts, average_sums: `[heads, clusters]` and `[heads, clusters, depth]`, moving
             averages that the update "count" keeps.

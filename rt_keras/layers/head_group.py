@@ -19,9 +19,9 @@ class HeadGroup(keras.layers.Layer):
     `[batch, heads, length, value_depth]`. A subclass implements `attend`, one call of an op, and
     may implement the hooks `before_attention` and `after_attention`.
 
-    Queries may be grouped: of `key_heads` heads of keys and values, which must divide `num_heads`,
-    each then serves num_heads / key_heads consecutive heads of queries. The values that the group
-    is built for say how many there are. Caches keep only these.
+    Queries may be grouped: there are fewer heads of keys and values, `key_heads`, and each serves
+    num_heads / key_heads consecutive heads of queries. The shape of the values that the group is
+    built for says how many. Caches keep these heads alone, unless the keys are queries.
 
     If `cached_decoding` is True, a group also decodes one position at a time: `make_cache` keeps
     what later positions need of the first ones, and `call_with_cache` adds one position and returns

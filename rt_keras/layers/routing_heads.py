@@ -138,7 +138,7 @@ class RoutingHeads(CentroidHeads):
 
     @property
     def groups_queries(self):
-        """Whether the assignment is "nearest": with "balanced", each head routes its own keys."""
+        """Whether the assignment is "nearest": with "balanced", each head picks its own keys."""
         return self.assignment == "nearest"
 
     @property

@@ -80,11 +80,10 @@ def nearest_attention(
     Positions are ordered by (cluster, position). Queries that are their own keys attend in that
     order as in local attention, in blocks of B = `window_size`, or of a part of it that is at
     most 128, at n · (window_size + B) products: see `nearest_sorted.py`. Separate keys need twice
-    that: see `nearest_tiles.py`. With p probes there are p times as many queries, and so there are
-    with p queries that share a head of keys.
+    that: see `nearest_tiles.py`. With p probes there are p times as many queries.
 
-    With grouped queries, `key_heads` divide `heads`, and each head of keys, of values and of
-    centroids serves heads / key_heads consecutive heads of queries.
+    Queries may be grouped: each head of keys, values and centroids then serves heads / key_heads
+    consecutive heads of queries. Its keys are sorted once, unless there are relative positions.
 
     Args:
         query: `[batch, heads, length, depth]`, not normalised.
