@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 
 from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.full import full_attention
+from rt_keras.ops.full_decode import full_cache, full_step
 from rt_keras.ops.global_tokens import global_attention
 
 TOKEN_BIASES = (None, "fixed", "trainable")
@@ -37,6 +39,10 @@ class HeadGroup(keras.layers.Layer):
         token_bias: what the group does with the `token_bias` of a call, `[batch, keys]`: None, the
             default, to ignore it; "fixed" or "trainable", to add it to the logits of each key,
             times a scalar weight that starts at 1.
+        dense_below: int, the length of queries below which the group is full attention, of queries
+            and keys as they are: short sequences cost little, and lose nothing then. Decoding goes
+            by `max_length`. None, the default, for never. A sequence whose length is known at run
+            time alone is compared then.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -83,7 +89,14 @@ class HeadGroup(keras.layers.Layer):
     # Whether LiteRT's kernels, which broadcast few dimensions, can run what the group computes.
     runs_in_litert = False
 
-    def __init__(self, num_heads, max_relative_distance=None, token_bias=None, **kwargs):
+    def __init__(
+        self,
+        num_heads,
+        max_relative_distance=None,
+        token_bias=None,
+        dense_below=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         if max_relative_distance is not None:
@@ -94,6 +107,9 @@ class HeadGroup(keras.layers.Layer):
                 f"token_bias must be one of {TOKEN_BIASES}. Received: token_bias={token_bias!r}"
             )
         self.token_bias = token_bias
+        if dense_below is not None:
+            positive_int("dense_below", dense_below)
+        self.dense_below = dense_below
         self.relative_embeddings = self.token_bias_weight = None
         self.key_heads = self.num_heads
 
@@ -171,7 +187,7 @@ class HeadGroup(keras.layers.Layer):
         options = {**masks, **self._tables(), **self._token_bias(token_bias)}
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
-        attend = self.attend
+        attend = self.attend if self.dense_below is None else self._attend_by_length
         if global_tokens is not None:
             attend = functools.partial(
                 global_attention, attend, global_tokens, normalized=self.normalizes
@@ -200,6 +216,22 @@ class HeadGroup(keras.layers.Layer):
     def attend(self, *, query, key, value, **options):
         """The attention of these heads: one call of an op, which takes all arguments by name."""
         raise NotImplementedError
+
+    def _attend_by_length(self, *, query, key, value, **options):
+        """Full attention of short sequences, the group's own of others."""
+
+        def full():
+            keys = key if key is None else repeat_heads(key, self.num_heads)
+            values = repeat_heads(value, self.num_heads)
+            return full_attention(query, keys, values, **options)
+
+        def own():
+            return self.attend(query=query, key=key, value=value, **options)
+
+        is_short = size(query, 2) < self.dense_below
+        if tf.is_tensor(is_short):
+            return tf.cond(is_short, full, own)
+        return full() if is_short else own()
 
     def after_attention(self, *, query, key, query_mask, key_mask):
         """Hook: what a training step does besides, such as collecting statistics."""
@@ -259,6 +291,8 @@ class HeadGroup(keras.layers.Layer):
         self._check_cached()
         key = query if key is None else key
         options = self._cached_token_bias(token_bias, key)
+        if self._decodes_densely(max_length):
+            return {"full": full_cache(key, value, max_length=max_length, **options)}
         return self.fill_cache(key=key, value=value, count=count, max_length=max_length, **options)
 
     def call_with_cache(self, query, value, key, cache, position, token_bias=None):
@@ -280,9 +314,18 @@ class HeadGroup(keras.layers.Layer):
         """
         self._check_cached()
         options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
+        if "full" in cache:
+            key = query if key is None else key
+            output, kept = full_step(query, key, value, cache["full"], position, **options)
+            return output, {"full": kept}
         return self.step(
             query=query, key=key, value=value, cache=cache, position=position, **options
         )
+
+    def _decodes_densely(self, max_length):
+        if self.dense_below is None or tf.is_tensor(max_length):
+            return False
+        return max_length < self.dense_below
 
     def fill_cache(self, *, key, value, count, max_length, **options):
         """The group's cache: one call of a `..._cache` op."""
@@ -349,6 +392,7 @@ class HeadGroup(keras.layers.Layer):
             "num_heads": self.num_heads,
             "max_relative_distance": self.max_relative_distance,
             "token_bias": self.token_bias,
+            "dense_below": self.dense_below,
         }
 
     def get_build_config(self):

@@ -151,6 +151,8 @@ class LocalRoutingHeads(CentroidHeads):
         )
 
     def make_cache(self, query, value, key, count, max_length, token_bias=None):
+        if self._decodes_densely(max_length):
+            return super().make_cache(query, value, key, count, max_length, token_bias)
         # Unlike that of other groups, the cache may need queries.
         key = query if self.share_qk else key
         return local_routing_cache(

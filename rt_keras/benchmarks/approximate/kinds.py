@@ -38,6 +38,11 @@ def local(heads, keys, length, causal):
     return [layers.LocalHeads(heads, _block_size(keys, causal))]
 
 
+def longformer(heads, keys, length, causal):
+    """The same, and the first token, which sees everything and which everything sees."""
+    return local(heads, keys, length, causal)
+
+
 def balanced(heads, keys, length, causal):
     """Clusters that pick their members, the paper's algorithm."""
     count = max(1, length // keys)
@@ -70,11 +75,14 @@ KINDS = {
     "lsh_1": lsh_1,
     "lsh_4": lsh_4,
     "local": local,
+    "longformer": longformer,
     "balanced": balanced,
     "nearest": nearest,
     "nearest_2_probes": nearest_2_probes,
     "local_routing": local_routing,
 }
+# Those with a global token.
+GLOBAL_TOKENS = {"longformer": 1}
 # Those whose groups of queries know of no order.
 NOT_CAUSAL = ("clustered", "improved_clustered")
 

@@ -1,7 +1,7 @@
 """Models like RoBERTa and GPT-2, small enough to be trained here, before and after adaptation."""
 
 import rt_keras
-from rt_keras.benchmarks.approximate.kinds import KINDS
+from rt_keras.benchmarks.approximate.kinds import GLOBAL_TOKENS, KINDS
 from rt_keras.benchmarks.approximate.tasks import VOCABULARY
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.layers_inside import layers_inside
@@ -54,7 +54,8 @@ def adapted(backbone, kind, keys, length, causal, sample):
         A backbone.
     """
     heads = backbone.num_heads
-    model = rt_keras.adapt(backbone, KINDS[kind](heads, keys, length, causal))
+    groups = KINDS[kind](heads, keys, length, causal)
+    model = rt_keras.adapt(backbone, groups, num_global_tokens=GLOBAL_TOKENS.get(kind))
     if layers_inside(model, CentroidHeads):
         rt_keras.fit_centroids(model, sample, verbose=0)
     return model

@@ -4,6 +4,7 @@ import keras_hub
 
 from rt_keras.models.adapted.attention_layers import NAME, copy_kernels
 from rt_keras.models.adapted.backbones import (
+    ADAPTATION,
     BACKBONES,
     AdaptedBackbone,
     attention_blocks,
@@ -25,6 +26,8 @@ def adapt(
     model,
     head_groups,
     layers=None,
+    dense_below=None,
+    num_global_tokens=None,
     max_sequence_length=None,
     trained_length=None,
     position_extension="repeat",
@@ -35,9 +38,15 @@ def adapt(
         model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.backbones`; or a
             functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`.
         head_groups: list of `HeadGroup`, as many heads as the attention has. Each layer gets its
-            own.
+            own. Routing heads with `normalize=False` attend by the queries and keys as the model
+            has learnt them. Heads whose queries are their own keys lose the model's keys.
         layers: list of int, the attention layers that get them, from 0; None, the default, for
             all.
+        dense_below: int, the length of inputs below which attention stays full; None, the default,
+            for none.
+        num_global_tokens: int, how many tokens at the beginning see all others and are seen by all,
+            such as the one that a classifier reads; see `MultiHeadAttention`. For models of
+            KerasHub, and without a cache, as in encoders. None, the default, for none.
         max_sequence_length: int, for longer sequences than the model takes: learned positions
             become more, rotary ones are scaled, and a task's preprocessor packs as many tokens.
             None, the default, to leave positions as they are.
@@ -64,7 +73,9 @@ def adapt(
     if not isinstance(backbone, keras_hub.models.Backbone):
         if max_sequence_length is not None:
             raise ValueError("max_sequence_length is for models of KerasHub alone")
-        return _adapt_graph(model, head_groups, layers)
+        if num_global_tokens is not None:
+            raise ValueError("num_global_tokens is for models of KerasHub alone")
+        return _adapt_graph(model, head_groups, layers, dense_below)
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is adapted already; restore() it first")
     if type(backbone) not in BACKBONES:
@@ -77,7 +88,8 @@ def adapt(
     config = backbone.get_config()
     if max_sequence_length is not None:
         config = config_for_length(config, max_sequence_length, trained_length)
-    config |= {"head_groups": head_groups, "layers": layers}
+    config |= {"head_groups": head_groups, "layers": layers, "dense_below": dense_below}
+    config["num_global_tokens"] = num_global_tokens
     adapted = BACKBONES[type(backbone)].from_config(config)
     _copy_weights(backbone, adapted, position_extension)
     if model is backbone:
@@ -106,7 +118,8 @@ def restore(model):
     if not isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} was not made by adapt(); there is nothing to restore")
     config = backbone.get_config()
-    del config["head_groups"], config["layers"]
+    for name in ADAPTATION:
+        del config[name]
     restored = _original(BACKBONES, type(backbone)).from_config(config)
     _copy_weights(backbone, restored)
     if model is backbone:
@@ -114,14 +127,14 @@ def restore(model):
     return _with_backbone(_original(TASKS, type(model)), model, restored, model.preprocessor)
 
 
-def _adapt_graph(model, head_groups, layers):
+def _adapt_graph(model, head_groups, layers, dense_below):
     configs = [head_group_config(group) for group in head_groups]
 
     def make_groups(count, number, num_heads):
         check_layers(layers, count)
         if layers is not None and number not in layers:
             return None
-        return new_head_groups(configs, num_heads, model.dtype_policy)
+        return new_head_groups(configs, num_heads, model.dtype_policy, dense_below)
 
     return adapt_graph(model, make_groups)
 

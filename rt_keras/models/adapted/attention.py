@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers import FullHeads, MultiHeadAttention
+from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -61,9 +62,17 @@ class AdaptedAttention(MultiHeadAttention):
             query_mask=self._mask_of_queries(attention_mask),
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
+            global_mask=self._first_tokens(query),
             use_causal_mask=self.causal,
             training=training,
         )
+
+    def _first_tokens(self, query):
+        """The mask of the global tokens, which are the first ones; or None if there are none."""
+        if self.num_global_tokens is None:
+            return None
+        is_first = tf.range(size(query, 1)) < self.num_global_tokens
+        return tf.broadcast_to(is_first, [size(query, 0), size(query, 1)])
 
     def _mask_of_queries(self, mask):
         """The padding of the queries, which must not have a part in clusters.

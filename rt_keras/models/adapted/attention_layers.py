@@ -9,13 +9,14 @@ NAME = "_self_attention_layer"
 DENSE = ("query_dense", "key_dense", "value_dense", "output_dense")
 
 
-def new_attention(old, head_groups, causal):
+def new_attention(old, head_groups, causal, num_global_tokens=None):
     """Attention of the sizes of a block's own, with other heads.
 
     Args:
         old: the attention layer of a KerasHub block.
         head_groups: list of `HeadGroup`, as many heads as `old` has.
         causal: bool, whether attention is causal.
+        num_global_tokens: int, or None for none.
 
     Returns:
         An `AdaptedAttention`, built, with weights of its own.
@@ -33,6 +34,7 @@ def new_attention(old, head_groups, causal):
         causal=causal,
         key_dim=depth,
         value_dim=value_dim,
+        num_global_tokens=num_global_tokens,
         dropout=_of(old, "dropout"),
         use_bias=old._query_dense.bias_axes is not None,
         kernel_initializer=_of(old, "kernel_initializer"),
@@ -54,13 +56,18 @@ def _of(attention, name):
 def copy_kernels(source, target):
     """Copies the dense layers of one attention to another: ours, or Keras's and KerasHub's.
 
-    Kernels are `[features, heads * depth]` in ours and `[features, heads, depth]` in theirs.
+    Kernels are `[features, heads * depth]` in ours and `[features, heads, depth]` in theirs. Where
+    queries are their own keys, there are no kernels of keys; what had none gets those of queries.
 
     Raises:
         ValueError: if the source is quantized.
     """
     for name in DENSE:
         of_source, of_target = _dense(source, name), _dense(target, name)
+        if of_target is None:
+            continue
+        if of_source is None:
+            of_source = _dense(source, "query_dense")
         if of_source.quantization_mode is not None:
             raise ValueError(
                 f"{source.path} is quantized. Adapt or restore a model first, then quantize it"

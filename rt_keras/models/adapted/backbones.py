@@ -25,6 +25,10 @@ STACKS = {
 }
 
 
+# What the configuration of an adapted backbone has besides.
+ADAPTATION = ("head_groups", "layers", "dense_below", "num_global_tokens")
+
+
 class AdaptedBackbone:
     """What the adapted backbones add to those of KerasHub: other heads.
 
@@ -35,23 +39,28 @@ class AdaptedBackbone:
             anew.
         layers: list of int, the chosen blocks, from 0; None, the default, for all. The others keep
             full attention, or a window where they had one.
+        dense_below, num_global_tokens: see `rt_keras.adapt`.
         **kwargs: arguments of the backbone.
     """
 
-    def __init__(self, *, head_groups, layers=None, **kwargs):
+    def __init__(
+        self, *, head_groups, layers=None, dense_below=None, num_global_tokens=None, **kwargs
+    ):
         super().__init__(**kwargs)
+        self.dense_below, self.num_global_tokens = dense_below, num_global_tokens
         self.layers_adapted = layers
         self.head_group_configs = [head_group_config(group) for group in head_groups]
         blocks = list(attention_blocks(self))
         check_layers(layers, len(blocks))
         for number, (block, causal) in enumerate(blocks):
             old = getattr(block, NAME)
-            groups = [_original_heads(old)]
+            groups, tokens = [_original_heads(old)], None
             if layers is None or number in layers:
                 groups = new_head_groups(
-                    self.head_group_configs, _num_heads(old), block.dtype_policy
+                    self.head_group_configs, _num_heads(old), block.dtype_policy, dense_below
                 )
-            replace_attention(block, new_attention(old, groups, causal))
+                tokens = num_global_tokens
+            replace_attention(block, new_attention(old, groups, causal, tokens))
         self._functional_layer_ids = {id(layer) for layer in self._flatten_layers()}
 
     def get_config(self):
@@ -59,6 +68,8 @@ class AdaptedBackbone:
             **super().get_config(),
             "head_groups": list(self.head_group_configs),
             "layers": self.layers_adapted,
+            "dense_below": self.dense_below,
+            "num_global_tokens": self.num_global_tokens,
         }
 
 
@@ -86,32 +97,35 @@ def head_group_config(group):
     return group if isinstance(group, dict) else keras.saving.serialize_keras_object(group)
 
 
-def new_head_groups(configs, num_heads, dtype):
+def new_head_groups(configs, num_heads, dtype, dense_below=None):
     """Head groups for one attention layer.
 
     Args:
         configs: list of configurations of head groups.
         num_heads: int, the heads of the layer.
         dtype: dtype policy of the layer.
+        dense_below: int, see `HeadGroup`; None, the default, for what the configurations say.
 
     Returns:
         A list of head groups, new ones.
 
     Raises:
-        ValueError: if they have another number of heads in all, or queries that are keys.
+        ValueError: if they have another number of heads in all, or if in some of them, but not in
+            all, queries are their own keys.
     """
     dtype = keras.saving.serialize_keras_object(dtype)
     groups = []
     for config in configs:
         arguments = {**config["config"], "dtype": dtype}
+        if dense_below is not None:
+            arguments["dense_below"] = dense_below
         arguments.pop("name", None)
         groups.append(keras.saving.deserialize_keras_object({**config, "config": arguments}))
-    for group in groups:
-        if group.share_qk:
-            raise ValueError(
-                f"{type(group).__name__} has share_qk=True; the model has weights of queries and "
-                "of keys"
-            )
+    if len({group.share_qk for group in groups}) > 1:
+        raise ValueError(
+            "All head groups must have share_qk=True, and then have the model's queries alone, or "
+            f"none. Received: {', '.join(type(group).__name__ for group in groups)}"
+        )
     given = sum(group.num_heads for group in groups)
     if given != num_heads:
         raise ValueError(

@@ -11,7 +11,7 @@ from rt_keras.layers.attention_calls import observe_attention
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.adapt import adapt
-from rt_keras.models.adapted.attention_layers import NAME
+from rt_keras.models.adapted.attention_layers import DENSE, NAME
 from rt_keras.models.adapted.backbones import AdaptedBackbone, attention_blocks
 from rt_keras.models.adapted.batches import batches_of
 from rt_keras.ops.blocks import repeat_heads
@@ -79,7 +79,7 @@ def distill(
     if not isinstance(original, AdaptedBackbone):
         original = adapt(original, [FullHeads(_attention(student)[0].num_heads)])
     for layer in _attention(student) if lora_rank else ():
-        for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense):
+        for dense in filter(None, (getattr(layer, name) for name in DENSE)):
             dense.enable_lora(lora_rank)
     both = _Pair(student, original, num_queries, seed)
     optimizer = keras.optimizers.Adam(learning_rate)
@@ -190,7 +190,10 @@ def _log_weights(call, chosen, causal, mask):
     """The logarithms of the full attention weights of chosen queries, `[batch, heads, q, keys]`."""
     parts = [parts for _, parts, _ in call.groups]
     query = tf.concat([tf.gather(query, chosen, axis=2) for query, _, _ in parts], axis=1)
-    key = tf.concat([repeat_heads(key, query.shape[1]) for query, _, key in parts], axis=1)
+    key = tf.concat(
+        [query if key is None else repeat_heads(key, query.shape[1]) for query, _, key in parts],
+        axis=1,
+    )
     logits = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     logits *= query.shape[-1] ** -0.5
     places = tf.range(tf.shape(key)[2])
