@@ -207,8 +207,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self._move_centroids(heads, empty_batches)
         heads.load_bias.assign(moved_load_bias(heads.load_bias, members, self.load_bias_step))
         heads.updates.assign(heads.updates + 1)
-        for statistic in (heads.member_counts, heads.member_sums, heads.member_batches):
-            statistic.assign(tf.zeros_like(statistic))
+        heads.clear_statistics()
         return members
 
     def _move_centroids(self, heads, empty_batches):

@@ -146,6 +146,11 @@ class CentroidHeads(HeadGroup):
         self.has_centroid_updates = True
         self._collect(self._members(query, key, query_mask, key_mask))
 
+    def clear_statistics(self):
+        """Forgets the members that were collected."""
+        for statistic in (self.member_counts, self.member_sums, self.member_batches):
+            statistic.assign(tf.zeros_like(statistic))
+
     def after_attention(self, *, query, key, query_mask, key_mask):
         members = self._members(query, key, query_mask, key_mask)
         centroids = tf.convert_to_tensor(self.centroids)

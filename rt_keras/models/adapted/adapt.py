@@ -48,7 +48,8 @@ def adapt(
             such as the one that a classifier reads; see `MultiHeadAttention`. For models of
             KerasHub, and without a cache, as in encoders. None, the default, for none.
         max_sequence_length: int, for longer sequences than the model takes: learned positions
-            become more, rotary ones are scaled, and a task's preprocessor packs as many tokens.
+            become more, rotary ones are scaled here (a restored model has the original's), and a
+            task's preprocessor packs as many tokens.
             None, the default, to leave positions as they are.
         trained_length: int, the length that a model with rotary positions was trained on; needed
             for those if `max_sequence_length` is given.
@@ -85,7 +86,7 @@ def adapt(
             "on them"
         )
     check_extension(position_extension)
-    config = backbone.get_config()
+    config = {**backbone.get_config(), "rotary_scale": 1.0}
     if max_sequence_length is not None:
         config = config_for_length(config, max_sequence_length, trained_length)
     config |= {"head_groups": head_groups, "layers": layers, "dense_below": dense_below}

@@ -14,6 +14,8 @@ class AdaptedAttention(MultiHeadAttention):
     Args:
         head_groups: list of `HeadGroup`.
         causal: bool, whether attention is causal. Defaults to False.
+        rotary_scale: float, by which rotary positions are divided. Defaults to 1. KerasHub's layer
+            for Llama takes such a factor and leaves it out of account.
         **kwargs: keyword arguments of `rt_keras.layers.MultiHeadAttention`.
 
     Call arguments:
@@ -30,9 +32,10 @@ class AdaptedAttention(MultiHeadAttention):
         `[batch, length, features]`; with a cache, that and the cache as it was given.
     """
 
-    def __init__(self, head_groups, causal=False, **kwargs):
+    def __init__(self, head_groups, causal=False, rotary_scale=1.0, **kwargs):
         super().__init__(head_groups, **kwargs)
         self.causal = causal
+        self.rotary_scale = rotary_scale
         # While a model decodes: a function of the layer and its inputs, which gives the output.
         self.decode = None
 
@@ -67,6 +70,12 @@ class AdaptedAttention(MultiHeadAttention):
             training=training,
         )
 
+    def _rotated(self, x, start):
+        if self.rotary_embedding is None or self.rotary_scale == 1:
+            return super()._rotated(x, start)
+        positions = tf.cast(start + tf.range(size(x, 1)), tf.float32) / self.rotary_scale
+        return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
+
     def _first_tokens(self, query):
         """The mask of the global tokens, which are the first ones; or None if there are none."""
         if self.num_global_tokens is None:
@@ -91,4 +100,8 @@ class AdaptedAttention(MultiHeadAttention):
         return found if cache is None else (found, cache)
 
     def get_config(self):
-        return {**super().get_config(), "causal": self.causal}
+        return {
+            **super().get_config(),
+            "causal": self.causal,
+            "rotary_scale": self.rotary_scale,
+        }

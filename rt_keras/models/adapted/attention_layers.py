@@ -9,7 +9,7 @@ NAME = "_self_attention_layer"
 DENSE = ("query_dense", "key_dense", "value_dense", "output_dense")
 
 
-def new_attention(old, head_groups, causal, num_global_tokens=None):
+def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
     """Attention of the sizes of a block's own, with other heads.
 
     Args:
@@ -17,6 +17,7 @@ def new_attention(old, head_groups, causal, num_global_tokens=None):
         head_groups: list of `HeadGroup`, as many heads as `old` has.
         causal: bool, whether attention is causal.
         num_global_tokens: int, or None for none.
+        rotary_scale: float, by which rotary positions are divided.
 
     Returns:
         An `AdaptedAttention`, built, with weights of its own.
@@ -35,6 +36,7 @@ def new_attention(old, head_groups, causal, num_global_tokens=None):
         key_dim=depth,
         value_dim=value_dim,
         num_global_tokens=num_global_tokens,
+        rotary_scale=rotary_scale,
         dropout=_of(old, "dropout"),
         use_bias=old._query_dense.bias_axes is not None,
         kernel_initializer=_of(old, "kernel_initializer"),

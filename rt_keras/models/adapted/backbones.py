@@ -26,7 +26,7 @@ STACKS = {
 
 
 # What the configuration of an adapted backbone has besides.
-ADAPTATION = ("head_groups", "layers", "dense_below", "num_global_tokens")
+ADAPTATION = ("head_groups", "layers", "dense_below", "num_global_tokens", "rotary_scale")
 
 
 class AdaptedBackbone:
@@ -40,13 +40,22 @@ class AdaptedBackbone:
         layers: list of int, the chosen blocks, from 0; None, the default, for all. The others keep
             full attention, or a window where they had one.
         dense_below, num_global_tokens: see `rt_keras.adapt`.
+        rotary_scale: float, by which rotary positions are divided. Defaults to 1.
         **kwargs: arguments of the backbone.
     """
 
     def __init__(
-        self, *, head_groups, layers=None, dense_below=None, num_global_tokens=None, **kwargs
+        self,
+        *,
+        head_groups,
+        layers=None,
+        dense_below=None,
+        num_global_tokens=None,
+        rotary_scale=1.0,
+        **kwargs,
     ):
         super().__init__(**kwargs)
+        self.rotary_scale = rotary_scale
         self.dense_below, self.num_global_tokens = dense_below, num_global_tokens
         self.layers_adapted = layers
         self.head_group_configs = [head_group_config(group) for group in head_groups]
@@ -60,7 +69,8 @@ class AdaptedBackbone:
                     self.head_group_configs, _num_heads(old), block.dtype_policy, dense_below
                 )
                 tokens = num_global_tokens
-            replace_attention(block, new_attention(old, groups, causal, tokens))
+            new = new_attention(old, groups, causal, tokens, rotary_scale)
+            replace_attention(block, new)
         self._functional_layer_ids = {id(layer) for layer in self._flatten_layers()}
 
     def get_config(self):
@@ -70,6 +80,7 @@ class AdaptedBackbone:
             "layers": self.layers_adapted,
             "dense_below": self.dense_below,
             "num_global_tokens": self.num_global_tokens,
+            "rotary_scale": self.rotary_scale,
         }
 
 

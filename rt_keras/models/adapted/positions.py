@@ -4,14 +4,12 @@ import keras
 import numpy as np
 
 EXTENSIONS = ("repeat", "interpolate")
-# What KerasHub's backbones call the factor by which rotary positions are divided.
-ROTARY_SCALES = ("rope_scaling_factor", "rope_position_scaling_factor")
 # What KerasHub's preprocessors call the length that they pad to.
 PACKED_LENGTHS = ("sequence_length", "encoder_sequence_length", "decoder_sequence_length")
 
 
 def config_for_length(config, max_sequence_length, trained_length=None):
-    """A backbone's configuration for longer sequences.
+    """An adapted backbone's configuration for longer sequences.
 
     Learned positions become more, see `extended`; rotary ones are divided by
     `max_sequence_length / trained_length`. Source of the latter: Chen et al. 2023, Extending
@@ -48,8 +46,7 @@ def config_for_length(config, max_sequence_length, trained_length=None):
         )
     if learned:
         return {**config, "max_sequence_length": max_sequence_length}
-    name = next(name for name in ROTARY_SCALES if name in config)
-    return {**config, name: config[name] * max_sequence_length / before}
+    return {**config, "rotary_scale": max_sequence_length / before}
 
 
 def extended(table, length, extension):

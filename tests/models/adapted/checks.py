@@ -1,0 +1,61 @@
+"""Small KerasHub models with random weights, and inputs for them."""
+
+import keras_hub
+import numpy as np
+
+VOCABULARY, LENGTH = 30, 16
+SIZES = {
+    "vocabulary_size": VOCABULARY,
+    "num_layers": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 16,
+}
+LEARNED = {**SIZES, "num_heads": 4, "max_sequence_length": 24, "dropout": 0.0}
+GROUPED = {**SIZES, "num_query_heads": 4, "num_key_value_heads": 2}
+# The arguments of each backbone whose attention is known.
+FAMILIES = {
+    "Bert": LEARNED,
+    "Roberta": LEARNED,
+    "XLMRoberta": LEARNED,
+    "DistilBert": LEARNED,
+    "GPT2": LEARNED,
+    "OPT": LEARNED,
+    "Bart": LEARNED,
+    "Llama": GROUPED,
+    "Llama3": GROUPED,
+    "Mistral": {**GROUPED, "sliding_window": 5},
+}
+
+
+def make_backbone(family):
+    """A backbone with random weights, large enough for attention to matter."""
+    backbone = getattr(keras_hub.models, f"{family}Backbone")(**FAMILIES[family])
+    rng = np.random.default_rng(0)
+    for weight in backbone.weights:
+        weight.assign(rng.normal(size=weight.shape) * 0.3)
+    return backbone
+
+
+def make_inputs(model, length=LENGTH, padded=3):
+    """A batch of two sequences, of which the second ends in padding."""
+    rng = np.random.default_rng(1)
+    inputs = {}
+    for name in model.input:
+        shape = [2, length]
+        if name.endswith("token_ids"):
+            inputs[name] = rng.integers(VOCABULARY, size=shape).astype("int32")
+        else:
+            inputs[name] = np.zeros(shape, "int32")
+        if name.endswith("padding_mask"):
+            inputs[name][0] = inputs[name][1, : length - padded] = 1
+    return inputs
+
+
+def outputs_of(model, inputs):
+    """The states of the last block at positions that are no padding."""
+    outputs = model(inputs)
+    if isinstance(outputs, dict):
+        name = "decoder_sequence_output" if "decoder_sequence_output" in outputs else None
+        outputs = outputs[name or "sequence_output"]
+    mask = [x for name, x in inputs.items() if name.endswith("padding_mask")][0]
+    return np.asarray(outputs)[mask.astype(bool)]

@@ -1,0 +1,134 @@
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+import rt_keras
+from rt_keras.layers import (
+    ClusteredHeads,
+    FullHeads,
+    LocalHeads,
+    LocalRoutingHeads,
+    RoutingHeads,
+)
+from tests.models.adapted.checks import make_backbone, make_inputs
+
+LENGTH, SHORTEST, LONGEST = 20, 5, 9
+SPARSE = [LocalHeads(2, 4), RoutingHeads(2, 2, 4, normalize=False)]
+TASKS = {"GPT2": "GPT2CausalLM", "Llama": "LlamaCausalLM", "Bart": "BartSeq2SeqLM"}
+
+
+def make_task(family):
+    task = getattr(keras_hub.models, TASKS[family])(make_backbone(family))
+    task.compile(sampler="greedy")
+    return task
+
+
+def make_prompts(task):
+    """Two prompts of different lengths, of the decoder where there is an encoder."""
+    inputs = make_inputs(task, length=LENGTH)
+    prefix = "decoder_" if "decoder_token_ids" in inputs else ""
+    inputs[f"{prefix}padding_mask"][:] = 0
+    for row, length in enumerate((LONGEST, SHORTEST)):
+        inputs[f"{prefix}padding_mask"][row, :length] = 1
+        inputs[f"{prefix}token_ids"][row, length:] = 0
+    return inputs, prefix
+
+
+def generate(task, inputs, prefix):
+    return np.asarray(task.generate(inputs, stop_token_ids=None)[f"{prefix}token_ids"])
+
+
+@pytest.mark.parametrize(
+    ("family", "groups"),
+    [("GPT2", [LocalRoutingHeads(4, 4, 2, 4)]), ("Llama", SPARSE), ("Bart", SPARSE)],
+)
+def test_cached_generation_is_that_of_the_parallel_pass(family, groups):
+    task = rt_keras.adapt(make_task(family), groups)
+    task.compile(sampler="greedy", jit_compile=False)
+    inputs, prefix = make_prompts(task)
+    tokens = generate(task, inputs, prefix)
+    whole = {f"{prefix}token_ids": tokens, f"{prefix}padding_mask": np.ones_like(tokens)}
+    likeliest = np.asarray(task({**inputs, **whole})).argmax(-1)
+    for row, length in enumerate((LONGEST, SHORTEST)):
+        np.testing.assert_array_equal(tokens[row, length:], likeliest[row, length - 1 : -1])
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("family", TASKS)
+def test_full_heads_generate_what_the_original_does(family):
+    original = make_task(family)
+    adapted = rt_keras.adapt(original, [FullHeads(4)])
+    adapted.compile(sampler="greedy")
+    inputs, prefix = make_prompts(original)
+    np.testing.assert_array_equal(
+        generate(adapted, inputs, prefix), generate(original, inputs, prefix)
+    )
+    adapted.compile(sampler=keras_hub.samplers.BeamSampler(num_beams=2))
+    original.compile(sampler=keras_hub.samplers.BeamSampler(num_beams=2))
+    np.testing.assert_array_equal(
+        generate(adapted, inputs, prefix), generate(original, inputs, prefix)
+    )
+
+
+def test_heads_without_a_cache_do_not_generate():
+    task = rt_keras.adapt(make_task("GPT2"), [RoutingHeads(4, 2, 4, assignment="balanced")])
+    inputs, prefix = make_prompts(task)
+    with pytest.raises(ValueError, match="needs heads that decode with a cache"):
+        generate(task, inputs, prefix)
+    with pytest.raises(ValueError, match="takes no cache of the original model"):
+        task.backbone.transformer_layers[0](
+            np.zeros([1, 1, 16], "float32"),
+            self_attention_cache=np.zeros([1, 2, 4, 4, 4], "float32"),
+            self_attention_cache_update_index=0,
+        )
+
+
+def test_caches_do_not_grow_with_the_sequence():
+    task = rt_keras.adapt(make_task("GPT2"), SPARSE)
+    sizes = []
+    for length in (12, 24):
+        _, cache = task._build_cache(np.zeros([1, length], "int32"))
+        sizes.append(sum(x.numpy().nbytes for x in keras.tree.flatten(cache)))
+    assert sizes[0] == sizes[1]
+
+
+def test_classifiers_keep_their_head_and_come_back(tmp_path):
+    original = keras_hub.models.BertTextClassifier(make_backbone("Bert"), num_classes=3)
+    adapted = rt_keras.adapt(original, [ClusteredHeads(4, num_clusters=4, top_k=4)])
+    assert type(adapted).__name__ == "AdaptedBertTextClassifier"
+    inputs = make_inputs(original)
+    np.testing.assert_allclose(rt_keras.restore(adapted)(inputs), original(inputs), atol=1e-6)
+    adapted.save_to_preset(tmp_path)
+    loaded = keras_hub.models.TextClassifier.from_preset(str(tmp_path))
+    assert type(loaded) is type(adapted)
+    np.testing.assert_array_equal(loaded(inputs), adapted(inputs))
+
+
+def test_preprocessors_pack_longer_sequences():
+    tokenizer = keras_hub.models.BertTokenizer(
+        vocabulary=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+    )
+    preprocessor = keras_hub.models.BertTextClassifierPreprocessor(tokenizer, sequence_length=12)
+    original = keras_hub.models.BertTextClassifier(
+        make_backbone("Bert"), num_classes=2, preprocessor=preprocessor
+    )
+    adapted = rt_keras.adapt(original, SPARSE, max_sequence_length=40)
+    lengths = [x.preprocessor(["a b a"])["token_ids"].shape[1] for x in (adapted, original)]
+    assert lengths == [40, 12]
+
+
+@pytest.mark.end_to_end
+def test_adapted_models_train_and_are_exported(tmp_path):
+    from rt_keras.callbacks import CentroidEMA
+
+    task = rt_keras.adapt(make_task("Llama"), SPARSE)
+    inputs, _ = make_prompts(task)
+    inputs["padding_mask"][:] = 1
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    task.compile(optimizer=keras.optimizers.Adam(1e-2), loss=loss, weighted_metrics=[])
+    history = task.fit(inputs, inputs["token_ids"], epochs=20, verbose=0, callbacks=[CentroidEMA()])
+    assert history.history["loss"][-1] < 0.5 * history.history["loss"][0]
+    task.export(tmp_path, verbose=False)
+    served = keras.layers.TFSMLayer(str(tmp_path), call_endpoint="serve")(inputs)
+    np.testing.assert_allclose(served, task(inputs), atol=1e-5)
