@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop, pair_logits, weighted_sums
+from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, drop
 from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.hamming import hamming_groups, sums_of_groups
@@ -125,24 +125,52 @@ def _attend(arguments, num_clusters, top_k, dropout):
     groups, bias = arguments["groups"], _bias_of_keys(arguments)
     seeds = tf.random.split(arguments["seed"], 2) if dropout else (None, None)
     query *= query.shape[-1] ** -0.5
-    means = _means(query, groups, num_clusters)
-    logits = tf.cast(pair_logits(means, key), bias.dtype) + bias[:, None, None]
-    weights = tf.where(bias[:, None, None] > MASKED, tf.nn.softmax(logits), 0.0)
+    weights = _weights_of_groups(_means(query, groups, num_clusters), key, bias)
     dropped = tf.cast(drop(weights, dropout, seeds[0]), value.dtype)
-    output = weighted_sums(dropped, value)
+    output = tf.matmul(dropped, value, transpose_a=True)
     if top_k is None:
         return _of_each(output, groups)
-    best = tf.math.top_k(tf.stop_gradient(weights), top_k, sorted=False).indices
+    best = _best(weights, top_k)
     of_best = {
         "key": tf.gather(key, best, batch_dims=2),
         "value": tf.gather(value, best, batch_dims=2),
         "bias": at_members(bias, best),
     }
-    shares = tf.gather(dropped, best, batch_dims=3)
+    shares = _at_best(dropped, best)
     output -= tf.einsum("bhck,bhckd->bhcd", shares, of_best["value"])
-    mass = tf.reduce_sum(tf.gather(weights, best, batch_dims=3), axis=-1, keepdims=True)
+    mass = tf.reduce_sum(_at_best(weights, best), axis=-1, keepdims=True)
     own = _attend_in_groups(query, of_best, groups, num_clusters, dropout, seeds[1])
     return _of_each(output, groups) + _of_each(tf.cast(mass, value.dtype), groups) * own
+
+
+def _weights_of_groups(means, key, bias):
+    """How groups share out their attention, `[batch, heads, keys, groups]`; 0 for padding.
+
+    Keys are rows: XLA on a CPU multiplies these two thirds faster than with groups as rows.
+
+    Args:
+        means: `[batch, heads, groups, depth]`, scaled.
+        key: `[batch, heads, keys, depth]`.
+        bias: `[batch, keys]`, `MASKED` for padding.
+    """
+    bias = bias[:, None, :, None]
+    logits = tf.cast(tf.matmul(key, means, transpose_b=True), bias.dtype) + bias
+    top = tf.stop_gradient(tf.reduce_max(logits, axis=2, keepdims=True))
+    weights = tf.where(bias > MASKED, tf.exp(logits - top), 0.0)
+    total = tf.reduce_sum(weights, axis=2, keepdims=True)
+    return tf.math.divide_no_nan(weights, total)
+
+
+def _best(weights, top_k):
+    """The keys with the greatest weights of each group, int32 `[batch, heads, groups, top_k]`."""
+    by_group = tf.linalg.matrix_transpose(tf.stop_gradient(weights))
+    return tf.math.top_k(by_group, top_k, sorted=False).indices
+
+
+def _at_best(weights, best):
+    batch, heads, keys, groups = (size(weights, i) for i in range(4))
+    flat = tf.reshape(weights, [batch, heads, keys * groups])
+    return tf.gather(flat, best * groups + tf.range(groups)[:, None], batch_dims=2)
 
 
 def _bias_of_keys(arguments):
