@@ -369,6 +369,7 @@ def grouped(
     groups,
     num_clusters,
     top_k=None,
+    causal=False,
     query_mask=None,
     key_mask=None,
     token_bias=None,
@@ -389,6 +390,14 @@ def grouped(
         weights = dict(zip(seen, attention_weights(mean, key[b, h, seen], bias[seen])))
         best = sorted(seen, key=lambda j: -weights[j])[: top_k or 0]
         for i in members:
+            if causal:
+                best_before = [j for j in best if j <= i]
+                if best_before:
+                    own = attention_weights(
+                        query[b, h, i], key[b, h, best_before], bias[best_before]
+                    )
+                    output[b, h, i] = own @ value[b, h, best_before]
+                continue
             own = dict(weights)
             if best:
                 mass = sum(weights[j] for j in best)
