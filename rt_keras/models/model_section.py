@@ -121,9 +121,9 @@ ModelSection = dataclasses.make_dataclass(
 def check_heads(model):
     """Raises a ValueError where the heads of a `ModelSection` do not go together."""
     counts = head_counts(model)
-    for name in HEAD_KINDS:
-        # Local heads may stand in for others, and then have these keys.
-        if counts[name] == 0 and name != "local" and _has_values_in_vain(getattr(model, name)):
+    for name, kind in HEAD_KINDS.items():
+        in_vain = counts[name] == 0 and not kind.stands_in
+        if in_vain and _has_values_in_vain(getattr(model, name)):
             raise ValueError(
                 f"model.{name} has values but no heads; give model.{name}.num_heads, 0 for none"
             )

@@ -188,7 +188,8 @@ def test_attention_to_an_encoder_has_full_heads_where_routing_would_be_nearest()
 @pytest.mark.parametrize("name", HEAD_KINDS)
 def test_a_section_makes_the_layer_of_its_kind(name):
     model = model_section(**{name: {"num_heads": 3}})
-    (group,) = make_head_groups(model, Place(0))
+    # Clustered heads are for encoders.
+    (group,) = make_head_groups(model, Place(0, "encoder" if name == "clustered" else "decoder"))
     assert (type(group), group.num_heads) == (HEAD_KINDS[name].layer, 3)
 
 
