@@ -250,8 +250,10 @@ class Clustered(_WithoutPositions):
         super().check(model)
         if self.causal_by_mask and self.top_k is None:
             self.refuse("causal_by_mask", "it needs model.clustered.top_k")
-        in_decoder_alone = Clustered(self.num_heads)
-        if self.causal_by_mask or model.num_encoder_layers or self == in_decoder_alone:
+        if self.causal_by_mask or model.num_encoder_layers:
+            return
+        keys = [field for field in dataclasses.fields(self) if field.name != "num_heads"]
+        if all(getattr(self, field.name) == field.default for field in keys):
             return
         raise ValueError(
             "model.clustered has values but a decoder has the heads of model.causal_clustered; "
