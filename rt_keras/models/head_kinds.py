@@ -51,8 +51,6 @@ class HeadKind:
     layer = None
     # The key of which a sequence must be at least as long, if any.
     window = None
-    # Whether heads of other kinds may become heads of this kind, which then has these keys.
-    stands_in = False
 
     def refuse(self, key, reason):
         """Raises the ValueError that a key has a wrong value."""
@@ -244,7 +242,6 @@ class Clustered(_WithoutPositions):
 
     name = "clustered"
     layer = layers.ClusteredHeads
-    stands_in = True
 
     def check(self, model):
         super().check(model)
@@ -282,7 +279,6 @@ class CausalClustered(_WithoutPositions):
 
     name = "causal_clustered"
     layer = layers.CausalClusteredHeads
-    stands_in = True
 
     def replacement(self, place):
         # It is of one sequence, and of the past.
@@ -348,7 +344,6 @@ class Local(HeadKind):
 
     name = "local"
     layer = layers.LocalHeads
-    stands_in = True
     window = "block_size"
 
     def check(self, model):

@@ -162,8 +162,9 @@ def _before_each(output, logsumexp):
     """All rows before each row merged, of `[..., rows, value_depth]` and `[..., rows, 1]`."""
     count, axis = output.shape[-2], output.shape.rank - 2
     if count is None or count <= RUN_SIZE:
-        nothing = output[..., :1, :] * 0, logsumexp[..., :1, :] * 0 + MASKED
-        return _merge_up_to(*nothing, output, logsumexp)
+        # If their number is not known, all pairs of rows are few beside pairs of positions.
+        nothing = [tf.zeros_like(x[..., :1, :]) for x in (output, logsumexp)]
+        return _merge_up_to(nothing[0], nothing[1] + MASKED, output, logsumexp)
     runs = ceil_div(count, RUN_SIZE)
     shape = [size(output, i) for i in range(axis)]
 
