@@ -20,6 +20,10 @@ KINDS = (
     "balanced_separate",
     "nearest_shared",
     "nearest_separate",
+    "clustered",
+    "improved_clustered",
+    "causal_clustered",
+    "lsh",
 )
 LENGTHS = tuple(1024 * 2**i for i in range(6))
 PRODUCT = "matrix_product"
@@ -28,9 +32,10 @@ PRODUCT = "matrix_product"
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Measures time and peak memory of full, local and routing attention, forward and with the "
-        "gradients of query, key and value (causal, batch 1, float32, compiled by XLA), and those "
-        "of other packages that are installed."
+        "Measures time and peak memory of full, local, routing, clustered and hashed attention, "
+        "forward and with the gradients of query, key and value (batch 1, float32, compiled by "
+        "XLA, and causal but for clustered and improved_clustered), and those of other packages "
+        "that are installed."
     )
     parser.epilog = (
         "example: rt-keras benchmark attention --lengths 1024 4096 --json attention.json "

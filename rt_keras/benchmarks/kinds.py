@@ -3,14 +3,15 @@
 import tensorflow as tf
 
 from rt_keras import ops
+from rt_keras.benchmarks.operations import BITS, NUM_CLUSTERS, NUM_ROUNDS, TOP_K
 
 
 def prepare(kind, direction, length, heads, depth, window):
     """Makes inputs and the function that runs one kind of attention on them once.
 
     Inputs are Gaussian noise and centroids are unit vectors of random direction, so clusters are
-    of similar size. Everything is causal, with batch size 1, in float32, and compiled by XLA in the
-    first run.
+    of similar size. Everything is causal, but "clustered" and "improved_clustered", with batch size
+    1, in float32, and compiled by XLA in the first run.
 
     Args:
         kind: string, a key of `ATTENTION`.
@@ -76,6 +77,34 @@ def _routed(op, shared):
     return attention
 
 
+def _clustered(top_k=None):
+    """Clustered attention, with as many groups and top keys as positions if these are fewer."""
+
+    def attention(query, key, value, centroids, window):
+        length = query.shape[2]
+        return ops.clustered_attention(
+            query,
+            key,
+            value,
+            _noise([query.shape[1], BITS, query.shape[3]], 5),
+            num_clusters=min(NUM_CLUSTERS, length),
+            top_k=None if top_k is None else min(top_k, length),
+        )
+
+    return attention
+
+
+def _causal_clustered(query, key, value, centroids, window):
+    return ops.causal_clustered_attention(query, key, value, centroids, block_size=window)
+
+
+def _lsh(query, key, value, centroids, window):
+    """The Reformer's attention, with as many buckets as there would be clusters, but even."""
+    pairs = max(1, query.shape[2] // window // 2)
+    rotations = _noise([query.shape[1], NUM_ROUNDS, query.shape[3], pairs], 5)
+    return ops.lsh_attention(query, None, value, rotations, chunk_size=window, causal=True)
+
+
 ATTENTION = {
     "full": _full,
     "local": _local,
@@ -83,4 +112,8 @@ ATTENTION = {
     "balanced_separate": _routed(ops.balanced_attention, shared=False),
     "nearest_shared": _routed(ops.nearest_attention, shared=True),
     "nearest_separate": _routed(ops.nearest_attention, shared=False),
+    "clustered": _clustered(),
+    "improved_clustered": _clustered(TOP_K),
+    "causal_clustered": _causal_clustered,
+    "lsh": _lsh,
 }

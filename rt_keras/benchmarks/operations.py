@@ -6,16 +6,24 @@ n positions, window w and k = n / w clusters:
 ```
 products(full) = n²                    products(nearest_shared) = n (w + B)
 products(local) = 2 n w                products(nearest_separate) = 2 n (w + B)
-products(balanced_...) = n w
+products(balanced_...) = n w           products(clustered) = n C
+products(lsh) = 2 n r w                products(improved_clustered) = n (C + T)
+products(causal_clustered) = n (w + k)
 selection = 2 n k depth                of each of query and key, where separate
+selection(clustered) = 2 n P depth     selection(lsh) = r n k depth
 forward = heads (2 products (depth + value_depth) + selection)
 forward + backward = heads (6 products (depth + value_depth) + selection)
 ```
 
-B is the number of queries in a block of nearest attention. The gradient triples the products, as a
-matrix product has one more for each factor. The choice of clusters has no gradient.
+B is the number of queries in a block of nearest attention. P projections make C groups, each with T
+top keys; r hashes have k buckets each. The gradient triples the products, as a matrix product has
+one more for each factor. The choice of clusters has no gradient.
 """
 
+# What clustered attention is given: groups, projections, and the top keys of the improved form.
+NUM_CLUSTERS, BITS, TOP_K = 100, 63, 32
+# Hashes of the Reformer's attention.
+NUM_ROUNDS = 4
 # Rows and columns of the matrices whose product gives the rate of the machine.
 SIZE = 3072
 
@@ -41,11 +49,25 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
         "balanced_separate": window,
         "nearest_shared": window + block_size,
         "nearest_separate": 2 * (window + block_size),
+        "clustered": NUM_CLUSTERS,
+        "improved_clustered": NUM_CLUSTERS + TOP_K,
+        "causal_clustered": window + length // window,
+        "lsh": 2 * NUM_ROUNDS * window,
     }[kind]
     gradient = 3 if direction == "forward_backward" else 1
     attention = gradient * 2 * length * keys * 2 * depth
-    routed = {"shared": 1, "separate": 2}.get(kind.rpartition("_")[2], 0)
-    selection = routed * 2 * length * (length // window) * depth
+    clusters = length // window
+    directions = {
+        "balanced_shared": clusters,
+        "balanced_separate": 2 * clusters,
+        "nearest_shared": clusters,
+        "nearest_separate": 2 * clusters,
+        "clustered": BITS,
+        "improved_clustered": BITS,
+        "causal_clustered": clusters,
+        "lsh": NUM_ROUNDS * clusters // 2,
+    }
+    selection = 2 * length * directions.get(kind, 0) * depth
     return heads * (attention + selection)
 
 

@@ -7,12 +7,15 @@ it is installed.
 from importlib import metadata
 from importlib.util import find_spec
 
+from rt_keras.benchmarks.operations import BITS, NUM_CLUSTERS, TOP_K
+
 # The modules that each rival needs; the last one is that of its package.
 ATTENTION = {
     "torch_full": ("torch",),
     "kmeans_attention": ("torch", "routing_transformer"),
     "kmeans_attention_shared": ("torch", "routing_transformer"),
     "fast_transformers": ("torch", "fast_transformers"),
+    "fast_transformers_improved": ("torch", "fast_transformers"),
 }
 MODELS = {"routing_transformer": ("torch", "routing_transformer")}
 PACKAGES = {
@@ -20,7 +23,6 @@ PACKAGES = {
     "routing_transformer": "routing-transformer",
     "fast_transformers": "pytorch-fast-transformers",
 }
-CLUSTERS_OF_FAST_TRANSFORMERS = 100
 
 
 def package(imports):
@@ -87,7 +89,8 @@ def prepare(kind, direction, length, heads, depth, window):
       and this window. With the gradient it is in training mode, in which each call computes new
       means of the clusters, and the clusters move after the gradient, as in its models. Its very
       first call initialises them. "_shared" has queries for keys.
-    - fast_transformers: `ClusteredAttention` with 100 clusters, which is never causal.
+    - fast_transformers: `ClusteredAttention` with 100 clusters of 63 bits, which is never causal;
+      "_improved" is `ImprovedClusteredAttention` with 32 top keys.
 
     Args:
         kind: string, a key of `ATTENTION`.
@@ -158,11 +161,23 @@ def _kmeans_attention_shared(*arguments):
 
 
 def _fast_transformers(length, heads, depth, window, backward, device):
-    import torch
     from fast_transformers.attention import ClusteredAttention
+
+    layer = ClusteredAttention(NUM_CLUSTERS, bits=BITS, attention_dropout=0.0)
+    return _of_fast_transformers(layer.to(device).train(backward), length, device), lambda: None
+
+
+def _fast_transformers_improved(length, heads, depth, window, backward, device):
+    from fast_transformers.attention import ImprovedClusteredAttention
+
+    layer = ImprovedClusteredAttention(NUM_CLUSTERS, bits=BITS, topk=TOP_K, attention_dropout=0.0)
+    return _of_fast_transformers(layer.to(device).train(backward), length, device), lambda: None
+
+
+def _of_fast_transformers(layer, length, device):
+    import torch
     from fast_transformers.masking import FullMask, LengthMask
 
-    layer = ClusteredAttention(CLUSTERS_OF_FAST_TRANSFORMERS).to(device).train(backward)
     everything = FullMask(length, device=device)
     lengths = LengthMask(torch.tensor([length], device=device), max_len=length, device=device)
 
@@ -171,7 +186,7 @@ def _fast_transformers(length, heads, depth, window, backward, device):
         inputs = [x.transpose(1, 2).contiguous() for x in (query, key, value)]
         return layer(*inputs, everything, lengths, lengths).transpose(1, 2)
 
-    return attention, lambda: None
+    return attention
 
 
 _ATTENTION = {
@@ -179,4 +194,5 @@ _ATTENTION = {
     "kmeans_attention": _kmeans_attention,
     "kmeans_attention_shared": _kmeans_attention_shared,
     "fast_transformers": _fast_transformers,
+    "fast_transformers_improved": _fast_transformers_improved,
 }

@@ -2,6 +2,7 @@
 
 import keras
 
+from rt_keras.layers.causal_clustered_heads import CausalClusteredHeads
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.cluster_strided_heads import ClusterStridedHeads
 from rt_keras.layers.clustered_heads import ClusteredHeads
@@ -30,6 +31,7 @@ if keras.config.backend() != "tensorflow":
     )
 
 __all__ = [
+    "CausalClusteredHeads",
     "CentroidHeads",
     "ClusterStridedHeads",
     "ClusteredHeads",

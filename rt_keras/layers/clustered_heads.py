@@ -12,8 +12,8 @@ class ClusteredHeads(HeadGroup):
     """Heads that approximate full attention by that of groups of similar queries.
 
     See `rt_keras.ops.clustered_attention`. Groups are found anew in each call, from the signs of
-    random projections, which are not trained. As they depend on all queries, attention cannot be
-    causal.
+    random projections, which are not trained. They depend on all queries, and so outputs depend on
+    later positions: `CausalClusteredHeads` are the strictly causal kind.
 
     Args:
         num_heads: int, heads in the group.
@@ -23,6 +23,9 @@ class ClusteredHeads(HeadGroup):
             None, the default, for none.
         bits: int, number of projections. Defaults to 63.
         iterations: int, iterations of k-means in a call. Defaults to 10.
+        causal_by_mask: bool, whether attention may be causal as in the code of the paper's authors:
+            each query sees its group's `top_k` keys up to its own position. Outputs still depend on
+            later positions, through the groups and their keys. Defaults to False.
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int, seed of the projections, or None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -31,7 +34,8 @@ class ClusteredHeads(HeadGroup):
         projections: `[heads, bits, depth]`, not trainable.
 
     Raises:
-        ValueError: if a size is not a positive integer, or a call is to be causal.
+        ValueError: if a size is not a positive integer, `causal_by_mask` has no `top_k`, or a call
+            is to be causal without it.
 
     Source: Vyas et al. 2020, Fast Transformers with Clustered Attention.
 
@@ -48,6 +52,7 @@ class ClusteredHeads(HeadGroup):
         top_k=None,
         bits=63,
         iterations=10,
+        causal_by_mask=False,
         token_bias=None,
         seed=None,
         **kwargs,
@@ -57,6 +62,9 @@ class ClusteredHeads(HeadGroup):
         self.top_k = None if top_k is None else positive_int("top_k", top_k)
         self.bits = positive_int("bits", bits)
         self.iterations = positive_int("iterations", iterations)
+        self.causal_by_mask = bool(causal_by_mask)
+        if causal_by_mask and top_k is None:
+            raise ValueError("causal_by_mask=True needs top_k, the keys that queries see")
         self.seed = seed
 
     def build(self, query_shape, value_shape=None, key_shape=None):
@@ -68,16 +76,18 @@ class ClusteredHeads(HeadGroup):
         )
 
     def attend(self, *, causal, **arguments):
-        if causal:
+        if causal and not self.causal_by_mask:
             raise ValueError(
                 "ClusteredHeads cannot attend with use_causal_mask=True: groups depend on all "
-                "queries, and so on later ones. Use RoutingHeads or LocalHeads."
+                "queries, and so on later ones. Use CausalClusteredHeads; or causal_by_mask=True, "
+                "for what the paper's authors compute."
             )
         return clustered_attention(
             projections=tf.convert_to_tensor(self.projections),
             num_clusters=self.num_clusters,
             top_k=self.top_k,
             iterations=self.iterations,
+            causal=causal,
             **arguments,
         )
 
@@ -90,5 +100,6 @@ class ClusteredHeads(HeadGroup):
             "top_k": self.top_k,
             "bits": self.bits,
             "iterations": self.iterations,
+            "causal_by_mask": self.causal_by_mask,
             "seed": self.seed,
         }

@@ -221,6 +221,100 @@ class Random(_Clustered):
         return {**super().arguments(place), "seed": place.block}
 
 
+class _WithoutPositions(HeadKind):
+    """Kinds without relative positions."""
+
+    def check(self, model):
+        if self.max_relative_distance is not None:
+            self.refuse("max_relative_distance", "these heads have none: it must be null")
+
+    def arguments(self, place):
+        arguments = super().arguments(place)
+        del arguments["max_relative_distance"]
+        return arguments
+
+
+@dataclasses.dataclass
+class Clustered(_WithoutPositions):
+    """Heads whose similar queries attend together: see `rt_keras.layers.ClusteredHeads`.
+
+    A decoder has those of `CausalClustered` instead, unless `causal_by_mask` is true.
+    """
+
+    num_clusters: int = key(100, "groups of the queries of each head", AT_LEAST_1)
+    top_k: int | None = key(None, "keys that each query weighs by itself", AT_LEAST_1)
+    bits: int = key(63, "random projections that group queries", AT_LEAST_1)
+    iterations: int = key(10, "iterations of k-means in a step", AT_LEAST_1)
+    causal_by_mask: bool = key(
+        False, "whether a decoder has these heads too, and so sees later positions in the groups"
+    )
+
+    name = "clustered"
+    layer = layers.ClusteredHeads
+
+    def check(self, model):
+        super().check(model)
+        if self.causal_by_mask and self.top_k is None:
+            self.refuse("causal_by_mask", "it needs model.clustered.top_k")
+        if self.causal_by_mask or model.num_encoder_layers:
+            return
+        keys = [field for field in dataclasses.fields(self) if field.name != "num_heads"]
+        if all(getattr(self, field.name) == field.default for field in keys):
+            return
+        raise ValueError(
+            "model.clustered has values but a decoder has the heads of model.causal_clustered; "
+            "give them there, or model.clustered.causal_by_mask true"
+        )
+
+    def check_length(self, name, length):
+        # There cannot be more groups than queries.
+        if self.causal_by_mask and self.num_clusters > length:
+            self.refuse("num_clusters", f"{name} is only {length}")
+
+    def replacement(self, place):
+        if place.attention == "encoder" or self.causal_by_mask:
+            return None
+        # The groups of a decoder's queries depend on later ones, whatever these attend to.
+        return "full" if place.attention == "cross" else "causal_clustered"
+
+
+@dataclasses.dataclass
+class CausalClustered(_WithoutPositions):
+    """Heads that see the past through centroids: see `rt_keras.layers.CausalClusteredHeads`."""
+
+    num_clusters: int = key(100, "centroids of each head", AT_LEAST_1)
+    block_size: int = key(128, "positions in a block, which a query sees itself", AT_LEAST_1)
+    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
+
+    name = "causal_clustered"
+    layer = layers.CausalClusteredHeads
+
+    def replacement(self, place):
+        # It is of one sequence, and of the past.
+        return {"encoder": "clustered", "cross": "full"}.get(place.attention)
+
+
+@dataclasses.dataclass
+class LSH(_WithoutPositions):
+    """Heads of the Reformer: see `rt_keras.layers.LSHHeads`."""
+
+    num_buckets: int = key(16, "buckets of each hash, an even number", AT_LEAST_1)
+    chunk_size: int = key(64, "positions in a chunk", AT_LEAST_1)
+    num_rounds: int = key(1, "hashes", AT_LEAST_1)
+
+    name = "lsh"
+    layer = layers.LSHHeads
+
+    def check(self, model):
+        super().check(model)
+        if self.num_buckets % 2:
+            self.refuse("num_buckets", "it must be even")
+
+    def replacement(self, place):
+        # Queries are their own keys.
+        return "full" if place.attention == "cross" else None
+
+
 @dataclasses.dataclass
 class ClusterStrided(HeadKind):
     """Heads with clusters of strides: see `rt_keras.layers.ClusterStridedHeads`."""
@@ -318,6 +412,9 @@ HEAD_KINDS = {
         LocalRouting,
         Hashed,
         Random,
+        Clustered,
+        CausalClustered,
+        LSH,
         ClusterStrided,
         Strided,
         Local,

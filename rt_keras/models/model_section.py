@@ -121,9 +121,11 @@ ModelSection = dataclasses.make_dataclass(
 def check_heads(model):
     """Raises a ValueError where the heads of a `ModelSection` do not go together."""
     counts = head_counts(model)
+    # What other heads may become, and the kind whose blocks an image has.
+    useful = {*_replacements(model), "local"}
     for name in HEAD_KINDS:
-        # Local heads may stand in for others, and then have these keys.
-        if counts[name] == 0 and name != "local" and _has_values_in_vain(getattr(model, name)):
+        in_vain = counts[name] == 0 and name not in useful
+        if in_vain and _has_values_in_vain(getattr(model, name)):
             raise ValueError(
                 f"model.{name} has values but no heads; give model.{name}.num_heads, 0 for none"
             )
@@ -148,6 +150,13 @@ def check_heads(model):
                 f"{model.dialect} has no such heads"
             )
         kind.check(model)
+
+
+def _replacements(model):
+    """The names of the kinds that some heads of a `ModelSection` become somewhere."""
+    attentions = ("decoder", "encoder", "cross") if model.num_encoder_layers else ("decoder",)
+    places = [Place(block=0, attention=attention) for attention in attentions]
+    return {kind.replacement(place) for kind in _present(model) for place in places}
 
 
 def _has_values_in_vain(section):

@@ -13,6 +13,7 @@ Words that have one meaning in these files:
 
 from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.blocks import from_blocks, to_blocks
+from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
@@ -31,6 +32,7 @@ from rt_keras.ops.strided import strided_attention
 
 __all__ = [
     "balanced_attention",
+    "causal_clustered_attention",
     "chunked_cross_entropy",
     "cluster_statistics",
     "cluster_strided_attention",

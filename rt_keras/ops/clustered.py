@@ -23,6 +23,7 @@ def clustered_attention(
     top_k=None,
     groups=None,
     iterations=10,
+    causal=False,
     query_mask=None,
     key_mask=None,
     token_bias=None,
@@ -49,6 +50,16 @@ def clustered_attention(
 
     Each output depends on all queries, by the groups.
 
+    With `causal`, as in the code of the paper's authors, query i sees of T_c the keys up to its own
+    position, and no others:
+
+    ```
+    output_i = sum_(j in T_c, j <= i) softmax_j(query_i · key_j / sqrt(depth) + t_j) value_j
+    ```
+
+    Groups and T_c are of the whole sequence all the same, so that outputs depend on later
+    positions. This is for comparisons with that code; `causal_clustered_attention` is strict.
+
     Args:
         query: `[batch, heads, queries, depth]`.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
@@ -60,6 +71,7 @@ def clustered_attention(
         groups: int `[batch, heads, queries]`, the group of each query, from 0; that of padding may
             be any number. None, the default, for those of `hamming_groups`.
         iterations: int, iterations of `hamming_groups`. Defaults to 10.
+        causal: bool, whether query i sees key j only if j <= i; needs `top_k`. Defaults to False.
         query_mask: bool `[batch, queries]`, False for padding, which is in no group and whose
             output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
@@ -71,8 +83,8 @@ def clustered_attention(
         `[batch, heads, queries, value_depth]`. A query that may see no key gets 0.
 
     Raises:
-        ValueError: if there are neither `projections` nor `groups`, more groups than queries, or
-            fewer keys than `top_k`.
+        ValueError: if there are neither `projections` nor `groups`, more groups than queries,
+            fewer keys than `top_k`, or no `top_k` but `causal`.
 
     Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, section 3; its code holds
     m_c constant in the gradient, unlike this.
@@ -84,7 +96,7 @@ def clustered_attention(
     if key is None:
         key, key_mask = query, query_mask if key_mask is None else key_mask
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    _check(query, key, num_clusters, top_k)
+    _check(query, key, num_clusters, top_k, causal)
     if groups is None:
         if projections is None:
             raise ValueError("clustered_attention needs projections or groups")
@@ -98,7 +110,7 @@ def clustered_attention(
         groups = tf.where(real, groups, num_clusters)
         query = tf.where(real[..., None], query, tf.zeros([], query.dtype))
     return over_heads(
-        lambda arguments: _attend(arguments, num_clusters, top_k, dropout),
+        lambda arguments: _attend(arguments, num_clusters, top_k, causal, dropout),
         {"query": query, "key": key, "value": value, "groups": groups},
         {},
         {"key_mask": key_mask, "token_bias": token_bias, "seed": seed},
@@ -107,7 +119,7 @@ def clustered_attention(
     )
 
 
-def _check(query, key, num_clusters, top_k):
+def _check(query, key, num_clusters, top_k, causal):
     """Raises a ValueError for what static sizes rule out."""
     queries, keys = query.shape[2], key.shape[2]
     if num_clusters < 1 or queries is not None and num_clusters > queries:
@@ -117,32 +129,88 @@ def _check(query, key, num_clusters, top_k):
         )
     if top_k is not None and (top_k < 1 or keys is not None and top_k > keys):
         raise ValueError(f"top_k must be from 1 to the number of keys, {keys}. Received: {top_k}")
+    if causal and top_k is None:
+        raise ValueError("clustered_attention needs top_k if causal=True: only these keys are seen")
 
 
-def _attend(arguments, num_clusters, top_k, dropout):
+def _attend(arguments, num_clusters, top_k, causal, dropout):
     """Clustered attention of some heads."""
     query, key, value = (arguments[name] for name in ("query", "key", "value"))
     groups, bias = arguments["groups"], _bias_of_keys(arguments)
     seeds = tf.random.split(arguments["seed"], 2) if dropout else (None, None)
     query *= query.shape[-1] ** -0.5
     means = _means(query, groups, num_clusters)
-    logits = tf.cast(pair_logits(means, key), bias.dtype) + bias[:, None, None]
-    weights = tf.where(bias[:, None, None] > MASKED, tf.nn.softmax(logits), 0.0)
-    dropped = tf.cast(drop(weights, dropout, seeds[0]), value.dtype)
-    output = weighted_sums(dropped, value)
+    logits = _logits(key, means, bias)
     if top_k is None:
-        return _of_each(output, groups)
-    best = tf.math.top_k(tf.stop_gradient(weights), top_k, sorted=False).indices
-    of_best = {
+        return _of_each(_sums(logits, value, dropout, seeds[0])[0], groups)
+    best = _best(logits, top_k)
+    of_groups = {
         "key": tf.gather(key, best, batch_dims=2),
         "value": tf.gather(value, best, batch_dims=2),
         "bias": at_members(bias, best),
     }
-    shares = tf.gather(dropped, best, batch_dims=3)
-    output -= tf.einsum("bhck,bhckd->bhcd", shares, of_best["value"])
-    mass = tf.reduce_sum(tf.gather(weights, best, batch_dims=3), axis=-1, keepdims=True)
-    own = _attend_in_groups(query, of_best, groups, num_clusters, dropout, seeds[1])
-    return _of_each(output, groups) + _of_each(tf.cast(mass, value.dtype), groups) * own
+    if causal:
+        of_groups["position"] = best
+    else:
+        output, logsumexp = _sums(logits, value, dropout, seeds[0])
+        shares = _shares(means, of_groups, logsumexp)
+        mass = tf.reduce_sum(shares, axis=-1, keepdims=True)
+        if dropout:
+            shares *= _at_best(drop(tf.ones_like(logits), dropout, seeds[0]), best)
+        shares = tf.cast(shares, value.dtype)[..., None, :]
+        output -= weighted_sums(shares, of_groups["value"])[..., 0, :]
+        of_groups |= {"mass": tf.cast(mass, value.dtype), "rest": output}
+    return _attend_in_groups(query, of_groups, groups, num_clusters, dropout, seeds[1])
+
+
+def _logits(key, means, bias):
+    """The logits of each group, `[batch, heads, keys, groups]`.
+
+    Keys are rows: XLA on a CPU multiplies these in two thirds of the time that it takes with groups
+    as rows.
+
+    Args:
+        key: `[batch, heads, keys, depth]`.
+        means: `[batch, heads, groups, depth]`, scaled.
+        bias: `[batch, keys]`, `MASKED` for padding.
+    """
+    bias = bias[:, None, :, None]
+    logits = tf.cast(tf.matmul(key, means, transpose_b=True), bias.dtype) + bias
+    return tf.where(bias > MASKED, logits, MASKED)
+
+
+def _sums(logits, value, dropout, seed):
+    """The output of each group, and the logsumexp of its logits; 0 without keys."""
+    top = tf.stop_gradient(tf.reduce_max(logits, axis=2))
+    weights = tf.where(logits > MASKED, tf.exp(logits - top[:, :, None]), 0.0)
+    total = tf.reduce_sum(weights, axis=2)
+    total = tf.where(total > 0, total, 1.0)
+    dropped = tf.cast(drop(weights, dropout, seed), value.dtype)
+    output = tf.matmul(dropped, value, transpose_a=True) / tf.cast(total, value.dtype)[..., None]
+    return output, top + tf.math.log(total)
+
+
+def _best(logits, top_k):
+    """The keys with the greatest logits of each group, int32 `[batch, heads, groups, top_k]`."""
+    by_group = tf.linalg.matrix_transpose(tf.stop_gradient(logits))
+    return tf.math.top_k(by_group, top_k, sorted=False).indices
+
+
+def _shares(means, of_groups, logsumexp):
+    """The weight that each group gives to its best keys, `[batch, heads, groups, keys]`.
+
+    They are computed again, as a gradient that scatters them among all weights would cost more.
+    """
+    logits = pair_logits(means[..., None, :], of_groups["key"])[..., 0, :]
+    logits = tf.cast(logits, logsumexp.dtype) + of_groups["bias"]
+    return tf.where(of_groups["bias"] > MASKED, tf.exp(logits - logsumexp[..., None]), 0.0)
+
+
+def _at_best(x, best):
+    """The entries of `[batch, heads, keys, groups]` at the best keys of each group."""
+    batch, heads, keys, groups = (size(x, i) for i in range(4))
+    flat = tf.reshape(x, [batch, heads, keys * groups])
+    return tf.gather(flat, best * groups + tf.range(groups)[:, None], batch_dims=2)
 
 
 def _bias_of_keys(arguments):
@@ -168,34 +236,45 @@ def _of_each(x, groups):
     return tf.gather(pad_axis(x, 2, 0, 1), groups, batch_dims=2)
 
 
-def _attend_in_groups(query, keys, groups, num_clusters, dropout, seed):
-    """Attention of each query to its group's keys.
+def _attend_in_groups(query, of_groups, groups, num_clusters, dropout, seed):
+    """What each query has of its group, and of its own attention to its group's keys.
 
     Args:
         query: `[batch, heads, queries, depth]`, scaled.
-        keys: dictionary of "key", "value", `[batch, heads, groups, keys, depth]`, and "bias",
-            `[batch, heads, groups, keys]`.
+        of_groups: dictionary of "key" and "value", `[batch, heads, groups, keys, depth]`; "bias",
+            `[batch, heads, groups, keys]`; and either "position" of the same shape, before which no
+            query sees them, or "mass", `[batch, heads, groups, 1]`, the weight of these keys, and
+            "rest", `[batch, heads, groups, value_depth]`, what is added.
         groups: int32 `[batch, heads, queries]`; `num_clusters` for padding.
         num_clusters: int, number of groups.
         dropout, seed: see `clustered_attention`.
 
     Returns:
-        `[batch, heads, queries, value_depth]`, anything for padding.
+        `[batch, heads, queries, value_depth]`, 0 for padding.
     """
     group, is_row, of_slots, slots = _blocks_of_groups(groups, num_clusters)
     num_blocks = size(group, 2)
-    of_blocks = {name: tf.gather(x, group, batch_dims=2) for name, x in keys.items()}
+    of_blocks = {name: tf.gather(x, group, batch_dims=2) for name, x in of_groups.items()}
+    bias = of_blocks["bias"][..., None, :]
+    # Slots without a query get and give no gradient.
+    allowed = (is_row[..., None], bias > MASKED)
+    if "position" in of_blocks:
+        of_rows = tf.reshape(of_slots, tf.shape(is_row))
+        allowed += (of_blocks["position"][..., None, :] <= of_rows[..., None],)
     output, _ = attend(
         split_blocks(gather_rows(query, of_slots, slots), num_blocks, BLOCK_SIZE),
         of_blocks["key"],
         of_blocks["value"],
-        # Slots without a query see nothing, and so add nothing to a gradient.
-        (is_row[..., None], of_blocks["bias"][..., None, :] > MASKED),
-        bias=of_blocks["bias"][..., None, :],
+        allowed,
+        bias=bias,
         dropout=dropout,
         seed=seed,
     )
-    return gather_rows(join_blocks(output, num_blocks * BLOCK_SIZE), slots, of_slots)
+    if "mass" in of_blocks:
+        rest = tf.where(is_row[..., None], of_blocks["rest"][..., None, :], 0)
+        output = of_blocks["mass"][..., None, :] * output + rest
+    output = gather_rows(join_blocks(output, num_blocks * BLOCK_SIZE), slots, of_slots)
+    return tf.where((groups < num_clusters)[..., None], output, tf.zeros([], output.dtype))
 
 
 def _blocks_of_groups(groups, num_clusters):

@@ -3,7 +3,13 @@ import numpy as np
 import pytest
 
 from rt_keras.analysis import causality
-from rt_keras.layers import LocalHeads, RoutingHeads
+from rt_keras.layers import (
+    CausalClusteredHeads,
+    ClusteredHeads,
+    LocalHeads,
+    LSHHeads,
+    RoutingHeads,
+)
 from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 
 VOCABULARY, LENGTH = 13, 24
@@ -22,17 +28,34 @@ def make_model(*groups):
     return RoutingTransformerCausalLM(backbone)
 
 
-@pytest.mark.parametrize("share_qk", [False, True])
-def test_nearest_routing_sees_nothing_of_the_future(sequences, share_qk):
-    model = make_model(LocalHeads(1, 4), RoutingHeads(1, 3, 4, share_qk=share_qk))
+@pytest.mark.parametrize(
+    "make_group",
+    [
+        lambda: RoutingHeads(1, 3, 4),
+        lambda: RoutingHeads(1, 3, 4, share_qk=True),
+        lambda: CausalClusteredHeads(1, 3, 4),
+    ],
+    ids=["nearest", "shared", "causal_clustered"],
+)
+def test_strictly_causal_heads_see_nothing_of_the_future(sequences, make_group):
+    model = make_model(LocalHeads(1, 4), make_group())
     figures = causality.measure(model, sequences, num_positions=6)
     assert figures["share_changed"] == 0.0 and figures["largest_change"] < 1e-5
     assert figures["nats_by_prefix"] == pytest.approx(figures["nats_in_parallel"], abs=1e-5)
     assert all(row["share"] == 0.0 for row in figures["share_by_distance"])
 
 
-def test_balanced_routing_does(sequences):
-    model = make_model(RoutingHeads(2, 3, 4, assignment="balanced"))
+@pytest.mark.parametrize(
+    "make_group",
+    [
+        lambda: RoutingHeads(2, 3, 4, assignment="balanced"),
+        lambda: ClusteredHeads(2, 3, 4, causal_by_mask=True),
+        pytest.param(lambda: LSHHeads(2, 4, 3), marks=pytest.mark.end_to_end),
+    ],
+    ids=["balanced", "clustered", "lsh"],
+)
+def test_heads_that_arrange_whole_sequences_do(sequences, make_group):
+    model = make_model(make_group())
     figures = causality.measure(model, sequences, num_positions=6)
     assert 0.05 < figures["share_changed"] <= 1.0
     assert 0.0 < figures["mean_change"] < figures["largest_change"] <= 1.0

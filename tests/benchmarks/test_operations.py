@@ -3,23 +3,28 @@ import pytest
 from rt_keras.benchmarks import attention, operations
 
 SIZES = {"length": 32, "heads": 3, "depth": 5, "window": 8}
-# Keys that each of the 32 queries is multiplied with, and vectors that are routed for each.
+# Keys, or groups, that each of the 32 queries is multiplied with; and directions by which it is
+# routed.
 EXPECTED = {
     "full": (32, 0),
     "local": (16, 0),
-    "balanced_shared": (8, 1),
-    "balanced_separate": (8, 2),
-    "nearest_shared": (16, 1),
-    "nearest_separate": (32, 2),
+    "balanced_shared": (8, 4),
+    "balanced_separate": (8, 2 * 4),
+    "nearest_shared": (16, 4),
+    "nearest_separate": (32, 2 * 4),
+    "clustered": (100, 63),
+    "improved_clustered": (132, 63),
+    "causal_clustered": (12, 4),
+    "lsh": (4 * 16, 4 * 2),
 }
 
 
 @pytest.mark.parametrize("kind", attention.KINDS)
 def test_operations_are_those_of_the_products_of_matrices(kind):
     keys, routed = EXPECTED[kind]
-    # A row of logits, a row of the output; and a score for each of four clusters.
+    # A row of logits, a row of the output; and a score for each direction.
     products = 3 * 32 * keys * (2 * 5 + 2 * 5)
-    selection = 3 * 32 * routed * 4 * 2 * 5
+    selection = 3 * 32 * routed * 2 * 5
     assert operations.count(kind, "forward", **SIZES) == products + selection
     assert operations.count(kind, "forward_backward", **SIZES) == 3 * products + selection
 

@@ -28,6 +28,17 @@ def test_equation(top_k, shared):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+def test_causal_by_mask():
+    query, value, key = (checks.random(1, 2, 11, 6, seed=seed) for seed in range(3))
+    group = ClusteredHeads(2, 3, 4, causal_by_mask=True)
+    found = group(query, value, key, use_causal_mask=True)
+    groups = hamming_groups(query, group.projections, num_clusters=3)
+    options = {"groups": groups.numpy(), "num_clusters": 3, "top_k": 4, "causal": True}
+    expected = reference.grouped(query, key, value, **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert not group.cached_decoding
+
+
 def test_projections():
     group = ClusteredHeads(2, 3, bits=5, seed=3, dtype="mixed_bfloat16")
     x = checks.random(1, 2, 9, 6)
@@ -41,7 +52,7 @@ def test_projections():
 
 def test_config():
     x = checks.random(1, 2, 9, 6)
-    group = ClusteredHeads(2, 3, 4, bits=5, iterations=2, token_bias="fixed", seed=1, name="heads")
+    group = ClusteredHeads(2, 3, 4, bits=5, iterations=2, causal_by_mask=True, seed=1, name="heads")
     checks.config_makes_an_equal_layer(group, x, x, x)
 
 
@@ -74,6 +85,7 @@ def test_beside_other_heads_a_model_is_saved_and_loaded(tmp_path):
         ({"num_clusters": 0}, "num_clusters must be a positive integer. Received: num_clusters=0"),
         ({"top_k": 1.5}, "top_k must be a positive integer. Received: top_k=1.5"),
         ({"bits": 0}, "bits must be a positive integer. Received: bits=0"),
+        ({"causal_by_mask": True}, "causal_by_mask=True needs top_k"),
         ({"iterations": 0}, "iterations must be a positive integer. Received: iterations=0"),
     ],
 )

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import (
+    CausalClusteredHeads,
     ClusteredHeads,
     ClusterStridedHeads,
     FullHeads,
@@ -374,6 +375,7 @@ EVERY_KIND = {
     "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4),
     "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4),
     "sliding": lambda: LocalHeads(2, 3, sliding_window=2),
+    "causal-clustered": lambda: CausalClusteredHeads(2, 3, 4),
     "lsh": lambda: LSHHeads(2, 4, 3, num_rounds=2),
 }
 

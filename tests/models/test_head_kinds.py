@@ -26,11 +26,24 @@ VALUES = {
     },
     "hashed": {"num_clusters": 5, "window_size": 6, "share_qk": True},
     "random": {"num_clusters": 5, "window_size": 6},
+    "clustered": {
+        "num_clusters": 5,
+        "top_k": 6,
+        "bits": 7,
+        "iterations": 8,
+        "causal_by_mask": True,
+    },
+    "causal_clustered": {"num_clusters": 5, "block_size": 6, "commitment_weight": 0.5},
+    "lsh": {"num_buckets": 6, "chunk_size": 5, "num_rounds": 2},
     "cluster_strided": {"num_clusters": 3, "window_size": 5, "commitment_weight": 0.25},
     "strided": {"stride": 7},
     "local": {"block_size": 8, "look_back": 2, "sliding_window": 9, "adaptive_span": True},
     "full": {},
 }
+
+
+WITHOUT_POSITIONS = {"clustered", "causal_clustered", "lsh"}
+WITH_POSITIONS = sorted(HEAD_KINDS.keys() - WITHOUT_POSITIONS)
 
 
 def kind(name, **values):
@@ -39,13 +52,15 @@ def kind(name, **values):
 
 @pytest.mark.parametrize("name", HEAD_KINDS)
 def test_every_key_reaches_the_layer(name):
-    values = {"num_heads": 2, "max_relative_distance": 3, **VALUES[name]}
+    values = {"num_heads": 2, **VALUES[name]}
+    if name in WITH_POSITIONS:
+        values["max_relative_distance"] = 3
     heads = kind(name, **values)
     group = heads.layer(**heads.arguments(Place(0)))
     assert {key: getattr(group, key) for key in values} == values
 
 
-@pytest.mark.parametrize("name", HEAD_KINDS)
+@pytest.mark.parametrize("name", WITH_POSITIONS)
 def test_two_sequences_have_no_relative_positions(name):
     heads = kind(name, max_relative_distance=3)
     assert heads.arguments(Place(0, "cross"))["max_relative_distance"] is None
@@ -62,6 +77,28 @@ def test_queries_are_their_own_keys_in_a_decoder_alone(name):
 def test_the_first_blocks_may_have_local_heads_instead(name):
     heads = kind(name, first_layer=1)
     assert [heads.replacement(Place(block)) for block in (0, 1)] == ["local", None]
+
+
+@pytest.mark.parametrize(
+    "name, values, expected",
+    [
+        ("clustered", {}, ["causal_clustered", None, "full"]),
+        ("clustered", {"causal_by_mask": True}, [None, None, None]),
+        ("causal_clustered", {}, [None, "clustered", "full"]),
+        ("lsh", {}, [None, None, "full"]),
+    ],
+)
+def test_groups_do_not_leak_into_a_decoder_unasked(name, values, expected):
+    heads = kind(name, **values)
+    assert [heads.replacement(Place(0, x)) for x in ("decoder", "encoder", "cross")] == expected
+
+
+def test_grouping_a_decoder_needs_values_that_count():
+    kind("clustered", num_clusters=5).check(ModelSection(num_encoder_layers=1))
+    kind("clustered", num_clusters=5, top_k=2, causal_by_mask=True).check(ModelSection())
+    kind("clustered", num_heads=4).check(ModelSection())
+    with pytest.raises(ValueError, match="a decoder has the heads of model.causal_clustered"):
+        kind("clustered", num_clusters=5).check(ModelSection())
 
 
 def test_random_members_differ_from_block_to_block():
@@ -90,6 +127,9 @@ def test_local_heads_of_images_know_the_grid():
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),
         ("hashed", {"num_clusters": 1}, "num_clusters is 1; it must be at least 2"),
+        ("clustered", {"causal_by_mask": True}, "causal_by_mask is True; it needs .*top_k"),
+        ("clustered", {"max_relative_distance": 2}, "max_relative_distance is 2; .* must be null"),
+        ("lsh", {"num_buckets": 5}, "num_buckets is 5; it must be even"),
         ("local", {"cross_block_size": 8}, "cross_block_size is 8; without an encoder"),
         (
             "routing",
@@ -132,6 +172,13 @@ def test_a_sequence_is_at_least_as_long_as_a_window(name, window):
     heads = kind(name, **{window: 8})
     heads.check_length("the length", 8)
     with pytest.raises(ValueError, match=f"model.{name}.{window} is 8 and the length only 7"):
+        heads.check_length("the length", 7)
+
+
+def test_a_sequence_has_a_query_for_each_group():
+    heads = kind("clustered", num_clusters=8, top_k=2, causal_by_mask=True)
+    heads.check_length("the length", 8)
+    with pytest.raises(ValueError, match="model.clustered.num_clusters is 8; the length is only 7"):
         heads.check_length("the length", 7)
 
 

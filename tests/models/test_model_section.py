@@ -188,7 +188,8 @@ def test_attention_to_an_encoder_has_full_heads_where_routing_would_be_nearest()
 @pytest.mark.parametrize("name", HEAD_KINDS)
 def test_a_section_makes_the_layer_of_its_kind(name):
     model = model_section(**{name: {"num_heads": 3}})
-    (group,) = make_head_groups(model, Place(0))
+    # Clustered heads are for encoders.
+    (group,) = make_head_groups(model, Place(0, "encoder" if name == "clustered" else "decoder"))
     assert (type(group), group.num_heads) == (HEAD_KINDS[name].layer, 3)
 
 
@@ -213,12 +214,24 @@ def test_a_dialect_has_only_its_own_heads():
             {"full": {"num_heads": 3}, "hidden_dim": 256},
             r"hidden_dim is 256, .*3 heads \(full 3\) do not divide.*such as 255",
         ),
+        (
+            {"causal_clustered": {"num_heads": 2}, "clustered": {"bits": 5}},
+            "model.clustered has values but no heads",
+        ),
         ({"hashed": {"num_heads": 2, "num_clusters": 1}}, "hashed.num_clusters is 1"),
     ],
 )
 def test_heads_that_do_not_go_together_are_named(values, message):
     with pytest.raises(ValueError, match=message):
         check_heads(model_section(**values))
+
+
+def test_clustered_heads_of_a_decoder_have_the_values_of_the_causal_kind():
+    values = {"clustered": {"num_heads": 2}, "causal_clustered": {"num_clusters": 5}}
+    model = model_section(**values)
+    check_heads(model)
+    (group,) = make_head_groups(model, Place(0))
+    assert (type(group), group.num_clusters) == (layers.CausalClusteredHeads, 5)
 
 
 def test_heads_of_a_depth_of_their_own_need_not_divide_the_width():

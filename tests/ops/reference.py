@@ -376,6 +376,7 @@ def grouped(
     groups,
     num_clusters,
     top_k=None,
+    causal=False,
     query_mask=None,
     key_mask=None,
     token_bias=None,
@@ -396,6 +397,14 @@ def grouped(
         weights = dict(zip(seen, attention_weights(mean, key[b, h, seen], bias[seen])))
         best = sorted(seen, key=lambda j: -weights[j])[: top_k or 0]
         for i in members:
+            if causal:
+                best_before = [j for j in best if j <= i]
+                if best_before:
+                    own = attention_weights(
+                        query[b, h, i], key[b, h, best_before], bias[best_before]
+                    )
+                    output[b, h, i] = own @ value[b, h, best_before]
+                continue
             own = dict(weights)
             if best:
                 mass = sum(weights[j] for j in best)
@@ -531,3 +540,37 @@ def relative(table, head, distance):
         return 0.0
     far = table.shape[1] // 2
     return table[head, min(max(distance, -far), far) + far]
+
+
+def causal_clustered(
+    query,
+    key,
+    value,
+    centroids,
+    *,
+    block_size,
+    load_bias=None,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+):
+    """Causal attention: exact to a query's own block, and of its centroid to earlier ones."""
+    if key is None and key_mask is None:
+        key_mask = query_mask
+    q = normalize(query)
+    k = q if key is None else normalize(key)
+    output = np.zeros(query.shape[:3] + value.shape[3:])
+    for b, h, i in np.ndindex(*query.shape[:3]):
+        seen = [j for j in range(i + 1) if real(key_mask, b, j)]
+        if not seen or not real(query_mask, b, i):
+            continue
+        scores = centroids[h] @ q[b, h, i] + (0 if load_bias is None else load_bias[h])
+        stand_in = centroids[h, np.argmax(scores)]
+        logits = []
+        for j in seen:
+            by = q[b, h, i] if j // block_size == i // block_size else stand_in
+            bias = 0 if token_bias is None else token_bias[b, j]
+            logits.append(by @ k[b, h, j] / np.sqrt(query.shape[3]) + bias)
+        weights = np.exp(logits - np.max(logits))
+        output[b, h, i] = weights / weights.sum() @ value[b, h, seen]
+    return output

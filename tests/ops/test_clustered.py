@@ -62,6 +62,14 @@ def test_cross_attention(top_k, length, keys):
     )
 
 
+def test_causal():
+    inputs, groups = arrays(17, token_bias=True)
+    mask = checks.mask("scattered", 17)
+    options = {"num_clusters": 3, "groups": groups, "top_k": 4, "causal": True}
+    options |= {"query_mask": mask, "key_mask": mask}
+    checks.holds(clustered_attention, reference.grouped, inputs, **options)
+
+
 def test_all_keys_at_the_top_are_full_attention():
     inputs, groups = arrays(13, token_bias=True)
     checks.holds(
@@ -142,6 +150,7 @@ def test_no_tensor_has_all_pairs_of_positions():
         ({"top_k": 10}, "top_k must be from 1 to the number of keys, 9. Received: 10"),
         ({"top_k": 0}, "top_k must be from 1 to the number of keys, 9. Received: 0"),
         ({"groups": None}, "needs projections or groups"),
+        ({"causal": True}, "needs top_k if causal=True"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -1,0 +1,192 @@
+"""Causal clustered attention: exact inside a block, and through centroids before it."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import MASKED, attend, merge
+from rt_keras.ops.blocks import ceil_div, join_blocks, pad_axis, size, split_blocks
+from rt_keras.ops.chunks import over_heads
+from rt_keras.ops.routing import nearest_centroid, prepare
+
+# Blocks that are merged pair by pair; longer sequences are merged in runs of so many.
+RUN_SIZE = 32
+
+
+def causal_clustered_attention(
+    query,
+    key,
+    value,
+    centroids,
+    *,
+    block_size,
+    load_bias=None,
+    query_mask=None,
+    key_mask=None,
+    token_bias=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Attention to earlier positions: exact in its own block, as its centroid does before that.
+
+    With q, k the normalised queries and keys and c the nearest centroid of query i,
+    `argmax_c centroid_c · q_i + load_bias_c`,
+
+    ```
+    output_i = sum_(j <= i) p_ij value_j / sum_(j <= i) p_ij
+    p_ij = exp(q_i · k_j / sqrt(depth) + t_j)             if j is in the block of i
+    p_ij = exp(centroid_c · k_j / sqrt(depth) + t_j)      if j is in an earlier block
+    ```
+
+    Output i depends on positions up to i alone. The cost is O(n · (block_size + clusters) · depth),
+    and what decoding keeps does not grow with the sequence. There is no gradient by the centroids.
+
+    Args:
+        query: `[batch, heads, length, depth]`, not normalised.
+        key: `[batch, heads, length, depth]`, or None for the queries themselves.
+        value: `[batch, heads, length, value_depth]`.
+        centroids: `[heads, clusters, depth]`.
+        block_size: int, positions in a block.
+        load_bias: `[heads, clusters]`, or None for zeros.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None for
+            `query_mask` if `key` is None.
+        token_bias: `[batch, length]`, t above, or None for zeros.
+        dropout: float, share of the attention weights set to 0; queries of one block that share a
+            centroid lose the same ones before their block. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`. A query that may see no key gets 0.
+
+    Raises:
+        ValueError: if queries and keys differ in length.
+
+    Centroids in the place of mean queries make the clustered attention of Vyas et al. 2020 causal.
+
+    >>> x, centroids = tf.random.normal([1, 2, 12, 4]), tf.random.normal([2, 3, 4])
+    >>> causal_clustered_attention(x, x, x, centroids, block_size=4).shape
+    TensorShape([1, 2, 12, 4])
+    """
+    if key is None and key_mask is None:
+        key_mask = query_mask
+    query, value = (tf.convert_to_tensor(x) for x in (query, value))
+    if query.shape[2] is not None and value.shape[2] not in (None, query.shape[2]):
+        raise ValueError(
+            "Causal clustered attention needs as many keys as queries. "
+            f"Received: query of length {query.shape[2]}, value of length {value.shape[2]}."
+        )
+    centroids = tf.stop_gradient(tf.convert_to_tensor(centroids))
+    logits = size(query, 0) * query.shape[1] * size(query, 2) * (block_size + centroids.shape[1])
+    return over_heads(
+        lambda arguments: _attend(arguments, block_size, dropout),
+        {"query": query, "key": key, "value": value},
+        {"centroids": centroids, "load_bias": load_bias},
+        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        logits,
+        value.dtype,
+    )
+
+
+def _attend(arguments, block_size, dropout):
+    """Causal clustered attention of some heads."""
+    query, key = prepare(arguments["query"], arguments.get("key"))
+    batch, heads, length = (size(query, axis) for axis in range(3))
+    centroids, count = arguments["centroids"], ceil_div(length, block_size)
+    groups = nearest_centroid(query, centroids, arguments.get("load_bias"))
+    scale = query.shape[-1] ** -0.5
+    keys, values = (split_blocks(x, count, block_size) for x in (key, arguments["value"]))
+    bias, seeds = None, (None, None)
+    if "token_bias" in arguments:
+        bias = _of_blocks(tf.cast(arguments["token_bias"], query.dtype), count, block_size)
+    if dropout:
+        seeds = tf.random.split(arguments["seed"], 2)
+    real = _of_blocks(tf.ones([batch, length], tf.bool), count, block_size)
+    if "key_mask" in arguments:
+        real &= _of_blocks(tf.cast(arguments["key_mask"], tf.bool), count, block_size)
+    places = tf.range(block_size)
+    own = attend(
+        split_blocks(query * scale, count, block_size),
+        keys,
+        values,
+        (places <= places[:, None], real),
+        bias=bias,
+        dropout=dropout,
+        seed=seeds[0],
+    )
+    of_centroids = attend(
+        tf.cast(centroids * scale, query.dtype)[None, :, None],
+        keys,
+        values,
+        real,
+        bias=bias,
+        dropout=dropout,
+        seed=seeds[1],
+    )
+    before = merge_before(*of_centroids)
+    rows = groups + tf.range(length) // block_size * centroids.shape[1]
+    of_query = [
+        tf.gather(join_blocks(x, count * centroids.shape[1]), rows, batch_dims=2) for x in before
+    ]
+    of_own = [join_blocks(x, length) for x in own]
+    output = merge(*(tf.stack(pair, axis=2) for pair in zip(of_own, of_query)), axis=2)
+    if "query_mask" in arguments:
+        output *= tf.cast(arguments["query_mask"], output.dtype)[:, None, :, None]
+    return output
+
+
+def _of_blocks(x, count, block_size):
+    """What is known of the keys, `[batch, length]`, as `[batch, 1, blocks, 1, block_size]`."""
+    return split_blocks(x[:, None], count, block_size)[..., None, :]
+
+
+def merge_before(output, logsumexp):
+    """Attention to all the blocks before each block, from the attention to each block.
+
+    Args:
+        output: `[batch, heads, blocks, queries, value_depth]`.
+        logsumexp: `[batch, heads, blocks, queries]`, of the logits; `MASKED` without keys.
+
+    Returns:
+        Two tensors of the same shapes; 0 and `MASKED` for the first block.
+
+    >>> output, logsumexp = tf.ones([1, 1, 3, 1, 1]), tf.zeros([1, 1, 3, 1])
+    >>> output, logsumexp = merge_before(output, logsumexp)
+    >>> output[0, 0, :, 0, 0].numpy().tolist(), tf.exp(logsumexp[0, 0, :, 0]).numpy().tolist()
+    ([0.0, 1.0, 1.0], [0.0, 1.0, 2.0])
+    """
+    rows = tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])[..., None]
+    output, logsumexp = _before_each(*rows)
+    return tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp[..., 0], [0, 1, 3, 2])
+
+
+def _before_each(output, logsumexp):
+    """All rows before each row merged, of `[..., rows, value_depth]` and `[..., rows, 1]`."""
+    count, axis = output.shape[-2], output.shape.rank - 2
+    if count is None or count <= RUN_SIZE:
+        # If their number is not known, all pairs of rows are few beside pairs of positions.
+        nothing = [tf.zeros_like(x[..., :1, :]) for x in (output, logsumexp)]
+        return _merge_up_to(nothing[0], nothing[1] + MASKED, output, logsumexp)
+    runs = ceil_div(count, RUN_SIZE)
+    shape = [size(output, i) for i in range(axis)]
+
+    def in_runs(x, fill):
+        x = pad_axis(x, axis, 0, runs * RUN_SIZE - count, fill)
+        return tf.reshape(x, [*shape, runs, RUN_SIZE, x.shape[-1]])
+
+    output, logsumexp = in_runs(output, 0), in_runs(logsumexp, MASKED)
+    of_runs = merge(output, logsumexp[..., 0], axis=axis + 1)
+    whole = tf.reduce_logsumexp(logsumexp, axis=axis + 1)
+    first = [x[..., None, :] for x in _before_each(of_runs, whole)]
+    found = _merge_up_to(*first, output, logsumexp)
+    return [tf.reshape(x, [*shape, -1, x.shape[-1]])[..., :count, :] for x in found]
+
+
+def _merge_up_to(first_output, first_logsumexp, output, logsumexp):
+    """A first row and all rows before each row merged, as `_before_each`."""
+    output = tf.concat([first_output, output], axis=-2)
+    logsumexp = tf.concat([first_logsumexp, logsumexp], axis=-2)
+    count = size(output, output.shape.rank - 2)
+    # Rows as keys: their logits are their logsumexp alone.
+    no_product, places = tf.zeros_like(logsumexp), tf.range(count)
+    allowed, bias = places <= places[:, None], tf.linalg.matrix_transpose(logsumexp)
+    output, logsumexp = attend(no_product, no_product, output, allowed, bias=bias)
+    return output[..., :-1, :], logsumexp[..., :-1, None]

@@ -1,0 +1,135 @@
+"""Causal clustered attention of one position at a time: centroids keep what they have seen."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype, attend, merge
+from rt_keras.ops.blocks import ceil_div, size
+from rt_keras.ops.decode import attend_step, like
+from rt_keras.ops.local_decode import add_position, keys_in_view, local_cache
+from rt_keras.ops.routing import nearest_centroid, normalize, prepare
+
+
+def causal_clustered_cache(
+    key, value, centroids, count, *, block_size, max_length=None, token_bias=None
+):
+    """The cache of `causal_clustered_step`: the last block, and a running sum for each centroid.
+
+    Args:
+        key: `[batch, heads, length, depth]`, not normalised, of positions from the first on.
+        value: `[batch, heads, length, value_depth]`.
+        centroids: `[heads, clusters, depth]`.
+        count: int scalar, how many of these positions count.
+        block_size: int, positions in a block.
+        max_length: int, how many positions there will be: a block need not be longer. None, the
+            default, for any number.
+        token_bias: `[batch, length]`, if steps will have one.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, places, ...]`, those of the last block,
+        keys normalised; and of the attention of each centroid, to all positions and to those before
+        the last block, "output" and "output_before", `[batch, heads, clusters, value_depth]`, and
+        "logsumexp" and "logsumexp_before", `[batch, heads, clusters]`.
+
+    >>> x = tf.random.normal([1, 2, 50, 4])
+    >>> cache = causal_clustered_cache(x, x, tf.random.normal([2, 3, 4]), 50, block_size=8)
+    >>> cache["key"].shape, cache["output"].shape
+    (TensorShape([1, 2, 8, 4]), TensorShape([1, 2, 3, 4]))
+    """
+    key, value = normalize(tf.convert_to_tensor(key)), tf.convert_to_tensor(value)
+    bias = None if token_bias is None else token_bias[:, None, None]
+    dtype = accumulation_dtype(key.dtype)
+
+    def of_centroids(end):
+        """The attention of each centroid to the positions before `end`."""
+        allowed = tf.range(size(key, 2)) < end
+        scaled = _scaled(centroids, key)
+        return attend(scaled, key, tf.cast(value, dtype), allowed, bias=bias)
+
+    # The last block is whole, not empty, if the next position begins another.
+    start = tf.maximum(ceil_div(count, block_size) - 1, 0) * block_size
+    output, logsumexp = of_centroids(count)
+    output_before, logsumexp_before = of_centroids(start)
+    return {
+        **local_cache(
+            key,
+            value,
+            count,
+            block_size=block_size,
+            look_back=0,
+            max_length=max_length,
+            token_bias=token_bias,
+        ),
+        "output": output,
+        "logsumexp": logsumexp,
+        "output_before": output_before,
+        "logsumexp_before": logsumexp_before,
+    }
+
+
+def causal_clustered_step(
+    query, key, value, cache, position, centroids, *, block_size, load_bias=None, token_bias=None
+):
+    """`causal_clustered_attention` of one position, given those before it.
+
+    Args:
+        query: `[batch, heads, 1, depth]`, not normalised.
+        key: `[batch, heads, 1, depth]`, or None for the query itself.
+        value: `[batch, heads, 1, value_depth]`.
+        cache: the cache of `causal_clustered_cache` or of the last step.
+        position: int scalar, the query's position.
+        centroids: `[heads, clusters, depth]`.
+        block_size: int, positions in a block.
+        load_bias: `[heads, clusters]`, or None for zeros.
+        token_bias: `[batch, 1]`, of the key; or None.
+
+    Returns:
+        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+
+    >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
+    >>> cache = causal_clustered_cache(x, x, centroids, 49, block_size=8)
+    >>> last = x[:, :, 49:]
+    >>> output, cache = causal_clustered_step(
+    ...     last, last, last, cache, 49, centroids, block_size=8
+    ... )
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
+    """
+    query, key = prepare(query, key)
+    cache, kept = _add(cache, key, value, position, centroids, block_size, token_bias), cache
+    seen = keys_in_view(cache, position, block_size, 0, None)
+    own = attend_step(query, **seen, return_logsumexp=True)
+    group = nearest_centroid(query, centroids, load_bias)
+    before = tf.gather(cache["output_before"], group, batch_dims=2)
+    logsumexp = tf.gather(cache["logsumexp_before"], group, batch_dims=2)
+    outputs = tf.stack([tf.cast(own[0], before.dtype), before], axis=2)
+    output = merge(outputs, tf.stack([own[1], logsumexp], axis=2), axis=2)
+    return tf.cast(output, value.dtype), like(cache, kept)
+
+
+def _add(cache, key, value, position, centroids, block_size, token_bias):
+    """The cache with one more position, of a normalised key."""
+    ring = {name: cache[name] for name in ("key", "value")}
+    ring = add_position(ring, position, key, value, None, token_bias)
+    starts = position % block_size == 0
+    before = {
+        f"{name}_before": tf.where(starts, cache[name], cache[f"{name}_before"])
+        for name in ("output", "logsumexp")
+    }
+    logits = tf.matmul(_scaled(centroids, key), key, transpose_b=True)[..., 0]
+    logits = tf.cast(logits, cache["logsumexp"].dtype)
+    if token_bias is not None:
+        logits += tf.cast(token_bias[:, None], logits.dtype)
+    value = tf.cast(value, cache["output"].dtype)
+    logsumexps = tf.stack([cache["logsumexp"], logits], axis=2)
+    outputs = [cache["output"], tf.broadcast_to(value, tf.shape(cache["output"]))]
+    return {
+        **ring,
+        **before,
+        "output": merge(tf.stack(outputs, axis=2), logsumexps, axis=2),
+        "logsumexp": tf.reduce_logsumexp(logsumexps, axis=2),
+    }
+
+
+def _scaled(centroids, key):
+    """Centroids as queries."""
+    return tf.cast(centroids * key.shape[-1] ** -0.5, key.dtype)[None]
