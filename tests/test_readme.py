@@ -41,7 +41,7 @@ def run(command, folder):
 @pytest.mark.end_to_end
 def test_python_blocks(folder):
     code = [code for mark, language, code in code_blocks() if (mark, language) == ("", "python")]
-    assert len(code) == 3
+    assert len(code) == 4
     assert "Call me" in run([sys.executable, "-c", "\n".join(code)], folder)
 
 
