@@ -238,7 +238,10 @@ def _make_group(model, name, place, num_heads):
 
 def make_all_head_groups(model, attention="decoder", grid=None):
     """The head groups of each block: `make_head_groups` for all of one attention."""
-    count = model.num_encoder_layers if attention == "encoder" else model.num_layers
+    count = model.num_layers
+    # An encoder alone has the blocks that a decoder would have.
+    if attention == "encoder" and model.num_encoder_layers:
+        count = model.num_encoder_layers
     return [make_head_groups(model, Place(block, attention, grid)) for block in range(count)]
 
 
