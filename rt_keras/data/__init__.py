@@ -20,6 +20,7 @@ _MODULES = {
     "pack_documents": "packing",
     "training_dataset": "packing",
     "evaluation_dataset": "packing",
+    "masked_batches": "masking",
     "pack_examples": "examples",
     "check_packed": "shards",
     "load_images": "images",

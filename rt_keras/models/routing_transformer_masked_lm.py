@@ -70,7 +70,7 @@ class RoutingTransformerMaskedLM(
     preprocessor_cls = RoutingTransformerMaskedLMPreprocessor
 
     def __init__(self, backbone, preprocessor=None, **kwargs):
-        check_encoder(backbone, preprocessor)
+        check_encoder(backbone, preprocessor and preprocessor.vocabulary_size)
 
         # === Layers ===
         self.backbone = backbone
@@ -93,21 +93,20 @@ class RoutingTransformerMaskedLM(
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
 
-def check_encoder(backbone, preprocessor):
+def check_encoder(backbone, token_ids):
     """Raises an error if a task that sees whole sequences cannot stand on a backbone.
 
     Args:
         backbone: what should be a `RoutingTransformerEncoderBackbone`.
-        preprocessor: the preprocessor of the task; None for none.
+        token_ids: int, the number of token ids of the task's preprocessor; None without one.
     """
     if not isinstance(backbone, RoutingTransformerEncoderBackbone):
         raise TypeError(
             "backbone must be a RoutingTransformerEncoderBackbone, which sees whole sequences. "
             f"Received: a {type(backbone).__name__}"
         )
-    least = 0 if preprocessor is None else preprocessor.tokenizer.vocabulary_size()
-    if backbone.vocabulary_size < least:
+    if token_ids is not None and backbone.vocabulary_size < token_ids:
         raise ValueError(
-            "backbone must have as many token ids as the tokenizer of the preprocessor at least, "
-            f"{least}. Received: vocabulary_size={backbone.vocabulary_size}"
+            f"backbone must have at least the {token_ids} token ids of the preprocessor. Received: "
+            f"vocabulary_size={backbone.vocabulary_size}"
         )

@@ -1,5 +1,7 @@
 """How well a model predicts texts or images, in units that do not depend on its tokens."""
 
+import collections
+
 import tensorflow as tf
 
 from rt_keras import progress
@@ -44,19 +46,17 @@ def evaluate(model, examples, batch_size=4, verbose=0):
     batch_size *= strategy.num_replicas_in_sync
     batches = task.evaluation_batches(model, examples, batch_size, model.preprocessor)
     batches = shared_batches(batches, batch_size, strategy)
-    nats, tokens = _sum_nats(model, task, batches, verbose)
-    return {**task.scores(nats, tokens, counts), **counts, "tokens": int(tokens)}
+    sums = _sums(model, task, batches, verbose)
+    return {**task.scores(sums, counts), **counts, "tokens": int(sums["tokens"])}
 
 
-def _sum_nats(model, task, batches, verbose):
-    """The sum of -ln p over everything that has weight, and the sum of the weights."""
-    sums = model.compiled_function("evaluation", lambda: _make_sums(model, task))
-    nats = tokens = 0.0
+def _sums(model, task, batches, verbose):
+    """The sums of the task's figures over everything that has weight, and that of the weights."""
+    sums_of_batch = model.compiled_function("evaluation", lambda: _make_sums(model, task))
+    sums = collections.Counter()
     for batch in progress.track(batches, "evaluating", unit="batches", verbose=verbose):
-        batch_nats, batch_tokens = sums(*batch)
-        nats += float(batch_nats)
-        tokens += float(batch_tokens)
-    return nats, tokens
+        sums.update({name: float(value) for name, value in sums_of_batch(*batch).items()})
+    return sums
 
 
 def _make_sums(model, task):
@@ -66,12 +66,16 @@ def _make_sums(model, task):
     # `TPUStrategy` has the whole of what it runs compiled.
     @tf.function(jit_compile=not isinstance(strategy, tf.distribute.TPUStrategy))
     def sums(inputs, labels, weights):
-        nats = task.losses(model, inputs, labels)
-        return tf.reduce_sum(nats * weights), tf.reduce_sum(weights)
+        figures = task.figures(model, inputs, labels)
+        sums = {name: tf.reduce_sum(values * weights) for name, values in figures.items()}
+        return {**sums, "tokens": tf.reduce_sum(weights)}
 
     @tf.function
     def sums_of_replicas(*batch):
         parts = strategy.run(sums, batch)
-        return [strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in parts]
+        return {
+            name: strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
+            for name, part in parts.items()
+        }
 
     return sums_of_replicas if is_replicated(strategy) else sums

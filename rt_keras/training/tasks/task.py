@@ -22,6 +22,7 @@ class Task:
         folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
             first of them.
         units: pairs of a score and its format, in the order in which they are printed.
+        loss_name: string, what -ln p of a label is called among the scores and in the logs.
         generates: what `rt-keras generate` makes with the model: "text", "image" or None.
         continues_text: whether the model continues one text, token by token, so that it can be
             streamed, exported and analyzed for causality.
@@ -33,6 +34,7 @@ class Task:
     data_names = None
     folder_sets = ()
     units = (("nats_per_token", ".4f"),)
+    loss_name = "nats_per_token"
     generates = None
     continues_text = False
 
@@ -63,8 +65,12 @@ class Task:
         raise NotImplementedError
 
     def predictions(self, config):
-        """The number of tokens that the model of a configuration predicts for one example."""
+        """The number of labels that the model of a configuration predicts for one example."""
         raise NotImplementedError
+
+    def tokens(self, config):
+        """The number of tokens of one example, for the speed: by default those it predicts."""
+        return self.predictions(config)
 
     # The configuration.
 
@@ -210,6 +216,10 @@ class Task:
         """
         return {"examples": count_examples(examples, "examples")}
 
+    def metrics(self):
+        """The weighted metrics of `fit`, besides that of `loss_name`: a list of Keras's metrics."""
+        return []
+
     def losses(self, model, inputs, labels):
         """-ln p of each label, in a compiled function.
 
@@ -224,18 +234,30 @@ class Task:
         logits = tf.cast(model(inputs, training=False), tf.float32)
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
-    def scores(self, nats, tokens, counts):
+    def figures(self, model, inputs, labels):
+        """What is summed up over all labels for the scores, in a compiled function.
+
+        Args:
+            model, inputs, labels: see `losses`.
+
+        Returns:
+            A dictionary of "nats", -ln p of each label, and of other float32 tensors of the shape
+            of the labels.
+        """
+        return {"nats": self.losses(model, inputs, labels)}
+
+    def scores(self, sums, counts):
         """The scores of a model.
 
         Args:
-            nats: float, the sum of -ln p over all labels.
-            tokens: float, the number of labels.
+            sums: dictionary of floats, the sums of what `figures` returns, and "tokens", the number
+                of labels.
             counts: what `count` returned.
 
         Returns:
-            A dictionary of floats: the scores that `units` names, and `nats_per_token`.
+            A dictionary of floats: the scores that `units` names, and `loss_name`.
         """
-        return {"nats_per_token": nats / tokens}
+        return {self.loss_name: sums["nats"] / sums["tokens"]}
 
 
 def count_examples(examples, name):

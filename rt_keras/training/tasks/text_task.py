@@ -38,11 +38,15 @@ class TextTask(Task):
     def vocabulary_size(self, config, tokenizer=None):
         if tokenizer is None and config.model.vocabulary_size is not None:
             return config.model.vocabulary_size
-        least = (tokenizer or make_tokenizer(config.tokenizer)).vocabulary_size()
+        least = self.token_ids(tokenizer or make_tokenizer(config.tokenizer))
         given = config.model.vocabulary_size
         if given is not None and given < least:
             raise ValueError(f"model.vocabulary_size is {given}; the tokenizer has {least} tokens")
         return given or least
+
+    def token_ids(self, tokenizer):
+        """The number of token ids that a model needs for a tokenizer."""
+        return tokenizer.vocabulary_size()
 
     def stacks(self, config):
         length = config.data.sequence_length
@@ -57,6 +61,12 @@ class TextTask(Task):
             raise ValueError(
                 f"model.max_sequence_length is {longest}; it must be at least "
                 f"data.sequence_length, {length}, or null"
+            )
+        model = config.model
+        if model.reversible and (model.remat or not model.normalize_first):
+            raise ValueError(
+                f"model.reversible is true, model.remat {model.remat} and model.normalize_first "
+                f"{model.normalize_first}; reversible blocks need remat false, normalize_first true"
             )
 
     def check_sources(self, config):
