@@ -73,17 +73,16 @@ def start_from(model, path):
         model, trained = model.backbone, trained.backbone
     pairs = list(itertools.zip_longest(model.weights, trained.weights))
     for ours, theirs in pairs:
-        if _form(ours) != _form(theirs):
+        if None in (ours, theirs) or ours.shape != theirs.shape:
             raise ValueError(
                 f"model.preset is {str(path)!r}, which holds a model of another form: it has "
-                f"{_form(theirs)} where the configuration has {_form(ours)}"
+                f"{_in_words(theirs)} where the configuration has {_in_words(ours)}"
             )
     for ours, theirs in pairs:
         ours.assign(theirs)
 
 
-def _form(weight):
-    """The name and the shape of a weight, in words."""
+def _in_words(weight):
     return "nothing" if weight is None else f"{weight.path} {tuple(weight.shape)}"
 
 
