@@ -17,6 +17,14 @@ from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerS
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,
 )
+from rt_keras.models.routing_transformer_span_predictor import RoutingTransformerSpanPredictor
+from rt_keras.models.routing_transformer_span_predictor_preprocessor import (
+    RoutingTransformerSpanPredictorPreprocessor,
+)
+from rt_keras.models.routing_transformer_text_classifier import RoutingTransformerTextClassifier
+from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
+    RoutingTransformerTextClassifierPreprocessor,
+)
 
 __all__ = [
     "RoutingTransformerBackbone",
@@ -30,4 +38,8 @@ __all__ = [
     "RoutingTransformerSeq2SeqBackbone",
     "RoutingTransformerSeq2SeqLM",
     "RoutingTransformerSeq2SeqLMPreprocessor",
+    "RoutingTransformerSpanPredictor",
+    "RoutingTransformerSpanPredictorPreprocessor",
+    "RoutingTransformerTextClassifier",
+    "RoutingTransformerTextClassifierPreprocessor",
 ]

@@ -99,6 +99,9 @@ class _ModelKeys:
     loss_chunk_size: int | None = key(
         None, "positions whose logits are computed at once, null for all", AT_LEAST_1
     )
+    num_classes: int = key(2, "classes of a text classifier", AT_LEAST_1)
+    pooling: str = key("mean", "what stands for a text that is classified", one_of("mean", "first"))
+    max_answer_length: int = key(128, "the most tokens of an answer", AT_LEAST_1)
     initializer_scale: float = key(
         1.0, "variance of dense layers at the start, relative to Glorot's", POSITIVE
     )

@@ -9,11 +9,12 @@ from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackb
 class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
     """A `RoutingTransformerBackbone` in which each position sees those after it too.
 
-    Its blocks, weights and arguments are the same; attention has no causal mask. A backbone of this
-    class is what `RoutingTransformerMaskedLM` is trained on, and what
-    `RoutingTransformerTextClassifier` and `RoutingTransformerSpanPredictor` may start from. As there
-    is no order but that of positions, it needs one: relative positions of its heads,
-    `max_sequence_length`, `sinusoidal_positions` or `shift_tokens`.
+    Its blocks, weights and arguments are the same; attention has no causal mask. On it stand
+    `RoutingTransformerMaskedLM`, `RoutingTransformerTextClassifier` and
+    `RoutingTransformerSpanPredictor`, each of which can start from the weights of another.
+
+    Without a causal mask only positions tell the order of tokens: relative ones of the heads,
+    `max_sequence_length` or `sinusoidal_positions`.
 
     Args:
         *args, **kwargs: those of `RoutingTransformerBackbone`.

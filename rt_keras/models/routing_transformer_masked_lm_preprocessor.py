@@ -34,7 +34,7 @@ class RoutingTransformerMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocess
 
     Call arguments:
         x: a string, strings `[batch]`, or a tuple of those, texts that follow one another in a
-            sequence.
+            sequence. A tuple of two needs `y=None` after it, as in all of KerasHub.
 
     Returns:
         Tuple `(x, y, sample_weight)`: `x` is a dictionary of "token_ids" and "padding_mask",

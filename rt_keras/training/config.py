@@ -72,7 +72,8 @@ class DataConfig(hyperparams.Config):
     """The data, and how they are batched.
 
     `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm` or a
-    `masked_lm`, `load_pairs` for a `seq_2_seq_lm` and `load_images` for an `image_lm`.
+    `masked_lm`, `load_pairs` for a `seq_2_seq_lm`, `load_images` for an `image_lm`,
+    `load_labeled_texts` for a `text_classifier` and `load_questions` for a `span`.
     """
 
     name: str = key("python_source", "the data set")
@@ -88,7 +89,7 @@ class DataConfig(hyperparams.Config):
     mask_rate: float = key(
         0.15, "share of the tokens that a masked language model predicts", SHARE_ABOVE_0
     )
-    batch_size: int = key(2, "sequences, pairs or images in a batch", AT_LEAST_1)
+    batch_size: int = key(2, "sequences, texts, pairs or images in a batch", AT_LEAST_1)
 
 
 @dataclasses.dataclass

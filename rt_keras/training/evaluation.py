@@ -35,8 +35,8 @@ def evaluate(model, examples, batch_size=4, verbose=0):
         verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
-        A dictionary of the scores that the task's `units` name, of what its `count` counted, and
-        of the number of `tokens`.
+        A dictionary of the scores that the task's `text_units` and `units` name, of what its
+        `count` counted, and of the number of `tokens`, or of `labels` where those are no tokens.
 
     Raises:
         ValueError: if there is nothing to score.
@@ -47,7 +47,11 @@ def evaluate(model, examples, batch_size=4, verbose=0):
     batches = task.evaluation_batches(model, examples, batch_size, model.preprocessor)
     batches = shared_batches(batches, batch_size, strategy)
     sums = _sums(model, task, batches, verbose)
-    return {**task.scores(sums, counts), **counts, "tokens": int(sums["tokens"])}
+    if not sums["labels"]:
+        raise ValueError("there is nothing to score: nothing that the model predicts has weight")
+    of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
+    labels = {f"{task.label_name}s": int(sums["labels"])}
+    return {**of_texts, **task.scores(sums, counts), **counts, **labels}
 
 
 def _sums(model, task, batches, verbose):
@@ -68,7 +72,7 @@ def _make_sums(model, task):
     def sums(inputs, labels, weights):
         figures = task.figures(model, inputs, labels)
         sums = {name: tf.reduce_sum(values * weights) for name, values in figures.items()}
-        return {**sums, "tokens": tf.reduce_sum(weights)}
+        return {**sums, "labels": tf.reduce_sum(weights)}
 
     @tf.function
     def sums_of_replicas(*batch):

@@ -73,7 +73,7 @@ def start_from(model, path):
         model, trained = model.backbone, trained.backbone
     pairs = list(itertools.zip_longest(model.weights, trained.weights))
     for ours, theirs in pairs:
-        if None in (ours, theirs) or ours.shape != theirs.shape:
+        if ours is None or theirs is None or ours.shape != theirs.shape:
             raise ValueError(
                 f"model.preset is {str(path)!r}, which holds a model of another form: it has "
                 f"{_in_words(theirs)} where the configuration has {_in_words(ours)}"

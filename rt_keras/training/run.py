@@ -272,6 +272,21 @@ def compiled_model(config, tokenizer=None):
     return model
 
 
+def _text_scores(config, model, preprocessor):
+    """A callback that logs the scores of texts on validation, for tasks that have some."""
+    task, batch_size = task_named(config.model.kind), config.data.batch_size
+    if not task.text_units:
+        return []
+    examples = task.load_split(config.data, "validation", preprocessor)
+    examples = examples.take(batch_size * config.trainer.validation_batches)
+
+    def add(epoch, logs):
+        scores = task.text_scores(model, examples, batch_size, preprocessor)
+        logs.update({f"val_{name}": value for name, value in scores.items()})
+
+    return [keras.callbacks.LambdaCallback(on_epoch_end=add)]
+
+
 def _callbacks(config, model, output, best, example, speed):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
     callbacks = [
@@ -286,6 +301,7 @@ def _callbacks(config, model, output, best, example, speed):
     return [
         *callbacks,
         *([WatchHeads(watched)] if watched else []),
+        *_text_scores(config, model, best.preprocessor),
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda _, logs: logs.update(
                 learning_rate=float(model.optimizer.learning_rate),

@@ -53,7 +53,7 @@ def test_most_become_the_mask_some_another_token_and_some_stay(masked):
     found = np.take_along_axis(inputs["token_ids"], inputs["mask_positions"], axis=1)[weights == 1]
     kept = np.mean(found == labels[weights == 1])
     assert abs(np.mean(found == MASK) - 0.8) < 0.06 and abs(kept - 0.1) < 0.05
-    assert 0 <= found.min() and found.max() < PREPROCESSOR.vocabulary_size == MASK + 1
+    assert found.min() >= 0 and found.max() < PREPROCESSOR.vocabulary_size == MASK + 1
 
 
 def test_a_sequence_is_masked_by_its_number_and_the_seed_alone(masked):

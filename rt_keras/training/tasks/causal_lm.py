@@ -45,7 +45,7 @@ class CausalLMTask(DocumentTask):
         return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
     def scores(self, sums, counts):
-        nats, tokens = sums["nats"], sums["tokens"]
+        nats, tokens = sums["nats"], sums["labels"]
         return {
             "bits_per_byte": bits(nats) / counts["bytes"],
             "nats_per_token": nats / tokens,

@@ -34,6 +34,6 @@ class EncoderTask(TextTask):
 
     def scores(self, sums, counts):
         return {
-            "accuracy": sums["correct"] / sums["tokens"],
-            self.loss_name: sums["nats"] / sums["tokens"],
+            "accuracy": sums["correct"] / sums["labels"],
+            self.loss_name: sums["nats"] / sums["labels"],
         }

@@ -81,5 +81,5 @@ class ImageLMTask(Task):
         return {"images": count_examples(examples, "images")}
 
     def scores(self, sums, counts):
-        nats, tokens = sums["nats"], sums["tokens"]
+        nats, tokens = sums["nats"], sums["labels"]
         return {"bits_per_dimension": bits(nats / tokens), "nats_per_token": nats / tokens}

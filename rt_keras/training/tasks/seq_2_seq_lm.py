@@ -99,7 +99,7 @@ class Seq2SeqLMTask(TextTask):
         return {"documents": count_examples(examples, "documents")}
 
     def scores(self, sums, counts):
-        nats, tokens = sums["nats"], sums["tokens"]
+        nats, tokens = sums["nats"], sums["labels"]
         return {"nats_per_token": nats / tokens, "perplexity_per_token": math.exp(nats / tokens)}
 
 

@@ -22,7 +22,8 @@ class Task:
         folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
             first of them.
         units: pairs of a score and its format, in the order in which they are printed.
-        loss_name: string, what -ln p of a label is called among the scores and in the logs.
+        text_units: the same for scores of the texts that the model gives; see `text_scores`.
+        label_name: string, what a label is, such as "token".
         generates: what `rt-keras generate` makes with the model: "text", "image" or None.
         continues_text: whether the model continues one text, token by token, so that it can be
             streamed, exported and analyzed for causality.
@@ -34,9 +35,15 @@ class Task:
     data_names = None
     folder_sets = ()
     units = (("nats_per_token", ".4f"),)
-    loss_name = "nats_per_token"
+    text_units = ()
+    label_name = "token"
     generates = None
     continues_text = False
+
+    @property
+    def loss_name(self):
+        """What the mean of -ln p over all labels is called among the scores and in the logs."""
+        return f"nats_per_{self.label_name}"
 
     # The model.
 
@@ -250,14 +257,25 @@ class Task:
         """The scores of a model.
 
         Args:
-            sums: dictionary of floats, the sums of what `figures` returns, and "tokens", the number
-                of labels.
+            sums: dictionary of floats, the sums of what `figures` returns, and "labels", their
+                number.
             counts: what `count` returned.
 
         Returns:
             A dictionary of floats: the scores that `units` names, and `loss_name`.
         """
-        return {self.loss_name: sums["nats"] / sums["tokens"]}
+        return {self.loss_name: sums["nats"] / sums["labels"]}
+
+    def text_scores(self, model, examples, batch_size, preprocessor):
+        """The scores that `text_units` names, of texts that the model gives.
+
+        Args:
+            model, examples, batch_size, preprocessor: see `evaluation_batches`.
+
+        Returns:
+            A dictionary of floats.
+        """
+        return {}
 
 
 def count_examples(examples, name):

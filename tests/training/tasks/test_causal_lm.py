@@ -91,7 +91,7 @@ def test_data_named_by_a_user(books):
 
 
 def test_scores_are_of_bytes_and_words():
-    scores = TASK.scores({"nats": 12.0, "tokens": 6.0}, counts={"bytes": 3, "words": 2})
+    scores = TASK.scores({"nats": 12.0, "labels": 6.0}, counts={"bytes": 3, "words": 2})
     assert list(scores) == [name for name, _ in TASK.units]
     assert scores["nats_per_token"] == 2.0
     assert scores["bits_per_byte"] == pytest.approx(12 / 0.6931472 / 3)
