@@ -79,6 +79,7 @@ class ByteTokenizer(ListTokenizer):
             all ragged `[batch, (length)]`.
         """
         tokens, _ = batch_of_tokens(self(strings))
+        tokens = tokens.with_row_splits_dtype(tf.int64)
         starts = tokens.with_flat_values(tf.ragged.range(tokens.row_lengths()).flat_values)
         return tokens, starts, starts + 1
 

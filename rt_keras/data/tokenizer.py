@@ -54,6 +54,7 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
 
         words, starts, ends = tf_text.WhitespaceTokenizer().split_with_offsets(strings)
         tokens, _ = batch_of_tokens(self(words.flat_values))
+        tokens = tokens.with_row_splits_dtype(tf.int64)
         lengths = tokens.row_lengths()
         tokens = words.with_flat_values(tokens).merge_dims(1, 2)
         of_tokens = (tf.repeat(places.flat_values, lengths) for places in (starts, ends))

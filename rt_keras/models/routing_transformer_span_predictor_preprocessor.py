@@ -40,7 +40,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
 
     Raises:
         TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
-        ValueError: if `sequence_length` is less than 1.
+        ValueError: if `sequence_length` is less than 1, or strings are no batch.
 
     >>> from rt_keras.data import ByteTokenizer
     >>> preprocessor = RoutingTransformerSpanPredictorPreprocessor(ByteTokenizer(), 24)
@@ -79,6 +79,11 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
 
     def call(self, x, y=None, sample_weight=None):
         x = {name: tf.convert_to_tensor(values) for name, values in x.items()}
+        if x["context"].shape.rank != 1:
+            raise ValueError(
+                "x must have batches of strings, such as {'question': ['who?'], 'context': ['Ann']}"
+                f". Received: a context of shape {x['context'].shape}"
+            )
         token_ids, starts, ends = self._sequences(x)
         in_context = ends > 0
         inputs = {
@@ -93,9 +98,9 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
 
     def _spans(self, x, in_context, starts, ends):
         """Where the answers are among the tokens, and which of them are there to the end."""
-        first = tf.strings.length(
-            tf.strings.substr(x["context"], 0, x["answer_start"], unit="UTF8_CHAR")
-        )
+        count = x["answer_start"]
+        before = tf.strings.substr(x["context"], tf.zeros_like(count), count, unit="UTF8_CHAR")
+        first = tf.strings.length(before)
         last = first + tf.strings.length(x["answer"])
         first, last = (tf.cast(place, ends.dtype)[:, None] for place in (first, last))
         inside = tf.cast(in_context & (ends > first) & (starts < last), tf.int32)
@@ -127,6 +132,8 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         Returns:
             List of strings; "" where a span is not of the context.
         """
+        if not self.built:
+            self.build(None)
         contexts = tf.convert_to_tensor(x["context"])
         _, starts, ends = self._sequences({**x, "context": contexts})
         first = tf.gather(starts, spans[:, 0], batch_dims=1)
