@@ -1,4 +1,4 @@
-"""How well a model predicts texts or images, in units that do not depend on its tokens."""
+"""How well a model predicts texts, images, labels or answers, in units of its task."""
 
 import collections
 
@@ -19,6 +19,9 @@ def evaluate(model, examples, batch_size=4, verbose=0):
     are cut into sequences of the preprocessor's length; a token sees what precedes it in its
     sequence. Of a pair of texts the second one is scored, up to the preprocessor's length. Of an
     image each value of each channel is a token, and bits per dimension are N / (ln 2 · tokens).
+    A masked language model predicts the same share of tokens each time, a classifier the labels of
+    texts, and accuracy is the share that it gets right. Answers to questions are compared with
+    those that people gave; see `rt_keras.training.answers`.
 
     A model that was made under a `tf.distribute` strategy is scored on all of its replicas. Several
     workers call this at the same time, and all get the scores.
@@ -28,10 +31,11 @@ def evaluate(model, examples, batch_size=4, verbose=0):
 
     Args:
         model: a model of one of `rt_keras.training.tasks`, with a preprocessor if it needs one.
-        examples: `tf.data.Dataset` of documents, pairs or images, as from
-            `rt_keras.data.load_documents`, `load_pairs` or `load_images`.
-        batch_size: int, the number of sequences, pairs or images in the batch of one replica.
-            Defaults to 4.
+        examples: `tf.data.Dataset` of documents, pairs, images, labeled texts or questions, as from
+            `rt_keras.data.load_documents`, `load_pairs`, `load_images`, `load_labeled_texts` or
+            `load_questions`.
+        batch_size: int, the number of sequences or examples in the batch of one replica. Defaults
+            to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:

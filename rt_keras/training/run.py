@@ -62,11 +62,10 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             progress bar, 2 for the lines alone. Defaults to 1.
 
     Returns:
-        A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step (or what the
-        task calls its loss),
-        `parameters`, and for this call `new_steps`, `seconds` and `tokens_per_second`, including
-        validation. If the run to resume is finished, all three are 0. `is_chief` is False for
-        workers other than the chief.
+        A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step (or per
+        label, as the `loss_name` of the task says), `parameters`, and for this call `new_steps`,
+        `seconds` and `tokens_per_second`, including validation. If the run to resume is finished,
+        all three are 0. `is_chief` is False for workers other than the chief.
 
     Raises:
         BlockingIOError: if another process trains in the folder.

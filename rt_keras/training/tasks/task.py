@@ -227,8 +227,8 @@ class Task:
         """The weighted metrics of `fit`, besides that of `loss_name`: a list of Keras's metrics."""
         return []
 
-    def losses(self, model, inputs, labels):
-        """-ln p of each label, in a compiled function.
+    def figures(self, model, inputs, labels):
+        """What is summed up over all labels for the scores, in a compiled function.
 
         Args:
             model: a model of the task.
@@ -236,22 +236,12 @@ class Task:
             labels: int tensor.
 
         Returns:
-            float32, of the shape of the labels.
+            A dictionary of "nats", -ln p of each label, and of what else `scores` needs, float32
+            tensors of the shape of the labels.
         """
         logits = tf.cast(model(inputs, training=False), tf.float32)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-
-    def figures(self, model, inputs, labels):
-        """What is summed up over all labels for the scores, in a compiled function.
-
-        Args:
-            model, inputs, labels: see `losses`.
-
-        Returns:
-            A dictionary of "nats", -ln p of each label, and of other float32 tensors of the shape
-            of the labels.
-        """
-        return {"nats": self.losses(model, inputs, labels)}
+        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        return {"nats": nats}
 
     def scores(self, sums, counts):
         """The scores of a model.

@@ -41,7 +41,9 @@ class TextTask(Task):
         least = self.token_ids(tokenizer or make_tokenizer(config.tokenizer))
         given = config.model.vocabulary_size
         if given is not None and given < least:
-            raise ValueError(f"model.vocabulary_size is {given}; the tokenizer has {least} tokens")
+            raise ValueError(
+                f"model.vocabulary_size is {given}; with this tokenizer it must be at least {least}"
+            )
         return given or least
 
     def token_ids(self, tokenizer):
@@ -81,11 +83,12 @@ class TextTask(Task):
         if not Path(tokenizer.vocabulary).is_file():
             raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
 
-    def losses(self, model, inputs, labels):
+    def figures(self, model, inputs, labels):
         # A few positions at a time if the vocabulary is large.
         chunk_size = max(1, LOGITS_AT_ONCE // model.backbone.vocabulary_size)
         chunk_size = min(chunk_size, labels.shape[0] * labels.shape[1])
-        return model.token_losses(model.hidden_states(inputs, False), labels, chunk_size)[0]
+        nats, _ = model.token_losses(model.hidden_states(inputs, False), labels, chunk_size)
+        return {"nats": nats}
 
 
 def token_specs(prefix, batch_size, length):

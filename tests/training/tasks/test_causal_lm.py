@@ -102,7 +102,7 @@ def test_a_vocabulary_is_at_least_the_tokenizers():
     assert TASK.vocabulary_size(make_config({})) == 258
     assert TASK.vocabulary_size(make_config({"model.vocabulary_size": 300})) == 300
     small = make_config({"model.vocabulary_size": 100})
-    with pytest.raises(ValueError, match="vocabulary_size is 100; the tokenizer has 258 tokens"):
+    with pytest.raises(ValueError, match="vocabulary_size is 100; .* must be at least 258"):
         TASK.vocabulary_size(small, TASK.make_preprocessor(small).tokenizer)
 
 
