@@ -67,7 +67,11 @@ class RoutingTransformerSpanPredictor(
     ... )
     >>> preprocessor = RoutingTransformerSpanPredictorPreprocessor(ByteTokenizer(), 24)
     >>> model = RoutingTransformerSpanPredictor(backbone, preprocessor)
-    >>> (answer,) = model.answer({"question": ["who?"], "context": ["it was Ann"]})
+    >>> x = {"question": ["who?"], "context": ["it was Ann"]}
+    >>> logits = model(preprocessor(x))
+    >>> logits.shape
+    TensorShape([1, 2, 24])
+    >>> (answer,) = preprocessor.answers(x, best_spans(logits, max_answer_length=8))
     >>> answer in "it was Ann"
     True
     """

@@ -67,8 +67,8 @@ class RoutingTransformerTextClassifier(
     ... )
     >>> preprocessor = RoutingTransformerTextClassifierPreprocessor(ByteTokenizer(), 40)
     >>> model = RoutingTransformerTextClassifier(backbone, num_classes=3, preprocessor=preprocessor)
-    >>> model.predict(["a text", "another one"], verbose=0).shape
-    (2, 3)
+    >>> model(preprocessor(["a text", "another one"])).shape
+    TensorShape([2, 3])
     """
 
     kind = "text_classifier"
