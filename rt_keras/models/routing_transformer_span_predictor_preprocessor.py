@@ -130,7 +130,8 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
                 answer.
 
         Returns:
-            List of strings; "" where a span is not of the context.
+            List of strings; "" where a span is not of the context. Inside a TensorFlow function, a
+            string tensor of the exact bytes.
         """
         if not self.built:
             self.build(None)
@@ -139,6 +140,8 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         first = tf.gather(starts, spans[:, 0], batch_dims=1)
         last = tf.gather(ends, spans[:, 1], batch_dims=1)
         texts = tf.strings.substr(contexts, first, tf.maximum(last - first, 0))
+        if not tf.executing_eagerly():
+            return texts
         return [text.decode("utf-8", errors="replace") for text in texts.numpy()]
 
     def get_config(self):

@@ -74,25 +74,28 @@ class SpanTask(EncoderTask):
         return {"questions": count_examples(examples, "questions")}
 
     def text_scores(self, model, examples, batch_size, preprocessor):
-        find = model.compiled_function("spans", lambda: _make_find(model))
+        answer = model.compiled_function("answer", lambda: _make_answer(model, preprocessor))
         texts = examples.map(lambda x: {name: x[name] for name in ("question", "context")})
         answers = []
         for batch, real in filled_batches(texts, batch_size):
-            found = preprocessor.answers(batch, find(preprocessor(batch)))
-            answers += found[: np.count_nonzero(real)]
+            answers += answer(batch).numpy()[: np.count_nonzero(real)].tolist()
         scores = [
-            score_answer(answer, [text.decode("utf-8") for text in example["answers"]])
-            for answer, example in zip(answers, examples.as_numpy_iterator(), strict=True)
+            score_answer(
+                text.decode("utf-8", errors="replace"),
+                [reference.decode("utf-8") for reference in example["answers"]],
+            )
+            for text, example in zip(answers, examples.as_numpy_iterator(), strict=True)
         ]
         exact_match, f1 = np.mean(scores, axis=0).tolist()
         return {"exact_match": exact_match, "f1": f1}
 
 
-def _make_find(model):
-    """The compiled function that finds the spans of a batch."""
+def _make_answer(model, preprocessor):
+    """The compiled function from questions and contexts to answers."""
 
     @tf.function
-    def find(inputs):
-        return best_spans(model(inputs, training=False), model.max_answer_length)
+    def answer(batch):
+        logits = model(preprocessor(batch), training=False)
+        return preprocessor.answers(batch, best_spans(logits, model.max_answer_length))
 
-    return find
+    return answer

@@ -41,7 +41,8 @@ def test_a_folder_is_no_set_of_questions(tmp_path):
 
 @pytest.mark.end_to_end
 def test_a_model_learns_to_answer(settings, tmp_path, capsys):
-    train(make_config({**settings, "trainer.steps": 60}), tmp_path / "run", verbose=0)
+    longer = {"trainer.steps": 60, "trainer.validation_every": 30}
+    train(make_config({**settings, **longer}), tmp_path / "run", verbose=0)
     with open(tmp_path / "run" / "log.csv", newline="") as file:
         *_, last = csv.DictReader(file)
     assert float(last["val_f1"]) >= float(last["val_exact_match"]) == 1.0
