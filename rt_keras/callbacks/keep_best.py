@@ -55,14 +55,17 @@ class KeepBest(keras.callbacks.Callback):
 
     def _task(self):
         """The model with its preprocessor."""
-        backbone, strategy = self.model.backbone, self.model.distribute_strategy
-        if not Workers(strategy).are_several:
-            return type(self.model)(backbone, self.preprocessor)
-        # With variables of its own: to read some of the model's, all workers would be needed.
-        backbone = type(backbone).from_config(backbone.get_config())
-        task = type(self.model)(backbone, self.preprocessor)
-        for own, shared in zip(task.weights, self.model.weights, strict=True):
-            own.assign(strategy.experimental_local_results(shared.value)[0])
+        model, strategy = self.model, self.model.distribute_strategy
+        backbone, several = model.backbone, Workers(strategy).are_several
+        if several:
+            # With variables of its own: to read some of the model's, all workers would be needed.
+            backbone = type(backbone).from_config(backbone.get_config())
+        parts = {"backbone": backbone, "preprocessor": self.preprocessor}
+        task = type(model).from_config({**model.get_config(), **parts})
+        for own, trained in zip(task.weights, model.weights, strict=True):
+            if own is not trained:
+                value = trained.value
+                own.assign(strategy.experimental_local_results(value)[0] if several else value)
         return task
 
     def _save_model(self):

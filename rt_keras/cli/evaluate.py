@@ -44,11 +44,12 @@ def evaluate(model, data, name, verbose=1):
     from rt_keras.training import evaluation
     from rt_keras.training.tasks import task_of
 
+    task = task_of(model)
     scores = evaluation.evaluate(model, data, verbose=verbose)
     counts = [(key, ",") for key, value in scores.items() if isinstance(value, int)]
     rows = [
         (key.replace("_", " "), format(scores[key], spec))
-        for key, spec in (*task_of(model).units, *counts)
+        for key, spec in (*task.text_units, *task.units, *counts)
     ]
     if verbose:
         print(f"scores on {name}\n{table({'': '', 'value': '>'}, rows)}")

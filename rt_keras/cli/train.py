@@ -47,6 +47,7 @@ def train(config, output, resume=False, overwrite=False):
         What `rt_keras.training.run.train` returns.
     """
     from rt_keras.training import run
+    from rt_keras.training.tasks import task_named
 
     figures = run.train(config, output, resume, overwrite)
     if not figures["is_chief"]:
@@ -56,8 +57,9 @@ def train(config, output, resume=False, overwrite=False):
             f"trained for {figures['new_steps']:,} steps in {figures['seconds']:.0f} s, "
             f"{figures['tokens_per_second']:,.0f} tokens/s"
         )
+    loss_name = task_named(config.model.kind).loss_name
     print(
         f"best model: {Path(output) / 'model'}, from step {figures['best_step']:,}, with "
-        f"{figures['validation_nats_per_token']:.3f} nats per token on validation"
+        f"{figures[f'validation_{loss_name}']:.3f} {loss_name.replace('_', ' ')} on validation"
     )
     return figures

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings, batch_of_tokens
 
 FIRST_BYTE = 2
 
@@ -67,6 +67,21 @@ class ByteTokenizer(ListTokenizer):
             tokens = tf.RaggedTensor.from_row_lengths(tokens, tf.strings.length(strings))
             tokens = self._fill(tokens)
             return tokens[0] if one else tokens
+
+    def tokenize_with_offsets(self, strings):
+        """Converts strings to tokens that know where they come from: a token is a byte.
+
+        Args:
+            strings: string tensor `[batch]`.
+
+        Returns:
+            Tokens, and the first byte of each and the one after its last: int32 and twice int64,
+            all ragged `[batch, (length)]`.
+        """
+        tokens, _ = batch_of_tokens(self(strings))
+        tokens = tokens.with_row_splits_dtype(tf.int64)
+        starts = tokens.with_flat_values(tf.ragged.range(tokens.row_lengths()).flat_values)
+        return tokens, starts, starts + 1
 
     def detokenize(self, inputs):
         """Converts tokens to strings of the exact bytes, without padding and end of text.

@@ -36,6 +36,30 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
         check_strings("inputs", inputs, self.fails_on_bytes)
         return super().__call__(inputs, *args, **kwargs)
 
+    def tokenize_with_offsets(self, strings):
+        """Converts strings to tokens that know where they come from.
+
+        The words of a string, between white space, are tokenized one by one; a token has the place
+        of its word. (A `ByteTokenizer` keeps the white space, and its tokens have places of their
+        own.)
+
+        Args:
+            strings: string tensor `[batch]`.
+
+        Returns:
+            Tokens, and the first byte of each and the one after its last: int32 and twice int64,
+            all ragged `[batch, (length)]`.
+        """
+        import tensorflow_text as tf_text
+
+        words, starts, ends = tf_text.WhitespaceTokenizer().split_with_offsets(strings)
+        tokens, _ = batch_of_tokens(self(words.flat_values))
+        tokens = tokens.with_row_splits_dtype(tf.int64)
+        lengths = tokens.row_lengths()
+        tokens = words.with_flat_values(tokens).merge_dims(1, 2)
+        of_tokens = (tf.repeat(places.flat_values, lengths) for places in (starts, ends))
+        return tokens, *map(tokens.with_flat_values, of_tokens)
+
     def _add_pad_and_end(self, pad_token, end_token):
         self._add_special_token(pad_token, "pad_token")
         self._add_special_token(end_token, "end_token")

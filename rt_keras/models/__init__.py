@@ -6,20 +6,36 @@ from rt_keras.models.routing_transformer_causal_lm import RoutingTransformerCaus
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
+from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_lm import RoutingTransformerImageLM
+from rt_keras.models.routing_transformer_masked_lm import RoutingTransformerMaskedLM
+from rt_keras.models.routing_transformer_masked_lm_preprocessor import (
+    RoutingTransformerMaskedLMPreprocessor,
+)
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm import RoutingTransformerSeq2SeqLM
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,
+)
+from rt_keras.models.routing_transformer_span_predictor import RoutingTransformerSpanPredictor
+from rt_keras.models.routing_transformer_span_predictor_preprocessor import (
+    RoutingTransformerSpanPredictorPreprocessor,
+)
+from rt_keras.models.routing_transformer_text_classifier import RoutingTransformerTextClassifier
+from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
+    RoutingTransformerTextClassifierPreprocessor,
 )
 
 __all__ = [
     "RoutingTransformerBackbone",
     "RoutingTransformerCausalLM",
     "RoutingTransformerCausalLMPreprocessor",
+    "RoutingTransformerEncoderBackbone",
     "RoutingTransformerImageBackbone",
     "RoutingTransformerImageLM",
+    "RoutingTransformerMaskedLM",
+    "RoutingTransformerMaskedLMPreprocessor",
     "RoutingTransformerSeq2SeqBackbone",
     "RoutingTransformerSeq2SeqLM",
     "RoutingTransformerSeq2SeqLMPreprocessor",
@@ -27,4 +43,8 @@ __all__ = [
     "distill",
     "fit_centroids",
     "restore",
+    "RoutingTransformerSpanPredictor",
+    "RoutingTransformerSpanPredictorPreprocessor",
+    "RoutingTransformerTextClassifier",
+    "RoutingTransformerTextClassifierPreprocessor",
 ]

@@ -99,6 +99,9 @@ class _ModelKeys:
     loss_chunk_size: int | None = key(
         None, "positions whose logits are computed at once, null for all", AT_LEAST_1
     )
+    num_classes: int = key(2, "classes of a text classifier", AT_LEAST_1)
+    pooling: str = key("mean", "what stands for a text that is classified", one_of("mean", "first"))
+    max_answer_length: int = key(128, "the most tokens of an answer", AT_LEAST_1)
     initializer_scale: float = key(
         1.0, "variance of dense layers at the start, relative to Glorot's", POSITIVE
     )
@@ -247,7 +250,10 @@ def _make_group(model, name, place, num_heads):
 
 def make_all_head_groups(model, attention="decoder", grid=None):
     """The head groups of each block: `make_head_groups` for all of one attention."""
-    count = model.num_encoder_layers if attention == "encoder" else model.num_layers
+    count = model.num_layers
+    # An encoder alone has the blocks that a decoder would have.
+    if attention == "encoder" and model.num_encoder_layers:
+        count = model.num_encoder_layers
     return [make_head_groups(model, Place(block, attention, grid)) for block in range(count)]
 
 

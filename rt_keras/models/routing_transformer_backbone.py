@@ -89,6 +89,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
     """
 
     kind = "causal_lm"
+    # Whether a position sees no later one.
+    causal = True
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
             x = block(
                 x,
                 padding_mask=inputs["padding_mask"],
-                use_causal_mask=True,
+                use_causal_mask=self.causal,
                 token_bias=inputs.get("token_bias"),
             )
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)

@@ -16,6 +16,7 @@ from rt_keras.models.keys import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
+    SHARE_ABOVE_0,
     SHARE_BELOW_1,
     check_values,
     key,
@@ -53,6 +54,9 @@ class ModelConfig(_typed(ModelSection)):
     """The model: see the backbone of its kind in `rt_keras.models`."""
 
     kind: str = key("causal_lm", "the task that the model is for", one_of(*TASKS))
+    preset: str | None = key(
+        None, "folder of a run or a preset whose weights training starts from, null for new ones"
+    )
 
 
 @dataclasses.dataclass
@@ -67,8 +71,9 @@ class TokenizerConfig(hyperparams.Config):
 class DataConfig(hyperparams.Config):
     """The data, and how they are batched.
 
-    `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm`,
-    `load_pairs` for a `seq_2_seq_lm` and `load_images` for an `image_lm`.
+    `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm` or a
+    `masked_lm`, `load_pairs` for a `seq_2_seq_lm`, `load_images` for an `image_lm`,
+    `load_labeled_texts` for a `text_classifier` and `load_questions` for a `span`.
     """
 
     name: str = key("python_source", "the data set")
@@ -81,7 +86,10 @@ class DataConfig(hyperparams.Config):
     encoder_sequence_length: int | None = key(
         None, "tokens that the encoder sees, null for sequence_length", AT_LEAST_1
     )
-    batch_size: int = key(2, "sequences, pairs or images in a batch", AT_LEAST_1)
+    mask_rate: float = key(
+        0.15, "share of the tokens that a masked language model predicts", SHARE_ABOVE_0
+    )
+    batch_size: int = key(2, "sequences, texts, pairs or images in a batch", AT_LEAST_1)
 
 
 @dataclasses.dataclass

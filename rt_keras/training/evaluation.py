@@ -1,4 +1,6 @@
-"""How well a model predicts texts or images, in units that do not depend on its tokens."""
+"""How well a model predicts texts, images, labels or answers, in units of its task."""
+
+import collections
 
 import tensorflow as tf
 
@@ -17,6 +19,9 @@ def evaluate(model, examples, batch_size=4, verbose=0):
     are cut into sequences of the preprocessor's length; a token sees what precedes it in its
     sequence. Of a pair of texts the second one is scored, up to the preprocessor's length. Of an
     image each value of each channel is a token, and bits per dimension are N / (ln 2 · tokens).
+    A masked language model predicts the same share of tokens each time, a classifier the labels of
+    texts, and accuracy is the share that it gets right. Answers to questions are compared with
+    those that people gave; see `rt_keras.training.answers`.
 
     A model that was made under a `tf.distribute` strategy is scored on all of its replicas. Several
     workers call this at the same time, and all get the scores.
@@ -26,15 +31,16 @@ def evaluate(model, examples, batch_size=4, verbose=0):
 
     Args:
         model: a model of one of `rt_keras.training.tasks`, with a preprocessor if it needs one.
-        examples: `tf.data.Dataset` of documents, pairs or images, as from
-            `rt_keras.data.load_documents`, `load_pairs` or `load_images`.
-        batch_size: int, the number of sequences, pairs or images in the batch of one replica.
-            Defaults to 4.
+        examples: `tf.data.Dataset` of documents, pairs, images, labeled texts or questions, as from
+            `rt_keras.data.load_documents`, `load_pairs`, `load_images`, `load_labeled_texts` or
+            `load_questions`.
+        batch_size: int, the number of sequences or examples in the batch of one replica. Defaults
+            to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
-        A dictionary of the scores that the task's `units` name, of what its `count` counted, and
-        of the number of `tokens`.
+        A dictionary of the scores that the task's `text_units` and `units` name, of what its
+        `count` counted, and of the number of `tokens`, or of `labels` where those are no tokens.
 
     Raises:
         ValueError: if there is nothing to score.
@@ -44,19 +50,21 @@ def evaluate(model, examples, batch_size=4, verbose=0):
     batch_size *= strategy.num_replicas_in_sync
     batches = task.evaluation_batches(model, examples, batch_size, model.preprocessor)
     batches = shared_batches(batches, batch_size, strategy)
-    nats, tokens = _sum_nats(model, task, batches, verbose)
-    return {**task.scores(nats, tokens, counts), **counts, "tokens": int(tokens)}
+    sums = _sums(model, task, batches, verbose)
+    if not sums["labels"]:
+        raise ValueError("there is nothing to score: nothing that the model predicts has weight")
+    of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
+    labels = {f"{task.label_name}s": int(sums["labels"])}
+    return {**of_texts, **task.scores(sums, counts), **counts, **labels}
 
 
-def _sum_nats(model, task, batches, verbose):
-    """The sum of -ln p over everything that has weight, and the sum of the weights."""
-    sums = model.compiled_function("evaluation", lambda: _make_sums(model, task))
-    nats = tokens = 0.0
+def _sums(model, task, batches, verbose):
+    """The sums of the task's figures over everything that has weight, and that of the weights."""
+    sums_of_batch = model.compiled_function("evaluation", lambda: _make_sums(model, task))
+    sums = collections.Counter()
     for batch in progress.track(batches, "evaluating", unit="batches", verbose=verbose):
-        batch_nats, batch_tokens = sums(*batch)
-        nats += float(batch_nats)
-        tokens += float(batch_tokens)
-    return nats, tokens
+        sums.update({name: float(value) for name, value in sums_of_batch(*batch).items()})
+    return sums
 
 
 def _make_sums(model, task):
@@ -66,12 +74,16 @@ def _make_sums(model, task):
     # `TPUStrategy` has the whole of what it runs compiled.
     @tf.function(jit_compile=not isinstance(strategy, tf.distribute.TPUStrategy))
     def sums(inputs, labels, weights):
-        nats = task.losses(model, inputs, labels)
-        return tf.reduce_sum(nats * weights), tf.reduce_sum(weights)
+        figures = task.figures(model, inputs, labels)
+        sums = {name: tf.reduce_sum(values * weights) for name, values in figures.items()}
+        return {**sums, "labels": tf.reduce_sum(weights)}
 
     @tf.function
     def sums_of_replicas(*batch):
         parts = strategy.run(sums, batch)
-        return [strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None) for part in parts]
+        return {
+            name: strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
+            for name, part in parts.items()
+        }
 
     return sums_of_replicas if is_replicated(strategy) else sums

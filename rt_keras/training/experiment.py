@@ -1,5 +1,6 @@
 """What a configuration describes: the model, optimizer and strategy."""
 
+import itertools
 from pathlib import Path
 
 import keras
@@ -51,6 +52,38 @@ def load_model(path):
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
     raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
+
+
+def start_from(model, path):
+    """Gives a new model the weights of a trained one.
+
+    These are all weights if both models are of one class; or else those of the backbone, and the
+    head stays new.
+
+    Args:
+        model: the new model.
+        path: folder of the run or the preset with the trained one.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `load_model`; and if the weights differ in number or
+            shape.
+    """
+    trained = load_model(path)
+    if type(trained) is not type(model):
+        model, trained = model.backbone, trained.backbone
+    pairs = list(itertools.zip_longest(model.weights, trained.weights))
+    for ours, theirs in pairs:
+        if ours is None or theirs is None or ours.shape != theirs.shape:
+            raise ValueError(
+                f"model.preset is {str(path)!r}, which holds a model of another form: it has "
+                f"{_in_words(theirs)} where the configuration has {_in_words(ours)}"
+            )
+    for ours, theirs in pairs:
+        ours.assign(theirs)
+
+
+def _in_words(weight):
+    return "nothing" if weight is None else f"{weight.path} {tuple(weight.shape)}"
 
 
 def _load_preset(folder):

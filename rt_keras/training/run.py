@@ -62,10 +62,10 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             progress bar, 2 for the lines alone. Defaults to 1.
 
     Returns:
-        A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step,
-        `parameters`, and for this call `new_steps`, `seconds` and `tokens_per_second`, including
-        validation. If the run to resume is finished, all three are 0. `is_chief` is False for
-        workers other than the chief.
+        A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step (or per
+        label, as the `loss_name` of the task says), `parameters`, and for this call `new_steps`,
+        `seconds` and `tokens_per_second`, including validation. If the run to resume is finished,
+        all three are 0. `is_chief` is False for workers other than the chief.
 
     Raises:
         BlockingIOError: if another process trains in the folder.
@@ -102,7 +102,7 @@ def _train(config, output, resume, strategy, verbose):
     tokenizer = preprocessor and preprocessor.tokenizer
     check_memory(config, task.vocabulary_size(config, tokenizer), workers.count)
     checkpoints = Checkpoints(output / "checkpoints")
-    best = KeepBest(output / "model", "val_nats_per_token", preprocessor)
+    best = KeepBest(output / "model", f"val_{task.loss_name}", preprocessor)
     first_step = 0
     if resume and workers.is_chief:
         first_step = run_folder.go_back(output, checkpoints, best)
@@ -111,17 +111,19 @@ def _train(config, output, resume, strategy, verbose):
         raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
     with strategy.scope():
         model = compiled_model(config, tokenizer)
+        if config.model.preset is not None and first_step == 0:
+            experiment.start_from(model, config.model.preset)
     if verbose:
         print(describe(config, model, first_step), flush=True)
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
         seconds = _fit(config, model, output, checkpoints, best, first_step, resume, verbose)
-    tokens = new_steps * config.data.batch_size * task.predictions(config)
+    tokens = new_steps * config.data.batch_size * task.tokens(config)
     return {
         "steps": config.trainer.steps,
         "new_steps": new_steps,
         "best_step": best.values["step"],
-        "validation_nats_per_token": best.values["value"],
+        f"validation_{task.loss_name}": best.values["value"],
         "parameters": model.count_params(),
         "seconds": seconds,
         "tokens_per_second": tokens / seconds if new_steps else 0.0,
@@ -133,7 +135,7 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
     """Trains a compiled model from a step on; returns the seconds that it took."""
     trainer, strategy = config.trainer, model.distribute_strategy
     # After the model, so that reading the data does not change its random initial weights.
-    tokens = config.data.batch_size * task_named(config.model.kind).predictions(config)
+    tokens = config.data.batch_size * task_named(config.model.kind).tokens(config)
     arrivals = None
     # Other machines, on which a TPU's batches may be read, could not write to a variable of this.
     if trainer.strategy != "tpu":
@@ -226,7 +228,7 @@ def describe(config, model, first_step=0):
     """
     trainer, data = config.trainer, config.data
     size = f"{model.count_params():,} parameters ({config.model.kind})"
-    batch = f"{data.batch_size} x {task_named(config.model.kind).predictions(config):,} tokens"
+    batch = f"{data.batch_size} x {task_named(config.model.kind).tokens(config):,} tokens"
     if first_step >= trainer.steps:
         return (
             f"nothing left to train: the run of {size} on {data.name} has done all of its "
@@ -255,16 +257,33 @@ def compiled_model(config, tokenizer=None):
     """
     model = experiment.make_model(config, tokenizer)
     experiment.add_l2(model, config.optimizer.l2_weight)
-    nats = keras.metrics.SparseCategoricalCrossentropy(name="nats_per_token", from_logits=True)
+    task = task_named(config.model.kind)
+    nats = keras.metrics.SparseCategoricalCrossentropy(name=task.loss_name, from_logits=True)
     model.compile(
         optimizer=experiment.make_optimizer(config),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        weighted_metrics=[nats],
+        metrics=None,
+        weighted_metrics=[nats, *task.metrics()],
         jit_compile=config.trainer.jit_compile,
         steps_per_execution=config.trainer.steps_per_execution,
         gradient_accumulation_steps=config.trainer.gradient_accumulation_steps,
     )
     return model
+
+
+def _text_scores(config, model, preprocessor):
+    """A callback that logs the scores of texts on validation, for tasks that have some."""
+    task, batch_size = task_named(config.model.kind), config.data.batch_size
+    if not task.text_units:
+        return []
+    examples = task.load_split(config.data, "validation", preprocessor)
+    examples = examples.take(batch_size * config.trainer.validation_batches)
+
+    def add(epoch, logs):
+        scores = task.text_scores(model, examples, batch_size, preprocessor)
+        logs.update({f"val_{name}": value for name, value in scores.items()})
+
+    return [keras.callbacks.LambdaCallback(on_epoch_end=add)]
 
 
 def _callbacks(config, model, output, best, example, speed):
@@ -281,6 +300,7 @@ def _callbacks(config, model, output, best, example, speed):
     return [
         *callbacks,
         *([WatchHeads(watched)] if watched else []),
+        *_text_scores(config, model, best.preprocessor),
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda _, logs: logs.update(
                 learning_rate=float(model.optimizer.learning_rate),

@@ -4,6 +4,8 @@ import pytest
 
 from rt_keras import files
 from rt_keras.callbacks.keep_best import KeepBest
+from rt_keras.layers import LocalHeads
+from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
 from rt_keras.training import experiment
 
 
@@ -79,3 +81,15 @@ def test_changed_weights_are_refused(best, tmp_path):
             for found, weight in zip(experiment.load_model(tmp_path).weights, expected):
                 np.testing.assert_array_equal(found, weight)
     assert refused > 3
+
+
+def test_a_head_is_kept_as_it_was_trained(tmp_path):
+    groups = [LocalHeads(1, block_size=4)]
+    backbone = RoutingTransformerBackbone(9, 1, 4, 4, groups, tie_embeddings=False)
+    model = RoutingTransformerCausalLM(backbone)
+    best = KeepBest(tmp_path / "model")
+    best.set_model(model)
+    model.optimizer.build(model.trainable_variables)
+    best.on_epoch_end(0, {"val_loss": 1.0})
+    kept = experiment.load_model(tmp_path / "model")
+    np.testing.assert_array_equal(kept.output_dense.kernel, model.output_dense.kernel)

@@ -21,3 +21,25 @@ def write_set(name, data_dir, splits):
             lambda self, _: {split: enumerate(examples) for split, examples in splits.items()},
         )
         builder.download_and_prepare(download_config=here)
+
+
+def write_questions(data_dir, **counts):
+    """Writes questions as SQuAD has them.
+
+    Args:
+        data_dir: where the builder looks for what it prepared.
+        **counts: for each split the number of questions.
+    """
+
+    def question(number):
+        # One letter of two bytes comes before the answer.
+        context = f"é: {number} is Ann."
+        return {
+            "id": str(number),
+            "title": "names",
+            "context": context,
+            "question": f"who is {number}?",
+            "answers": {"text": ["Ann", "Ann."], "answer_start": [context.index("Ann")] * 2},
+        }
+
+    write_set("squad", data_dir, {x: list(map(question, range(n))) for x, n in counts.items()})

@@ -17,7 +17,7 @@ def groups(max_relative_distance=3, **routing):
     ]
 
 
-def make_backbone(**changes):
+def make_backbone(cls=RoutingTransformerBackbone, **changes):
     """Two blocks; weights and load biases are as random as those of a trained model."""
     keras.utils.set_random_seed(0)
     settings = {
@@ -27,7 +27,7 @@ def make_backbone(**changes):
         "intermediate_dim": 16,
         "head_groups": groups(),
     }
-    backbone = RoutingTransformerBackbone(**{**settings, **changes})
+    backbone = cls(**{**settings, **changes})
     rng = np.random.default_rng(0)
     for weight in backbone.trainable_variables:
         weight.assign(weight + 0.3 * rng.normal(size=weight.shape))

@@ -1,17 +1,32 @@
 """What models are trained to do: one object per task, the only place that knows what it is.
 
 - `task.py`: what the rest of the project asks of a task.
-- `text_task.py`: what tasks on texts have in common.
-- `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`: the tasks.
+- `text_task.py`, `document_task.py`, `encoder_task.py`: what tasks on texts, on documents, and
+  those of models that see whole sequences have in common.
+- `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
+  `text_classifier.py`, `span.py`: the tasks.
 
 A new task is a file here, its entry in `TASKS` and its tests.
 """
 
 from rt_keras.training.tasks.causal_lm import CausalLMTask
 from rt_keras.training.tasks.image_lm import ImageLMTask
+from rt_keras.training.tasks.masked_lm import MaskedLMTask
 from rt_keras.training.tasks.seq_2_seq_lm import Seq2SeqLMTask
+from rt_keras.training.tasks.span import SpanTask
+from rt_keras.training.tasks.text_classifier import TextClassifierTask
 
-TASKS = {task.kind: task for task in (CausalLMTask(), Seq2SeqLMTask(), ImageLMTask())}
+TASKS = {
+    task.kind: task
+    for task in (
+        CausalLMTask(),
+        Seq2SeqLMTask(),
+        ImageLMTask(),
+        MaskedLMTask(),
+        TextClassifierTask(),
+        SpanTask(),
+    )
+}
 
 
 def task_named(kind):

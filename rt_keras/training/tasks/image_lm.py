@@ -80,5 +80,6 @@ class ImageLMTask(Task):
     def count(self, examples):
         return {"images": count_examples(examples, "images")}
 
-    def scores(self, nats, tokens, counts):
+    def scores(self, sums, counts):
+        nats, tokens = sums["nats"], sums["labels"]
         return {"bits_per_dimension": bits(nats / tokens), "nats_per_token": nats / tokens}

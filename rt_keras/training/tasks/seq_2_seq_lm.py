@@ -98,7 +98,8 @@ class Seq2SeqLMTask(TextTask):
     def count(self, examples):
         return {"documents": count_examples(examples, "documents")}
 
-    def scores(self, nats, tokens, counts):
+    def scores(self, sums, counts):
+        nats, tokens = sums["nats"], sums["labels"]
         return {"nats_per_token": nats / tokens, "perplexity_per_token": math.exp(nats / tokens)}
 
 

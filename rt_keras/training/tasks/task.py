@@ -22,6 +22,8 @@ class Task:
         folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
             first of them.
         units: pairs of a score and its format, in the order in which they are printed.
+        text_units: the same for scores of the texts that the model gives; see `text_scores`.
+        label_name: string, what a label is, such as "token".
         generates: what `rt-keras generate` makes with the model: "text", "image" or None.
         continues_text: whether the model continues one text, token by token, so that it can be
             streamed, exported and analyzed for causality.
@@ -33,8 +35,15 @@ class Task:
     data_names = None
     folder_sets = ()
     units = (("nats_per_token", ".4f"),)
+    text_units = ()
+    label_name = "token"
     generates = None
     continues_text = False
+
+    @property
+    def loss_name(self):
+        """What the mean of -ln p over all labels is called among the scores and in the logs."""
+        return f"nats_per_{self.label_name}"
 
     # The model.
 
@@ -63,8 +72,12 @@ class Task:
         raise NotImplementedError
 
     def predictions(self, config):
-        """The number of tokens that the model of a configuration predicts for one example."""
+        """The number of labels that the model of a configuration predicts for one example."""
         raise NotImplementedError
+
+    def tokens(self, config):
+        """The number of tokens of one example, for the speed: by default those it predicts."""
+        return self.predictions(config)
 
     # The configuration.
 
@@ -210,8 +223,12 @@ class Task:
         """
         return {"examples": count_examples(examples, "examples")}
 
-    def losses(self, model, inputs, labels):
-        """-ln p of each label, in a compiled function.
+    def metrics(self):
+        """The weighted metrics of `fit`, besides that of `loss_name`: a list of Keras's metrics."""
+        return []
+
+    def figures(self, model, inputs, labels):
+        """What is summed up over all labels for the scores, in a compiled function.
 
         Args:
             model: a model of the task.
@@ -219,23 +236,36 @@ class Task:
             labels: int tensor.
 
         Returns:
-            float32, of the shape of the labels.
+            A dictionary of "nats", -ln p of each label, and of what else `scores` needs, float32
+            tensors of the shape of the labels.
         """
         logits = tf.cast(model(inputs, training=False), tf.float32)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        return {"nats": nats}
 
-    def scores(self, nats, tokens, counts):
+    def scores(self, sums, counts):
         """The scores of a model.
 
         Args:
-            nats: float, the sum of -ln p over all labels.
-            tokens: float, the number of labels.
+            sums: dictionary of floats, the sums of what `figures` returns, and "labels", their
+                number.
             counts: what `count` returned.
 
         Returns:
-            A dictionary of floats: the scores that `units` names, and `nats_per_token`.
+            A dictionary of floats: the scores that `units` names, and `loss_name`.
         """
-        return {"nats_per_token": nats / tokens}
+        return {self.loss_name: sums["nats"] / sums["labels"]}
+
+    def text_scores(self, model, examples, batch_size, preprocessor):
+        """The scores that `text_units` names, of texts that the model gives.
+
+        Args:
+            model, examples, batch_size, preprocessor: see `evaluation_batches`.
+
+        Returns:
+            A dictionary of floats.
+        """
+        return {}
 
 
 def count_examples(examples, name):

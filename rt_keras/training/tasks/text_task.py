@@ -38,11 +38,17 @@ class TextTask(Task):
     def vocabulary_size(self, config, tokenizer=None):
         if tokenizer is None and config.model.vocabulary_size is not None:
             return config.model.vocabulary_size
-        least = (tokenizer or make_tokenizer(config.tokenizer)).vocabulary_size()
+        least = self.token_ids(tokenizer or make_tokenizer(config.tokenizer))
         given = config.model.vocabulary_size
         if given is not None and given < least:
-            raise ValueError(f"model.vocabulary_size is {given}; the tokenizer has {least} tokens")
+            raise ValueError(
+                f"model.vocabulary_size is {given}; with this tokenizer it must be at least {least}"
+            )
         return given or least
+
+    def token_ids(self, tokenizer):
+        """The number of token ids that a model needs for a tokenizer."""
+        return tokenizer.vocabulary_size()
 
     def stacks(self, config):
         length = config.data.sequence_length
@@ -58,6 +64,12 @@ class TextTask(Task):
                 f"model.max_sequence_length is {longest}; it must be at least "
                 f"data.sequence_length, {length}, or null"
             )
+        model = config.model
+        if model.reversible and (model.remat or not model.normalize_first):
+            raise ValueError(
+                f"model.reversible is true, model.remat {model.remat} and model.normalize_first "
+                f"{model.normalize_first}; reversible blocks need remat false, normalize_first true"
+            )
 
     def check_sources(self, config):
         super().check_sources(config)
@@ -71,11 +83,12 @@ class TextTask(Task):
         if not Path(tokenizer.vocabulary).is_file():
             raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
 
-    def losses(self, model, inputs, labels):
+    def figures(self, model, inputs, labels):
         # A few positions at a time if the vocabulary is large.
         chunk_size = max(1, LOGITS_AT_ONCE // model.backbone.vocabulary_size)
         chunk_size = min(chunk_size, labels.shape[0] * labels.shape[1])
-        return model.token_losses(model.hidden_states(inputs, False), labels, chunk_size)[0]
+        nats, _ = model.token_losses(model.hidden_states(inputs, False), labels, chunk_size)
+        return {"nats": nats}
 
 
 def token_specs(prefix, batch_size, length):

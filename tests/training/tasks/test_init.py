@@ -26,6 +26,7 @@ def test_keys_of_a_task_exist(task):
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_a_task_scores_in_the_units_that_it_names(task):
-    scores = task.scores(nats=2.0, tokens=2.0, counts={"bytes": 1, "words": 1})
+    sums = {"nats": 2.0, "labels": 2.0, "correct": 1.0}
+    scores = task.scores(sums, counts={"bytes": 1, "words": 1})
     assert list(scores) == [name for name, _ in task.units]
-    assert scores["nats_per_token"] == 1.0
+    assert scores[task.loss_name] == 1.0

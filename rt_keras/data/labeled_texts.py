@@ -1,0 +1,187 @@
+"""Texts with labels, or pairs of them, for classifiers."""
+
+import re
+
+import tensorflow as tf
+
+from rt_keras.data.batches import filled_batches
+from rt_keras.data.examples import shuffled_batches
+from rt_keras.data.order import rows_of_share
+
+# The sets of GLUE whose labels are classes, in TensorFlow Datasets.
+GLUE = re.compile(r"glue/(cola|sst2|mrpc|qqp|mnli|qnli|rte|wnli)")
+# The set that reads files of a folder, and its builder.
+FOLDERS = {"csv_folder": "CsvFolder"}
+NAMES = "csv_folder or a set of GLUE with classes, such as glue/sst2"
+
+
+def load_labeled_texts(name, split, directory=None, data_dir=None):
+    """The labeled texts of one split.
+
+    Args:
+        name: "csv_folder" (the CSV files of `directory`; see `CsvFolder`), or a set of GLUE that
+            TensorFlow Datasets downloads if needed: "glue/cola", "glue/sst2", "glue/mrpc",
+            "glue/qqp", "glue/mnli", "glue/qnli", "glue/rte" or "glue/wnli".
+        split: "train", "validation" or "test". Of MNLI the last two are the matched ones. GLUE
+            keeps the labels of "test" to itself: they are -1.
+        directory: path of the folder, for "csv_folder".
+        data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
+            Datasets.
+
+    Returns:
+        `tf.data.Dataset` of {"text", scalar string; "text_pair", the same, in sets of pairs;
+        "label", int32}, in a fixed order.
+
+    Raises:
+        FileNotFoundError: if there is no such folder, or it lacks files.
+        ValueError: if there is no such set or split, if `directory` is missing or given to a set
+            that does not take one, or if a file lacks a column or has a record without a label.
+        OSError: if the set cannot be downloaded and prepared.
+
+    Source: Wang et al. 2019, GLUE.
+
+    Example:
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "test.csv").write_text("text,label\\nnot bad,1\\n")
+    >>> texts = load_labeled_texts("csv_folder", "test", folder, data_dir=folder / "prepared")
+    >>> list(texts.as_numpy_iterator())
+    [{'text': b'not bad', 'label': np.int32(1)}]
+    """
+    from rt_keras.data import tfds_sets
+
+    builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
+    columns = builder.texts if name in FOLDERS else builder.builder_config.text_features
+    matched = f"{split}_matched"
+    if split not in builder.info.splits and matched in builder.info.splits:
+        split = matched
+
+    def rename(example):
+        texts = {new: example[column] for new, column in zip(("text", "text_pair"), columns)}
+        return {**texts, "label": tf.cast(example["label"], tf.int32)}
+
+    return tfds_sets.read(builder, split).map(rename)
+
+
+def make_builder(name, directory=None, data_dir=None):
+    """The builder of a set of labeled texts, whose files need not be ready.
+
+    Args:
+        name, directory, data_dir: see `load_labeled_texts`.
+
+    Returns:
+        A `tfds.core.DatasetBuilder`.
+    """
+    from rt_keras.data import tfds_sets
+
+    if not knows(name):
+        raise ValueError(f"name must be {NAMES}. Received: name={name!r}")
+    return tfds_sets.make_builder(name, directory, data_dir, FOLDERS)
+
+
+def knows(name):
+    """Whether there is a set of labeled texts of this name.
+
+    >>> knows("glue/sst2"), knows("glue/stsb")
+    (True, False)
+    """
+    return name in FOLDERS or bool(GLUE.fullmatch(name))
+
+
+def check_labels(texts, num_classes):
+    """Raises a ValueError if a label is not the number of a class.
+
+    Args:
+        texts: `tf.data.Dataset`, as from `load_labeled_texts`.
+        num_classes: int, number of classes.
+
+    >>> check_labels(tf.data.Dataset.from_tensors({"text": "a", "label": 2}), num_classes=2)
+    Traceback (most recent call last):
+    ...
+    ValueError: labels must be from 0 to 1, as model.num_classes is 2. Received: a label 2
+    """
+
+    def extend(bounds, example):
+        label = tf.cast(example["label"], tf.int64)
+        return tf.stack([tf.minimum(bounds[0], label), tf.maximum(bounds[1], label)])
+
+    lowest, highest = texts.reduce(tf.zeros([2], tf.int64), extend).numpy().tolist()
+    wrong = lowest if lowest < 0 else highest
+    if not 0 <= wrong < num_classes:
+        unknown = ", which stands for one that a set keeps to itself" if wrong == -1 else ""
+        raise ValueError(
+            f"labels must be from 0 to {num_classes - 1}, as model.num_classes is {num_classes}. "
+            f"Received: a label {wrong}{unknown}"
+        )
+
+
+def training_labeled_texts(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
+    """Endless batches to `fit` a `RoutingTransformerTextClassifier` with `steps_per_epoch`.
+
+    Batch b depends on the texts, the seed and b alone: each pass over the texts has an order of its
+    own, which is computed place by place. So a training may start at any batch, at once, and
+    several workers may each read a part of every batch.
+
+    Args:
+        packed: folder that `pack_examples` filled with labeled texts.
+        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. The model must have no
+            preprocessor of its own, or it would be applied twice.
+        batch_size: int, number of texts in a batch, those of all workers together.
+        seed: int, for the order. Defaults to 0.
+        first_batch: int, the number of the batch to start with. Defaults to 0.
+        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
+            batch. Defaults to (0, 1), all of it.
+
+    Returns:
+        `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, `[batch_size / workers,
+        sequence_length]`; labels int32 and weights float32, `[batch_size / workers]`).
+
+    Raises:
+        FileNotFoundError: if the folder holds no packed texts, or lacks a file.
+        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
+            texts were not packed to the end or a file is damaged.
+
+    Example:
+
+    >>> import tempfile
+    >>> from rt_keras.data import ByteTokenizer, pack_examples
+    >>> from rt_keras.models import RoutingTransformerTextClassifierPreprocessor
+    >>> preprocessor = RoutingTransformerTextClassifierPreprocessor(ByteTokenizer(), 6)
+    >>> texts = tf.data.Dataset.from_tensors({"text": "bad", "label": 0})
+    >>> packed = pack_examples(texts, tempfile.mkdtemp())
+    >>> inputs, labels, weights = next(iter(training_labeled_texts(packed, preprocessor, 2)))
+    >>> inputs["token_ids"].shape, labels.numpy(), weights.numpy()
+    (TensorShape([2, 6]), array([0, 0], dtype=int32), array([1., 1.], dtype=float32))
+    """
+    batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
+    real = tf.ones([rows_of_share(batch_size, share)], tf.bool)
+    return _preprocessed(batches.map(lambda batch: (batch, real)), preprocessor)
+
+
+def evaluation_labeled_texts(texts, preprocessor, batch_size):
+    """Batches in which each text occurs once, in order.
+
+    Args:
+        texts: `tf.data.Dataset`, as from `load_labeled_texts`.
+        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`.
+        batch_size: int, number of texts in a batch.
+
+    Returns:
+        `tf.data.Dataset` of (inputs, labels, weights), as from `training_labeled_texts`. The
+        weights are 0 for the empty texts that fill up the last batch.
+
+    Raises:
+        ValueError: if `batch_size` is less than 1.
+    """
+    return _preprocessed(filled_batches(texts, batch_size), preprocessor)
+
+
+def _preprocessed(batches, preprocessor):
+    def example(batch, real):
+        texts = tuple(batch[name] for name in ("text", "text_pair") if name in batch)
+        inputs, labels = preprocessor(texts, batch["label"])
+        return inputs, tf.cast(labels, tf.int32), tf.cast(real, tf.float32)
+
+    return batches.map(example, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)

@@ -1,0 +1,112 @@
+"""The Routing Transformer as a masked language model."""
+
+import keras
+import keras_hub
+
+from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.replicated_training import ReplicatedTraining
+from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
+from rt_keras.models.routing_transformer_masked_lm_preprocessor import (
+    RoutingTransformerMaskedLMPreprocessor,
+)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerMaskedLM(
+    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.MaskedLM
+):
+    """A masked language model: logits of the tokens that are hidden.
+
+    ```
+    h = LN(gelu(backbone(inputs)[mask_positions] W + b))
+    logits = h · token_embeddingᵀ + c
+    ```
+
+    If the backbone does not tie embeddings, the head has a matrix of its own.
+
+    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+
+    Args:
+        backbone: a `RoutingTransformerEncoderBackbone`, with one token id more than the tokenizer.
+        preprocessor: a `RoutingTransformerMaskedLMPreprocessor`. Defaults to None, to work on
+            token ids.
+        **kwargs: keyword arguments of `keras_hub.models.MaskedLM`, such as `name`.
+
+    Call arguments:
+        inputs: dictionary of the inputs of the backbone, and "mask_positions", int
+            `[batch, masks]`, the positions of the tokens to predict.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
+
+    Returns:
+        Logits, `[batch, masks, vocabulary_size]`.
+
+    Raises:
+        TypeError: if the backbone is no encoder.
+        ValueError: if the backbone has too few token ids for the preprocessor.
+
+    Source: Devlin et al. 2019, BERT, section 3.1.
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> from rt_keras.layers import LocalHeads, RoutingHeads
+    >>> preprocessor = RoutingTransformerMaskedLMPreprocessor(ByteTokenizer(), sequence_length=40)
+    >>> backbone = RoutingTransformerEncoderBackbone(
+    ...     vocabulary_size=preprocessor.vocabulary_size,
+    ...     num_layers=1,
+    ...     hidden_dim=32,
+    ...     intermediate_dim=64,
+    ...     head_groups=[LocalHeads(2, block_size=16), RoutingHeads(2, 4, window_size=16)],
+    ...     sinusoidal_positions=True,
+    ... )
+    >>> model = RoutingTransformerMaskedLM(backbone, preprocessor)
+    >>> inputs, labels, weights = preprocessor(["a text of some twenty bytes"])
+    >>> model(inputs).shape
+    TensorShape([1, 6, 259])
+    """
+
+    kind = "masked_lm"
+    backbone_cls = RoutingTransformerEncoderBackbone
+    preprocessor_cls = RoutingTransformerMaskedLMPreprocessor
+
+    def __init__(self, backbone, preprocessor=None, **kwargs):
+        check_encoder(backbone, preprocessor and preprocessor.vocabulary_size)
+
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        options = backbone.block_options
+        self.masked_lm_head = keras_hub.layers.MaskedLMHead(
+            vocabulary_size=backbone.vocabulary_size,
+            token_embedding=backbone.token_embedding if backbone.tie_embeddings else None,
+            intermediate_activation="gelu",
+            layer_norm_epsilon=options["layer_norm_epsilon"],
+            kernel_initializer=keras.initializers.get(options["kernel_initializer"]).clone(),
+            dtype=backbone.dtype_policy,
+            name="masked_lm_head",
+        )
+
+        # === Functional Model ===
+        positions = keras.Input((None,), dtype="int32", name="mask_positions")
+        inputs = {**backbone.input, "mask_positions": positions}
+        outputs = self.masked_lm_head(backbone(backbone.input), positions)
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+
+def check_encoder(backbone, token_ids):
+    """Raises an error if a task that sees whole sequences cannot stand on a backbone.
+
+    Args:
+        backbone: what should be a `RoutingTransformerEncoderBackbone`.
+        token_ids: int, the number of token ids of the task's preprocessor; None without one.
+    """
+    if not isinstance(backbone, RoutingTransformerEncoderBackbone):
+        raise TypeError(
+            "backbone must be a RoutingTransformerEncoderBackbone, which sees whole sequences. "
+            f"Received: a {type(backbone).__name__}"
+        )
+    if token_ids is not None and backbone.vocabulary_size < token_ids:
+        raise ValueError(
+            f"backbone must have at least the {token_ids} token ids of the preprocessor. Received: "
+            f"vocabulary_size={backbone.vocabulary_size}"
+        )

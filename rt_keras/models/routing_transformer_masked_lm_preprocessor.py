@@ -1,0 +1,149 @@
+"""The preprocessor of masked language models, from strings to tokens of which some are hidden."""
+
+import math
+
+import keras
+import keras_hub
+
+from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.models.generation import check_length
+from rt_keras.models.routing_transformer_causal_lm_preprocessor import check_tokenizer
+from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
+    """KerasHub's preprocessor of masked language models, for any tokenizer of `rt_keras.data`.
+
+    A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
+    Of the tokens that are no special ones some are hidden: replaced by the mask token, by a random
+    token, or left as they are. The mask token is the id after the last one of the tokenizer, so a
+    model has one token id more than its tokenizer.
+
+    Args:
+        tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
+        sequence_length: int, the number of tokens that the model sees. Defaults to 512.
+        truncate: string, how several texts in one sequence are truncated; see
+            `keras_hub.layers.MultiSegmentPacker`. Defaults to `"round_robin"`.
+        mask_selection_rate: float, share of the tokens to predict. Defaults to 0.15.
+        mask_selection_length: int, the most tokens to predict in a sequence. Defaults to
+            `mask_selection_rate` times `sequence_length`, rounded up.
+        mask_token_rate: float, share of those that the mask token replaces. Defaults to 0.8.
+        random_token_rate: float, share of those that a random token replaces. Defaults to 0.1.
+        **kwargs: other keyword arguments of `keras_hub.models.MaskedLMPreprocessor`.
+
+    Call arguments:
+        x: a string, strings `[batch]`, or a tuple of those, texts that follow one another in a
+            sequence. A tuple of two needs `y=None` after it, as in all of KerasHub.
+
+    Returns:
+        Tuple `(x, y, sample_weight)`: `x` is a dictionary of "token_ids" and "padding_mask",
+        `[batch, sequence_length]`, and "mask_positions", `[batch, mask_selection_length]`; `y` has
+        the tokens at those positions, and `sample_weight` is 0 where there are fewer.
+
+    Raises:
+        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        ValueError: if a length is less than 1.
+
+    Source: Devlin et al. 2019, BERT, section 3.1.
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> preprocessor = RoutingTransformerMaskedLMPreprocessor(ByteTokenizer(), sequence_length=40)
+    >>> x, y, sample_weight = preprocessor(["a text of some twenty bytes"])
+    >>> x["token_ids"].shape, x["mask_positions"].shape, y.shape
+    (TensorShape([1, 40]), TensorShape([1, 6]), TensorShape([1, 6]))
+    >>> preprocessor.vocabulary_size
+    259
+    """
+
+    backbone_cls = RoutingTransformerEncoderBackbone
+    tokenizer_cls = TextTokenizer
+
+    def __init__(
+        self,
+        tokenizer,
+        sequence_length=512,
+        truncate="round_robin",
+        mask_selection_rate=0.15,
+        mask_selection_length=None,
+        **kwargs,
+    ):
+        check_tokenizer(tokenizer)
+        check_length("sequence_length", sequence_length)
+        check_length("mask_selection_length", mask_selection_length)
+        if mask_selection_length is None:
+            mask_selection_length = most_masks(mask_selection_rate, sequence_length)
+        super().__init__(
+            tokenizer,
+            sequence_length=sequence_length,
+            truncate=truncate,
+            mask_selection_rate=mask_selection_rate,
+            mask_selection_length=mask_selection_length,
+            **kwargs,
+        )
+
+    @property
+    def mask_token_id(self):
+        """The id that hides a token."""
+        return self.tokenizer.vocabulary_size()
+
+    @property
+    def vocabulary_size(self):
+        """The number of token ids that a model needs: those of the tokenizer, and the mask."""
+        return vocabulary_with_mask(self.tokenizer)
+
+    def build(self, input_shape):
+        # KerasHub's preprocessors take the mask from the tokenizer; ours have none.
+        self.packer = make_packer(self)
+        self.masker = keras_hub.layers.MaskedLMMaskGenerator(
+            vocabulary_size=self.vocabulary_size,
+            mask_selection_rate=self.mask_selection_rate,
+            mask_selection_length=self.mask_selection_length,
+            mask_token_id=self.mask_token_id,
+            mask_token_rate=self.mask_token_rate,
+            random_token_rate=self.random_token_rate,
+            unselectable_token_ids=self.tokenizer.special_token_ids,
+        )
+        self.built = True
+
+    def call(self, x, y=None, sample_weight=None):
+        return without_segments(super().call(x, y, sample_weight))
+
+
+def most_masks(rate, length):
+    """The number of tokens to predict in a sequence: a share of its length, at least 1.
+
+    >>> most_masks(0.15, 40), most_masks(0.15, 41), most_masks(0.15, 1)
+    (6, 7, 1)
+    """
+    # Rounded, as 0.15 * 40 is a little above 6.
+    return max(1, math.ceil(round(rate * length, 6)))
+
+
+def vocabulary_with_mask(tokenizer):
+    """The number of token ids of an encoder: those of its tokenizer, and the mask."""
+    return tokenizer.vocabulary_size() + 1
+
+
+def make_packer(preprocessor):
+    """The layer that puts texts into one sequence, between ends of text.
+
+    Args:
+        preprocessor: a preprocessor with `tokenizer`, `sequence_length` and `truncate`.
+    """
+    tokenizer = preprocessor.tokenizer
+    return keras_hub.layers.MultiSegmentPacker(
+        # Not the start token, which some tokenizers have padding for.
+        start_value=tokenizer.end_token_id,
+        end_value=tokenizer.end_token_id,
+        pad_value=tokenizer.pad_token_id,
+        truncate=preprocessor.truncate,
+        sequence_length=preprocessor.sequence_length,
+    )
+
+
+def without_segments(outputs):
+    """What a preprocessor of KerasHub returns, less the numbers of the texts."""
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
+    x = {name: values for name, values in x.items() if name != "segment_ids"}
+    return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)

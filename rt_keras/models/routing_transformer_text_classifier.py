@@ -1,0 +1,145 @@
+"""The Routing Transformer as a classifier of texts."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+
+from rt_keras.layers.head_group import positive_int
+from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.replicated_training import ReplicatedTraining
+from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
+from rt_keras.models.routing_transformer_masked_lm import check_encoder
+from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
+    RoutingTransformerTextClassifierPreprocessor,
+)
+
+POOLINGS = ("mean", "first")
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerTextClassifier(
+    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.TextClassifier
+):
+    """A classifier of texts, or of pairs of texts: logits of the classes.
+
+    ```
+    h = the mean of backbone(inputs) over all positions but padding, or the first of them
+    logits = dropout(tanh(dropout(h) W + b)) V + c
+    ```
+
+    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+
+    Args:
+        backbone: a `RoutingTransformerEncoderBackbone`.
+        num_classes: int, number of classes.
+        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. Defaults to None, to work
+            on token ids.
+        pooling: string, what stands for the text: `"mean"`, the default, or `"first"`, its first
+            position, which in one block sees only what its heads reach.
+        dropout: float, dropout rate of the head. Defaults to 0.0.
+        **kwargs: keyword arguments of `keras_hub.models.TextClassifier`, such as `name`.
+
+    Call arguments:
+        inputs: dictionary of the inputs of the backbone.
+        training: bool, whether dropout is on and statistics of the centroids are collected.
+            Defaults to None, Keras's default.
+
+    Returns:
+        Logits, `[batch, num_classes]`.
+
+    Raises:
+        TypeError: if the backbone is no encoder.
+        ValueError: if an argument is out of range, or the backbone has too few token ids for the
+            preprocessor.
+
+    Source: Devlin et al. 2019, BERT, section 4.1.
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> from rt_keras.layers import LocalHeads, RoutingHeads
+    >>> backbone = RoutingTransformerEncoderBackbone(
+    ...     vocabulary_size=259,
+    ...     num_layers=1,
+    ...     hidden_dim=32,
+    ...     intermediate_dim=64,
+    ...     head_groups=[LocalHeads(2, block_size=16), RoutingHeads(2, 4, window_size=16)],
+    ...     sinusoidal_positions=True,
+    ... )
+    >>> preprocessor = RoutingTransformerTextClassifierPreprocessor(ByteTokenizer(), 40)
+    >>> model = RoutingTransformerTextClassifier(backbone, num_classes=3, preprocessor=preprocessor)
+    >>> model(preprocessor(["a text", "another one"])).shape
+    TensorShape([2, 3])
+    """
+
+    kind = "text_classifier"
+    backbone_cls = RoutingTransformerEncoderBackbone
+    preprocessor_cls = RoutingTransformerTextClassifierPreprocessor
+
+    def __init__(
+        self,
+        backbone,
+        num_classes,
+        preprocessor=None,
+        pooling="mean",
+        dropout=0.0,
+        **kwargs,
+    ):
+        check_encoder(backbone, preprocessor and preprocessor.tokenizer.vocabulary_size())
+        if pooling not in POOLINGS:
+            raise ValueError(
+                f"pooling must be one of {', '.join(POOLINGS)}. Received: pooling={pooling!r}"
+            )
+
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.num_classes = positive_int("num_classes", num_classes)
+        self.pooler = keras.layers.GlobalAveragePooling1D(
+            dtype=backbone.dtype_policy, name="pooler"
+        )
+        self.pooled_dropout = keras.layers.Dropout(
+            dropout, dtype=backbone.dtype_policy, name="pooled_dropout"
+        )
+        self.pooled_dense = backbone.make_dense(backbone.hidden_dim, "pooled_dense")
+        self.output_dropout = keras.layers.Dropout(
+            dropout, dtype=backbone.dtype_policy, name="output_dropout"
+        )
+        # In float32 under mixed precision too.
+        self.output_dense = backbone.make_dense(num_classes, "logits", dtype="float32")
+
+        # === Config ===
+        # Before the constructor of the base class, which compiles the model.
+        self.pooling = pooling
+        self.dropout = dropout
+
+        # === Functional Model ===
+        inputs = backbone.input
+        x = backbone(inputs)
+        x = self.pooler(x, mask=inputs["padding_mask"]) if pooling == "mean" else x[:, 0]
+        x = keras.ops.tanh(self.pooled_dense(self.pooled_dropout(x)))
+        outputs = self.output_dense(self.output_dropout(x))
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
+
+    def preprocess_samples(self, x, y=None, sample_weight=None):
+        """Checks the labels of `fit` and `evaluate` and applies the preprocessor."""
+        y = None if y is None else self._check_labels(tf.convert_to_tensor(y))
+        return super().preprocess_samples(x, y, sample_weight)
+
+    def _check_labels(self, labels):
+        """The labels; an error if one is out of range, for which there would be no loss."""
+        message = f"labels must be from 0 to {self.num_classes - 1}, the number of classes less 1"
+        checks = [
+            tf.debugging.assert_non_negative(labels, message),
+            tf.debugging.assert_less(labels, tf.cast(self.num_classes, labels.dtype), message),
+        ]
+        # Eagerly there are no operations to wait for.
+        with tf.control_dependencies([check for check in checks if check is not None]):
+            return tf.identity(labels)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "pooling": self.pooling,
+            "dropout": self.dropout,
+        }

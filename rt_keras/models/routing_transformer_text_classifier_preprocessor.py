@@ -1,0 +1,64 @@
+"""The preprocessor of text classifiers, from strings to token ids."""
+
+import keras
+import keras_hub
+
+from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.models.generation import check_length
+from rt_keras.models.routing_transformer_causal_lm_preprocessor import check_tokenizer
+from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
+from rt_keras.models.routing_transformer_masked_lm_preprocessor import (
+    make_packer,
+    without_segments,
+)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class RoutingTransformerTextClassifierPreprocessor(keras_hub.models.TextClassifierPreprocessor):
+    """KerasHub's preprocessor of text classifiers, for any tokenizer of `rt_keras.data`.
+
+    A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
+    A second text follows the first one, with another end of text after it.
+
+    Args:
+        tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
+        sequence_length: int, the number of tokens that the model sees. Defaults to 512.
+        truncate: string, how two texts are truncated: `"round_robin"`, the default, takes as much
+            from both, and `"waterfall"` keeps the first one.
+        **kwargs: other keyword arguments of `keras_hub.models.TextClassifierPreprocessor`.
+
+    Call arguments:
+        x: a string, strings `[batch]`, or a tuple of those, such as the two texts of a pair.
+        y: labels, passed through. Defaults to None. With it, even as `y=None`, a tuple stands for
+            texts; as the only argument it stands for texts and labels, as in all of KerasHub.
+        sample_weight: weights, passed through. Defaults to None.
+
+    Returns:
+        A dictionary of "token_ids" and "padding_mask", `[batch, sequence_length]`; with labels, a
+        tuple of it and them.
+
+    Raises:
+        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        ValueError: if `sequence_length` is less than 1.
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> preprocessor = RoutingTransformerTextClassifierPreprocessor(ByteTokenizer(), 8)
+    >>> x, y = preprocessor((["ab"], ["c"]), [1])
+    >>> x["token_ids"].numpy().tolist()
+    [[1, 99, 100, 1, 101, 1, 0, 0]]
+    """
+
+    backbone_cls = RoutingTransformerEncoderBackbone
+    tokenizer_cls = TextTokenizer
+
+    def __init__(self, tokenizer, sequence_length=512, truncate="round_robin", **kwargs):
+        check_tokenizer(tokenizer)
+        check_length("sequence_length", sequence_length)
+        super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
+
+    def build(self, input_shape):
+        self.packer = make_packer(self)
+        self.built = True
+
+    def call(self, x, y=None, sample_weight=None):
+        return without_segments(super().call(x, y, sample_weight))

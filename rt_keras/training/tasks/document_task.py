@@ -1,0 +1,52 @@
+"""What tasks on documents have in common: texts of any length, packed one after the other."""
+
+from rt_keras import data as data_lib
+from rt_keras.data import documents as documents_lib
+from rt_keras.data.tokenizer import fingerprint
+from rt_keras.training.tasks.text_task import TextTask
+
+
+class DocumentTask(TextTask):
+    """A task whose examples are documents.
+
+    They are put one after the other, and the result is cut into sequences of `data.sequence_length`
+    tokens.
+    """
+
+    data_names = f"one of {', '.join(documents_lib.NAMES)}"
+    folder_sets = documents_lib.OF_FOLDERS
+
+    def knows_data(self, name):
+        return name in documents_lib.NAMES
+
+    def load_split(self, data, split, preprocessor=None):
+        return data_lib.load_documents(
+            data.name,
+            split,
+            directory=data.directory,
+            data_dir=data.data_dir,
+            require_utf8=preprocessor.tokenizer.needs_utf8,
+        )
+
+    def make_builder(self, data):
+        return documents_lib.make_builder(data.name, data.directory, data.data_dir)
+
+    def sequences(self, config, preprocessor, first_step, share):
+        """Endless batches of the sequences of the training split; see `training_dataset`."""
+        tokenizer = preprocessor.tokenizer
+        documents = self.load_split(config.data, "train", preprocessor)
+        place = self.packed_split(config.data, tokenizer=fingerprint(tokenizer))
+        return data_lib.training_dataset(
+            data_lib.pack_documents(documents, tokenizer, *place),
+            config.data.sequence_length,
+            batch_size=config.data.batch_size,
+            seed=config.trainer.seed,
+            first_batch=first_step,
+            share=share,
+        )
+
+    def count(self, examples):
+        counts = data_lib.count_text(examples)
+        if counts["bytes"] == 0:
+            raise ValueError("there is no text to evaluate: every document is empty")
+        return counts

@@ -1,0 +1,39 @@
+"""What tasks of models that see whole sequences have in common."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.models.routing_transformer_masked_lm_preprocessor import vocabulary_with_mask
+from rt_keras.training.tasks.text_task import TextTask
+
+
+class EncoderTask(TextTask):
+    """A task whose model sees a whole sequence and predicts something of it.
+
+    Its models have a token id for the mask, whether they need it or not, so that each can start
+    from a masked language model.
+    """
+
+    keys = (*(key for key in TextTask.keys if key != "model.loss_chunk_size"), "model.reversible")
+    generates = None
+
+    def token_ids(self, tokenizer):
+        return vocabulary_with_mask(tokenizer)
+
+    def tokens(self, config):
+        return config.data.sequence_length
+
+    def metrics(self):
+        return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
+
+    def figures(self, model, inputs, labels):
+        logits = tf.cast(model(inputs, training=False), tf.float32)
+        found = tf.argmax(logits, axis=-1, output_type=tf.int32) == labels
+        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        return {"nats": nats, "correct": tf.cast(found, tf.float32)}
+
+    def scores(self, sums, counts):
+        return {
+            "accuracy": sums["correct"] / sums["labels"],
+            self.loss_name: sums["nats"] / sums["labels"],
+        }

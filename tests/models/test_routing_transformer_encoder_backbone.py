@@ -1,0 +1,68 @@
+import keras
+import numpy as np
+import pytest
+
+from rt_keras.layers import FullHeads, LocalHeads
+from rt_keras.models import RoutingTransformerEncoderBackbone
+from rt_keras.models.model_section import HEAD_KINDS, ModelSection
+from tests.models import checks
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return checks.make_backbone(cls=RoutingTransformerEncoderBackbone)
+
+
+def test_every_output_depends_on_later_tokens_but_not_on_padding(backbone):
+    tokens = checks.random_tokens(1, 8)
+    before = backbone(checks.inputs(tokens, [6]))
+    tokens[:, 5] = tokens[:, 5] % (checks.VOCABULARY - 1) + 1
+    after = backbone(checks.inputs(tokens, [6]))
+    assert np.all(np.max(np.abs(np.asarray(after - before)[0, :6]), axis=-1) > 1e-4)
+    alone = backbone(checks.inputs(tokens[:, :6]))
+    assert checks.largest_difference(after[:, :6], alone) <= 1e-5
+
+
+def test_weights_are_those_of_a_decoder(backbone):
+    decoder = checks.make_backbone()
+    shapes = [[tuple(x.shape) for x in model.weights] for model in (backbone, decoder)]
+    assert shapes[0] == shapes[1]
+
+
+def test_comes_back_from_its_config(backbone):
+    copy = type(backbone).from_config(backbone.get_config())
+    copy.set_weights(backbone.get_weights())
+    inputs = checks.inputs(checks.random_tokens(2, 9), [9, 5])
+    assert checks.largest_difference(copy(inputs), backbone(inputs)) <= 1e-6
+
+
+def test_reversible_blocks_see_later_tokens_too():
+    encoder = checks.make_backbone(
+        cls=RoutingTransformerEncoderBackbone, head_groups=[FullHeads(2)], reversible=True
+    )
+    tokens = checks.random_tokens(1, 6)
+    before = encoder(checks.inputs(tokens))
+    tokens[:, -1] = tokens[:, -1] % (checks.VOCABULARY - 1) + 1
+    assert checks.largest_difference(encoder(checks.inputs(tokens))[:, 0], before[:, 0]) > 1e-4
+
+
+def test_a_section_makes_an_encoder_of_all_its_layers():
+    model = ModelSection(
+        num_layers=3,
+        hidden_dim=8,
+        intermediate_dim=8,
+        local=HEAD_KINDS["local"](num_heads=1, block_size=4),
+        routing=HEAD_KINDS["routing"](num_heads=1, window_size=4, share_qk=True),
+    )
+    encoder = RoutingTransformerEncoderBackbone.from_section(model, vocabulary_size=9)
+    groups = [block.attention.head_groups for block in encoder.transformer_blocks]
+    assert len(groups) == 3 and isinstance(groups[0][1], LocalHeads)
+    # As in the encoder of an encoder-decoder, queries have keys of their own.
+    assert not any(block[0].share_qk for block in groups)
+
+
+def test_an_encoder_does_not_decode(backbone):
+    assert not backbone.cached_decoding
+    for decode in (backbone.new_cache, backbone.prefill, backbone.call_with_cache):
+        with pytest.raises(ValueError, match="RoutingTransformerEncoderBackbone sees whole"):
+            decode(keras.ops.ones([1, 4], "int32"), count=4, max_length=8)
