@@ -1,5 +1,7 @@
 """Models like RoBERTa and GPT-2, small enough to be trained here, before and after adaptation."""
 
+import math
+
 import rt_keras
 from rt_keras.benchmarks.approximate.kinds import GLOBAL_TOKENS, KINDS
 from rt_keras.benchmarks.approximate.tasks import VOCABULARY
@@ -16,9 +18,10 @@ def make_backbone(causal, length, layers, width, heads):
         layers, width, heads: ints, its blocks, their width and their heads.
 
     Returns:
-        A backbone whose learned positions start as sinusoids: in so short a training, copies are
-        not found otherwise.
+        A backbone that starts so as to learn soon at a small width: kernels as Keras draws them,
+        embeddings of about the same size, and learned positions that are sinusoids.
     """
+    import keras
     import keras_hub
 
     cls = keras_hub.models.GPT2Backbone if causal else keras_hub.models.RobertaBackbone
@@ -31,12 +34,24 @@ def make_backbone(causal, length, layers, width, heads):
         dropout=0.0,
         max_sequence_length=length,
     )
-    positions = next(
-        weight for weight in backbone.weights if tuple(weight.shape) == (length, width)
-    )
-    sinusoids = keras_hub.layers.SinePositionEncoding()(positions.value[None] * 0.0)[0]
-    positions.assign(0.1 * sinusoids)
+    for weight in backbone.weights:
+        if weight.path.endswith("kernel"):
+            joined = _joined_heads(weight)
+            weight.assign(
+                keras.ops.reshape(keras.initializers.GlorotUniform()(joined), weight.shape)
+            )
+        elif tuple(weight.shape) == (length, width):
+            weight.assign(keras_hub.layers.SinePositionEncoding()(weight.value[None])[0])
+        elif weight.path.endswith("embeddings"):
+            weight.assign(keras.random.normal(weight.shape, stddev=0.7))
     return backbone
+
+
+def _joined_heads(kernel):
+    """The shape of a kernel in which the depth and the heads are one axis."""
+    if "attention_output" in kernel.path:
+        return (math.prod(kernel.shape[:-1]), kernel.shape[-1])
+    return (kernel.shape[0], math.prod(kernel.shape[1:]))
 
 
 def adapted(backbone, kind, keys, length, causal, sample):

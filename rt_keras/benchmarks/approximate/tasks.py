@@ -49,8 +49,8 @@ def copy(rng, batch, length, text):
 def span(rng, batch, length, text):
     """A key, and then spans that each begin with another key: where does its span begin and end?
 
-    Keys are ids from 0 to 63, what fills the spans are those from 64 to 127, and every span ends
-    with 128.
+    Keys are ids from 0 to 63, what fills the spans are those from 64 to 127, and the span of a key
+    ends with the id that is 128 above it.
     """
     import numpy as np
 
@@ -62,7 +62,7 @@ def span(rng, batch, length, text):
         keys = rng.permutation(KEYS)[:count]
         starts = 1 + room * np.arange(count) + rng.integers(room - LONGEST_SPAN, size=count)
         ends = starts + rng.integers(1, LONGEST_SPAN, size=count)
-        tokens[row, starts], tokens[row, ends] = keys, 2 * KEYS
+        tokens[row, starts], tokens[row, ends] = keys, 2 * KEYS + keys
         asked = rng.integers(count)
         tokens[row, 0] = keys[asked]
         targets[row] = starts[asked], ends[asked]
