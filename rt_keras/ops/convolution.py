@@ -27,6 +27,7 @@ def causal_convolution(x, kernel, *, mask=None, before=None):
     >>> causal_convolution(x, kernel).numpy().ravel().tolist()
     [1.0, 2.5, 4.0]
     """
+    x = tf.convert_to_tensor(x)
     kernel, width, length = tf.cast(kernel, x.dtype), kernel.shape[1], size(x, 2)
     if mask is not None:
         x = tf.where(tf.cast(mask, tf.bool)[:, None, :, None], x, tf.zeros_like(x))
@@ -53,4 +54,5 @@ def last_vectors(x, count, number):
     Returns:
         `[batch, heads, number, depth]`, what `causal_convolution` takes as `before`.
     """
-    return tf.gather(pad_axis(x, 2, number, 0), count + tf.range(number), axis=2)
+    x = pad_axis(tf.convert_to_tensor(x), 2, number, 0)
+    return tf.gather(x, count + tf.range(number), axis=2)

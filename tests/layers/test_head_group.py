@@ -29,7 +29,7 @@ GROUPS = [
     lambda **kwargs: HashedHeads(2, 4, 4, **kwargs),
     lambda **kwargs: RandomHeads(2, 3, 4, **kwargs),
     lambda **kwargs: StridedHeads(2, 3, **kwargs),
-    lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, **kwargs),
+    lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, kernel_size=3, **kwargs),
 ]
 
 
@@ -190,7 +190,7 @@ def test_bad_numbers(name):
         lambda **kwargs: RoutingHeads(2, 3, 4, **kwargs),
         lambda **kwargs: RoutingHeads(2, 3, 4, share_qk=True, num_probes=2, **kwargs),
         lambda **kwargs: StridedHeads(2, 3, **kwargs),
-        lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, num_probes=2, **kwargs),
+        lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, num_probes=2, kernel_size=3, **kwargs),
         lambda **kwargs: LocalRoutingHeads(2, 3, 3, 4, share_qk=True, **kwargs),
         lambda **kwargs: LocalRoutingHeads(2, 3, 3, 4, look_back=0, routed_key="key", **kwargs),
     ],
