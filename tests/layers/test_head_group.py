@@ -50,7 +50,8 @@ def test_relative_positions(make):
     added = relative.trainable_variables[: -len(plain.trainable_variables) or None]
     assert [weight.shape for weight in added] == [(2, 7, 6)]
     # With vectors of 0 they are as if they were not there.
-    for weight, source in zip(relative.non_trainable_variables, plain.non_trainable_variables):
+    weights = [weight for weight in relative.weights if weight is not relative.relative_embeddings]
+    for weight, source in zip(weights, plain.weights, strict=True):
         weight.assign(source)
     assert checks.largest_difference(relative(x, x, x), plain(x, x, x)) > 1e-2
     relative.relative_embeddings.assign(np.zeros((2, 7, 6)))
