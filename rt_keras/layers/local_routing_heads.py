@@ -74,8 +74,8 @@ class LocalRoutingHeads(CentroidHeads):
             `kernel_size` with `routed_key` "key".
 
     Source: ours. Routing: Roy et al. 2021, section 4.1; keys of the position before: Olsson et al.
-    2022, In-context Learning and Induction Heads; the convolution: after the finding of Guo et al.
-    2025, FlashMoBA, that a short one over the keys helps routing.
+    2022, In-context Learning and Induction Heads; the convolution: after the finding of Xiao et al.
+    2025, Optimizing Mixture of Block Attention, that a short one over the keys helps routing.
 
     >>> heads = LocalRoutingHeads(2, block_size=4, num_clusters=4, window_size=4)
     >>> x = keras.random.normal([1, 2, 20, 8])

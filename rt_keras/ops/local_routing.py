@@ -96,8 +96,8 @@ def local_routing_attention(
             `shift_keys`.
 
     Source: ours. One softmax over a window and chosen keys: Wu et al. 2022, Memorizing
-    Transformers, has two with a gate instead. The convolution follows Guo et al. 2025, FlashMoBA,
-    which has one over the keys.
+    Transformers, has two with a gate instead. The convolution follows Xiao et al. 2025, Optimizing
+    Mixture of Block Attention, which has one over the keys.
 
     >>> x = tf.random.normal([1, 2, 12, 4])
     >>> centroids = tf.random.normal([2, 3, 4])
