@@ -104,9 +104,8 @@ class AttentionCall:
         found, first = [], 0
         for group, (query, _, key), options in self.groups:
             if isinstance(group, CentroidHeads):
-                sources = {"queries": (query, options["query_mask"])}
-                if not group.clusters_queries_alone:
-                    sources["keys"] = (repeat_heads(key, group.num_heads), options["key_mask"])
+                masks = {name: options[name] for name in ("query_mask", "key_mask")}
+                sources = group.clustered_vectors(query=query, key=key, **masks)
                 clusters = {name: _nearest(group, *source) for name, source in sources.items()}
                 found.append((group, first, clusters))
             first += group.num_heads
@@ -115,6 +114,7 @@ class AttentionCall:
 
 def _nearest(group, vectors, mask):
     centroids = tf.convert_to_tensor(group.centroids)
+    vectors = repeat_heads(vectors, group.num_heads)
     clusters = nearest_centroid(normalize(vectors), centroids, group.load_bias).numpy()
     return clusters if mask is None else np.where(np.asarray(mask)[:, None], clusters, -1)
 

@@ -136,23 +136,22 @@ class CentroidHeads(HeadGroup):
         mask = tf.logical_and(*masks) if len(masks) > 1 else next(iter(masks), None)
         return {"query_mask": mask, "key_mask": None}
 
-    def collect(self, *, query, key, query_mask, key_mask):
+    def collect(self, **arguments):
         """Adds queries and keys to the statistics that move centroids, as training does.
 
         Args:
-            query, key: as the heads are called with them.
-            query_mask, key_mask: bool `[batch, length]`, False for padding; or None.
+            **arguments: those of `clustered_vectors`.
         """
         self.has_centroid_updates = True
-        self._collect(self._members(query, key, query_mask, key_mask))
+        self._collect(self._members(**arguments))
 
     def clear_statistics(self):
         """Forgets the members that were collected."""
         for statistic in (self.member_counts, self.member_sums, self.member_batches):
             statistic.assign(tf.zeros_like(statistic))
 
-    def after_attention(self, *, query, key, query_mask, key_mask):
-        members = self._members(query, key, query_mask, key_mask)
+    def after_attention(self, *, query, **arguments):
+        members = self._members(query=query, **arguments)
         centroids = tf.convert_to_tensor(self.centroids)
         losses = [
             commitment(vectors, clusters, centroids, mask) for vectors, clusters, mask in members
@@ -164,14 +163,27 @@ class CentroidHeads(HeadGroup):
             self._warn_once()
             self._collect(members)
 
-    def _members(self, query, key, query_mask, key_mask):
+    def clustered_vectors(self, *, query, key, query_mask, key_mask):
+        """The vectors that belong to clusters, before they are normalised.
+
+        Args:
+            query, key: as the heads are called with them.
+            query_mask, key_mask: bool `[batch, length]`, False for padding; or None.
+
+        Returns:
+            A dictionary from "queries" and, if they are clustered too, "keys" to pairs of vectors,
+            `[batch, heads or key_heads, length, depth]`, and their mask.
+        """
+        found = {"queries": (query, query_mask)}
+        return found if self.clusters_queries_alone else {**found, "keys": (key, key_mask)}
+
+    def _members(self, **arguments):
         """Queries and keys, their clusters and their masks: a list of such triples."""
-        sources = [self._by_key_head(query, query_mask)]
-        if not self.clusters_queries_alone:
-            sources.append((key, key_mask))
+        sources = self.clustered_vectors(**arguments)
+        sources["queries"] = self._by_key_head(*sources["queries"])
         centroids = tf.convert_to_tensor(self.centroids)
         members = []
-        for vectors, mask in sources:
+        for vectors, mask in sources.values():
             vectors = normalize(vectors)
             members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
         return members

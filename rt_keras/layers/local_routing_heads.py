@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.head_group import positive_int
+from rt_keras.ops.convolution import causal_convolution
 from rt_keras.ops.local_routing import local_routing_attention
 from rt_keras.ops.local_routing_decode import local_routing_cache, local_routing_step
 
@@ -26,6 +27,18 @@ class LocalRoutingHeads(CentroidHeads):
     layer has no more weights than local heads but a scale and a bias for each head. With "key" it
     is the key that the window has too, only keys outside the window are seen in the cluster, and
     training must bring queries and keys together first.
+
+    With a `kernel_size`, the queries that are routed are convolved over the positions up to their
+    own, dimension by dimension, and normalised after that:
+
+    ```
+    routed_query_i = sum_(s < kernel_size) routed_kernel_s ⊙ query_(i - s)
+    ```
+
+    The routed key of a position is the routed query of the one before, so equal contexts of a few
+    tokens find each other then, not only equal tokens. The window keeps the queries as they are.
+    Training starts with 1 for s = 0 and little noise for the others. Queries before the first
+    position and those of padding count as 0, and later ones have no part, causal or not.
 
     The logits of routed keys are those of normalised vectors, times the scale, plus the bias.
     Without `normalize` they are those of the vectors as they are.
@@ -52,13 +65,17 @@ class LocalRoutingHeads(CentroidHeads):
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
+        kernel_size: int, over how many positions, its own the last, a routed query is convolved;
+            None, the default, for no convolution. It needs `routed_key` "previous_query".
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range, or `routed_key` is unknown.
+        ValueError: if a number is out of range, `routed_key` is unknown, or there is a
+            `kernel_size` with `routed_key` "key".
 
     Source: ours. Routing: Roy et al. 2021, section 4.1; keys of the position before: Olsson et al.
-    2022, In-context Learning and Induction Heads.
+    2022, In-context Learning and Induction Heads; the convolution: after the finding of Xiao et al.
+    2025, Optimizing Mixture of Block Attention, that a short one over the keys helps routing.
 
     >>> heads = LocalRoutingHeads(2, block_size=4, num_clusters=4, window_size=4)
     >>> x = keras.random.normal([1, 2, 20, 8])
@@ -85,6 +102,7 @@ class LocalRoutingHeads(CentroidHeads):
         commitment_weight=1e-4,
         token_bias=None,
         seed=None,
+        kernel_size=None,
         **kwargs,
     ):
         super().__init__(
@@ -116,6 +134,15 @@ class LocalRoutingHeads(CentroidHeads):
                 f"num_probes={num_probes}, num_clusters={num_clusters}"
             )
         self.normalize = bool(normalize)
+        if kernel_size is not None:
+            positive_int("kernel_size", kernel_size, "a positive integer or None")
+            if not self.shift_keys:
+                raise ValueError(
+                    "kernel_size must be None unless routed_key is 'previous_query'. Received: "
+                    f"kernel_size={kernel_size}, routed_key={routed_key!r}"
+                )
+        self.kernel_size = kernel_size
+        self.routed_kernel = None
 
     @property
     def shift_keys(self):
@@ -133,6 +160,21 @@ class LocalRoutingHeads(CentroidHeads):
             self.add_weight(name=name, shape=(self.num_heads,), initializer=initializer)
             for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
         )
+        if self.kernel_size is not None:
+            self.routed_kernel = self.add_weight(
+                name="routed_kernel",
+                shape=(self.num_heads, self.kernel_size, query_shape[-1]),
+                initializer=self._almost_identity,
+            )
+
+    def _almost_identity(self, shape, dtype=None):
+        """A kernel that gives back the queries, and a little of those before them."""
+        heads, width, depth = shape
+        ones = keras.ops.ones([heads, 1, depth], dtype)
+        noise = keras.random.normal(
+            [heads, width - 1, depth], stddev=0.1, dtype=dtype, seed=self.seed_generator
+        )
+        return keras.ops.concatenate([ones, noise], axis=1)
 
     def attend(self, *, query, key, value, query_mask, key_mask, **options):
         if self.share_qk:
@@ -149,6 +191,25 @@ class LocalRoutingHeads(CentroidHeads):
             **self._routing(),
             **options,
         )
+
+    def clustered_vectors(self, *, query, query_mask, **keys):
+        query = self.routed_query(query, query_mask)
+        return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
+
+    def routed_query(self, query, query_mask=None):
+        """The queries as they are routed, before they are normalised: convolved or as they are.
+
+        Args:
+            query: `[batch, heads, length, depth]`.
+            query_mask: bool `[batch, length]`, False for padding; or None.
+
+        Returns:
+            A tensor like `query`.
+        """
+        if self.routed_kernel is None:
+            return query
+        kernel = tf.convert_to_tensor(self.routed_kernel)
+        return causal_convolution(query, kernel, mask=query_mask)
 
     def make_cache(self, query, value, key, count, max_length, token_bias=None):
         if self._decodes_densely(max_length):
@@ -184,7 +245,9 @@ class LocalRoutingHeads(CentroidHeads):
 
     def _routing(self):
         """The arguments by which the ops route."""
+        kernel = self.routed_kernel
         return {
+            "routed_kernel": None if kernel is None else tf.convert_to_tensor(kernel),
             "centroids": tf.convert_to_tensor(self.centroids),
             "load_bias": tf.convert_to_tensor(self.load_bias),
             "block_size": self.block_size,
@@ -201,4 +264,5 @@ class LocalRoutingHeads(CentroidHeads):
             "routed_key": self.routed_key,
             "num_probes": self.num_probes,
             "normalize": self.normalize,
+            "kernel_size": self.kernel_size,
         }

@@ -176,6 +176,9 @@ class LocalRouting(_Clustered):
     routed_key: str = key(
         "previous_query", "what queries are compared with", one_of("previous_query", "key")
     )
+    kernel_size: int | None = key(
+        None, "positions that a routed query tells of, null for its own alone", AT_LEAST_1
+    )
     share_qk: bool = key(False, "whether queries are their own keys")
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
@@ -186,6 +189,8 @@ class LocalRouting(_Clustered):
     def check(self, model):
         super().check(model)
         check_probes(self)
+        if self.kernel_size is not None and self.routed_key != "previous_query":
+            self.refuse("kernel_size", "it must be null unless routed_key is previous_query")
 
     def replacement(self, place):
         if place.attention == "cross":

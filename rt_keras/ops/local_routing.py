@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import merge
 from rt_keras.ops.blocks import repeat_heads
+from rt_keras.ops.convolution import causal_convolution
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.nearest import nearest_attention
 
@@ -23,6 +24,7 @@ def local_routing_attention(
     load_bias=None,
     routed_scale=None,
     routed_bias=None,
+    routed_kernel=None,
     query_mask=None,
     key_mask=None,
     token_bias=None,
@@ -45,8 +47,18 @@ def local_routing_attention(
 
     No key is in both. With `shift_keys` k_j is q_(j - 1), another key than that of the window, and
     N(i) are all positions that `nearest_attention` gives to i with `shift_keys`, those in the
-    window too. The two parts are computed apart and joined by their logsumexp. Grouped queries, of
-    more heads than keys: see `nearest_attention`.
+    window too. With a `routed_kernel` w, the queries and keys of clusters tell of the positions
+    before their own too:
+
+    ```
+    q_i = normalize(sum_s w_s ⊙ query_(i - s))
+    ```
+
+    where queries before the first position, and those of padding, are 0. Only positions up to i
+    are in it, causal or not. The window keeps the queries as they are.
+
+    The two parts are computed apart and joined by their logsumexp. Grouped queries, of more heads
+    than keys: see `nearest_attention`.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -64,6 +76,7 @@ def local_routing_attention(
         load_bias: `[key_heads, clusters]`, added to the scores, or None for zeros.
         routed_scale: `[heads]`, s above, or None for ones.
         routed_bias: `[heads]`, b above, or None for zeros.
+        routed_kernel: `[heads, kernel_size, depth]`, w above, only with `shift_keys`; or None.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding; or None.
         token_bias: `[batch, length]`, t above, or None for zeros.
@@ -79,10 +92,12 @@ def local_routing_attention(
         also `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
-        ValueError: if queries and keys differ in length.
+        ValueError: if queries and keys differ in length, or there is a `routed_kernel` without
+            `shift_keys`.
 
     Source: ours. One softmax over a window and chosen keys: Wu et al. 2022, Memorizing
-    Transformers, has two with a gate instead.
+    Transformers, has two with a gate instead. The convolution follows Xiao et al. 2025, Optimizing
+    Mixture of Block Attention, which has one over the keys.
 
     >>> x = tf.random.normal([1, 2, 12, 4])
     >>> centroids = tf.random.normal([2, 3, 4])
@@ -91,6 +106,11 @@ def local_routing_attention(
     ... ).shape
     TensorShape([1, 2, 12, 4])
     """
+    routed_query = query
+    if routed_kernel is not None:
+        if not shift_keys:
+            raise ValueError("routed_kernel needs shift_keys=True. Received: shift_keys=False")
+        routed_query = causal_convolution(query, routed_kernel, mask=query_mask)
     shared = {"causal": causal, "query_mask": query_mask, "key_mask": key_mask}
     shared |= {"token_bias": token_bias, "dropout": dropout, "return_logsumexp": True}
     seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
@@ -105,7 +125,7 @@ def local_routing_attention(
         **shared,
     )
     routed, of_routed = nearest_attention(
-        query,
+        routed_query,
         None if shift_keys else key,
         value,
         centroids,

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge
+from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.local_decode import local_cache, local_step
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 
@@ -19,6 +20,7 @@ def local_routing_cache(
     look_back=1,
     shift_keys=False,
     load_bias=None,
+    routed_kernel=None,
     max_length=None,
     token_bias=None,
     normalize=True,
@@ -36,12 +38,14 @@ def local_routing_cache(
         count: int scalar, how many of these positions count.
         block_size, window_size, look_back, shift_keys: see `local_routing_attention`.
         load_bias: `[key_heads, clusters]`, or None for zeros.
+        routed_kernel: `[heads, kernel_size, depth]`, see `local_routing_attention`; or None.
         max_length: int, how many positions there will be; None, the default, for any number.
         token_bias: `[batch, length]`, if steps will have one.
         normalize: bool, see `local_routing_attention`. Defaults to True.
 
     Returns:
-        A dictionary of "local", see `local_cache`, and "routed", see `nearest_cache`.
+        A dictionary of "local", see `local_cache`; "routed", see `nearest_cache`; and with a
+        `routed_kernel`, "queries", `[batch, heads, kernel_size - 1, depth]`, the last ones.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> sizes = {"block_size": 8, "window_size": 6}
@@ -50,7 +54,12 @@ def local_routing_cache(
     (TensorShape([1, 2, 16, 4]), TensorShape([1, 2, 3, 22, 4]))
     """
     shared = {"max_length": max_length, "token_bias": token_bias}
+    kept = {}
+    if routed_kernel is not None:
+        kept["queries"] = last_vectors(query, count, routed_kernel.shape[1] - 1)
+        query = causal_convolution(query, routed_kernel)
     return {
+        **kept,
         "local": local_cache(
             key, value, count, block_size=block_size, look_back=look_back, **shared
         ),
@@ -84,6 +93,7 @@ def local_routing_step(
     load_bias=None,
     routed_scale=None,
     routed_bias=None,
+    routed_kernel=None,
     token_bias=None,
     relative_embeddings=None,
     normalize=True,
@@ -98,7 +108,7 @@ def local_routing_step(
         position: int scalar, the query's position.
         centroids: `[key_heads, clusters, depth]`.
         block_size, window_size, look_back, num_probes, load_bias, routed_scale, routed_bias,
-            relative_embeddings, normalize: see `local_routing_attention`.
+            routed_kernel, relative_embeddings, normalize: see `local_routing_attention`.
         token_bias: `[batch, 1]`, of the key; or None.
 
     Returns:
@@ -124,6 +134,11 @@ def local_routing_step(
         relative_embeddings=relative_embeddings,
         return_logsumexp=True,
     )
+    kept = {}
+    if routed_kernel is not None:
+        before = cache["queries"]
+        kept["queries"] = tf.concat([before, tf.cast(query, before.dtype)], axis=2)[:, :, 1:]
+        query = causal_convolution(query, routed_kernel, before=before)
     shifted = "query" in cache["routed"]
     (routed, of_routed), far = nearest_step(
         query,
@@ -144,4 +159,4 @@ def local_routing_step(
     if routed_bias is not None:
         of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
     output = merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
-    return output, {"local": near, "routed": far}
+    return output, {**kept, "local": near, "routed": far}

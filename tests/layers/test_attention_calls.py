@@ -75,6 +75,7 @@ def test_weights_times_values_are_the_outputs(name, monkeypatch):
         (lambda: RoutingHeads(2, 3, 4, share_qk=True), ["queries"]),
         # Their routed keys are earlier queries.
         (lambda: LocalRoutingHeads(2, 4, 3, 4), ["queries"]),
+        (lambda: LocalRoutingHeads(2, 4, 3, 4, kernel_size=3), ["queries"]),
     ],
 )
 def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sources):
@@ -87,6 +88,8 @@ def test_clusters_are_those_of_the_nearest_centroids_without_padding(make, sourc
     query, _, key = call.groups[1][1]
     for vectors, found in zip((query, key), clusters.values()):
         vectors = vectors.numpy()
+        if getattr(heads, "kernel_size", None):
+            vectors = reference.convolved(vectors, heads.routed_kernel.numpy(), mask)
         vectors = vectors - vectors.mean(-1, keepdims=True)
         vectors /= np.sqrt((vectors**2).mean(-1, keepdims=True) + 1e-6)
         for row, head, i in np.ndindex(2, 2, LENGTH):

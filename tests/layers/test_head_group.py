@@ -29,7 +29,7 @@ GROUPS = [
     lambda **kwargs: HashedHeads(2, 4, 4, **kwargs),
     lambda **kwargs: RandomHeads(2, 3, 4, **kwargs),
     lambda **kwargs: StridedHeads(2, 3, **kwargs),
-    lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, **kwargs),
+    lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, kernel_size=3, **kwargs),
 ]
 
 
@@ -50,7 +50,8 @@ def test_relative_positions(make):
     added = relative.trainable_variables[: -len(plain.trainable_variables) or None]
     assert [weight.shape for weight in added] == [(2, 7, 6)]
     # With vectors of 0 they are as if they were not there.
-    for weight, source in zip(relative.non_trainable_variables, plain.non_trainable_variables):
+    weights = [weight for weight in relative.weights if weight is not relative.relative_embeddings]
+    for weight, source in zip(weights, plain.weights, strict=True):
         weight.assign(source)
     assert checks.largest_difference(relative(x, x, x), plain(x, x, x)) > 1e-2
     relative.relative_embeddings.assign(np.zeros((2, 7, 6)))
@@ -190,7 +191,7 @@ def test_bad_numbers(name):
         lambda **kwargs: RoutingHeads(2, 3, 4, **kwargs),
         lambda **kwargs: RoutingHeads(2, 3, 4, share_qk=True, num_probes=2, **kwargs),
         lambda **kwargs: StridedHeads(2, 3, **kwargs),
-        lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, num_probes=2, **kwargs),
+        lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, num_probes=2, kernel_size=3, **kwargs),
         lambda **kwargs: LocalRoutingHeads(2, 3, 3, 4, share_qk=True, **kwargs),
         lambda **kwargs: LocalRoutingHeads(2, 3, 3, 4, look_back=0, routed_key="key", **kwargs),
     ],

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.layers import LocalRoutingHeads
 from tests.layers import checks
@@ -70,13 +71,15 @@ def test_a_repetition_is_found_by_untrained_heads():
         assert np.all(weights[0, :, i].argmax(axis=-1) == i - 16 + 1)
 
 
-@pytest.mark.parametrize("routed_key", ["previous_query", "key"])
-def test_statistics(routed_key):
+@pytest.mark.parametrize("options", [{}, {"routed_key": "key"}, {"kernel_size": 3}], ids=str)
+def test_statistics(options):
     query, key, value = (x.astype("float32") for x in vectors())
     mask = checks.padding(2, 13)
-    group = heads(routed_key=routed_key, dtype="float32", commitment_weight=0.3)
+    group = heads(**options, dtype="float32", commitment_weight=0.3)
     group(query, value, key, query_mask=mask, key_mask=mask, training=True)
-    sources = [query, key] if routed_key == "key" else [query]
+    if group.kernel_size is not None:
+        query = reference.convolved(query, group.routed_kernel.numpy(), mask)
+    sources = [query, key] if group.routed_key == "key" else [query]
     expected = [statistics(x, group, mask) for x in sources]
     np.testing.assert_allclose(group.member_sums, [sums for sums, _, _ in expected], atol=1e-5)
     np.testing.assert_array_equal(group.member_counts, [counts for _, counts, _ in expected])
@@ -84,17 +87,40 @@ def test_statistics(routed_key):
     np.testing.assert_allclose(group.losses, [loss], rtol=1e-5)
 
 
-def test_scale_and_bias_are_learnt():
+def test_scale_bias_and_kernel_are_learnt():
     query, key, value = (x.astype("float32") for x in vectors())
-    group = LocalRoutingHeads(2, 2, 3, 4)
-    import tensorflow as tf
-
+    group = LocalRoutingHeads(2, 2, 3, 4, kernel_size=3)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(group(query, value, key, use_causal_mask=True) ** 2)
     names = {weight.name for weight in group.trainable_weights}
-    assert names == {"routed_scale", "routed_bias"}
+    assert names == {"routed_scale", "routed_bias", "routed_kernel"}
     for gradient in tape.gradient(loss, [weight.value for weight in group.trainable_weights]):
         assert np.all(gradient != 0)
+
+
+def test_an_untrained_kernel_gives_back_the_queries_and_a_little_of_those_before():
+    first, same = (LocalRoutingHeads(4, 2, 3, 4, kernel_size=4, seed=5) for _ in range(2))
+    for group in (first, same):
+        group.build((None, 4, None, 50))
+    kernel = first.routed_kernel.numpy()
+    np.testing.assert_array_equal(kernel[:, 0], np.ones([4, 50]))
+    assert abs(kernel[:, 1:].mean()) < 0.02 and kernel[:, 1:].std() == pytest.approx(0.1, abs=0.02)
+    np.testing.assert_array_equal(kernel, same.routed_kernel)
+
+
+@pytest.mark.parametrize("share_qk", [False, True])
+def test_padding_before_a_sequence_does_not_change_what_is_convolved(share_qk):
+    # Blocks and padding are of 2 positions, so windows are the same.
+    query, key, value = vectors(12)
+    group = heads(kernel_size=4, share_qk=share_qk)
+    group.routed_kernel.assign(checks.random(2, 4, 6, seed=8))
+    key = None if share_qk else key
+    mask = np.broadcast_to(np.arange(12) >= 2, (2, 12))
+    masks = {"query_mask": mask, "key_mask": mask}
+    padded = group(query, value, key, **masks, use_causal_mask=True)
+    parts = [x if x is None else x[:, :, 2:] for x in (query, value, key)]
+    alone = group(*parts, use_causal_mask=True)
+    np.testing.assert_allclose(padded[:, :, 2:], alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float64"])
@@ -114,6 +140,8 @@ def test_dtype_policies(policy):
         ({"look_back": -1}, "look_back must be an integer of at least 0. Received: look_back=-1"),
         ({"routed_key": "value"}, "routed_key must be one of .* Received: routed_key='value'"),
         ({"num_probes": 4}, "num_probes must be at most num_clusters. Received: num_probes=4"),
+        ({"kernel_size": 0}, "kernel_size must be a positive integer or None. .*kernel_size=0"),
+        ({"kernel_size": 4, "routed_key": "key"}, "kernel_size must be None unless .*=4, .*'key'"),
     ],
 )
 def test_bad_arguments(options, message):

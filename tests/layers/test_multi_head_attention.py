@@ -373,7 +373,7 @@ EVERY_KIND = {
     "strided": lambda: StridedHeads(2, 3),
     "random": lambda: RandomHeads(2, 3, 4),
     "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4),
-    "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4),
+    "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4, kernel_size=2),
     "sliding": lambda: LocalHeads(2, 3, sliding_window=2),
     "causal-clustered": lambda: CausalClusteredHeads(2, 3, 4),
     "lsh": lambda: LSHHeads(2, 4, 3, num_rounds=2),
@@ -651,6 +651,7 @@ def repeated(weight, like):
 def test_grouped_queries_are_as_if_keys_were_repeated():
     kinds = [make() for name, make in EVERY_KIND.items() if name not in ("shared", "lsh")]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, routed_key="key"), ClusteredHeads(2, 3, top_k=2)]
+    kinds += [LocalRoutingHeads(2, 3, 3, 4, kernel_size=3)]
     layer, plain = (
         MultiHeadAttention(copy_groups(kinds, "float64"), 4, dtype="float64", **options)
         for options in ({"num_key_value_heads": len(kinds)}, {})
@@ -702,7 +703,7 @@ def test_rotary_positions_and_grouped_queries_one_position_at_a_time(count):
         FullHeads(2, max_relative_distance=2),
         StridedHeads(2, 3),
         LocalRoutingHeads(2, 2, 3, 4, routed_key="key"),
-        LocalRoutingHeads(2, 2, 3, 4),
+        LocalRoutingHeads(2, 2, 3, 4, kernel_size=3),
     ]
     layer = grouped(copy_groups(groups, "float64"), 8, dtype="float64")
     x = checks.random(2, 9, 12, dtype="float64")

@@ -60,6 +60,11 @@ def test_every_key_reaches_the_layer(name):
     assert {key: getattr(group, key) for key in values} == values
 
 
+def test_routed_queries_may_be_convolved():
+    heads = kind("local_routing", kernel_size=3, num_heads=2)
+    assert heads.layer(**heads.arguments(Place(0))).kernel_size == 3
+
+
 @pytest.mark.parametrize("name", WITH_POSITIONS)
 def test_two_sequences_have_no_relative_positions(name):
     heads = kind(name, max_relative_distance=3)
@@ -123,6 +128,11 @@ def test_local_heads_of_images_know_the_grid():
     [
         ("routing", {"num_probes": 17}, "num_probes is 17; .*num_clusters, 16"),
         ("local_routing", {"num_probes": 17}, "local_routing.num_probes is 17; .*num_clusters, 16"),
+        (
+            "local_routing",
+            {"kernel_size": 4, "routed_key": "key"},
+            "kernel_size is 4; it must be null unless routed_key is previous_query",
+        ),
         ("routing", {"num_probes": 2, "assignment": "balanced"}, "num_probes is 2; .*balanced"),
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),

@@ -13,6 +13,7 @@ LEARNT = (
     "value",
     "routed_scale",
     "routed_bias",
+    "routed_kernel",
     "token_bias",
     "relative_embeddings",
     "relative_values",

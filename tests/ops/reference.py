@@ -204,6 +204,15 @@ def shifted(x):
     return np.concatenate([np.zeros_like(x[:, :, :1]), x[:, :, :-1]], axis=2)
 
 
+def convolved(x, kernel, mask=None):
+    """The sum of each real vector and the `width - 1` before it, times its row of the kernel."""
+    output = np.zeros_like(x)
+    for b, h, i, shift in np.ndindex(*x.shape[:3], kernel.shape[1]):
+        if i >= shift and real(mask, b, i - shift):
+            output[b, h, i] += kernel[h, shift] * x[b, h, i - shift]
+    return output
+
+
 def local_routing(
     query,
     key,
@@ -219,12 +228,14 @@ def local_routing(
     load_bias=None,
     routed_scale=None,
     routed_bias=None,
+    routed_kernel=None,
     query_mask=None,
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
 ):
-    q, k = normalize(query), normalize(query if shift_keys else key)
+    routed = query if routed_kernel is None else convolved(query, routed_kernel, query_mask)
+    q, k = normalize(routed), normalize(routed if shift_keys else key)
     length, depth = query.shape[2:]
     masks = query_mask if shift_keys else key_mask, query_mask
     of_keys, of_queries = members_and_clusters(q, k, centroids, load_bias, *masks, num_probes)

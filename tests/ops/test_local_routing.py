@@ -8,12 +8,14 @@ from rt_keras.ops import local_attention, local_routing_attention
 from tests.ops import checks, reference
 
 
-def arrays(length, clusters=3, seed=0, **options):
+def arrays(length, clusters=3, seed=0, kernel_size=None, **options):
     """Random inputs by name."""
     inputs = checks.arrays(length, clusters=clusters, load_bias=True, seed=seed, **options)
     rng = np.random.default_rng(seed + 1)
     inputs["routed_scale"] = rng.uniform(0.5, 2.0, inputs["query"].shape[1])
     inputs["routed_bias"] = rng.normal(size=inputs["query"].shape[1])
+    if kernel_size is not None:
+        inputs["routed_kernel"] = rng.normal(size=(inputs["query"].shape[1], kernel_size, 6))
     return inputs
 
 
@@ -92,10 +94,21 @@ def test_padding(causal, kind, routing):
     checks.holds(local_routing_attention, reference.local_routing, arrays(15), **options)
 
 
-@pytest.mark.parametrize("shift_keys", [True, False])
-def test_compiled_by_xla(shift_keys):
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("kind", ["right", "left", "scattered"])
+def test_convolution(causal, kind):
+    mask = checks.mask(kind, 15)
+    options = {"block_size": 2, "window_size": 3, "causal": causal, "shift_keys": True}
+    options |= {"num_probes": 2 - causal, "query_mask": mask, "key_mask": mask}
+    inputs = arrays(15, kernel_size=4)
+    checks.holds(local_routing_attention, reference.local_routing, inputs, **options)
+
+
+@pytest.mark.parametrize("shift_keys, kernel_size", [(True, 3), (False, None)])
+def test_compiled_by_xla(shift_keys, kernel_size):
     options = {"block_size": 3, "window_size": 4, "causal": True, "shift_keys": shift_keys}
-    checks.holds_compiled(local_routing_attention, arrays(21, far=4), **options)
+    inputs = arrays(21, far=4, kernel_size=kernel_size)
+    checks.holds_compiled(local_routing_attention, inputs, **options)
 
 
 @pytest.mark.end_to_end
@@ -118,9 +131,9 @@ def test_no_key_is_seen_twice_and_none_is_lost():
 
 
 @pytest.mark.parametrize("start", [1, 8, 9, 20])
-@pytest.mark.parametrize("shift_keys", [True, False])
-def test_the_future_does_not_change_the_past(start, shift_keys):
-    inputs, moved = arrays(24), arrays(24, seed=9)
+@pytest.mark.parametrize("shift_keys, kernel_size", [(True, None), (True, 5), (False, None)])
+def test_the_future_does_not_change_the_past(start, shift_keys, kernel_size):
+    inputs, moved = arrays(24, kernel_size=kernel_size), arrays(24, seed=9)
     for name in ("query", "key", "value"):
         moved[name][:, :, :start] = inputs[name][:, :, :start]
     options = {"block_size": 3, "window_size": 4, "causal": True, "shift_keys": shift_keys}
@@ -167,6 +180,13 @@ def test_queries_and_keys_of_different_lengths():
     inputs["key"], inputs["value"] = inputs["key"][:, :, :5], inputs["value"][:, :, :5]
     with pytest.raises(ValueError, match="as many keys as queries"):
         local_routing_attention(**inputs, block_size=3, window_size=4)
+
+
+def test_a_kernel_without_shifted_keys():
+    with pytest.raises(ValueError, match="routed_kernel needs shift_keys=True"):
+        local_routing_attention(
+            **checks.tensors(arrays(9, kernel_size=2)), block_size=3, window_size=4
+        )
 
 
 def test_logsumexp():

@@ -22,7 +22,7 @@ def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **siz
         name: tf.where(tf.range(made_of)[:, None] < count, tensors[name][:, :, :made_of], 10.0)
         for name in PER_POSITION
     }
-    routing = {name: tensors[name] for name in ("centroids", "load_bias")}
+    routing = {name: tensors.get(name) for name in ("centroids", "load_bias", "routed_kernel")}
     cache = local_routing_cache(
         **first,
         **routing,
@@ -62,6 +62,7 @@ def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **siz
     token_bias=st.booleans(),
     bounded=st.booleans(),
     shift_keys=st.booleans(),
+    kernel_size=st.none() | st.integers(1, 4),
     pull=st.sampled_from([0.0, 3.0, 100.0]),
     data=st.data(),
 )
@@ -75,10 +76,12 @@ def test_steps(
     token_bias,
     bounded,
     shift_keys,
+    kernel_size,
     pull,
     data,
 ):
-    inputs = arrays(length, clusters, far=far, token_bias=token_bias)
+    kernel_size = kernel_size if shift_keys else None
+    inputs = arrays(length, clusters, far=far, token_bias=token_bias, kernel_size=kernel_size)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
     count = data.draw(st.integers(0, length - 1))

@@ -108,7 +108,7 @@ class DenseHeads(LocalRoutingHeads):
         query_mask, key_mask = (
             ones if mask is None else tf.cast(mask, tf.bool) for mask in (query_mask, key_mask)
         )
-        query, key = normalize(query), normalize(key)
+        query, key = normalize(self.routed_query(query, query_mask)), normalize(key)
         if self.shift_keys:
             # The first position has no query before it.
             key, key_mask = _previous(query, 2), key_mask & _previous(query_mask, 1)

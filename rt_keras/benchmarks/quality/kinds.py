@@ -83,6 +83,13 @@ def local_routing_keys(heads, keys, clusters, length):
     return [LocalRoutingHeads(heads, **arguments, routed_key="key")]
 
 
+def local_routing_convolution(heads, keys, clusters, length):
+    """`local_routing` whose routed queries are convolved with the three before them."""
+    from rt_keras.layers import LocalRoutingHeads
+
+    return [LocalRoutingHeads(heads, **_window_and_cluster(keys, clusters), kernel_size=4)]
+
+
 def local_routing_one_cluster(heads, keys, clusters, length):
     """`local_routing` whose one cluster holds everything: a query sees its last positions twice."""
     from rt_keras.layers import LocalRoutingHeads
@@ -118,6 +125,7 @@ KINDS = {
     "local_routing": local_routing,
     "local_routing_2_probes": local_routing_2_probes,
     "local_routing_keys": local_routing_keys,
+    "local_routing_convolution": local_routing_convolution,
     "local_routing_frozen": local_routing,
     "local_routing_one_cluster": local_routing_one_cluster,
     "local_routing_all": local_routing_all,

@@ -25,7 +25,7 @@ def seen(selection, routed_key="key", length=21, seed=3):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"share_qk": True}, {"routed_key": "key", "max_relative_distance": 3}],
+    [{}, {"share_qk": True}, {"routed_key": "key", "max_relative_distance": 3}, {"kernel_size": 3}],
     ids=str,
 )
 @pytest.mark.parametrize("padded", [False, True])

@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops.convolution import causal_convolution, last_vectors
+from tests.ops import checks, reference
+
+
+def arrays(length, width):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(2, 3, length, 4)), rng.normal(size=(3, width, 4))
+
+
+@pytest.mark.parametrize("length", [0, 1, 7])
+@pytest.mark.parametrize("kind", ["left", "scattered"])
+def test_equation(length, kind):
+    x, kernel = arrays(length, 3)
+    mask = checks.mask(kind, length)
+    # What padding holds must not matter.
+    x = np.where(mask[:, None, :, None], x, np.nan)
+    expected = reference.convolved(x, kernel, mask)
+    np.testing.assert_allclose(causal_convolution(x, kernel, mask=mask), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("split", [0, 1, 2, 6])
+@pytest.mark.parametrize("width", [1, 4])
+def test_one_part_continues_another(split, width):
+    x, kernel = arrays(7, width)
+    before = last_vectors(x, split, width - 1)
+    found = causal_convolution(x[:, :, split:], kernel, before=before)
+    np.testing.assert_array_equal(found, causal_convolution(x, kernel)[:, :, split:])
+
+
+def test_lower_precision():
+    x, kernel = arrays(9, 4)
+    found = causal_convolution(tf.cast(x, tf.bfloat16), kernel)
+    assert found.dtype == tf.bfloat16
+    expected = reference.convolved(x, kernel)
+    np.testing.assert_allclose(tf.cast(found, tf.float64), expected, rtol=0, atol=0.1)
