@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.head_group import positive_int
+from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_clustered_step
 
@@ -74,13 +75,23 @@ class CausalClusteredHeads(CentroidHeads):
             **self._routing(), load_bias=tf.convert_to_tensor(self.load_bias), **arguments
         )
 
-    def fill_cache(self, **arguments):
-        return causal_clustered_cache(**self._routing(), **arguments)
+    def fill_cache(self, *, key, value, **arguments):
+        key, value = self._of_each_head(key, value)
+        return causal_clustered_cache(key=key, value=value, **self._routing(), **arguments)
 
-    def step(self, **arguments):
+    def step(self, *, key, value, **arguments):
+        key, value = self._of_each_head(key, value)
         return causal_clustered_step(
-            **self._routing(), load_bias=tf.convert_to_tensor(self.load_bias), **arguments
+            key=key,
+            value=value,
+            load_bias=tf.convert_to_tensor(self.load_bias),
+            **self._routing(),
+            **arguments,
         )
+
+    def _of_each_head(self, *tensors):
+        """Keys and values for each head of queries, whose centroids differ."""
+        return (repeat_heads(x, self.num_heads) for x in tensors)
 
     def _routing(self):
         return {"centroids": tf.convert_to_tensor(self.centroids), "block_size": self.block_size}

@@ -127,6 +127,7 @@ def test_numbers_out_of_range_are_refused(launch, option):
     assert f"{option[-2]} must be at least" in error
 
 
+@pytest.mark.end_to_end
 def test_real_commands_run_and_the_first_is_shown_once():
     # One that imports nothing heavy.
     command = [sys.executable, "-m", "rt_keras", "launch", "--workers", "2", "--", "configs"]

@@ -10,6 +10,7 @@ from rt_keras.tpu import check
 from tests.tpu.checks import TINY, needs_compiler
 
 
+@pytest.mark.end_to_end
 @needs_compiler
 def test_a_step_compiles_for_a_tpu(tmp_path, capsys):
     settings = {**TINY, "model.routing.num_heads": 0, "optimizer.name": "adafactor"}

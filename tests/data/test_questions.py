@@ -33,6 +33,7 @@ def test_questions_of_squad(data_dir):
         load_questions("squad/v2.0", "train", data_dir=data_dir)
 
 
+@pytest.mark.end_to_end
 def test_training_and_evaluation_batches(data_dir, tmp_path):
     questions = with_first_answer(load_questions("squad", "train", data_dir=data_dir))
     packed = pack_examples(questions, tmp_path)

@@ -109,7 +109,7 @@ def texts():
     return st.one_of(common, st.text(), pieces.map("".join))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(batch=st.lists(texts(), min_size=1, max_size=6))
 def test_any_text_is_encoded_as_by_the_reference_and_comes_back(t2t, batch):
     tokens = t2t.tokenize(tf.constant(batch))

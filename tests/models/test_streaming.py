@@ -30,6 +30,7 @@ def model():
     return make_model()
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "make_sampler",
     [

@@ -63,6 +63,7 @@ def test_in_parts(shared, window, part_size, padding, monkeypatch):
     checks.holds(balanced_attention, reference.balanced, inputs, **options)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("clusters", [5, 6])
 def test_members_of_some_clusters_at_a_time(shared, clusters, monkeypatch):

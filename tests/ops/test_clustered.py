@@ -96,6 +96,7 @@ def test_in_chunks(monkeypatch):
     checks.holds_in_chunks(clustered_attention, inputs, monkeypatch, **given)
 
 
+@pytest.mark.end_to_end
 def test_compiled():
     inputs, _ = arrays(40)
     mask = checks.mask("scattered", 40)

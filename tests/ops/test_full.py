@@ -49,6 +49,7 @@ def test_token_bias(causal, far):
     )
 
 
+@pytest.mark.end_to_end
 def test_token_bias_in_chunks(monkeypatch):
     inputs = checks.arrays(7, far=2, token_bias=True)
     checks.holds_in_chunks(full_attention, inputs, monkeypatch, causal=True)

@@ -82,6 +82,7 @@ def test_no_position_after_the_query_is_seen():
     assert not np.triu(attention, k=1).any()
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared", [False, True])
 def test_in_chunks(shared, monkeypatch):
     checks.holds_in_chunks(

@@ -192,6 +192,7 @@ def test_in_chunks(shared, monkeypatch):
     )
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("causal", [False, True])
 def test_compiled(causal):
     mask = checks.mask("left", 11)

@@ -104,6 +104,7 @@ def test_convolution(causal, kind):
     checks.holds(local_routing_attention, reference.local_routing, inputs, **options)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shift_keys, kernel_size", [(True, 3), (False, None)])
 def test_compiled_by_xla(shift_keys, kernel_size):
     options = {"block_size": 3, "window_size": 4, "causal": True, "shift_keys": shift_keys}

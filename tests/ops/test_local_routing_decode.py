@@ -51,7 +51,7 @@ def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **siz
     return np.concatenate(outputs, axis=2), cache
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     length=st.integers(1, 24),
     clusters=st.integers(1, 4),

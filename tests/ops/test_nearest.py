@@ -64,6 +64,7 @@ def test_blocks_smaller_than_the_window(causal, shared, probes, window, largest_
     checks.holds(nearest_attention, reference.nearest, inputs, query_mask=mask, **options)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "shared, probes, causal", [(True, 1, True), (False, 1, False), (False, 2, True)]
 )
@@ -197,7 +198,7 @@ def cases(draw):
     return inputs, options
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(case=cases())
 def test_any_case(case):
     inputs, options = case
@@ -247,6 +248,7 @@ def test_causality_where_the_future_changes_how_full_clusters_are(shared):
     np.testing.assert_allclose(before, after, rtol=0, atol=1e-12)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared, probes", [(True, 1), (False, 2)])
 def test_in_chunks(shared, probes, monkeypatch):
     checks.holds_in_chunks(

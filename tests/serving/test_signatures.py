@@ -77,6 +77,7 @@ def test_seeds_matter_and_draws_repeat():
     assert first == again != other
 
 
+@pytest.mark.end_to_end
 def test_texts_are_prompts_and_continuations():
     answer = served.ask("generate", prompts=["once ", ""], top_k=3)
     texts, continuations = answer["texts"].tolist(), answer["continuations"].tolist()

@@ -5,21 +5,25 @@ and of whether attention is causal; it returns head groups. Routing heads attend
 they are, so that the model's logits stay what they were, and only routing normalises them.
 """
 
-from rt_keras import layers
-
 
 def full(heads, keys, length, causal):
     """Every key."""
+    from rt_keras import layers
+
     return [layers.FullHeads(heads)]
 
 
 def clustered(heads, keys, length, causal):
     """Full attention of 25 groups of queries."""
+    from rt_keras import layers
+
     return [layers.ClusteredHeads(heads, num_clusters=25)]
 
 
 def improved_clustered(heads, keys, length, causal):
     """The same, and for each query the logits of its group's 32 best keys."""
+    from rt_keras import layers
+
     return [layers.ClusteredHeads(heads, num_clusters=25, top_k=32)]
 
 
@@ -35,6 +39,8 @@ def lsh_4(heads, keys, length, causal):
 
 def local(heads, keys, length, causal):
     """The blocks around a query."""
+    from rt_keras import layers
+
     return [layers.LocalHeads(heads, _block_size(keys, causal))]
 
 
@@ -45,23 +51,31 @@ def longformer(heads, keys, length, causal):
 
 def balanced(heads, keys, length, causal):
     """Clusters that pick their members, the paper's algorithm."""
+    from rt_keras import layers
+
     count = max(1, length // keys)
     return [layers.RoutingHeads(heads, count, keys, assignment="balanced")]
 
 
 def nearest(heads, keys, length, causal):
     """The keys of the nearest cluster."""
+    from rt_keras import layers
+
     return [layers.RoutingHeads(heads, max(1, length // keys), keys, normalize=False)]
 
 
 def nearest_2_probes(heads, keys, length, causal):
     """The keys of the two nearest clusters, twice as many and half as large."""
+    from rt_keras import layers
+
     count = max(2, 2 * length // keys)
     return [layers.RoutingHeads(heads, count, keys // 2, num_probes=2, normalize=False)]
 
 
 def local_routing(heads, keys, length, causal):
     """Half of the keys around a query, and half in its nearest cluster."""
+    from rt_keras import layers
+
     count = max(1, 2 * length // keys)
     block_size = _block_size(keys // 2, causal)
     arguments = {"window_size": keys - keys // 2, "routed_key": "key", "normalize": False}
@@ -93,5 +107,7 @@ def _block_size(keys, causal):
 
 
 def _lsh(heads, keys, length, num_rounds):
+    from rt_keras import layers
+
     buckets = max(2, 2 * (length // keys))
     return layers.LSHHeads(heads, buckets, chunk_size=max(1, keys // 2), num_rounds=num_rounds)

@@ -139,6 +139,7 @@ def test_adapted_models_are_saved_and_loaded(family, tmp_path):
     assert "transformer_layer_0/self_attention" in names
 
 
+@pytest.mark.end_to_end
 def test_adapted_models_are_quantized_and_have_low_rank_updates(bert, tmp_path):
     adapted = rt_keras.adapt(bert, SPARSE)
     inputs = make_inputs(adapted)

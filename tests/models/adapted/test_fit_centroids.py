@@ -32,6 +32,7 @@ def test_centroids_move_to_the_queries_and_keys_of_every_layer():
     assert np.all(np.array(after) < 0.9 * np.array(before))
 
 
+@pytest.mark.end_to_end
 def test_load_bias_makes_clusters_even():
     shares = []
     for steps in (0, 30):

@@ -29,6 +29,7 @@ def settings(tmp_path_factory):
     }
 
 
+@pytest.mark.end_to_end
 def test_batches_are_as_specified(settings):
     config = make_config(settings)
     assert_batches_are_as_specified(TASK, config, TASK.make_preprocessor(config))
