@@ -51,6 +51,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", kinds.ATTENTION)
 def test_a_kind_runs_what_its_name_says_with_its_gradients(kind):
     query, key, value, upstream, centroids = inputs()

@@ -352,6 +352,7 @@ def test_a_cluster_without_members_keeps_its_value(update):
     np.testing.assert_array_equal(state(model)["load_bias"], before["load_bias"])
 
 
+@pytest.mark.end_to_end
 def test_the_load_bias_cures_the_collapse():
     """Nearly equal vectors all lie in one cluster, unless the load bias spreads them."""
     rng = np.random.default_rng(0)

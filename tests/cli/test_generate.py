@@ -19,6 +19,7 @@ def test_a_text_is_continued_alike_at_once_and_streamed(run, tiny_run, tmp_path)
     assert run(*generate, "--stream")[1].endswith(f"{texts[0]}\n")
 
 
+@pytest.mark.end_to_end
 def test_several_prompts_are_one_batch(run, tiny_run, tmp_path):
     figures = tmp_path / "figures.json"
     two = ["generate", "--model", tiny_run, "--prompt", "café ", "ab", "--sampler", "greedy"]

@@ -59,6 +59,7 @@ def test_twins_of_images_route_to_the_nearest_cluster(twin):
     assert not changed
 
 
+@pytest.mark.end_to_end
 def test_every_configuration_that_sees_the_future_has_a_strictly_causal_twin():
     causal = {name: is_strictly_causal(load_config(name).model) for name in NAMES}
     assert all(causal[twin] for twin in TWINS)

@@ -101,6 +101,7 @@ def test_as_keras_file(case, tmp_path):
     np.testing.assert_array_equal(loaded(case.inputs), model(case.inputs))
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", ["routing_shared_qk", "encoder_decoder", "image_routing1d"])
 def test_as_preset(name, tmp_path):
     case = checks.Case(name)

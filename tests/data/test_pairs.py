@@ -157,6 +157,7 @@ def columns():
     return {"encoder_text": SENTENCES, "decoder_text": SENTENCES.values()}
 
 
+@pytest.mark.end_to_end
 def test_any_tokenizer(tokenizer, tmp_path):
     pairs = {"the quick fox": "the dog", "the dog": "", "the fox": "the quick fox"}
     made = RoutingTransformerSeq2SeqLMPreprocessor(tokenizer, 24, 24)

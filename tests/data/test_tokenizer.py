@@ -54,6 +54,7 @@ def test_graph_gives_back_what_can_be_given_back(tokenizer):
     assert [text.decode() for text in there_and_back(tf.constant(TEXTS)).numpy()] == expected
 
 
+@pytest.mark.end_to_end
 def test_saved_model_takes_and_gives_strings(tokenizer, tmp_path):
     module = tf.Module()
     module.tokenizer = tokenizer

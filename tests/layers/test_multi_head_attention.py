@@ -381,7 +381,13 @@ EVERY_KIND = {
 }
 
 
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    "static",
+    [
+        pytest.param(True, id="static"),
+        pytest.param(False, marks=pytest.mark.end_to_end, id="dynamic"),
+    ],
+)
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_empty_batches_and_sequences(kind, static):
     layer = MultiHeadAttention([EVERY_KIND[kind]()], 4)

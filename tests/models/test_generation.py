@@ -32,6 +32,7 @@ def test_an_empty_prompt_starts_from_end_of_text(model):
     assert isinstance(model.generate("", max_length=4), str)
 
 
+@pytest.mark.end_to_end
 def test_a_prompt_without_room_is_refused(model):
     with pytest.raises(ValueError, match="prompt must have at most 8 tokens.*Received: 9"):
         model.generate("12345678")

@@ -110,6 +110,7 @@ def comparable(groups):
     return [{k: v for k, v in config.items() if k not in dropped} for config in configs]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("name", sorted(HPARAMS))
 def test_published_configuration(name):
     hparams, (model, _) = HPARAMS[name], presets.published()[name]

@@ -85,6 +85,7 @@ def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(whole):
     np.testing.assert_allclose(model.gradient_norm, length, rtol=1e-4)
 
 
+@pytest.mark.end_to_end
 def test_parts_of_a_batch_make_the_step_of_the_whole(whole):
     assert_equal(trained(make_model(gradient_accumulation_steps=2)), whole)
 

@@ -558,8 +558,14 @@ def test_token_bias_of_the_prompt_and_of_what_follows(prompts):
 
 @pytest.mark.parametrize(
     "heads",
-    [checks.groups(assignment="balanced", share_qk=True), [HashedHeads(2, 2, 4)]],
-    ids=["balanced", "hashed"],
+    [
+        pytest.param(
+            checks.groups(assignment="balanced", share_qk=True),
+            marks=pytest.mark.end_to_end,
+            id="balanced",
+        ),
+        pytest.param([HashedHeads(2, 2, 4)], id="hashed"),
+    ],
 )
 def test_other_heads_recompute_each_prefix(heads, prompts):
     model = make_model(head_groups=heads, dtype="float64", num_layers=1)

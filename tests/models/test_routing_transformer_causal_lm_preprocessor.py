@@ -27,6 +27,7 @@ def test_training_example_is_one_document(tokenizer):
         assert x["padding_mask"][row].numpy().tolist() == [i < len(tokens) + 2 for i in range(20)]
 
 
+@pytest.mark.end_to_end
 def test_same_in_a_pipeline(tokenizer):
     preprocessor = Preprocessor(tokenizer, sequence_length=8)
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)

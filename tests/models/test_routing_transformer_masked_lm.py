@@ -54,6 +54,7 @@ def test_logits_are_those_of_the_positions(model):
     assert checks.largest_difference(model(x), rows @ table.T + np.asarray(head._bias)) <= 1e-4
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("changes", [{}, {"tie_embeddings": False, "embedding_dim": 4}])
 def test_a_preset_and_a_file_hold_all_of_it(changes, tmp_path):
     model = make_model(preprocessor(), **changes)

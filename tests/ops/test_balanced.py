@@ -197,6 +197,7 @@ def test_no_position_after_the_query_is_seen_but_members_depend_on_the_future(sh
     assert not checks.past_is_untouched(balanced_attention, inputs, 20, **options)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared", [False, True])
 def test_in_chunks(shared, monkeypatch):
     checks.holds_in_chunks(

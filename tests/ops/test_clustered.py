@@ -115,6 +115,7 @@ def test_lower_precision(dtype, atol):
     )
 
 
+@pytest.mark.end_to_end
 def test_unknown_shapes():
     def inputs(length):
         found = checks.arrays(length, keys=length + 3, batch=1 + length % 3, token_bias=True)

@@ -206,6 +206,7 @@ def test_compiled(causal):
     )
 
 
+@pytest.mark.end_to_end
 def test_grid_compiled():
     checks.holds_compiled(
         local_attention,

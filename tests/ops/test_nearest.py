@@ -263,6 +263,7 @@ def test_in_chunks(shared, probes, monkeypatch):
     )
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared, probes, far", [(True, 1, 2), (False, 2, None), (False, 1, 2)])
 def test_grouped_queries(shared, probes, far, monkeypatch):
     inputs = checks.arrays(10, shared=shared, clusters=3, far=far, load_bias=True, heads=4)

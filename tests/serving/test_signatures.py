@@ -97,6 +97,7 @@ def _surely_the_end(hidden):
     return tf.broadcast_to(1e3 * tf.one_hot(1, 258), shape)
 
 
+@pytest.mark.end_to_end
 def test_prompts_of_bytes_are_taken_and_texts_are_utf8():
     (text,) = served.ask("generate", prompts=[b"\xff\xfea"], max_new_tokens=40)["texts"]
     assert text.decode().startswith("\ufffd\ufffda")

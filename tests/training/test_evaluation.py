@@ -38,6 +38,7 @@ def test_a_model_that_knows_nothing_pays_the_same_for_every_byte(tiny_run, docum
     )
 
 
+@pytest.mark.end_to_end
 def test_every_token_counts_once_given_what_precedes_it_in_its_sequence(model, documents):
     stream = [1]
     for text in documents.as_numpy_iterator():

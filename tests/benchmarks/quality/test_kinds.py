@@ -36,6 +36,7 @@ def test_models_have_four_heads_and_as_many_weights(kind, models):
     assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_a_query_sees_about_the_keys_that_were_asked_for(kind, models):
     found = training.keys_seen(models[kind], Bytes(256), seed=0)
@@ -50,6 +51,7 @@ def test_a_query_sees_about_the_keys_that_were_asked_for(kind, models):
         assert 0.5 * 16 <= found <= 1.5 * 16
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", [kind for kind in kinds.KINDS if kind not in SEE_THE_FUTURE])
 def test_no_logit_depends_on_a_later_token(kind, models):
     tokens, _, _ = next(iter(Bytes(256).batches(0, 1)))

@@ -55,6 +55,7 @@ def test_only_chosen_layers_change(bert):
     assert np.abs(outputs_of(adapted, inputs) - outputs_of(bert, inputs)).max() > 1e-2
 
 
+@pytest.mark.end_to_end
 def test_short_inputs_keep_full_attention(bert):
     inputs, short = make_inputs(bert), make_inputs(bert, length=8)
     adapted = rt_keras.adapt(bert, SPARSE, dense_below=16)

@@ -11,6 +11,7 @@ def gpt():
     return make_backbone("GPT2")
 
 
+@pytest.mark.end_to_end
 def test_full_heads_are_not_off(gpt):
     same = rt_keras.adapt(gpt, [FullHeads(4)])
     off = rt_keras.distill(same, gpt, make_inputs(gpt), steps=1, learning_rate=1e-9, verbose=0)
