@@ -48,9 +48,9 @@ def adapt(
             such as the one that a classifier reads; see `MultiHeadAttention`. For models of
             KerasHub, and without a cache, as in encoders. None, the default, for none.
         max_sequence_length: int, for longer sequences than the model takes: learned positions
-            become more, rotary ones are scaled here (a restored model has the original's), and a
-            task's preprocessor packs as many tokens.
-            None, the default, to leave positions as they are.
+            become more, rotary ones are scaled (but a restored model has the original's), and the
+            preprocessor of a task packs as many tokens. None, the default, to leave positions as
+            they are.
         trained_length: int, the length that a model with rotary positions was trained on; needed
             for those if `max_sequence_length` is given.
         position_extension: "repeat", the default, or "interpolate": how more learned positions are
@@ -84,6 +84,11 @@ def adapt(
         raise ValueError(
             f"The attention of {type(backbone).__name__} is not known. Known: {known}, and tasks "
             "on them"
+        )
+    if model is not backbone and type(model) not in TASKS:
+        raise ValueError(
+            f"{type(model).__name__} is no task of KerasHub's own; adapt its backbone, and make "
+            "the task anew"
         )
     check_extension(position_extension)
     config = {**backbone.get_config(), "rotary_scale": 1.0}

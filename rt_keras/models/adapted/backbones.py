@@ -23,8 +23,6 @@ STACKS = {
     keras_hub.models.Llama3Backbone: {"transformer_layers": True},
     keras_hub.models.MistralBackbone: {"transformer_layers": True},
 }
-
-
 # What the configuration of an adapted backbone has besides.
 ADAPTATION = ("head_groups", "layers", "dense_below", "num_global_tokens", "rotary_scale")
 

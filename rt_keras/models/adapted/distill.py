@@ -77,7 +77,8 @@ def distill(
     _check(student, original, steps, num_queries)
     batches = batches_of(model, data)
     if not isinstance(original, AdaptedBackbone):
-        original = adapt(original, [FullHeads(_attention(student)[0].num_heads)])
+        # With the heads that it has, in layers that tell what they are called with.
+        original = adapt(original, [FullHeads(_attention(student)[0].num_heads)], layers=[])
     for layer in _attention(student) if lora_rank else ():
         for dense in filter(None, (getattr(layer, name) for name in DENSE)):
             dense.enable_lora(lora_rank)
@@ -174,9 +175,12 @@ def _check(student, original, steps, num_queries):
 
 
 def _mask(inputs):
-    """Which positions count, float `[batch, length]`, or None for all."""
+    """Which positions count, float `[batch, length]`, or None for all.
+
+    Of an encoder and a decoder, whose blocks have masks of their own, all positions count.
+    """
     masks = [x for name, x in inputs.items() if name.endswith("padding_mask")]
-    return tf.cast(masks[-1], tf.float32) if masks else None
+    return tf.cast(masks[0], tf.float32) if len(masks) == 1 else None
 
 
 def _relative_square(x, target, mask):
