@@ -15,12 +15,10 @@ def prepare(kind, length, keys, layers, width, heads):
     import numpy as np
     import tensorflow as tf
 
-    import rt_keras
     from rt_keras.benchmarks.approximate import models
-    from rt_keras.benchmarks.approximate.kinds import KINDS
 
     backbone = models.make_backbone(False, length, layers, width, heads)
-    model = rt_keras.adapt(backbone, KINDS[kind](heads, keys, length, False))
+    model = models.with_heads(backbone, kind, keys, length, causal=False)
     tokens = np.random.default_rng(0).integers(256, size=[1, length]).astype(np.int32)
     inputs = {name: tf.constant(x) for name, x in models.inputs_of(tokens).items()}
     run = tf.function(lambda: model(inputs, training=False), jit_compile=True)

@@ -54,6 +54,19 @@ def _joined_heads(kernel):
     return (kernel.shape[0], math.prod(kernel.shape[1:]))
 
 
+def with_heads(backbone, kind, keys, length, causal):
+    """A backbone with other heads, whose centroids, if any, are noise.
+
+    Args:
+        backbone, kind, keys, length, causal: see `adapted`.
+
+    Returns:
+        A backbone.
+    """
+    groups = KINDS[kind](backbone.num_heads, keys, length, causal)
+    return rt_keras.adapt(backbone, groups, num_global_tokens=GLOBAL_TOKENS.get(kind))
+
+
 def adapted(backbone, kind, keys, length, causal, sample):
     """A backbone with other heads, whose centroids, if any, fit a batch.
 
@@ -68,9 +81,7 @@ def adapted(backbone, kind, keys, length, causal, sample):
     Returns:
         A backbone.
     """
-    heads = backbone.num_heads
-    groups = KINDS[kind](heads, keys, length, causal)
-    model = rt_keras.adapt(backbone, groups, num_global_tokens=GLOBAL_TOKENS.get(kind))
+    model = with_heads(backbone, kind, keys, length, causal)
     if layers_inside(model, CentroidHeads):
         rt_keras.fit_centroids(model, sample, verbose=0)
     return model

@@ -2,12 +2,13 @@
 
 import keras_hub
 
-from rt_keras.models.adapted.attention_layers import NAME, copy_kernels
+from rt_keras.models.adapted.attention_layers import copy_kernels
 from rt_keras.models.adapted.backbones import (
     ADAPTATION,
     BACKBONES,
     AdaptedBackbone,
-    attention_blocks,
+    attention_layers,
+    backbone_of,
     check_layers,
     head_group_config,
     new_head_groups,
@@ -70,7 +71,7 @@ def adapt(
     >>> rt_keras.restore(local).count_params() == bert.count_params()
     True
     """
-    backbone = _backbone_of(model)
+    backbone = backbone_of(model)
     if not isinstance(backbone, keras_hub.models.Backbone):
         if max_sequence_length is not None:
             raise ValueError("max_sequence_length is for models of KerasHub alone")
@@ -118,7 +119,7 @@ def restore(model):
     Raises:
         ValueError: if the model is not adapted, or is quantized.
     """
-    backbone = _backbone_of(model)
+    backbone = backbone_of(model)
     if not isinstance(backbone, keras_hub.models.Backbone):
         return restore_graph(model)
     if not isinstance(backbone, AdaptedBackbone):
@@ -145,19 +146,13 @@ def _adapt_graph(model, head_groups, layers, dense_below):
     return adapt_graph(model, make_groups)
 
 
-def _backbone_of(model):
-    return model.backbone if isinstance(model, keras_hub.models.Task) else model
-
-
 def _original(classes, adapted):
     return next(cls for cls, made in classes.items() if made is adapted)
 
 
 def _copy_weights(source, target, position_extension=None):
     """Copies the weights of a backbone to one that differs in attention and positions alone."""
-    attention = [
-        [getattr(block, NAME) for block, _ in attention_blocks(model)] for model in (source, target)
-    ]
+    attention = [attention_layers(model) for model in (source, target)]
     for old, new in zip(*attention):
         copy_kernels(old, new)
     rest = [_weights_without(*pair) for pair in zip((source, target), attention)]

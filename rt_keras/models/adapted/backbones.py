@@ -96,6 +96,16 @@ def attention_blocks(backbone):
             yield block, causal
 
 
+def attention_layers(backbone):
+    """The self-attention of each of a backbone's blocks, as a list."""
+    return [getattr(block, NAME) for block, _ in attention_blocks(backbone)]
+
+
+def backbone_of(model):
+    """The backbone of a task, or the model itself if it is none."""
+    return model.backbone if isinstance(model, keras_hub.models.Task) else model
+
+
 def stacks(cls):
     """The entry of `STACKS` of a class or of the class that it adapts."""
     return next(STACKS[base] for base in cls.__mro__ if base in STACKS)

@@ -1,7 +1,6 @@
 """`distill`: training that brings an adapted model near the one that it was made from."""
 
 import keras
-import keras_hub
 import tensorflow as tf
 
 from rt_keras import progress
@@ -11,9 +10,15 @@ from rt_keras.layers.attention_calls import observe_attention
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.adapt import adapt
-from rt_keras.models.adapted.attention_layers import DENSE, NAME
-from rt_keras.models.adapted.backbones import AdaptedBackbone, attention_blocks
+from rt_keras.models.adapted.attention_layers import DENSE
+from rt_keras.models.adapted.backbones import (
+    AdaptedBackbone,
+    attention_blocks,
+    attention_layers,
+    backbone_of,
+)
 from rt_keras.models.adapted.batches import batches_of
+from rt_keras.models.adapted.fit_centroids import collect
 from rt_keras.ops.blocks import repeat_heads
 
 
@@ -63,7 +68,7 @@ def distill(
     Source: of the loss on attention weights, DeepSeek-AI 2025, DeepSeek-V3.2, section 2.1, the
     warm-up of its indexer.
 
-    >>> import rt_keras
+    >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import LocalHeads
     >>> gpt = keras_hub.models.GPT2Backbone(20, 1, 2, 8, 8, max_sequence_length=12)
     >>> local = rt_keras.adapt(gpt, [LocalHeads(2, block_size=2)])
@@ -73,13 +78,13 @@ def distill(
     >>> len(off["before"]), len(off["after"])
     (1, 1)
     """
-    student, original = (_backbone_of(x) for x in (model, teacher))
+    student, original = (backbone_of(x) for x in (model, teacher))
     _check(student, original, steps, num_queries)
     batches = batches_of(model, data)
     if not isinstance(original, AdaptedBackbone):
         # With the heads that it has, in layers that tell what they are called with.
-        original = adapt(original, [FullHeads(_attention(student)[0].num_heads)], layers=[])
-    for layer in _attention(student) if lora_rank else ():
+        original = adapt(original, [FullHeads(attention_layers(student)[0].num_heads)], layers=[])
+    for layer in attention_layers(student) if lora_rank else ():
         for dense in filter(None, (getattr(layer, name) for name in DENSE)):
             dense.enable_lora(lora_rank)
     both = _Pair(student, original, num_queries, seed)
@@ -116,7 +121,7 @@ class _Pair:
             for x in (student, teacher)
         ]
         self.trained = [
-            weight for layer in _attention(student) for weight in layer.trainable_variables
+            weight for layer in attention_layers(student) for weight in layer.trainable_variables
         ]
         self.num_queries = num_queries
         self.seed_generator = keras.random.SeedGenerator(seed)
@@ -151,14 +156,6 @@ def _run(model, inputs):
     with observe_attention(model) as calls:
         outputs = model(inputs, training=False)
     return tf.nest.flatten(outputs), calls
-
-
-def _backbone_of(model):
-    return model.backbone if isinstance(model, keras_hub.models.Task) else model
-
-
-def _attention(backbone):
-    return [getattr(block, NAME) for block, _ in attention_blocks(backbone)]
 
 
 def _check(student, original, steps, num_queries):
@@ -209,7 +206,6 @@ def _log_weights(call, chosen, causal, mask):
 
 
 def _collect(call):
-    for heads, (query, _, key), options in call.groups:
+    for heads, arguments, options in call.groups:
         if isinstance(heads, CentroidHeads):
-            masks = {name: options[name] for name in ("query_mask", "key_mask")}
-            heads.collect(query=query, key=key, **masks)
+            collect(heads, arguments, options)

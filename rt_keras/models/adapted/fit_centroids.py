@@ -86,7 +86,7 @@ def _fit_heads(heads, calls, iterations, balancing_steps):
     heads.updates.assign(tf.zeros_like(heads.updates))
     heads.load_bias.assign(tf.zeros_like(heads.load_bias))
     for _ in range(iterations):
-        _collect(heads, calls)
+        _collect_all(heads, calls)
         mover.update_heads(heads)
     # The largest score there is.
     depth = heads.centroids.shape[-1]
@@ -96,15 +96,26 @@ def _fit_heads(heads, calls, iterations, balancing_steps):
     return _loads(heads, calls).numpy()
 
 
-def _collect(heads, calls):
-    for _, (query, _, key), options in calls:
-        masks = {name: options[name] for name in ("query_mask", "key_mask")}
-        heads.collect(query=query, key=key, **masks)
+def collect(heads, arguments, options):
+    """Adds what heads were called with to the statistics that move their centroids.
+
+    Args:
+        heads: a `CentroidHeads`.
+        arguments, options: of the call, as `AttentionCall` keeps them.
+    """
+    query, _, key = arguments
+    masks = {name: options[name] for name in ("query_mask", "key_mask")}
+    heads.collect(query=query, key=key, **masks)
+
+
+def _collect_all(heads, calls):
+    for _, arguments, options in calls:
+        collect(heads, arguments, options)
 
 
 def _loads(heads, calls):
     """The members of each cluster, `[heads, clusters]`."""
-    _collect(heads, calls)
+    _collect_all(heads, calls)
     loads = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
     heads.clear_statistics()
     return loads
