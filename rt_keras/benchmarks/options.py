@@ -2,9 +2,11 @@
 
 import os
 import sys
+from pathlib import Path
 
 import rt_keras
 from rt_keras.benchmarks import machine, rivals
+from rt_keras.files import read_json
 from rt_keras.options import add_integers, check_range
 
 # The shape of a model: defaults and meanings.
@@ -186,3 +188,24 @@ def figures_of(found, chosen_rivals, baselines, **point):
         }
         for kind, figure in found.items()
     ]
+
+
+def earlier(path, empty):
+    """The result that a file of a benchmark holds, to go on from.
+
+    Args:
+        path: string, the file of `--json`, or None.
+        empty: dictionary of a result without figures, with the name of its `benchmark`.
+
+    Returns:
+        A dictionary; `empty` if there is no file yet.
+
+    Raises:
+        ValueError: if the file is of another benchmark.
+    """
+    if path is None or not Path(path).exists():
+        return empty
+    result = read_json(path)
+    if result.get("benchmark") != empty["benchmark"]:
+        raise ValueError(f"--json must be a new file or one of this command. Received: {path}")
+    return result

@@ -7,13 +7,12 @@ weights, before and after `distill`. `tasks.py` has what they learn, `kinds.py` 
 
 import itertools
 import multiprocessing
-from pathlib import Path
 
 from rt_keras import progress
 from rt_keras.benchmarks import machine, options, workers
 from rt_keras.benchmarks.approximate.kinds import KINDS, NOT_CAUSAL
 from rt_keras.benchmarks.approximate.tasks import TASKS, VOCABULARY, batches, unigram_accuracy
-from rt_keras.files import read_json, write_json
+from rt_keras.files import write_json
 from rt_keras.options import add_integers
 from rt_keras.tables import table
 
@@ -95,7 +94,8 @@ def main(args):
         ValueError: if an option is out of range, or the file is of another benchmark.
     """
     check(args)
-    result = _earlier(args.json)
+    empty = {"benchmark": "approximate", "machine": machine.describe(), "figures": [], "times": []}
+    result = options.earlier(args.json, empty)
     settings = {name: getattr(args, name) for name in (*INTEGERS, "distill_steps", "directory")}
     settings["learning_rate"] = args.learning_rate
     for task in dict.fromkeys(args.tasks):
@@ -130,17 +130,6 @@ def check(args):
         raise ValueError(f"--length must be even and at least 64. Received: {args.length}")
     if not args.learning_rate > 0:
         raise ValueError(f"--learning-rate must be above 0. Received: {args.learning_rate}")
-
-
-def _earlier(path):
-    """The result in a file, or an empty one if there is no file yet."""
-    empty = {"benchmark": "approximate", "machine": machine.describe(), "figures": [], "times": []}
-    if path is None or not Path(path).exists():
-        return empty
-    result = read_json(path)
-    if result.get("benchmark") != "approximate":
-        raise ValueError(f"--json must be a new file or one of this command. Received: {path}")
-    return result
 
 
 def _alone(function, *arguments):

@@ -14,7 +14,7 @@ from rt_keras.benchmarks.quality import report, training
 from rt_keras.benchmarks.quality.kinds import KINDS
 from rt_keras.benchmarks.quality.tasks import TASKS
 from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
-from rt_keras.files import check_writable, read_json, write_json
+from rt_keras.files import check_writable, write_json
 
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
 # Tokens of a batch by default, and the fewest sequences.
@@ -117,7 +117,7 @@ def main(args):
         ValueError: if an option is out of range, or the file is of another benchmark.
     """
     check(args)
-    result = _earlier(args.json)
+    result = options.earlier(args.json, {"benchmark": "quality", "figures": []})
     done = {_identity(figure["settings"]): figure for figure in result["figures"]}
     wanted = [
         run_settings(args, task, kind, seed)
@@ -206,16 +206,6 @@ def run_settings(args, task, kind, seed):
         "learning_rate": args.learning_rate,
         "directory": args.directory if task == "text" else None,
     }
-
-
-def _earlier(path):
-    """The result in a file, or an empty one if there is no file yet."""
-    if path is None or not Path(path).exists():
-        return {"benchmark": "quality", "figures": []}
-    result = read_json(path)
-    if result.get("benchmark") != "quality":
-        raise ValueError(f"--json must be a new file or one of this command. Received: {path}")
-    return result
 
 
 def _identity(settings):
