@@ -28,8 +28,8 @@ class LocalRoutingHeads(CentroidHeads):
     is the key that the window has too, only keys outside the window are seen in the cluster, and
     training must bring queries and keys together first.
 
-    With a `kernel_size`, the queries that are routed are convolved over the positions up to their
-    own, dimension by dimension, and normalised after that:
+    The queries that are routed are convolved over the `kernel_size` positions up to their own,
+    dimension by dimension, and normalised after that:
 
     ```
     routed_query_i = sum_(s < kernel_size) routed_kernel_s ⊙ query_(i - s)
@@ -65,13 +65,14 @@ class LocalRoutingHeads(CentroidHeads):
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
-        kernel_size: int, over how many positions, its own the last, a routed query is convolved;
-            None, the default, for no convolution. It needs `routed_key` "previous_query".
+        kernel_size: int, over how many positions, its own the last, a routed query is convolved; 1
+            for no convolution. Defaults to None, for 4, or for 1 with `routed_key` "key", which
+            allows no other.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range, `routed_key` is unknown, or there is a
-            `kernel_size` with `routed_key` "key".
+        ValueError: if a number is out of range, `routed_key` is unknown, or `kernel_size` is above
+            1 with `routed_key` "key".
 
     Source: ours. Routing: Roy et al. 2021, section 4.1; keys of the position before: Olsson et al.
     2022, In-context Learning and Induction Heads; the convolution: after the finding of Xiao et al.
@@ -134,14 +135,14 @@ class LocalRoutingHeads(CentroidHeads):
                 f"num_probes={num_probes}, num_clusters={num_clusters}"
             )
         self.normalize = bool(normalize)
-        if kernel_size is not None:
-            positive_int("kernel_size", kernel_size, "a positive integer or None")
-            if not self.shift_keys:
-                raise ValueError(
-                    "kernel_size must be None unless routed_key is 'previous_query'. Received: "
-                    f"kernel_size={kernel_size}, routed_key={routed_key!r}"
-                )
-        self.kernel_size = kernel_size
+        if kernel_size is None:
+            kernel_size = 4 if self.shift_keys else 1
+        self.kernel_size = positive_int("kernel_size", kernel_size, "a positive integer or None")
+        if kernel_size > 1 and not self.shift_keys:
+            raise ValueError(
+                "kernel_size must be 1 unless routed_key is 'previous_query'. Received: "
+                f"kernel_size={kernel_size}, routed_key={routed_key!r}"
+            )
         self.routed_kernel = None
 
     @property
@@ -160,7 +161,7 @@ class LocalRoutingHeads(CentroidHeads):
             self.add_weight(name=name, shape=(self.num_heads,), initializer=initializer)
             for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
         )
-        if self.kernel_size is not None:
+        if self.kernel_size > 1:
             self.routed_kernel = self.add_weight(
                 name="routed_kernel",
                 shape=(self.num_heads, self.kernel_size, query_shape[-1]),

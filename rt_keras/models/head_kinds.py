@@ -177,7 +177,7 @@ class LocalRouting(_Clustered):
         "previous_query", "what queries are compared with", one_of("previous_query", "key")
     )
     kernel_size: int | None = key(
-        None, "positions that a routed query tells of, null for its own alone", AT_LEAST_1
+        None, "positions that a routed query tells of; null for 4, or 1 of keys", AT_LEAST_1
     )
     share_qk: bool = key(False, "whether queries are their own keys")
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
@@ -189,8 +189,8 @@ class LocalRouting(_Clustered):
     def check(self, model):
         super().check(model)
         check_probes(self)
-        if self.kernel_size is not None and self.routed_key != "previous_query":
-            self.refuse("kernel_size", "it must be null unless routed_key is previous_query")
+        if (self.kernel_size or 1) > 1 and self.routed_key != "previous_query":
+            self.refuse("kernel_size", "it must be 1 unless routed_key is previous_query")
 
     def replacement(self, place):
         if place.attention == "cross":

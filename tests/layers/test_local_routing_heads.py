@@ -50,6 +50,7 @@ def test_equation(causal, routed_key, share_qk):
         load_bias=group.load_bias.numpy(),
         routed_scale=group.routed_scale.numpy(),
         routed_bias=group.routed_bias.numpy(),
+        routed_kernel=group.routed_kernel.numpy() if routed_key == "previous_query" else None,
         query_mask=mask,
         key_mask=mask,
         relative_embeddings=group.relative_embeddings.numpy(),
@@ -71,13 +72,13 @@ def test_a_repetition_is_found_by_untrained_heads():
         assert np.all(weights[0, :, i].argmax(axis=-1) == i - 16 + 1)
 
 
-@pytest.mark.parametrize("options", [{}, {"routed_key": "key"}, {"kernel_size": 3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"routed_key": "key"}, {"kernel_size": 1}], ids=str)
 def test_statistics(options):
     query, key, value = (x.astype("float32") for x in vectors())
     mask = checks.padding(2, 13)
     group = heads(**options, dtype="float32", commitment_weight=0.3)
     group(query, value, key, query_mask=mask, key_mask=mask, training=True)
-    if group.kernel_size is not None:
+    if group.routed_kernel is not None:
         query = reference.convolved(query, group.routed_kernel.numpy(), mask)
     sources = [query, key] if group.routed_key == "key" else [query]
     expected = [statistics(x, group, mask) for x in sources]
@@ -141,7 +142,7 @@ def test_dtype_policies(policy):
         ({"routed_key": "value"}, "routed_key must be one of .* Received: routed_key='value'"),
         ({"num_probes": 4}, "num_probes must be at most num_clusters. Received: num_probes=4"),
         ({"kernel_size": 0}, "kernel_size must be a positive integer or None. .*kernel_size=0"),
-        ({"kernel_size": 4, "routed_key": "key"}, "kernel_size must be None unless .*=4, .*'key'"),
+        ({"kernel_size": 4, "routed_key": "key"}, "kernel_size must be 1 unless .*=4, .*'key'"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -61,8 +61,9 @@ def test_every_key_reaches_the_layer(name):
 
 
 def test_routed_queries_may_be_convolved():
-    heads = kind("local_routing", kernel_size=3, num_heads=2)
-    assert heads.layer(**heads.arguments(Place(0))).kernel_size == 3
+    for given, expected in [({}, 4), ({"kernel_size": 3}, 3), ({"routed_key": "key"}, 1)]:
+        heads = kind("local_routing", num_heads=2, **given)
+        assert heads.layer(**heads.arguments(Place(0))).kernel_size == expected
 
 
 @pytest.mark.parametrize("name", WITH_POSITIONS)
@@ -131,7 +132,7 @@ def test_local_heads_of_images_know_the_grid():
         (
             "local_routing",
             {"kernel_size": 4, "routed_key": "key"},
-            "kernel_size is 4; it must be null unless routed_key is previous_query",
+            "kernel_size is 4; it must be 1 unless routed_key is previous_query",
         ),
         ("routing", {"num_probes": 2, "assignment": "balanced"}, "num_probes is 2; .*balanced"),
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),

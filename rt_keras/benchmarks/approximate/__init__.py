@@ -162,9 +162,10 @@ def measure_task(task, kinds, settings):
     def draw(seed, of):
         return batches(task, seed, settings["batch"], length, of)
 
-    backbone = models.make_backbone(
-        causal, length, *(settings[name] for name in ("layers", "width", "heads"))
-    )
+    sizes = (settings[name] for name in ("layers", "width", "heads"))
+    # Positions of the two copies start alike.
+    period = length // 2 if task == "copy" else None
+    backbone = models.make_backbone(causal, length, *sizes, period)
     head = keras.layers.Dense(2 if task == "span" else VOCABULARY)
     scored = models.Scored(task, head)
     train(scored, backbone, draw(0, text), settings, f"training {task}")

@@ -9,17 +9,18 @@ from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.layers_inside import layers_inside
 
 
-def make_backbone(causal, length, layers, width, heads):
+def make_backbone(causal, length, layers, width, heads, period=None):
     """A KerasHub backbone with full attention.
 
     Args:
         causal: bool, for GPT-2 if True and RoBERTa if False.
         length: int, the most tokens.
         layers, width, heads: ints, its blocks, their width and their heads.
+        period: int, after how many tokens the learned positions start anew. Defaults to the length.
 
     Returns:
         A backbone that starts so as to learn soon at a small width: kernels as Keras draws them,
-        embeddings of about the same size, and learned positions that are sinusoids.
+        embeddings of about the same size, and learned positions that are waves.
     """
     import keras
     import keras_hub
@@ -41,10 +42,40 @@ def make_backbone(causal, length, layers, width, heads):
                 keras.ops.reshape(keras.initializers.GlorotUniform()(joined), weight.shape)
             )
         elif tuple(weight.shape) == (length, width):
-            weight.assign(keras_hub.layers.SinePositionEncoding()(weight.value[None])[0])
+            weight.assign(2.2 * waves(length, width, period or length))
         elif weight.path.endswith("embeddings"):
             weight.assign(keras.random.normal(weight.shape, stddev=0.7))
+    by_path = {weight.path: weight for weight in backbone.weights}
+    for path, weight in by_path.items():
+        if path.endswith("key/kernel"):
+            weight.assign(by_path[path.replace("key/kernel", "query/kernel")])
     return backbone
+
+
+def waves(length, width, period):
+    """Sines and cosines of positions: the first terms of a Fourier series.
+
+    ```
+    wave_ik = sin(2πki / period), cos(2πki / period),   1 <= k <= width / 2
+    ```
+
+    Unlike the sinusoids of the Transformer, none is almost constant within a sequence, so that
+    attention learns to tell positions apart in hundreds of steps, not in thousands.
+
+    Args:
+        length, width: ints.
+        period: int.
+
+    Returns:
+        float32 array `[length, width]`.
+
+    >>> waves(4, 2, 4).round().tolist()
+    [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, -0.0]]
+    """
+    import numpy as np
+
+    angles = 2 * np.pi / period * np.outer(np.arange(length), 1 + np.arange(width // 2))
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def _joined_heads(kernel):

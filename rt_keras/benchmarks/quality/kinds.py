@@ -60,42 +60,37 @@ def random_members(heads, keys, clusters, length):
 
 
 def local_routing(heads, keys, clusters, length):
-    """Heads that see half of the keys around them, and half in their cluster."""
-    from rt_keras.layers import LocalRoutingHeads
-
-    return [LocalRoutingHeads(heads, **_window_and_cluster(keys, clusters))]
+    """Heads that see half of the keys around them, and half in their cluster; not convolved."""
+    return _local_routing(heads, _window_and_cluster(keys, clusters))
 
 
 def local_routing_2_probes(heads, keys, clusters, length):
     """The same with two nearest clusters, half as large."""
-    from rt_keras.layers import LocalRoutingHeads
-
     arguments = _window_and_cluster(keys, 2 * clusters)
     arguments["window_size"] //= 2
-    return [LocalRoutingHeads(heads, **arguments, num_probes=2)]
+    return _local_routing(heads, arguments, num_probes=2)
 
 
 def local_routing_keys(heads, keys, clusters, length):
     """`local_routing` that routes keys, not the queries of the positions before."""
-    from rt_keras.layers import LocalRoutingHeads
-
-    arguments = _window_and_cluster(keys, clusters)
-    return [LocalRoutingHeads(heads, **arguments, routed_key="key")]
-
-
-def local_routing_convolution(heads, keys, clusters, length):
-    """`local_routing` whose routed queries are convolved with the three before them."""
-    from rt_keras.layers import LocalRoutingHeads
-
-    return [LocalRoutingHeads(heads, **_window_and_cluster(keys, clusters), kernel_size=4)]
+    return _local_routing(heads, _window_and_cluster(keys, clusters), routed_key="key")
 
 
 def local_routing_one_cluster(heads, keys, clusters, length):
     """`local_routing` whose one cluster holds everything: a query sees its last positions twice."""
-    from rt_keras.layers import LocalRoutingHeads
+    return _local_routing(heads, {**_window_and_cluster(keys, clusters), "num_clusters": 1})
 
+
+def local_routing_convolution(heads, keys, clusters, length):
+    """`local_routing` whose routed queries are convolved with the three before them: the default of
+    the layer."""
+    return _local_routing(heads, _window_and_cluster(keys, clusters), kernel_size=4)
+
+
+def local_routing_convolution_one_cluster(heads, keys, clusters, length):
+    """`local_routing_convolution` whose one cluster holds everything: convolved without routing."""
     arguments = {**_window_and_cluster(keys, clusters), "num_clusters": 1}
-    return [LocalRoutingHeads(heads, **arguments)]
+    return _local_routing(heads, arguments, kernel_size=4)
 
 
 def local_routing_all(heads, keys, clusters, length):
@@ -126,6 +121,7 @@ KINDS = {
     "local_routing_2_probes": local_routing_2_probes,
     "local_routing_keys": local_routing_keys,
     "local_routing_convolution": local_routing_convolution,
+    "local_routing_convolution_one_cluster": local_routing_convolution_one_cluster,
     "local_routing_frozen": local_routing,
     "local_routing_one_cluster": local_routing_one_cluster,
     "local_routing_all": local_routing_all,
@@ -183,10 +179,16 @@ def _window_and_cluster(keys, clusters):
     }
 
 
+def _local_routing(heads, arguments, kernel_size=1, **options):
+    from rt_keras.layers import LocalRoutingHeads
+
+    return [LocalRoutingHeads(heads, **arguments, kernel_size=kernel_size, **options)]
+
+
 def _dense(heads, keys, clusters, selection):
     from rt_keras.benchmarks.quality.dense_heads import DenseHeads
 
-    options = {"selection": selection, "seed": _seed_of_block()}
+    options = {"kernel_size": 1, "selection": selection, "seed": _seed_of_block()}
     return [DenseHeads(heads, **_window_and_cluster(keys, clusters), **options)]
 
 
