@@ -74,8 +74,11 @@ def waves(length, width, period):
     """
     import numpy as np
 
-    angles = 2 * np.pi / period * np.outer(np.arange(length), 1 + np.arange(width // 2))
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    k = 1 + np.arange(width // 2)
+    angles = 2 * np.pi / period * np.outer(np.arange(length), k)
+    amplitudes = np.sqrt(len(k) / np.sum(1 / k) / k)
+    found = amplitudes * [np.sin(angles), np.cos(angles)]
+    return np.concatenate(list(found), axis=1).astype(np.float32)
 
 
 def _joined_heads(kernel):

@@ -108,6 +108,11 @@ def oracle(heads, keys, clusters, length):
     return _dense(heads, keys, clusters, "best")
 
 
+def oracle_convolution(heads, keys, clusters, length):
+    """`local_routing_convolution` with the best keys instead of a cluster's; time is O(n²)."""
+    return _dense(heads, keys, clusters, "best", kernel_size=4)
+
+
 KINDS = {
     "full": full,
     "local": local,
@@ -127,6 +132,7 @@ KINDS = {
     "local_routing_all": local_routing_all,
     "local_routing_random": local_routing_random,
     "oracle": oracle,
+    "oracle_convolution": oracle_convolution,
 }
 # `local_and_nearest` and `local_routing` whose centroids stay where they started, at random.
 FROZEN = ("frozen_centroids", "local_routing_frozen")
@@ -185,10 +191,10 @@ def _local_routing(heads, arguments, kernel_size=1, **options):
     return [LocalRoutingHeads(heads, **arguments, kernel_size=kernel_size, **options)]
 
 
-def _dense(heads, keys, clusters, selection):
+def _dense(heads, keys, clusters, selection, kernel_size=1):
     from rt_keras.benchmarks.quality.dense_heads import DenseHeads
 
-    options = {"kernel_size": 1, "selection": selection, "seed": _seed_of_block()}
+    options = {"kernel_size": kernel_size, "selection": selection, "seed": _seed_of_block()}
     return [DenseHeads(heads, **_window_and_cluster(keys, clusters), **options)]
 
 

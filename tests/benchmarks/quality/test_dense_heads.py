@@ -19,13 +19,14 @@ def seen(selection, routed_key="key", length=21, seed=3):
     """Which keys each query sees, bool `[batch, heads, queries, keys]`."""
     query, key, _ = vectors(length)
     identity = np.broadcast_to(np.eye(length, dtype="float32"), (2, 2, length, length))
-    group = DenseHeads(2, **SIZES, routed_key=routed_key, selection=selection, seed=seed)
+    options = {"routed_key": routed_key, "kernel_size": 1, "selection": selection, "seed": seed}
+    group = DenseHeads(2, **SIZES, **options)
     return np.array(group(query, identity, key, use_causal_mask=True)) > 0
 
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"share_qk": True}, {"routed_key": "key", "max_relative_distance": 3}, {"kernel_size": 3}],
+    [{}, {"share_qk": True}, {"routed_key": "key", "max_relative_distance": 3}, {"kernel_size": 1}],
     ids=str,
 )
 @pytest.mark.parametrize("padded", [False, True])
