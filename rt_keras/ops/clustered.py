@@ -11,6 +11,8 @@ from rt_keras.ops.ranks import sort_by_cluster
 
 # Queries of a group that meet its top keys together.
 BLOCK_SIZE = 32
+# Keys whose greatest logit tells whether to look for the best ones among them.
+PART_SIZE = 8
 
 
 def clustered_attention(
@@ -191,9 +193,26 @@ def _sums(logits, value, dropout, seed):
 
 
 def _best(logits, top_k):
-    """The keys with the greatest logits of each group, int32 `[batch, heads, groups, top_k]`."""
-    by_group = tf.linalg.matrix_transpose(tf.stop_gradient(logits))
-    return tf.math.top_k(by_group, top_k, sorted=False).indices
+    """The keys with the greatest logits of each group, int32 `[batch, heads, groups, top_k]`.
+
+    They are in the `top_k` parts of the keys with the greatest maxima: to look there alone takes a
+    third of the time of looking everywhere.
+    """
+    logits = tf.stop_gradient(logits)
+    keys = size(logits, 2)
+    parts = ceil_div(keys, PART_SIZE)
+    if not isinstance(keys, int) or parts <= top_k:
+        return _top(tf.linalg.matrix_transpose(logits), top_k)
+    # What fills the last part is less than any key, padding too.
+    logits = pad_axis(logits, 2, 0, parts * PART_SIZE - keys, fill=logits.dtype.min)
+    maxima = tf.reduce_max(split_blocks(logits, parts, PART_SIZE), axis=3)
+    rows = _top(tf.linalg.matrix_transpose(maxima), top_k)[..., None] * PART_SIZE
+    rows = tf.reshape(rows + tf.range(PART_SIZE), [*rows.shape[:3], top_k * PART_SIZE])
+    return tf.gather(rows, _top(_at_best(logits, rows), top_k), batch_dims=3)
+
+
+def _top(x, count):
+    return tf.math.top_k(x, count, sorted=False).indices
 
 
 def _shares(means, of_groups, logsumexp):

@@ -76,7 +76,9 @@ def test_a_bound_in_place_of_the_maximum(bound, dtype):
         np.testing.assert_allclose(found, wanted, **tolerance)
 
 
-def test_gradients_of_the_output_and_of_the_logarithm():
+@pytest.mark.parametrize("long_block", [1, QUERIES + 1])
+def test_gradients_of_the_output_and_of_the_logarithm(long_block, monkeypatch):
+    monkeypatch.setattr(f"{attend.__module__}.LONG_BLOCK", long_block)
     given = [*blocks(), np.random.default_rng(6).normal(size=(3, QUERIES, KEYS))]
     allowed = some_allowed()
     weights = np.random.default_rng(7).normal(size=(2, 3, QUERIES))

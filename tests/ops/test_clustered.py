@@ -46,6 +46,15 @@ def test_padding(top_k, shared, padding):
     )
 
 
+@pytest.mark.parametrize("real", [0, 1, 3, 30])
+def test_the_best_keys_of_many_are_real_ones(real):
+    # 60 keys are searched in parts, of which a query sees four at most.
+    inputs, groups = arrays(60)
+    mask = np.broadcast_to(np.isin(np.arange(60), np.arange(5, 5 + real)), [2, 60])
+    options = {"num_clusters": 3, "groups": groups, "top_k": 4, "key_mask": mask}
+    checks.holds(clustered_attention, reference.grouped, inputs, **options)
+
+
 @KINDS
 @pytest.mark.parametrize("length, keys", [(9, 14), (14, 5)])
 def test_cross_attention(top_k, length, keys):
