@@ -6,6 +6,7 @@ from rt_keras.layers.head_group import HeadGroup
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
+from rt_keras.ops.full_piece import full_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -65,6 +66,9 @@ class FullHeads(HeadGroup):
 
     def step(self, **arguments):
         return full_step(activation=self.attention_activation, **arguments)
+
+    def piece(self, **arguments):
+        return full_piece(activation=self.attention_activation, **arguments)
 
     def cross_step(self, **arguments):
         return full_cross_step(activation=self.attention_activation, **arguments)

@@ -5,9 +5,10 @@ import functools
 import keras
 import tensorflow as tf
 
-from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.blocks import move_axis, repeat_heads, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.full_decode import full_cache, full_step
+from rt_keras.ops.full_piece import full_piece
 from rt_keras.ops.global_tokens import global_attention
 
 TOKEN_BIASES = (None, "fixed", "trainable")
@@ -296,31 +297,32 @@ class HeadGroup(keras.layers.Layer):
         return self.fill_cache(key=key, value=value, count=count, max_length=max_length, **options)
 
     def call_with_cache(self, query, value, key, cache, position, token_bias=None):
-        """The causal output of one position, and the cache with that position in it.
+        """The causal output of the next positions, and the cache with them in it.
 
         Args:
-            query: `[batch, heads, 1, depth]`.
-            value: `[batch, key_heads, 1, value_depth]`.
-            key: `[batch, key_heads, 1, depth]`; None if `share_qk`.
+            query: `[batch, heads, length, depth]`, of one position or of a piece of a sequence.
+            value: `[batch, key_heads, length, value_depth]`.
+            key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             cache: the cache of `make_cache`, `new_cache` or the last call.
-            position: int scalar, the number of positions before this one.
-            token_bias: `[batch, 1]`, or None.
+            position: int scalar, the number of positions before these.
+            token_bias: `[batch, length]`, or None.
 
         Returns:
-            `[batch, heads, 1, value_depth]`, and the cache.
+            `[batch, heads, length, value_depth]`, and the cache.
 
         Raises:
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
         options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
+        one = query.shape[2] == 1
         if "full" in cache:
             key = query if key is None else key
-            output, kept = full_step(query, key, value, cache["full"], position, **options)
+            attend = full_step if one else full_piece
+            output, kept = attend(query, key, value, cache["full"], position, **options)
             return output, {"full": kept}
-        return self.step(
-            query=query, key=key, value=value, cache=cache, position=position, **options
-        )
+        attend = self.step if one else self.piece
+        return attend(query=query, key=key, value=value, cache=cache, position=position, **options)
 
     def _decodes_densely(self, max_length):
         if self.dense_below is None or tf.is_tensor(max_length):
@@ -334,6 +336,28 @@ class HeadGroup(keras.layers.Layer):
     def step(self, *, query, key, value, cache, position, **options):
         """The output and the cache of one position: one call of a `..._step` op."""
         raise NotImplementedError
+
+    def piece(self, *, query, key, value, cache, position, token_bias=None, **options):
+        """The outputs and the cache of several positions: one call of a `..._piece` op.
+
+        Here, for kinds that have none, one step after the other.
+        """
+        inputs = {"query": query, "key": key, "value": value}
+        of_positions = {name: move_axis(x, 2, 0) for name, x in inputs.items() if x is not None}
+        length = size(value, 2)
+
+        def step(index, cache, outputs):
+            one = {name: x[index][:, :, None] for name, x in of_positions.items()}
+            if token_bias is not None:
+                options["token_bias"] = token_bias[:, index, None]
+            output, cache = self.step(
+                cache=cache, position=position + index, **{"key": None, **one, **options}
+            )
+            return index + 1, cache, outputs.write(index, output[:, :, 0])
+
+        loop = 0, cache, tf.TensorArray(value.dtype, length)
+        _, cache, outputs = tf.while_loop(lambda index, *_: index < length, step, loop)
+        return move_axis(outputs.stack(), 0, 2), cache
 
     def cross_attention_step(self, query, value, key, position, key_mask=None, token_bias=None):
         """The output of one position that attends to another sequence.

@@ -8,6 +8,7 @@ from rt_keras.ops.decode import pad_to
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.local import check_sliding_window, check_span, local_attention, per_dimension
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
+from rt_keras.ops.local_piece import local_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -171,6 +172,11 @@ class LocalHeads(HeadGroup):
 
     def step(self, **arguments):
         return local_step(**self._window, **arguments)
+
+    def piece(self, **arguments):
+        if self.grid is not None:
+            return super().piece(**arguments)
+        return local_piece(**self._window, **arguments)
 
     def cross_step(self, **arguments):
         return local_cross_step(**self._window, key_block_size=self.key_block_size, **arguments)

@@ -8,6 +8,7 @@ from rt_keras.layers.head_group import positive_int
 from rt_keras.ops.convolution import causal_convolution
 from rt_keras.ops.local_routing import local_routing_attention
 from rt_keras.ops.local_routing_decode import local_routing_cache, local_routing_step
+from rt_keras.ops.local_routing_piece import local_routing_piece
 
 ROUTED_KEYS = ("previous_query", "key")
 
@@ -235,6 +236,22 @@ class LocalRoutingHeads(CentroidHeads):
             num_probes=self.num_probes,
             **self._learnt(),
             **self._routing(),
+            **arguments,
+        )
+
+    def piece(self, *, query, key, **arguments):
+        key = query if self.share_qk else key
+        if not self.shift_keys:
+            # What a query sees of a cluster ends where its window begins, which a step knows.
+            return super().piece(query=query, key=key, **arguments)
+        options = self._routing()
+        options.pop("window_size")
+        return local_routing_piece(
+            query=query,
+            key=key,
+            num_probes=self.num_probes,
+            **self._learnt(),
+            **options,
             **arguments,
         )
 

@@ -452,16 +452,16 @@ class MultiHeadAttention(keras.layers.Layer):
         return self._merge(outputs), tuple(caches)
 
     def call_with_cache(self, inputs, cache, position, token_bias=None):
-        """Causal self-attention of one position.
+        """Causal self-attention of the next positions, given the cache of those before them.
 
         Args:
-            inputs: `[batch, 1, features]`.
+            inputs: `[batch, length, features]`, of one position or of a piece of the sequences.
             cache: the cache of `prefill`, `new_cache` or the last call.
-            position: int scalar, the number of positions before this one.
-            token_bias: `[batch, 1]`, or None.
+            position: int scalar, the number of positions before these.
+            token_bias: `[batch, length]`, or None.
 
         Returns:
-            `[batch, 1, output_shape]`, and the cache with this position in it.
+            `[batch, length, output_shape]`, and the cache with these positions in it.
 
         Raises:
             ValueError: if the cache is not of this layer.

@@ -9,6 +9,7 @@ from rt_keras.ops.balanced import balanced_attention
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
+from rt_keras.ops.nearest_piece import nearest_piece
 
 ASSIGNMENTS = ("balanced", "nearest")
 
@@ -156,6 +157,14 @@ class RoutingHeads(CentroidHeads):
 
     def step(self, **arguments):
         return nearest_step(
+            **self._routing(),
+            num_probes=self.num_probes,
+            activation=self.attention_activation,
+            **arguments,
+        )
+
+    def piece(self, **arguments):
+        return nearest_piece(
             **self._routing(),
             num_probes=self.num_probes,
             activation=self.attention_activation,

@@ -61,18 +61,18 @@ class TokenShift(keras.layers.Layer):
         return tf.gather(before, count, axis=1)
 
     def call_with_cache(self, inputs, cache):
-        """The output of one position, and the cache for the next.
+        """The output of the next positions, and the cache for those after them.
 
         Args:
-            inputs: `[batch, 1, width]`.
+            inputs: `[batch, length, width]`.
             cache: the cache of `make_cache` or of the last call.
 
         Returns:
-            `[batch, 1, width]`, and `[batch, width - width // 2]`.
+            `[batch, length, width]`, and `[batch, width - width // 2]`.
         """
         half = inputs.shape[-1] // 2
-        output = tf.concat([inputs[..., :half], cache[:, None]], axis=-1)
-        return output, inputs[:, 0, half:]
+        before = tf.concat([cache[:, None], inputs[:, :-1, half:]], axis=1)
+        return tf.concat([inputs[..., :half], before], axis=-1), inputs[:, -1, half:]
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -352,19 +352,20 @@ class TransformerBlock(keras.layers.Layer):
         return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
 
     def call_with_cache(self, inputs, cache, position, token_bias=None, cross_cache=None):
-        """A causal call on one position, given those before it.
+        """A causal call on the next positions, given those before them.
 
         Args:
-            inputs: `[batch, 1, width]`, or a pair of such tensors, the two streams of
-                `ReversibleBlocks`.
+            inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
+                `ReversibleBlocks`. With `cross_head_groups` the length must be 1.
             cache: the cache of `prefill`, `new_cache` or the last call.
-            position: int scalar, the number of positions before this one.
-            token_bias: `[batch, 1]`, or None.
+            position: int scalar, the number of positions before these.
+            token_bias: `[batch, length]`, or None.
             cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
                 output, if there are `cross_head_groups`.
 
         Returns:
-            `[batch, 1, width]`, or a pair of such tensors, and the cache with this position in it.
+            `[batch, length, width]`, or a pair of such tensors, and the cache with these positions
+            in it.
         """
         cache = dict(cache)
 

@@ -210,16 +210,16 @@ class RoutingTransformerBackbone(DecoderBackbone):
         return self._prefill_blocks(x, count, max_length, token_bias)
 
     def call_with_cache(self, token_ids, cache, position, token_bias=None):
-        """Runs the model on one position, given the cache of those before it.
+        """Runs the model on the next positions, given the cache of those before them.
 
         Args:
-            token_ids: int `[batch, 1]`.
+            token_ids: int `[batch, length]`, of one position or of a piece of the sequences.
             cache: the cache that `prefill`, `new_cache` or the last call returned.
             position: int scalar, how many positions came before.
-            token_bias: float `[batch, 1]`, for head groups that take it. Defaults to None.
+            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
 
         Returns:
-            Outputs, `[batch, 1, hidden_dim]`, and the cache with this position added.
+            Outputs, `[batch, length, hidden_dim]`, and the cache with these positions added.
 
         Raises:
             ValueError: if `cached_decoding` is False, or the cache belongs to another model.

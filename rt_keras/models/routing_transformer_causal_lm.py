@@ -129,30 +129,30 @@ class RoutingTransformerCausalLM(LanguageModel, keras_hub.models.CausalLM):
         return hidden, cache
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
-        """Runs the model on one token, given the cache of those before it.
+        """Runs the model on the next tokens, given the cache of those before them.
+
+        One token at a time, or a long sequence in pieces of any lengths, the outputs are those of
+        one pass over everything.
 
         Args:
-            token_ids: int `[batch, 1]`.
+            token_ids: int `[batch, length]`.
             cache: the cache that `prefill`, `new_cache` or the last call returned.
-            cache_update_index: int scalar, the position of the token, which is the number of
-                positions in the cache.
+            cache_update_index: int scalar, the position of the first of these tokens, which is the
+                number of positions in the cache.
 
         Returns:
-            Logits of the next token, `[batch, 1, vocabulary_size]`; the hidden states that they
-            come from, `[batch, 1, hidden_dim]`; and the cache with this position added.
+            Logits of the tokens after these, `[batch, length, vocabulary_size]`; the hidden states
+            that they come from, `[batch, length, hidden_dim]`; and the cache with these positions
+            added.
 
         Raises:
-            ValueError: if a row has more than one token, `cached_decoding` is False, or the cache
-                belongs to another model.
+            ValueError: if `cached_decoding` is False, or the cache belongs to another model or has
+                no room.
         """
-        if token_ids.shape[1] not in (None, 1):
-            raise ValueError(
-                "token_ids must be [batch, 1]; prefill takes more tokens at once. Received: shape "
-                f"{token_ids.shape}"
-            )
         token_bias = cache.get("token_bias")
         if token_bias is not None:
-            token_bias = token_bias[:, cache_update_index, None]
+            places = cache_update_index + tf.range(size(token_ids, 1))
+            token_bias = tf.gather(token_bias, places, axis=1)
         hidden, blocks = self.backbone.call_with_cache(
             token_ids, cache["blocks"], cache_update_index, token_bias
         )

@@ -92,6 +92,16 @@ def with_bias(key, token_bias=None):
     return tf.concat([key, tf.broadcast_to(bias, [*_shape(key)[:3], 1])], axis=-1)
 
 
+def without_bias(key, depth):
+    """The keys and the token bias, `[batch, keys]` or None, that `with_bias` joined.
+
+    Args:
+        key: `[batch, heads, keys, depth]`, or one deeper.
+        depth: int, the depth of keys without a bias.
+    """
+    return key[..., :depth], None if key.shape[-1] == depth else key[:, 0, :, depth]
+
+
 def write(cache, position, **rows):
     """A cache with new rows `[batch, heads, 1, depth]` at a position of axis 2."""
     written = {name: put_rows(cache[name], position, row) for name, row in rows.items()}

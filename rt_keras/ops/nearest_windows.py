@@ -20,7 +20,7 @@ def sorted_keys(key, value, order, place, options):
     """The tensors that windows are cut from, `[batch, heads, length, ...]`, in the sorted order."""
     found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
     if options["relative_embeddings"] is not None:
-        found["key_positions"] = order + 1 if options["shift_keys"] else order
+        found["key_positions"] = _positions(order, options)
     if options["seen"] is not None:
         shape = [size(key, axis) for axis in range(3)]
         seen = tf.broadcast_to(options["seen"][:, None], shape)
@@ -30,6 +30,13 @@ def sorted_keys(key, value, order, place, options):
         bias = tf.tile(bias, [1, size(key, 1), 1, 1])
         found["key_bias"] = gather_rows(bias, order, place)[..., 0]
     return found
+
+
+def _positions(order, options):
+    """The positions of the sorted keys: their places in the sequence, unless they are given."""
+    if options.get("key_positions") is not None:
+        return tf.gather(options["key_positions"], order, batch_dims=2)
+    return order + 1 if options["shift_keys"] else order
 
 
 def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp, options):

@@ -381,6 +381,35 @@ EVERY_KIND = {
 }
 
 
+CACHED = {name: make for name, make in EVERY_KIND.items() if make().cached_decoding}
+CACHED["keys"] = lambda: LocalRoutingHeads(2, 3, 3, 4, routed_key="key", token_bias="fixed")
+CACHED["shifted"] = lambda: LocalRoutingHeads(2, 3, 3, 4, share_qk=True, token_bias="trainable")
+CACHED["grid"] = lambda: LocalHeads(2, 3, grid=(5, 1))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("kind", CACHED)
+def test_pieces_are_one_pass(kind, grouped):
+    options = {}
+    if grouped and not CACHED[kind]().share_qk:
+        rotary = keras_hub.layers.RotaryEmbedding()
+        options = {"num_key_value_heads": 2, "rotary_embedding": rotary}
+    heads = copy_groups([CACHED[kind](), FullHeads(2)], "float64")
+    layer = MultiHeadAttention(heads, 4, dtype="float64", **options)
+    x, bias = checks.random(2, 15, 6, dtype="float64"), checks.random(2, 15, seed=1)
+    layer.build(x.shape, x.shape)
+    for weight in layer.weights:
+        weight.assign_add(0.3 * checks.random(*weight.shape, seed=2, dtype="float64"))
+    expected = layer(x, x, use_causal_mask=True, token_bias=bias)
+    cache, outputs = layer.new_cache(2, 15), []
+    for start, end in [(0, 4), (4, 5), (5, 12), (12, 15)]:
+        output, cache = layer.call_with_cache(
+            x[:, start:end], cache, start, token_bias=bias[:, start:end]
+        )
+        outputs.append(output)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "static",
     [

@@ -11,6 +11,7 @@ from rt_keras.layers import (
     FullHeads,
     HashedHeads,
     LocalHeads,
+    LocalRoutingHeads,
     RoutingHeads,
     StridedHeads,
 )
@@ -388,6 +389,44 @@ def test_logits_of_one_position_at_a_time(changes):
     assert checks.largest_difference(found, expected[:, 9:]) <= tolerance
 
 
+@pytest.mark.parametrize("changes", CACHED)
+def test_logits_of_pieces(changes):
+    model = make_model(**{"num_layers": 1, **CACHED[changes]}, dtype="float64")
+    tokens = checks.random_tokens(2, 24)
+    expected = model(checks.inputs(tokens))
+    found = in_pieces(model, tokens, [5, 6, 19, 24])
+    # Sines are computed in float32.
+    tolerance = 1e-6 if model.backbone.sinusoidal_positions else 1e-10
+    assert checks.largest_difference(found, expected) <= tolerance
+
+
+def in_pieces(model, tokens, ends, jit_compile=False):
+    """Logits of pieces that end at these positions."""
+    step = tf.function(model.call_with_cache, autograph=False, jit_compile=jit_compile)
+    cache, outputs = model.new_cache(len(tokens), tokens.shape[1]), []
+    for start, end in zip([0, *ends], ends):
+        logits, _, cache = step(tf.constant(tokens[:, start:end]), cache, tf.constant(start))
+        outputs.append(logits)
+    return np.concatenate(outputs, axis=1)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("length", [128, 512, 2048])
+def test_logits_of_pieces_of_a_long_sequence(length):
+    keras.utils.set_random_seed(0)
+    heads = [
+        LocalHeads(1, 64, max_relative_distance=32),
+        RoutingHeads(1, 32, 64, max_relative_distance=32),
+        LocalRoutingHeads(1, 64, 32, 64, max_relative_distance=32),
+    ]
+    model = make_model(head_groups=heads, hidden_dim=24, num_layers=3)
+    tokens = checks.random_tokens(1, 8192)
+    parallel = tf.function(lambda inputs: model(inputs), jit_compile=True)
+    expected = parallel(checks.inputs(tokens))
+    found = in_pieces(model, tokens, list(range(length, 8193, length)), jit_compile=True)
+    assert checks.largest_difference(found, expected) <= 1e-4
+
+
 @pytest.mark.end_to_end
 def test_logits_at_every_position_of_a_long_sequence():
     keras.utils.set_random_seed(0)
@@ -604,13 +643,13 @@ def test_prompts_that_cannot_be_continued(writer, mask, message):
 
 def test_bad_use_of_the_cache(model):
     cache, tokens = model.new_cache(2, 12), tf.ones([2, 1], tf.int32)
-    with pytest.raises(ValueError, match=r"token_ids must be \[batch, 1\]; .*shape \(2, 3\)"):
-        model.call_with_cache(tf.ones([2, 3], tf.int32), cache, 0)
     with pytest.raises(ValueError, match="each of the model's 2 blocks. Received: 1 entries"):
         model.call_with_cache(tokens, {"blocks": cache["blocks"][:1]}, 0)
     full = make_model(head_groups=[FullHeads(1)])
     with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=12"):
         full.call_with_cache(tokens, full.new_cache(2, 12), 12)
+    with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=13"):
+        full.call_with_cache(tf.ones([2, 3], tf.int32), full.new_cache(2, 12), 11)
 
 
 def test_more_tokens_than_positions(prompts):

@@ -1,0 +1,92 @@
+"""Local and routed attention of several positions at a time, given the cache of those before."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import merge
+from rt_keras.ops.blocks import size
+from rt_keras.ops.convolution import causal_convolution
+from rt_keras.ops.local_piece import local_piece
+from rt_keras.ops.nearest_piece import nearest_piece
+
+
+def local_routing_piece(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    centroids,
+    *,
+    block_size,
+    look_back=1,
+    num_probes=1,
+    load_bias=None,
+    routed_scale=None,
+    routed_bias=None,
+    routed_kernel=None,
+    token_bias=None,
+    relative_embeddings=None,
+    normalize=True,
+):
+    """Causal `local_routing_attention` with `shift_keys` of a piece, given what came before it.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        cache: the cache of `local_routing_cache`, with `shift_keys`, of `local_routing_step` or of
+            the last piece.
+        position: int scalar, the piece's first position.
+        centroids: `[key_heads, clusters, depth]`.
+        block_size, look_back, num_probes, load_bias, routed_scale, routed_bias, routed_kernel,
+            relative_embeddings, normalize: see `local_routing_attention`.
+        token_bias: `[batch, length]`, of the keys; or None.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and the cache with these positions in it.
+
+    >>> from rt_keras.ops.local_routing_decode import local_routing_cache
+    >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
+    >>> sizes = {"block_size": 8, "window_size": 6, "shift_keys": True}
+    >>> cache = local_routing_cache(x, x, x, centroids, 30, **sizes)
+    >>> rest = x[:, :, 30:]
+    >>> output, cache = local_routing_piece(rest, rest, rest, cache, 30, centroids, block_size=8)
+    >>> output.shape
+    TensorShape([1, 2, 20, 4])
+    """
+    kept = {}
+    (local, of_local), near = local_piece(
+        query,
+        key,
+        value,
+        cache["local"],
+        position,
+        block_size=block_size,
+        look_back=look_back,
+        token_bias=token_bias,
+        relative_embeddings=relative_embeddings,
+        return_logsumexp=True,
+    )
+    if routed_kernel is not None:
+        before = tf.cast(cache["queries"], query.dtype)
+        last = tf.concat([before, query], axis=2)[:, :, size(query, 2) :]
+        kept["queries"] = tf.cast(last, cache["queries"].dtype)
+        query = causal_convolution(query, routed_kernel, before=before)
+    (routed, of_routed), far = nearest_piece(
+        query,
+        None,
+        value,
+        cache["routed"],
+        position,
+        centroids,
+        num_probes=num_probes,
+        load_bias=load_bias,
+        token_bias=token_bias,
+        scale=routed_scale,
+        normalize=normalize,
+        return_logsumexp=True,
+    )
+    if routed_bias is not None:
+        of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
+    output = merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
+    return output, {**kept, "local": near, "routed": far}

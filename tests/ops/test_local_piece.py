@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rt_keras.ops import local_attention
+from rt_keras.ops.local_decode import local_cache, local_step
+from rt_keras.ops.local_piece import local_piece
+from tests.ops import checks, piece_checks
+
+
+def holds(inputs, ends, max_length=None, **options):
+    blocks = {name: options[name] for name in ("block_size", "look_back")}
+    given = checks.tensors(inputs)
+    biased = {} if "token_bias" not in given else {"token_bias": given["token_bias"]}
+    cache = local_cache(given["key"], given["value"], 0, max_length=max_length, **blocks, **biased)
+    found, cache = piece_checks.in_pieces(cache, local_piece, inputs, ends, **options)
+    expected = local_attention(**given, causal=True, **options)
+    np.testing.assert_allclose(found, expected[:, :, : ends[-1]], rtol=0, atol=1e-12)
+    return cache, expected
+
+
+@settings(max_examples=30)
+@given(
+    ends=st.lists(st.integers(1, 24), min_size=1, max_size=4, unique=True).map(sorted),
+    block_size=st.integers(1, 7),
+    look_back=st.integers(0, 3),
+    far=st.none() | st.integers(1, 9),
+    token_bias=st.booleans(),
+    bounded=st.booleans(),
+)
+def test_pieces_are_one_pass(ends, block_size, look_back, far, token_bias, bounded):
+    holds(
+        checks.arrays(ends[-1], far=far, token_bias=token_bias),
+        ends,
+        max_length=ends[-1] if bounded else None,
+        block_size=block_size,
+        look_back=look_back,
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"sliding_window": 4}, {"activation": "entmax15"}, {"span": [2.0, 5.0]}], ids=str
+)
+def test_options(options):
+    holds(checks.arrays(17, far=5), [5, 8, 17], block_size=3, look_back=2, **options)
+
+
+def test_steps_go_on_from_a_piece():
+    inputs = checks.arrays(20, far=5, token_bias=True)
+    cache, expected = holds(inputs, [7, 13], block_size=4, look_back=1)
+    given = checks.tensors(inputs)
+    one = slice(13, 14)
+    parts = [given[name][:, :, one] for name in ("query", "key", "value")]
+    output, _ = local_step(
+        *parts,
+        cache,
+        13,
+        block_size=4,
+        token_bias=given["token_bias"][:, one],
+        relative_embeddings=given["relative_embeddings"],
+    )
+    np.testing.assert_allclose(output, expected[:, :, one], rtol=0, atol=1e-12)
+
+
+def test_a_grid_has_no_pieces():
+    x = tf.zeros([1, 1, 8, 4])
+    cache = local_cache(x, x, 0, block_size=4, grid=(2, 1))
+    with pytest.raises(ValueError, match=r"grid=\(2, 1\)"):
+        local_piece(x, x, x, cache, 0, block_size=4, grid=(2, 1))
