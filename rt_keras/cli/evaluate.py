@@ -11,6 +11,19 @@ def add_arguments(parser):
     parser.epilog = "example: rt-keras evaluate --model runs/books --split test --json scores.json"
     options.add_model(parser)
     options.add_examples(parser)
+    parser.add_argument(
+        "--context",
+        choices=["window", "carry", "sliding"],
+        default="window",
+        help="what comes before a token of a text: its sequence, its whole document, or windows "
+        "that overlap (default: window)",
+    )
+    parser.add_argument(
+        "--stride",
+        type=int,
+        metavar="N",
+        help="tokens from one window to the next, with --context sliding (default: half a window)",
+    )
     options.add_strategy(parser)
 
 
@@ -26,10 +39,11 @@ def main(args):
         with strategy.scope():
             loaded = examples.load(args)
         is_chief = Workers(strategy).is_chief
-        return {**evaluate(*loaded, verbose=int(is_chief)), "is_chief": is_chief}
+        scores = evaluate(*loaded, int(is_chief), context=args.context, stride=args.stride)
+        return {**scores, "is_chief": is_chief}
 
 
-def evaluate(model, data, name, verbose=1):
+def evaluate(model, data, name, verbose=1, **options):
     """Scores a model and prints the scores.
 
     Args:
@@ -37,6 +51,7 @@ def evaluate(model, data, name, verbose=1):
         data: `tf.data.Dataset` of the examples.
         name: string, what the examples are called.
         verbose: int, 0 to print nothing. Defaults to 1.
+        **options: `context` and `stride` of `rt_keras.training.evaluation.evaluate`.
 
     Returns:
         What `rt_keras.training.evaluation.evaluate` returns.
@@ -45,7 +60,7 @@ def evaluate(model, data, name, verbose=1):
     from rt_keras.training.tasks import task_of
 
     task = task_of(model)
-    scores = evaluation.evaluate(model, data, verbose=verbose)
+    scores = evaluation.evaluate(model, data, verbose=verbose, **options)
     counts = [(key, ",") for key, value in scores.items() if isinstance(value, int)]
     rows = [
         (key.replace("_", " "), format(scores[key], spec))

@@ -20,6 +20,8 @@ _MODULES = {
     "pack_documents": "packing",
     "training_dataset": "packing",
     "evaluation_dataset": "packing",
+    "document_pieces": "pieces",
+    "sliding_dataset": "pieces",
     "masked_batches": "masking",
     "pack_examples": "examples",
     "check_packed": "shards",

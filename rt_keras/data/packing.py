@@ -63,7 +63,7 @@ def pack_documents(documents, tokenizer, folder, identity=None):
     >>> np.load(packed / "00000.npy")
     array([  1,  99, 100,   1, 101], dtype=uint16)
     """
-    _check_whole(tokenizer)
+    check_whole(tokenizer)
     dtype = "uint16" if tokenizer.vocabulary_size() <= 2**16 else "int32"
     end = tf.constant([tokenizer.end_token_id], dtype)
 
@@ -227,7 +227,7 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
 
 def _pack(documents, tokenizer, shape):
     """The stream of all tokens, cut into pieces of a shape and padded at its end."""
-    _check_whole(tokenizer)
+    check_whole(tokenizer)
     size = math.prod(shape)
 
     def inputs_and_labels(document):
@@ -252,7 +252,8 @@ def _pack(documents, tokenizer, shape):
     return stream.rebatch(size).map(pad)
 
 
-def _check_whole(tokenizer):
+def check_whole(tokenizer):
+    """Raises a ValueError if a tokenizer truncates documents."""
     if tokenizer.sequence_length is not None:
         raise ValueError(
             "tokenizer must have sequence_length=None, or it truncates the documents. Received: "

@@ -37,6 +37,7 @@ class FullHeads(HeadGroup):
 
     takes_attention_mask = True
     cached_decoding = True
+    cache_grows = True
     cached_cross_attention = True
     runs_in_litert = True
 

@@ -83,6 +83,8 @@ class HeadGroup(keras.layers.Layer):
     # computed from a cache; and whether an output of cross-attention depends on no other query.
     cached_decoding = False
     cached_cross_attention = False
+    # Whether the cache holds every position, so that it grows with the sequence.
+    cache_grows = False
     # Whether `attend` can return the logsumexp of the logits, by which global tokens join, and
     # whether its logits are those of layer-normalised queries and keys.
     takes_global_tokens = False

@@ -167,6 +167,11 @@ class LocalHeads(HeadGroup):
     def attend(self, **arguments):
         return local_attention(**self._window, key_block_size=self.key_block_size, **arguments)
 
+    @property
+    def cache_grows(self):
+        """Whether there is a grid, on which blocks in view lie far apart."""
+        return self.grid is not None
+
     def fill_cache(self, **arguments):
         return local_cache(**self.blocks, **arguments)
 

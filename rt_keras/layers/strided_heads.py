@@ -33,6 +33,7 @@ class StridedHeads(HeadGroup):
     """
 
     cached_decoding = True
+    cache_grows = True
 
     def __init__(
         self,

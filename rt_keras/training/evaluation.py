@@ -4,20 +4,24 @@ import collections
 
 import tensorflow as tf
 
+from rt_keras import data as data_lib
 from rt_keras import progress
 from rt_keras.models.replicated_training import is_replicated
 from rt_keras.training.batches import shared_batches
+from rt_keras.training.carried import carried_sums
 from rt_keras.training.tasks import task_of
 
+CONTEXTS = ("window", "carry", "sliding")
 
-def evaluate(model, examples, batch_size=4, verbose=0):
+
+def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=None):
     """Scores a model on examples, with each of its predictions counted once.
 
     With N the sum of -ln p over all tokens, the end of each text included: nats per token are
     N / tokens, bits per byte N / (ln 2 · bytes), perplexity per token exp(N / tokens), perplexity
     per word exp(N / words), with the words of `rt_keras.data.count_text` as for PG-19. Documents
-    are cut into sequences of the preprocessor's length; a token sees what precedes it in its
-    sequence. Of a pair of texts the second one is scored, up to the preprocessor's length. Of an
+    are cut into sequences of the preprocessor's length; what precedes a token is what `context`
+    says. Of a pair of texts the second one is scored, up to the preprocessor's length. Of an
     image each value of each channel is a token, and bits per dimension are N / (ln 2 · tokens).
     A masked language model predicts the same share of tokens each time, a classifier the labels of
     texts, and accuracy is the share that it gets right. Answers to questions are compared with
@@ -37,25 +41,59 @@ def evaluate(model, examples, batch_size=4, verbose=0):
         batch_size: int, the number of sequences or examples in the batch of one replica. Defaults
             to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.
+        context: what precedes a token of a language model: "window", the default, for its sequence
+            up to it; "sliding" for windows of that length, each of which begins `stride` tokens
+            after the one before it and scores those that are new; or "carry" for its whole
+            document, read in pieces of `batch_size` sequences by a model that carries its cache
+            on. Other models know "window" alone.
+        stride: int, only with "sliding", at most the length of a sequence; None, the default, for
+            half of it.
 
     Returns:
         A dictionary of the scores that the task's `text_units` and `units` name, of what its
         `count` counted, and of the number of `tokens`, or of `labels` where those are no tokens.
 
     Raises:
-        ValueError: if there is nothing to score.
+        ValueError: if there is nothing to score, or the model cannot be scored in this context.
     """
     task, strategy = task_of(model), model.distribute_strategy
+    _check_context(task, context, stride)
     counts = task.count(examples)
-    batch_size *= strategy.num_replicas_in_sync
-    batches = task.evaluation_batches(model, examples, batch_size, model.preprocessor)
-    batches = shared_batches(batches, batch_size, strategy)
-    sums = _sums(model, task, batches, verbose)
+    if context == "carry":
+        length = batch_size * model.preprocessor.sequence_length
+        sums = carried_sums(model, examples, length, verbose)
+    else:
+        batch_size *= strategy.num_replicas_in_sync
+        batches = _batches(task, model, examples, batch_size, context, stride)
+        sums = _sums(model, task, shared_batches(batches, batch_size, strategy), verbose)
     if not sums["labels"]:
         raise ValueError("there is nothing to score: nothing that the model predicts has weight")
     of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
     labels = {f"{task.label_name}s": int(sums["labels"])}
     return {**of_texts, **task.scores(sums, counts), **counts, **labels}
+
+
+def _check_context(task, context, stride):
+    if context not in CONTEXTS:
+        raise ValueError(f"context must be one of {CONTEXTS}. Received: context={context!r}")
+    if context != "window" and not task.continues_text:
+        raise ValueError(
+            f"context must be 'window' for a model of kind {task.kind}. Received: {context!r}"
+        )
+    if stride is not None and context != "sliding":
+        raise ValueError(
+            f"stride needs context='sliding'. Received: stride={stride}, context={context!r}"
+        )
+
+
+def _batches(task, model, examples, batch_size, context, stride):
+    """The batches that are scored."""
+    if context == "window":
+        return task.evaluation_batches(model, examples, batch_size, model.preprocessor)
+    length = model.preprocessor.sequence_length
+    stride = max(1, length // 2) if stride is None else stride
+    tokenizer = model.preprocessor.tokenizer
+    return data_lib.sliding_dataset(examples, tokenizer, length, batch_size, stride)
 
 
 def _sums(model, task, batches, verbose):

@@ -77,3 +77,60 @@ def test_variables_that_are_replaced_are_seen(tiny_run, documents):
     model.quantize("int8")
     after = evaluate(model, documents)["nats_per_token"]
     assert after != before and after == pytest.approx(before, rel=0.1)
+
+
+def nats_of_documents(model, documents, ends_of):
+    """The mean -ln p, each piece of a document given all tokens from where `ends_of` says.
+
+    Args:
+        ends_of: function of a document's number of tokens; yields triples of the first token seen,
+            the first scored, and the end of a piece.
+    """
+    nats = tokens = 0
+    for text in documents.as_numpy_iterator():
+        stream = np.array([[1, *(byte + 2 for byte in text), 1]])
+        for first, scored, end in ends_of(stream.shape[1] - 1):
+            ids = stream[:, first:end]
+            logits = model({"token_ids": ids, "padding_mask": np.ones_like(ids)})
+            labels = stream[:, first + 1 : end + 1]
+            found = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits).numpy()
+            nats += found[0, scored - first :].sum()
+            tokens += end - scored
+    return nats / tokens
+
+
+def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, documents):
+    scores = evaluate(model, documents, batch_size=1, context="carry")
+    expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])
+    assert scores["tokens"] == scores["bytes"] + 2
+    np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [None, 7])
+def test_sliding_windows_score_what_is_new(model, documents, stride):
+    length = model.preprocessor.sequence_length
+    step = stride or length // 2
+
+    def windows(total):
+        yield 0, 0, min(length, total)
+        for end in range(length + step, total + step, step):
+            yield end - length, end - step, min(end, total)
+
+    scores = evaluate(model, documents, context="sliding", stride=stride)
+    assert scores["tokens"] == scores["bytes"] + 2
+    expected = nats_of_documents(model, documents, windows)
+    np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"context": "all"}, "context must be one of .*'carry'.* Received: context='all'"),
+        ({"stride": 4}, "stride needs context='sliding'. Received: stride=4, context='window'"),
+        ({"context": "sliding", "stride": 1000}, "stride must be at most .*stride=1000"),
+        ({"context": "sliding", "stride": 0}, "stride must be at least 1. Received: stride=0"),
+    ],
+)
+def test_bad_contexts(model, documents, options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(model, documents, **options)

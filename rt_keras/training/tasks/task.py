@@ -239,9 +239,7 @@ class Task:
             A dictionary of "nats", -ln p of each label, and of what else `scores` needs, float32
             tensors of the shape of the labels.
         """
-        logits = tf.cast(model(inputs, training=False), tf.float32)
-        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        return {"nats": nats}
+        return {"nats": label_nats(model(inputs, training=False), labels)}
 
     def scores(self, sums, counts):
         """The scores of a model.
@@ -266,6 +264,12 @@ class Task:
             A dictionary of floats.
         """
         return {}
+
+
+def label_nats(logits, labels):
+    """-ln p of each label, float32."""
+    logits = tf.cast(logits, tf.float32)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 def count_examples(examples, name):

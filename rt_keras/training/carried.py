@@ -1,0 +1,79 @@
+"""Scores of documents of any length, each read in one go by a model that carries its cache on."""
+
+import collections
+
+import tensorflow as tf
+
+from rt_keras import data as data_lib
+from rt_keras import progress
+from rt_keras.models.replicated_training import is_replicated
+from rt_keras.training.tasks.task import label_nats
+
+# Longer than any document. The caches that are carried do not grow with it.
+NO_END = 2**30
+
+
+def carried_sums(model, examples, length, verbose):
+    """The sums of -ln p over the tokens of documents, each given all that came before it.
+
+    A document is read in pieces, of which each goes on with the cache of those before it: what a
+    head sees is what one pass over the whole document would let it see, in memory that does not
+    grow.
+
+    Args:
+        model: a `RoutingTransformerCausalLM`.
+        examples: `tf.data.Dataset` of documents.
+        length: int, tokens in a piece.
+        verbose: int, 1 for a progress bar.
+
+    Returns:
+        A dictionary of the floats "nats" and "labels", the number of tokens.
+
+    Raises:
+        ValueError: if the model cannot carry its cache on.
+    """
+    _check(model)
+    sums_of_piece = model.compiled_function("carried evaluation", lambda: _make_sums(model))
+    pieces = data_lib.document_pieces(examples, model.preprocessor.tokenizer, length)
+    sums, empty = collections.Counter(), model.new_cache(1, NO_END)
+    cache = empty
+    for piece in progress.track(pieces, "evaluating", unit="pieces", verbose=verbose):
+        inputs, labels, weights, position = piece
+        if position == 0:
+            cache = empty
+        found, cache = sums_of_piece(inputs["token_ids"], labels, weights, cache, position)
+        sums.update({name: float(value) for name, value in found.items()})
+    return sums
+
+
+def _make_sums(model):
+    """The compiled function of a piece."""
+
+    @tf.function(jit_compile=True)
+    def sums(token_ids, labels, weights, cache, position):
+        logits, _, cache = model.call_with_cache(token_ids, cache, position)
+        nats = tf.reduce_sum(label_nats(logits, labels) * weights)
+        return {"nats": nats, "labels": tf.reduce_sum(weights)}, cache
+
+    return sums
+
+
+def _check(model):
+    """Raises a ValueError if the model's cache is none, or has to hold a whole document."""
+    backbone = model.backbone
+    groups = [
+        group for block in backbone.transformer_blocks for group in block.attention.head_groups
+    ]
+    whole = sorted({type(x).__name__ for x in groups if not x.cached_decoding or x.cache_grows})
+    if whole:
+        raise ValueError(
+            f'context="carry" needs heads whose cache is bounded; {" and ".join(whole)} see the '
+            'whole sequence. Use "sliding" or "window".'
+        )
+    if backbone.max_sequence_length is not None:
+        raise ValueError(
+            'context="carry" needs a model without learned positions; this one has '
+            f'max_sequence_length={backbone.max_sequence_length}. Use "sliding" or "window".'
+        )
+    if is_replicated(model.distribute_strategy):
+        raise ValueError('context="carry" reads one document at a time, on one device')
