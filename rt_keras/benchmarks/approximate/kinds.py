@@ -59,27 +59,27 @@ def balanced(heads, keys, length, causal):
 
 def nearest(heads, keys, length, causal):
     """The keys of the nearest cluster."""
-    from rt_keras import layers
-
-    return [layers.RoutingHeads(heads, max(1, length // keys), keys, normalize=False)]
+    return _nearest(heads, keys, length, num_probes=1)
 
 
 def nearest_2_probes(heads, keys, length, causal):
     """The keys of the two nearest clusters, twice as many and half as large."""
-    from rt_keras import layers
+    return _nearest(heads, keys, length, num_probes=2)
 
-    count = max(2, 2 * length // keys)
-    return [layers.RoutingHeads(heads, count, keys // 2, num_probes=2, normalize=False)]
+
+def nearest_8_probes(heads, keys, length, causal):
+    """The keys of the eight nearest clusters."""
+    return _nearest(heads, keys, length, num_probes=8)
 
 
 def local_routing(heads, keys, length, causal):
-    """Half of the keys around a query, and half in its nearest cluster."""
+    """Half of the keys around a query, and half in its four nearest clusters."""
     from rt_keras import layers
 
-    count = max(1, 2 * length // keys)
     block_size = _block_size(keys // 2, causal)
-    arguments = {"window_size": keys - keys // 2, "routed_key": "key", "normalize": False}
-    return [layers.LocalRoutingHeads(heads, block_size, count, **arguments)]
+    routing = _clusters_and_window(keys - keys // 2, length, num_probes=4)
+    arguments = {**routing, "routed_key": "key", "normalize": False}
+    return [layers.LocalRoutingHeads(heads, block_size, **arguments)]
 
 
 KINDS = {
@@ -93,6 +93,7 @@ KINDS = {
     "balanced": balanced,
     "nearest": nearest,
     "nearest_2_probes": nearest_2_probes,
+    "nearest_8_probes": nearest_8_probes,
     "local_routing": local_routing,
 }
 # Those with a global token.
@@ -104,6 +105,24 @@ NOT_CAUSAL = ("clustered", "improved_clustered")
 def _block_size(keys, causal):
     """A query sees its block and the one before, and the one behind if not causal."""
     return max(1, keys // (2 if causal else 3))
+
+
+def _nearest(heads, keys, length, num_probes):
+    from rt_keras import layers
+
+    routing = _clusters_and_window(keys, length, num_probes)
+    return [layers.RoutingHeads(heads, **routing, normalize=False)]
+
+
+def _clusters_and_window(keys, length, num_probes):
+    """Arguments of heads that see at most so many keys in their nearest clusters.
+
+    A window holds twice the keys of an average cluster: keys that one cuts off are lost, wherever
+    they are, while a smaller cluster only needs another probe.
+    """
+    window_size = max(1, keys // num_probes)
+    num_clusters = max(num_probes, 2 * length // window_size)
+    return {"num_clusters": num_clusters, "window_size": window_size, "num_probes": num_probes}
 
 
 def _lsh(heads, keys, length, num_rounds):

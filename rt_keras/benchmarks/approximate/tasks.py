@@ -9,8 +9,8 @@ import functools
 
 MASK = 256
 VOCABULARY = 257
-# "copy" has that many symbols; "span" that many keys, and others in between.
-SYMBOLS, KEYS, LONGEST_SPAN = 64, 16, 8
+# Symbols of "copy", and keys of "span" and what fills its spans.
+COPIED, KEYS, FILLERS, LONGEST_SPAN = 10, 8, 64, 8
 
 
 def masked(rng, batch, length, text):
@@ -39,7 +39,7 @@ def copy(rng, batch, length, text):
     """
     import numpy as np
 
-    half = rng.integers(10, size=[batch, length // 2]).astype(np.int32)
+    half = rng.integers(COPIED, size=[batch, length // 2]).astype(np.int32)
     draw = rng.random(half.shape)
     hidden = np.concatenate([draw < 0.2, (draw >= 0.2) & (draw < 0.4)], axis=1)
     targets = np.concatenate([half, half], axis=1)
@@ -49,12 +49,12 @@ def copy(rng, batch, length, text):
 def span(rng, batch, length, text):
     """A key, and then spans that each begin with another key: where does its span begin and end?
 
-    Keys are ids from 0 to 15, what fills the spans are those from 64 to 127, and the span of a key
+    Keys are ids from 0 to 7, what fills the spans are those from 64 to 127, and the span of a key
     ends with the id that is 128 above it.
     """
     import numpy as np
 
-    tokens = rng.integers(SYMBOLS, 2 * SYMBOLS, size=[batch, length]).astype(np.int32)
+    tokens = rng.integers(FILLERS, 2 * FILLERS, size=[batch, length]).astype(np.int32)
     targets = np.zeros([batch, 2], np.int32)
     count = min(KEYS, (length - 1) // (2 * LONGEST_SPAN))
     room = (length - 1) // count
@@ -62,7 +62,7 @@ def span(rng, batch, length, text):
         keys = rng.permutation(KEYS)[:count]
         starts = 1 + room * np.arange(count) + rng.integers(room - LONGEST_SPAN, size=count)
         ends = starts + rng.integers(1, LONGEST_SPAN, size=count)
-        tokens[row, starts], tokens[row, ends] = keys, 2 * SYMBOLS + keys
+        tokens[row, starts], tokens[row, ends] = keys, 2 * FILLERS + keys
         asked = rng.integers(count)
         tokens[row, 0] = keys[asked]
         targets[row] = starts[asked], ends[asked]

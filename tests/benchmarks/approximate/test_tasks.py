@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from rt_keras.benchmarks.approximate.tasks import (
+    FILLERS,
     LONGEST_SPAN,
     MASK,
-    SYMBOLS,
     TASKS,
     batches,
     unigram_accuracy,
@@ -51,7 +51,7 @@ def test_a_span_begins_with_its_key_and_ends_with_its_end():
     tokens, targets, _ = draw("span", length=128, count=20)
     for row, (start, end) in zip(tokens, targets):
         assert row[start] == row[0] and np.count_nonzero(row == row[0]) == 2
-        assert row[end] == 2 * SYMBOLS + row[0] and np.count_nonzero(row == row[end]) == 1
+        assert row[end] == 2 * FILLERS + row[0] and np.count_nonzero(row == row[end]) == 1
         assert 0 < end - start < LONGEST_SPAN
 
 
