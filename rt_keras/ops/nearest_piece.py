@@ -67,52 +67,105 @@ def nearest_piece(
     TensorShape([1, 2, 20, 4])
     """
     asked, length, num_clusters = query, size(query, 2), centroids.shape[1]
-    own = position + tf.range(length)
+    positions = position + tf.range(length)
     if "query" in cache:
         first = tf.cast(cache["query"], query.dtype)
         key = tf.concat([first, query], axis=2)[:, :, :length]
     routed_query, routed_key = prepare(query, key)
     query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
     # Before the first position there is no query that could be its key.
-    are_keys = (own > 0)[None] if "query" in cache else None
+    are_keys = (positions > 0)[None] if "query" in cache else None
     of_queries = clusters_of(routed_query, centroids, load_bias, None, num_probes)
     of_keys = clusters_of(routed_key, centroids, load_bias, are_keys, 1)
-    heads, key_heads = query.shape[1], key.shape[1]
 
     kept, of_kept = _kept_members(cache, num_clusters)
-    new = {"key": with_bias(key, token_bias), "value": repeat_heads(value, key_heads)}
+    new = {"key": with_bias(key, token_bias), "value": repeat_heads(value, key.shape[1])}
     if "positions" in cache:
-        new["positions"] = tf.broadcast_to(own, tf.shape(of_keys[:, :, 0]))
+        new["positions"] = tf.broadcast_to(positions, tf.shape(of_keys[:, :, 0]))
     members = {
         name: tf.concat([kept[name], tf.cast(x, kept[name].dtype)], axis=2)
         for name, x in new.items()
     }
     of_members = tf.concat([of_kept, of_keys], axis=3)
-    changed = _last_members(cache, members, of_members, num_clusters)
-    before = size(of_kept, 3)
-
     query *= query.shape[3] ** -0.5
     if scale is not None:
         query *= tf.cast(scale, query.dtype)[:, None, None]
-    if new["key"].shape[3] > query.shape[3]:
-        query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
+    output = _attend_to_members(
+        query,
+        of_queries,
+        members,
+        of_members,
+        position,
+        num_clusters,
+        size(cache["key"], 3),
+        relative_embeddings,
+        return_logsumexp,
+        activation,
+    )
+    cache = _last_members(cache, members, of_members, num_clusters)
+    if "query" in cache:
+        cache["query"] = tf.cast(asked[:, :, -1:], cache["query"].dtype)
+    return output, cache
+
+
+def _attend_to_members(
+    query,
+    of_queries,
+    members,
+    of_members,
+    position,
+    num_clusters,
+    window,
+    relative_embeddings,
+    return_logsumexp,
+    activation,
+):
+    """Attention of the last positions among some members, those of the piece.
+
+    Args:
+        query: `[batch, heads, length, depth]`, scaled.
+        of_queries: int `[batch, heads, probes, length]`, their clusters.
+        members: dictionary of "key", "value" and maybe "positions", `[batch, heads, members, ...]`,
+            those of the piece last.
+        of_members: int `[batch, heads, 1, members]`, their clusters.
+        position: int scalar, that of the first query.
+        num_clusters: int.
+        window: int, the most members that a query sees in a cluster.
+        relative_embeddings, return_logsumexp, activation: see `nearest_piece`.
+    """
+    heads, before = query.shape[1], size(of_members, 3) - size(query, 2)
+    places = None
     if relative_embeddings is not None:
         # Each head of queries has a table of its own, and so needs keys of its own.
         members = {name: repeat_heads(x, heads) for name, x in members.items()}
-        of_members, key_heads = repeat_heads(of_members, heads), heads
-        deeper = query.shape[3] - relative_embeddings.shape[2]
-        relative_embeddings = pad_axis(relative_embeddings, 2, 0, deeper)
+        of_members = repeat_heads(of_members, heads)
+        # Those of the piece come right behind what is kept.
+        places = members["positions"] - position + before
+    if members["key"].shape[3] > query.shape[3]:
+        query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
+        if relative_embeddings is not None:
+            relative_embeddings = pad_axis(relative_embeddings, 2, 0, 1)
     # What is kept has no queries.
-    query, of_queries = (
-        pad_axis(x, axis, before, 0, fill)
-        for x, axis, fill in ((query, 2, 0), (of_queries, 3, num_clusters))
-    )
-    of_queries = fold_heads(of_queries, key_heads)
-    window = size(cache["key"], 3)
+    query = pad_axis(query, 2, before, 0)
+    of_queries = pad_axis(of_queries, 3, before, 0, fill=num_clusters)
+    logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
+    logits *= 2 * (window + block_size_of(window))
+    of_queries = fold_heads(of_queries, members["key"].shape[1])
+    options = {
+        "relative_embeddings": relative_embeddings,
+        "key_positions": places,
+        "token_bias": None,
+        "dropout": 0.0,
+        "seed": None,
+        "bound": None,
+        "activation": activation,
+        "chunks": chunks_of_blocks(heads, logits),
+        "shift_keys": False,
+        "seen": None,
+    }
     intervals = key_intervals(
         of_queries, of_members, num_clusters, window, causal=True, inclusive=True
     )
-    logits = size(query, 0) * heads * (before + length) * num_probes
     found = attend_tiles(
         query,
         members["key"],
@@ -123,28 +176,9 @@ def nearest_piece(
         num_clusters,
         window,
         return_logsumexp,
-        {
-            "relative_embeddings": relative_embeddings,
-            # As places: those of the piece come right behind what is kept.
-            "key_positions": members["positions"] - position + before
-            if relative_embeddings is not None
-            else None,
-            "token_bias": None,
-            "dropout": 0.0,
-            "seed": None,
-            "bound": None,
-            "activation": activation,
-            "chunks": chunks_of_blocks(
-                centroids.shape[0], logits * 2 * (window + block_size_of(window))
-            ),
-            "shift_keys": False,
-            "seen": None,
-        },
+        options,
     )
-    output = tf.nest.map_structure(lambda x: x[:, :, before:], found)
-    if "query" in cache:
-        changed["query"] = tf.cast(asked[:, :, -1:], cache["query"].dtype)
-    return output, changed
+    return tf.nest.map_structure(lambda x: x[:, :, before:], found)
 
 
 def _kept_members(cache, num_clusters):
