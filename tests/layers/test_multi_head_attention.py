@@ -669,7 +669,14 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
         of_heads(reference.nearest, 2, nearest, window_size=4, num_probes=2),
         of_heads(reference.full, 6, groups[2]),
         of_heads(reference.local_routing, 8, both, **window),
-        of_heads(reference.local_routing, 10, shifted, shift_keys=True, **window),
+        of_heads(
+            reference.local_routing,
+            10,
+            shifted,
+            shift_keys=True,
+            routed_kernel=shifted.routed_kernel.numpy(),
+            **window,
+        ),
     ]
     joined = np.moveaxis(np.concatenate(outputs, axis=1), 1, 2).reshape(2, 8, -1)
     expected = joined @ layer.output_dense.kernel.numpy() + layer.output_dense.bias.numpy()

@@ -95,6 +95,7 @@ def test_members_stay_where_they_were_put_when_centroids_move():
         np.testing.assert_array_equal(kept, now)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("dtype, atol", [("float32", 1e-5), ("bfloat16", 5e-2)])
 def test_compiled_by_xla(dtype, atol):
     inputs = checks.tensors(checks.arrays(20, clusters=3, far=4), tf.as_dtype(dtype))

@@ -106,6 +106,7 @@ def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, doc
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("stride", [None, 7])
 def test_sliding_windows_score_what_is_new(model, documents, stride):
     length = model.preprocessor.sequence_length
