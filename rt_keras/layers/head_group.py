@@ -26,9 +26,9 @@ class HeadGroup(keras.layers.Layer):
     num_heads / key_heads consecutive heads of queries. The shape of the values that the group is
     built for says how many. Caches keep these heads alone, unless the keys are queries.
 
-    If `cached_decoding` is True, a group also decodes one position at a time: `make_cache` keeps
-    what later positions need of the first ones, and `call_with_cache` adds one position and returns
-    the output that a causal call on the whole sequence has there. If `cached_cross_attention` is
+    If `cached_decoding` is True, a group also reads a sequence bit by bit: `make_cache` keeps what
+    later positions need of the first ones, and `call_with_cache` adds one position or more and
+    returns the outputs that a causal call on the whole sequence has there. If `cached_cross_attention` is
     True, `cross_attention_step` does so for attention to another sequence.
 
     Args:
