@@ -84,6 +84,7 @@ def test_checkpoints_are_written_on_time_before_the_last_step_and_after_it(whole
     assert steps == [0, 2, 4, 5, 6, 8, 10, 11, 12]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "stop_at, kept, epochs",
     [

@@ -691,6 +691,7 @@ def repeated(weight, like):
     return value
 
 
+@pytest.mark.end_to_end
 def test_grouped_queries_are_as_if_keys_were_repeated():
     unfit = ("shared", "lsh", "causal-clustered")
     kinds = [make() for name, make in EVERY_KIND.items() if name not in unfit]

@@ -65,6 +65,7 @@ def assert_equal(found, expected, tolerance=1e-5):
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "options", [{}, {"dropout": 0.3}, {"normalize_first": False}, {"activation": "relu"}]
 )

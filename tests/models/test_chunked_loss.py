@@ -79,6 +79,7 @@ def test_saved_and_loaded(tmp_path):
     assert found == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.end_to_end
 def test_encoder_decoder():
     from tests.models.test_routing_transformer_seq_2_seq_lm import make_backbone
 

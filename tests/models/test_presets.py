@@ -22,6 +22,7 @@ def test_presets_are_the_published_configurations_of_the_kind(cls):
     assert sum(len(task.presets) for task in NAMES) == 57
 
 
+@pytest.mark.end_to_end
 def test_an_image_model_from_a_preset_has_its_sizes_and_dtype():
     backbone = models.RoutingTransformerImageBackbone.from_preset(
         "sparse_imagetransformer_base", load_weights=False, dtype="mixed_bfloat16"

@@ -269,6 +269,7 @@ def continuations(writer, prompts):
     return [greedy(writer, row[:n], 12) for row, n in zip(prompts["token_ids"], lengths)]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("jit_compile", [pytest.param(True, marks=pytest.mark.end_to_end), False])
 def test_greedy_continuations(writer, prompts, continuations, jit_compile):
     assert all(len(set(tokens)) > 5 for tokens in continuations)

@@ -95,6 +95,7 @@ def test_samples_follow_their_seed():
     np.testing.assert_array_equal(model.generate({"images": images}, known_rows=4), images)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("order", [pytest.param("raster", marks=pytest.mark.end_to_end), "blocks"])
 def test_a_cache_gives_what_recomputing_gives(order, monkeypatch):
     model, inputs = make_model(order, num_classes=5), {"images": random_images()}

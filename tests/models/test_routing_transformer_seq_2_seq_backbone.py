@@ -222,6 +222,7 @@ def test_config_makes_an_equal_model(changes):
         assert difference(copy(inputs), expected, side) == 0
 
 
+@pytest.mark.end_to_end
 def test_saved_and_loaded(backbone, tmp_path):
     inputs = make_inputs(padding=3)
     expected = backbone(inputs)

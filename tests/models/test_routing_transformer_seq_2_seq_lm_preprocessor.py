@@ -91,6 +91,7 @@ def test_generated_bytes_that_are_not_utf8():
     assert Preprocessor(ByteTokenizer(), 4, 4).generate_postprocess(tokens) == ["a\ufffd"]
 
 
+@pytest.mark.end_to_end
 def test_served_model_takes_and_gives_strings(tmp_path):
     preprocessor = Preprocessor(ByteTokenizer(), 16, 16)
     strings = tf.TensorSpec([None], tf.string)

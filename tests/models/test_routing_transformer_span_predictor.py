@@ -75,6 +75,7 @@ def test_what_is_no_context_has_no_probability(model):
     assert checks.largest_difference(model(short), model(x)[1:]) <= 1e-5
 
 
+@pytest.mark.end_to_end
 def test_a_preset_and_a_file_hold_all_of_it(model, tmp_path):
     x = model.preprocessor(QUESTIONS)
     model.save_to_preset(tmp_path / "preset")

@@ -52,6 +52,7 @@ def test_the_pieces_are_what_generate_returns(model, make_sampler):
     assert "".join(pieces) == whole and all(pieces)
 
 
+@pytest.mark.end_to_end
 def test_so_where_the_sequence_is_recomputed():
     model = make_model(assignment="balanced")
     model.compile(sampler="greedy", jit_compile=False)
@@ -85,6 +86,7 @@ class Recites(keras_hub.samplers.Sampler):
         return token[None]
 
 
+@pytest.mark.end_to_end
 def test_characters_are_not_torn_and_the_text_ends_at_its_end(model):
     text = "aé☃𝄞" * 5
     model.compile(sampler=Recites(text.encode()), jit_compile=False)

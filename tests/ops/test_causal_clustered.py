@@ -37,6 +37,7 @@ def test_the_past_does_not_depend_on_the_future(start):
     assert checks.past_is_untouched(causal_clustered_attention, inputs, start, block_size=4)
 
 
+@pytest.mark.end_to_end
 def test_runs_of_blocks(monkeypatch):
     monkeypatch.setattr("rt_keras.ops.causal_clustered.RUN_SIZE", 3)
     options = {"block_size": 2, "key_mask": checks.mask("scattered", 23)}

@@ -89,6 +89,7 @@ def test_in_chunks(shared, monkeypatch):
     )
 
 
+@pytest.mark.end_to_end
 def test_compiled():
     mask = checks.mask("scattered", 18)
     checks.holds_compiled(

@@ -145,6 +145,7 @@ def test_dropout():
     checks.drops_out(op, inputs)
 
 
+@pytest.mark.end_to_end
 def test_no_tensor_has_all_pairs_of_positions():
     length, clusters = 2048, 8
     inputs = checks.arrays(length, batch=1, heads=1)

@@ -84,6 +84,7 @@ def test_texts_are_prompts_and_continuations():
     assert texts == [b"once " + continuations[0], continuations[1]]
 
 
+@pytest.mark.end_to_end
 def test_what_follows_the_end_of_text_is_left_out_and_so_may_parameters_be(monkeypatch):
     model = served.make_model()
     monkeypatch.setattr(model, "token_logits", _surely_the_end)

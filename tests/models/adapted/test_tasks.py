@@ -39,6 +39,7 @@ def generate(task, inputs, prefix):
     return np.asarray(task.generate(inputs, stop_token_ids=None)[f"{prefix}token_ids"])
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     ("family", "groups"),
     [
