@@ -28,8 +28,9 @@ class HeadGroup(keras.layers.Layer):
 
     If `cached_decoding` is True, a group also reads a sequence bit by bit: `make_cache` keeps what
     later positions need of the first ones, and `call_with_cache` adds one position or more and
-    returns the outputs that a causal call on the whole sequence has there. If `cached_cross_attention` is
-    True, `cross_attention_step` does so for attention to another sequence.
+    returns the outputs that a causal call on the whole sequence has there. If
+    `cached_cross_attention` is True, `cross_attention_step` does so for attention to another
+    sequence.
 
     Args:
         num_heads: int, heads in the group.
