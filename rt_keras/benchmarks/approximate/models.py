@@ -56,8 +56,11 @@ def waves(length, width, period):
     """Sines and cosines of positions: the first terms of a Fourier series.
 
     ```
-    wave_ik = sin(2πki / period), cos(2πki / period),   1 <= k <= width / 2
+    wave_ik = a_k sin(2πki / period), a_k cos(2πki / period),   1 <= k <= width / 2
     ```
+
+    with a_k in proportion to 1 / sqrt(k), as slow waves are to be the stronger ones, and a mean of
+    a_k² of 1.
 
     Unlike the sinusoids of the Transformer, none is almost constant within a sequence, so that
     attention learns to tell positions apart in hundreds of steps, not in thousands.
