@@ -12,10 +12,10 @@ from rt_keras.callbacks.workers import Workers
 class KeepState(keras.callbacks.Callback):
     """Writes checkpoints of all state during `fit`, and starts from one.
 
-    The state is that of the model, with its random seeds, of the optimizer, of the epoch's metrics,
-    and of other callbacks. So a run that goes on from a checkpoint, in the middle of an epoch or
-    after one, computes the same bits as one that was not interrupted, if it gets the same batches
-    from there on.
+    The state is that of the model, with its random seeds and what it carries from batch to batch,
+    of the optimizer, of the epoch's metrics, and of other callbacks. So a run that goes on from a
+    checkpoint, in the middle of an epoch or after one, computes the same bits as one that was not
+    interrupted, if it gets the same batches from there on.
 
     A checkpoint is written every `save_every` steps, after each epoch, and before the last step of
     each epoch: what happens in validation costs one step at most. It is written in a thread of its
@@ -163,6 +163,7 @@ class KeepState(keras.callbacks.Callback):
             "model": self.model.variables,
             "optimizer": self.model.optimizer.variables,
             "metrics": self.model.metrics_variables,
+            "carried": getattr(self.model, "carried_rows", []),
             **{name: callback.variables for name, callback in self._with("variables")},
         }
         return {

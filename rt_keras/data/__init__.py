@@ -20,6 +20,7 @@ _MODULES = {
     "pack_documents": "packing",
     "training_dataset": "packing",
     "evaluation_dataset": "packing",
+    "carried_dataset": "pieces",
     "document_pieces": "pieces",
     "sliding_dataset": "pieces",
     "masked_batches": "masking",

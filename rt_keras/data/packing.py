@@ -133,7 +133,7 @@ def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0,
     check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
     manifest = shards.read_finished(packed, "documents")
     end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
-    total, read_tokens = _reader(Path(packed), manifest)
+    total, read_tokens = reader(packed, manifest)
 
     def read(numbers):
         rows = np.full([len(numbers), sequence_length + 1], pad, np.int32)
@@ -159,8 +159,17 @@ def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0,
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def _reader(folder, manifest):
-    """The number of all tokens, and a function that reads those from one place to another."""
+def reader(packed, manifest):
+    """How the tokens of packed documents are read.
+
+    Args:
+        packed: folder that `pack_documents` filled.
+        manifest: its manifest, from `shards.read_finished`.
+
+    Returns:
+        The number of all tokens, and a function that reads those from one place to another.
+    """
+    folder = Path(packed)
     dtype = np.dtype(manifest["contents"]["dtype"])
     files = manifest["shards"]
     starts = [0, *itertools.accumulate(file["length"] for file in files)]

@@ -1,9 +1,17 @@
-"""Documents one by one, to be scored with more before each token than its own sequence has."""
+"""Documents in pieces: tokens with more before them than their own sequence has."""
 
+import functools
+
+import numpy as np
 import tensorflow as tf
 
+from rt_keras.data import shards
 from rt_keras.data.batches import check_at_least_one
-from rt_keras.data.packing import check_whole
+from rt_keras.data.order import ROUNDS, rows_of_share
+from rt_keras.data.packing import check_whole, reader
+
+# Tokens that are read at once while the starts of documents are looked for.
+SCANNED_TOKENS = 2**24
 
 
 def document_pieces(documents, tokenizer, length):
@@ -81,6 +89,127 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride):
     )
     windows = windows.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(batch_size - 1))
     return windows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+
+
+def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0, 1)):
+    """Endless batches whose rows go on from batch to batch, to train models that carry a state.
+
+    Each document is cut into pieces, the last of which is padded. A pass takes the documents in an
+    order of its own; their pieces, one after the other, make a list, of which each row of a batch
+    takes an equal stretch, one piece for each batch. So a row goes on where it was until its
+    document ends, but for the start of a pass, where rows may begin inside of a document. What is
+    left of the list, less than a batch, comes in other passes.
+
+    Batch b depends on the text, the seed and b alone, as for `training_dataset`.
+
+    Args:
+        packed: folder that `pack_documents` filled.
+        length: int, number of tokens in a piece.
+        batch_size: int, number of rows of a batch, those of all workers together.
+        seed: int, for the order of documents. Defaults to 0.
+        first_batch: int, the number of the batch to start with. Defaults to 0.
+        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
+            batch. Defaults to (0, 1), all of it.
+
+    Returns:
+        `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool, "starts": bool}, labels
+        int32, weights float32), all `[batch_size / workers, length]` but "starts",
+        `[batch_size / workers]`: whether nothing that a row has read comes before its piece.
+
+    Raises:
+        FileNotFoundError: if the folder holds no packed documents, or lacks a file.
+        ValueError: if a number is out of range, if there are fewer pieces than rows, if no document
+            is longer than a piece, or for what `training_dataset` refuses.
+
+    >>> import tempfile
+    >>> from rt_keras.data import ByteTokenizer, pack_documents
+    >>> documents = tf.data.Dataset.from_tensor_slices(["abcd"])
+    >>> packed = pack_documents(documents, ByteTokenizer(), tempfile.mkdtemp())
+    >>> for inputs, labels, _ in carried_dataset(packed, length=3, batch_size=1).take(3):
+    ...     print(inputs["starts"].numpy(), inputs["token_ids"].numpy(), labels.numpy())
+    [ True] [[  1  99 100]] [[ 99 100 101]]
+    [False] [[101 102   0]] [[102   1   0]]
+    [ True] [[  1  99 100]] [[ 99 100 101]]
+    """
+    check_at_least_one(length=length, batch_size=batch_size)
+    manifest = shards.read_finished(packed, "documents")
+    end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
+    total, read_tokens = reader(packed, manifest)
+    bounds = _bounds(total, read_tokens, end)
+    pieces = -(-np.diff(bounds) // length)
+    _check_pieces(pieces, length, batch_size)
+    steps = int(pieces.sum()) // batch_size
+    rows, first_row = rows_of_share(batch_size, share), share[0] * rows_of_share(batch_size, share)
+
+    @functools.lru_cache(maxsize=2)
+    def order_of(number):
+        """The documents of a pass, and how many pieces there are up to the end of each."""
+        order = _shuffled(len(pieces), seed, number)
+        return order, np.cumsum(pieces[order])
+
+    def read(batch):
+        number, step = divmod(int(batch), steps)
+        order, ends = order_of(number)
+        tokens = np.full([rows, length + 1], pad, np.int32)
+        counts, starts = np.zeros([rows], np.int32), np.zeros([rows], bool)
+        for row in range(rows):
+            piece = (first_row + row) * steps + step
+            place = np.searchsorted(ends, piece, side="right")
+            document = order[place]
+            inside = piece - (ends[place] - pieces[document])
+            first, stop = bounds[document] + inside * length, bounds[document + 1]
+            found = read_tokens(int(first), int(min(first + length + 1, stop)))
+            tokens[row, : len(found)] = found
+            # What the last token of a document predicts.
+            tokens[row, len(found) : len(found) + 1] = end
+            counts[row], starts[row] = min(length, stop - first), inside == 0 or step == 0
+        return tokens, counts, starts
+
+    def batch(number):
+        dtypes = [tf.int32, tf.int32, tf.bool]
+        tokens, counts, starts = tf.numpy_function(read, [number], dtypes)
+        tokens = tf.ensure_shape(tokens, [rows, length + 1])
+        starts = tf.ensure_shape(starts, [rows])
+        mask = tf.range(length) < tf.ensure_shape(counts, [rows])[:, None]
+        inputs = {"token_ids": tf.where(mask, tokens[:, :-1], pad), "padding_mask": mask}
+        return {**inputs, "starts": starts}, tokens[:, 1:], tf.cast(mask, tf.float32)
+
+    batches = tf.data.Dataset.counter(first_batch)
+    batches = batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def _bounds(total, read_tokens, end):
+    """Where documents start in the stream of all tokens, and where the last one ends."""
+    found = [
+        start + np.flatnonzero(read_tokens(start, min(start + SCANNED_TOKENS, total)) == end)
+        for start in range(0, total, SCANNED_TOKENS)
+    ]
+    return np.concatenate([*found, [total]])
+
+
+def _shuffled(count, seed, number):
+    """The order of a pass over so many documents."""
+    return tf.raw_ops.RandomIndexShuffle(
+        index=tf.range(count, dtype=tf.int64),
+        seed=tf.constant([[0, seed, number]] * count, tf.int64),
+        max_index=tf.constant(count - 1, tf.int64),
+        rounds=ROUNDS,
+    ).numpy()
+
+
+def _check_pieces(pieces, length, batch_size):
+    """Raises a ValueError if rows of a batch would have nothing to go on with."""
+    if pieces.max() == 1:
+        raise ValueError(
+            f"length (data.sequence_length) is {length}, and no document is longer, so that no "
+            "state would be carried"
+        )
+    if pieces.sum() < batch_size:
+        raise ValueError(
+            f"batch_size (data.batch_size) must be at most the number of pieces, "
+            f"{pieces.sum():,}. Received: batch_size={batch_size}"
+        )
 
 
 def _windows(documents, tokenizer, length, stride):

@@ -42,6 +42,8 @@ class CausalClusteredHeads(CentroidHeads):
     """
 
     cached_decoding = True
+    # Its cache is bounded, but a piece is read position by position.
+    carries_state = False
     # Centroids stand for queries.
     clusters_queries_alone = True
 

@@ -299,7 +299,19 @@ class HeadGroup(keras.layers.Layer):
             return {"full": full_cache(key, value, max_length=max_length, **options)}
         return self.fill_cache(key=key, value=value, count=count, max_length=max_length, **options)
 
-    def call_with_cache(self, query, value, key, cache, position, token_bias=None):
+    def call_with_cache(
+        self,
+        query,
+        value,
+        key,
+        cache,
+        position,
+        token_bias=None,
+        count=None,
+        dropout=0.0,
+        seed=None,
+        training=False,
+    ):
         """The causal output of the next positions, and the cache with them in it.
 
         Args:
@@ -307,8 +319,14 @@ class HeadGroup(keras.layers.Layer):
             value: `[batch, key_heads, length, value_depth]`.
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             cache: the cache of `make_cache`, `new_cache` or the last call.
-            position: int scalar, the number of positions before these.
+            position: int scalar, the number of positions before these; or int `[batch]`, that of
+                each row, if `carries_state`.
             token_bias: `[batch, length]`, or None.
+            count: int `[batch]`, how many of the positions count, the first ones, if
+                `carries_state`; others are padding. None, the default, for all.
+            dropout, seed: as in a call.
+            training: bool, whether dropout is on and statistics are collected, if `carries_state`.
+                Statistics are those of the piece by itself. Defaults to False.
 
         Returns:
             `[batch, heads, length, value_depth]`, and the cache.
@@ -318,14 +336,31 @@ class HeadGroup(keras.layers.Layer):
         """
         self._check_cached()
         options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
-        one = query.shape[2] == 1
+        inputs = {"query": query, "key": key, "value": value}
+        by_row = count is not None or tf.convert_to_tensor(position).shape.rank > 0
+        if count is not None:
+            options["count"] = count
+        if training:
+            mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
+            masks = self.before_attention(query, value, mask, mask)
+            options |= {"dropout": dropout, "seed": seed}
+        one = query.shape[2] == 1 and not training and not by_row
         if "full" in cache:
-            key = query if key is None else key
+            inputs["key"] = query if key is None else key
             attend = full_step if one else full_piece
-            output, kept = attend(query, key, value, cache["full"], position, **options)
-            return output, {"full": kept}
-        attend = self.step if one else self.piece
-        return attend(query=query, key=key, value=value, cache=cache, position=position, **options)
+            output, kept = attend(**inputs, cache=cache["full"], position=position, **options)
+            cache = {"full": kept}
+        else:
+            attend = self.step if one else self.piece
+            output, cache = attend(**inputs, cache=cache, position=position, **options)
+        if training:
+            self.after_attention(query=query, key=key, **masks)
+        return output, cache
+
+    @property
+    def carries_state(self):
+        """Whether the cache is bounded, and a piece of a sequence reads it in one pass."""
+        return self.cached_decoding and not self.cache_grows
 
     def _decodes_densely(self, max_length):
         if self.dense_below is None or tf.is_tensor(max_length):

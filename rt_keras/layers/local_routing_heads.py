@@ -213,6 +213,11 @@ class LocalRoutingHeads(CentroidHeads):
         kernel = tf.convert_to_tensor(self.routed_kernel)
         return causal_convolution(query, kernel, mask=query_mask)
 
+    @property
+    def carries_state(self):
+        """Whether routed keys are queries: else a piece is read position by position."""
+        return self.shift_keys
+
     def make_cache(self, query, value, key, count, max_length, token_bias=None):
         if self._decodes_densely(max_length):
             return super().make_cache(query, value, key, count, max_length, token_bias)

@@ -13,7 +13,7 @@ from rt_keras.layers.global_tokens import (
 )
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.layers.saved_dtype import saved_dtype
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import places_of_rows, size
 from rt_keras.ops.global_tokens import find_global_tokens
 
 
@@ -343,7 +343,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Args:
             query, key, value: `[batch, length, features]`, or None.
-            start: int scalar, the position of the first queries and keys.
+            start: int scalar or `[batch]`, the position of the first queries and keys.
         """
         query_heads, key_heads, value_heads = self._head_counts
         queries = keys = values = None
@@ -361,7 +361,8 @@ class MultiHeadAttention(keras.layers.Layer):
         """Queries or keys `[batch, length, heads, depth]`, rotated by their positions."""
         if self.rotary_embedding is None:
             return x
-        return tf.cast(self.rotary_embedding(x, start_index=start), x.dtype)
+        positions = places_of_rows(start, tf.range(size(x, 1)))
+        return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
 
     def _find_global_tokens(self, global_mask, query, key, value):
         """The global tokens, with the queries, keys and values of all heads if they have own."""
@@ -451,14 +452,18 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         return self._merge(outputs), tuple(caches)
 
-    def call_with_cache(self, inputs, cache, position, token_bias=None):
+    def call_with_cache(self, inputs, cache, position, token_bias=None, count=None, training=False):
         """Causal self-attention of the next positions, given the cache of those before them.
 
         Args:
             inputs: `[batch, length, features]`, of one position or of a piece of the sequences.
             cache: the cache of `prefill`, `new_cache` or the last call.
-            position: int scalar, the number of positions before these.
+            position: int scalar, the number of positions before these; or int `[batch]`, that of
+                each row.
             token_bias: `[batch, length]`, or None.
+            count: int `[batch]`, how many of the positions count, the first ones; others are
+                padding. None, the default, for all.
+            training: bool, whether dropout is on and statistics are collected. Defaults to False.
 
         Returns:
             `[batch, length, output_shape]`, and the cache with these positions in it.
@@ -483,7 +488,17 @@ class MultiHeadAttention(keras.layers.Layer):
         outputs, caches = [], []
         handed_out = self._hand_out(*self._project(inputs, inputs, inputs, position))
         for (group, arguments), kept in zip(handed_out, cache):
-            output, kept = group.call_with_cache(*arguments, kept, position, token_bias)
+            seed = draw_seed(self.seed_generator) if training and self.dropout else None
+            output, kept = group.call_with_cache(
+                *arguments,
+                kept,
+                position,
+                token_bias,
+                count=count,
+                dropout=self.dropout,
+                seed=seed,
+                training=training,
+            )
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), tuple(caches)

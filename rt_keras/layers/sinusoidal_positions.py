@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import places_of_rows, size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -27,7 +27,8 @@ class SinusoidalPositions(keras.layers.Layer):
 
     Call arguments:
         inputs: `[batch, length, width]`.
-        start: int or int scalar tensor, the first position. Defaults to 0.
+        start: int or int scalar tensor, the first position; or int `[batch]`, that of each row.
+            Defaults to 0.
 
     Returns:
         `[batch, length, width]`.
@@ -48,10 +49,10 @@ class SinusoidalPositions(keras.layers.Layer):
         width = inputs.shape[-1]
         half = width // 2
         step = -math.log(self.max_wavelength) / max(half - 1, 1)
-        positions = tf.cast(start + tf.range(size(inputs, 1)), tf.float32)
-        angles = positions[:, None] * tf.exp(tf.range(half, dtype=tf.float32) * step)
+        positions = tf.cast(places_of_rows(start, tf.range(size(inputs, 1))), tf.float32)
+        angles = positions[..., None] * tf.exp(tf.range(half, dtype=tf.float32) * step)
         signal = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
-        signal = tf.pad(signal, [[0, 0], [0, width % 2]])
+        signal = tf.pad(signal, [[0, 0], [0, 0], [0, width % 2]])
         return inputs + tf.cast(signal, inputs.dtype)
 
     def compute_output_shape(self, input_shape):

@@ -60,19 +60,22 @@ class TokenShift(keras.layers.Layer):
         before = tf.pad(inputs[..., half:], [[0, 0], [1, 0], [0, 0]])
         return tf.gather(before, count, axis=1)
 
-    def call_with_cache(self, inputs, cache):
+    def call_with_cache(self, inputs, cache, count=None):
         """The output of the next positions, and the cache for those after them.
 
         Args:
             inputs: `[batch, length, width]`.
             cache: the cache of `make_cache` or of the last call.
+            count: int `[batch]`, how many of the positions count, the first ones; None, the
+                default, for all.
 
         Returns:
             `[batch, length, width]`, and `[batch, width - width // 2]`.
         """
         half = inputs.shape[-1] // 2
-        before = tf.concat([cache[:, None], inputs[:, :-1, half:]], axis=1)
-        return tf.concat([inputs[..., :half], before], axis=-1), inputs[:, -1, half:]
+        before = tf.concat([cache[:, None], inputs[..., half:]], axis=1)
+        last = before[:, -1] if count is None else tf.gather(before, count, axis=1, batch_dims=1)
+        return tf.concat([inputs[..., :half], before[:, :-1]], axis=-1), last
 
     def compute_output_shape(self, input_shape):
         return input_shape

@@ -351,17 +351,31 @@ class TransformerBlock(keras.layers.Layer):
 
         return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
 
-    def call_with_cache(self, inputs, cache, position, token_bias=None, cross_cache=None):
+    def call_with_cache(
+        self,
+        inputs,
+        cache,
+        position,
+        token_bias=None,
+        cross_cache=None,
+        count=None,
+        training=False,
+    ):
         """A causal call on the next positions, given those before them.
 
         Args:
             inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
                 `ReversibleBlocks`. With `cross_head_groups` the length must be 1.
             cache: the cache of `prefill`, `new_cache` or the last call.
-            position: int scalar, the number of positions before these.
+            position: int scalar, the number of positions before these; or int `[batch]`, that of
+                each row.
             token_bias: `[batch, length]`, or None.
             cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
                 output, if there are `cross_head_groups`.
+            count: int `[batch]`, how many of the positions count, the first ones; others are
+                padding. None, the default, for all.
+            training: bool, whether dropout is on and routing heads collect statistics. Defaults to
+                False.
 
         Returns:
             `[batch, length, width]`, or a pair of such tensors, and the cache with these positions
@@ -373,12 +387,17 @@ class TransformerBlock(keras.layers.Layer):
             if self.token_shift is None:
                 return x
             name = f"{name}_shift"
-            output, cache[name] = self.token_shift.call_with_cache(x, cache[name])
+            output, cache[name] = self.token_shift.call_with_cache(x, cache[name], count)
             return output
 
         def attention(x):
             output, cache["attention"] = self.attention.call_with_cache(
-                shift("attention", x), cache["attention"], position, token_bias
+                shift("attention", x),
+                cache["attention"],
+                position,
+                token_bias,
+                count=count,
+                training=training,
             )
             return output
 
@@ -388,9 +407,10 @@ class TransformerBlock(keras.layers.Layer):
             )
 
         def feed_forward(x):
-            return self.feed_forward(shift("feed_forward", x), training=False)
+            return self.feed_forward(shift("feed_forward", x), training=training)
 
-        return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
+        outputs = self._residuals(inputs, attention, cross_attention, feed_forward, training)
+        return outputs, cache
 
     def _functions(self):
         """Names of the functions with a residual."""

@@ -57,7 +57,18 @@ class ChunkedLoss:
             return super().call(inputs, training=training, mask=mask)
         inputs = dict(inputs)
         labels = inputs.pop("labels")
-        hidden = self.hidden_states(inputs, training)
+        return self.labels_scored(self.hidden_states(inputs, training), labels)
+
+    def labels_scored(self, hidden, labels):
+        """The cross entropy of each token and the most likely token, as a call returns them.
+
+        Args:
+            hidden: `[batch, length, hidden_dim]`.
+            labels: int `[batch, length]`.
+
+        Returns:
+            `[batch, length, 2]`.
+        """
         size = self.loss_chunk_size or tf.size(labels)
         losses, likeliest = self.token_losses(hidden, labels, size)
         return tf.stack([losses, tf.cast(likeliest, losses.dtype)], axis=-1)

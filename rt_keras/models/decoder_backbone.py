@@ -76,8 +76,10 @@ class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone
             caches.append(cache)
         return self._normalized(x), tuple(caches)
 
-    def _call_blocks_with_cache(self, x, caches, position, token_bias=None, cross_caches=None):
-        """Runs the blocks on one position: the outputs, and the cache of each block."""
+    def _call_blocks_with_cache(
+        self, x, caches, position, token_bias=None, cross_caches=None, **options
+    ):
+        """Runs the blocks on the next positions: the outputs, and the cache of each block."""
         if len(caches) != len(self.transformer_blocks):
             raise ValueError(
                 "The cache must have one entry for each of the model's "
@@ -85,7 +87,7 @@ class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone
             )
         changed = []
         for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
-            x, cache = block.call_with_cache(x, cache, position, token_bias, cross_cache)
+            x, cache = block.call_with_cache(x, cache, position, token_bias, cross_cache, **options)
             changed.append(cache)
         return self._normalized(x), tuple(changed)
 

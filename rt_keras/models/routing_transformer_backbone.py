@@ -209,14 +209,21 @@ class RoutingTransformerBackbone(DecoderBackbone):
         x = self._split(self.embedding(token_ids, training=False))
         return self._prefill_blocks(x, count, max_length, token_bias)
 
-    def call_with_cache(self, token_ids, cache, position, token_bias=None):
+    def call_with_cache(
+        self, token_ids, cache, position, token_bias=None, count=None, training=False
+    ):
         """Runs the model on the next positions, given the cache of those before them.
 
         Args:
             token_ids: int `[batch, length]`, of one position or of a piece of the sequences.
             cache: the cache that `prefill`, `new_cache` or the last call returned.
-            position: int scalar, how many positions came before.
+            position: int scalar, how many positions came before; or int `[batch]`, before those of
+                each row, if the model carries states.
             token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
+            count: int `[batch]`, how many of the positions count, the first ones; others are
+                padding. None, the default, for all.
+            training: bool, whether dropout is on and statistics of the centroids are collected.
+                Defaults to False.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache with these positions added.
@@ -234,8 +241,11 @@ class RoutingTransformerBackbone(DecoderBackbone):
         >>> bool(keras.ops.max(keras.ops.abs(output - expected[:, 8:])) < 1e-4)
         True
         """
-        x = self._split(self.embedding(token_ids, training=False, start=position))
-        return self._call_blocks_with_cache(x, cache, position, token_bias)
+        x = self.embedding(token_ids, training=training, start=position)
+        x = self._split(self.input_dropout(x, training=training))
+        return self._call_blocks_with_cache(
+            x, cache, position, token_bias, count=count, training=training
+        )
 
     def _split(self, x):
         """The input of the first block: two streams if blocks are reversible."""

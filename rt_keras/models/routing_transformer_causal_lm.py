@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.models.carried_state import CarriedState
 from rt_keras.models.generation import (
     make_generate_function,
     pad_length,
@@ -21,7 +22,7 @@ from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLM(LanguageModel, keras_hub.models.CausalLM):
+class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.CausalLM):
     """A language model: logits of each next token.
 
     ```
@@ -49,9 +50,12 @@ class RoutingTransformerCausalLM(LanguageModel, keras_hub.models.CausalLM):
             entropy of each label and the most likely token, `[batch, length, 2]`.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
+        state: the state after the tokens before these, from `new_state` or the last call; None, the
+            default, if there are none. Padding is then at the right.
 
     Returns:
-        Logits, `[batch, length, vocabulary_size]`.
+        Logits, `[batch, length, vocabulary_size]`; with a `state`, also the state after these
+        tokens.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerBackbone(

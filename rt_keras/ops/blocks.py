@@ -176,6 +176,31 @@ def gather_rows(x, index, inverse):
     return gather(x)
 
 
+def places_of_rows(position, offsets):
+    """`position + offsets` for each row, `[1, n]` if all rows are at the same position.
+
+    Args:
+        position: int scalar, or int `[batch]`.
+        offsets: int, or int `[n]`.
+    """
+    return tf.reshape(position, [-1, 1]) + offsets
+
+
+def take_places(x, places):
+    """`x[row, :, places[row]]`, for each row of the batch.
+
+    Args:
+        x: `[batch, heads, length, ...]`.
+        places: int `[batch, n]`, or `[1, n]` for the same places in all rows.
+
+    Returns:
+        `[batch, heads, n, ...]`.
+    """
+    if places.shape[0] == 1:
+        return tf.gather(x, places[0], axis=2)
+    return tf.gather(x, places, axis=2, batch_dims=1)
+
+
 def to_blocks(x, block_shape):
     """Positions of an image, or of any grid, block by block in one sequence.
 

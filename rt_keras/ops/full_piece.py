@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import repeat_heads, size
+from rt_keras.ops.blocks import places_of_rows, repeat_heads, size, take_places
 from rt_keras.ops.decode import check_position, with_bias, without_bias
 
 
@@ -14,8 +14,11 @@ def full_piece(
     cache,
     position,
     *,
+    count=None,
     token_bias=None,
     relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
     activation="softmax",
 ):
     """Causal `full_attention` of the positions of a piece, given those before it.
@@ -25,10 +28,12 @@ def full_piece(
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `full_cache`, `full_step` or of the last piece, with room for this one.
-        position: int scalar, the piece's first position.
+        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
+        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+            others are padding, whose outputs mean nothing. None, the default, for all.
         token_bias: `[batch, length]`, of the keys; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        activation: see `full_attention`.
+        dropout, seed, activation: see `full_attention`.
 
     Returns:
         `[batch, heads, length, value_depth]`, and the cache with these positions in it.
@@ -42,13 +47,14 @@ def full_piece(
     TensorShape([1, 2, 5, 4])
     """
     length, room, heads = size(query, 2), size(cache["key"], 2), query.shape[1]
-    check_position(position + length - 1, room)
+    count = length if count is None else count
+    check_position(tf.reduce_max(position + count) - 1, room)
     places = tf.range(room)
-    place = places - position
-    is_new = ((place >= 0) & (place < length))[:, None]
+    place = places_of_rows(-position, places)
+    is_new = ((place >= 0) & (place < places_of_rows(count, 0)))[:, None, :, None]
 
     def put(kept, new):
-        new = tf.gather(tf.cast(new, kept.dtype), tf.clip_by_value(place, 0, length - 1), axis=2)
+        new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(place, 0, length - 1))
         return tf.where(is_new, new, kept)
 
     cache = {
@@ -57,18 +63,29 @@ def full_piece(
     }
     keys, bias = without_bias(repeat_heads(cache["key"], heads), query.shape[3])
     bias = None if bias is None else bias[:, None, None]
-    own = position + tf.range(length)
+    own = places_of_rows(position, tf.range(length))
+    distance = own[:, :, None] - places
     query *= query.shape[3] ** -0.5
     if relative_embeddings is not None:
-        relative = _relative(query, relative_embeddings, own[:, None] - places)
+        relative = _relative(query, relative_embeddings, distance)
         bias = relative if bias is None else bias + relative
-    values, seen = repeat_heads(cache["value"], heads), places <= own[:, None]
-    return attend(query, keys, values, seen, bias=bias, activation=activation)[0], cache
+    output, _ = attend(
+        query,
+        keys,
+        repeat_heads(cache["value"], heads),
+        (distance >= 0)[:, None],
+        bias=bias,
+        dropout=dropout,
+        seed=seed,
+        activation=activation,
+    )
+    return output, cache
 
 
-def _relative(query, embeddings, distances):
-    """Relative logits at distances `[queries, keys]` that are the same for all heads."""
+def _relative(query, embeddings, distance):
+    """Relative logits at distances `[batch or 1, queries, keys]`, the same for all heads."""
     far = embeddings.shape[1] // 2
-    rows = tf.clip_by_value(distances, -far, far) + far
-    products = tf.einsum("bhqd,hrd->qbhr", query, tf.cast(embeddings, query.dtype))
-    return tf.transpose(tf.gather(products, rows, axis=3, batch_dims=1), [1, 2, 0, 3])
+    rows = tf.clip_by_value(distance, -far, far) + far
+    rows = tf.broadcast_to(rows, [size(query, 0), *(size(rows, axis) for axis in (1, 2))])
+    products = tf.einsum("bhqd,hrd->bqhr", query, tf.cast(embeddings, query.dtype))
+    return tf.transpose(tf.gather(products, rows, axis=3, batch_dims=2), [0, 2, 1, 3])

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import places_of_rows, size, take_places
 from rt_keras.ops.convolution import causal_convolution
 from rt_keras.ops.local_piece import local_piece
 from rt_keras.ops.nearest_piece import nearest_piece
@@ -24,9 +24,12 @@ def local_routing_piece(
     routed_scale=None,
     routed_bias=None,
     routed_kernel=None,
+    count=None,
     token_bias=None,
     relative_embeddings=None,
     normalize=True,
+    dropout=0.0,
+    seed=None,
 ):
     """Causal `local_routing_attention` with `shift_keys` of a piece, given what came before it.
 
@@ -36,10 +39,12 @@ def local_routing_piece(
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `local_routing_cache`, with `shift_keys`, of `local_routing_step` or of
             the last piece.
-        position: int scalar, the piece's first position.
+        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
         centroids: `[key_heads, clusters, depth]`.
         block_size, look_back, num_probes, load_bias, routed_scale, routed_bias, routed_kernel,
-            relative_embeddings, normalize: see `local_routing_attention`.
+            relative_embeddings, normalize, dropout, seed: see `local_routing_attention`.
+        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+            others are padding, whose outputs mean nothing. None, the default, for all.
         token_bias: `[batch, length]`, of the keys; or None.
 
     Returns:
@@ -55,6 +60,7 @@ def local_routing_piece(
     TensorShape([1, 2, 20, 4])
     """
     kept = {}
+    seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
     (local, of_local), near = local_piece(
         query,
         key,
@@ -63,13 +69,19 @@ def local_routing_piece(
         position,
         block_size=block_size,
         look_back=look_back,
+        count=count,
         token_bias=token_bias,
         relative_embeddings=relative_embeddings,
+        dropout=dropout,
+        seed=seeds[0],
         return_logsumexp=True,
     )
     if routed_kernel is not None:
         before = tf.cast(cache["queries"], query.dtype)
-        last = tf.concat([before, query], axis=2)[:, :, size(query, 2) :]
+        of_last = places_of_rows(
+            size(query, 2) if count is None else count, tf.range(size(before, 2))
+        )
+        last = take_places(tf.concat([before, query], axis=2), of_last)
         kept["queries"] = tf.cast(last, cache["queries"].dtype)
         query = causal_convolution(query, routed_kernel, before=before)
     (routed, of_routed), far = nearest_piece(
@@ -81,9 +93,12 @@ def local_routing_piece(
         centroids,
         num_probes=num_probes,
         load_bias=load_bias,
+        count=count,
         token_bias=token_bias,
         scale=routed_scale,
         normalize=normalize,
+        dropout=dropout,
+        seed=seeds[1],
         return_logsumexp=True,
     )
     if routed_bias is not None:

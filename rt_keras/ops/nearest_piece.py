@@ -2,7 +2,14 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, size
+from rt_keras.ops.blocks import (
+    fold_heads,
+    pad_axis,
+    places_of_rows,
+    repeat_heads,
+    size,
+    take_places,
+)
 from rt_keras.ops.chunks import chunks_of_blocks
 from rt_keras.ops.decode import with_bias
 from rt_keras.ops.nearest import clusters_of
@@ -22,10 +29,13 @@ def nearest_piece(
     *,
     num_probes=1,
     load_bias=None,
+    count=None,
     token_bias=None,
     relative_embeddings=None,
     scale=None,
     normalize=True,
+    dropout=0.0,
+    seed=None,
     return_logsumexp=False,
     activation="softmax",
 ):
@@ -42,14 +52,17 @@ def nearest_piece(
             the cache has the query of the position before, which then is the first key.
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `nearest_cache`, `nearest_step` or of the last piece.
-        position: int scalar, the piece's first position.
+        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
         centroids: `[key_heads, clusters, depth]`.
         num_probes: int, clusters in which a query attends. Defaults to 1.
         load_bias: `[key_heads, clusters]`, or None for zeros.
+        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+            others are padding, whose outputs mean nothing. None, the default, for all.
         token_bias: `[batch, length]`, of the keys; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         scale: `[heads]`, see `nearest_attention`; or None.
         normalize: bool, as the cache was made. Defaults to True.
+        dropout, seed: see `nearest_attention`.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
         activation: see `nearest_attention`.
@@ -66,22 +79,23 @@ def nearest_piece(
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """
-    asked, length, num_clusters = query, size(query, 2), centroids.shape[1]
-    positions = position + tf.range(length)
+    length, num_clusters = size(query, 2), centroids.shape[1]
+    positions = places_of_rows(position, tf.range(length))
+    are_keys = None if count is None else tf.range(length) < places_of_rows(count, 0)
     if "query" in cache:
-        first = tf.cast(cache["query"], query.dtype)
-        key = tf.concat([first, query], axis=2)[:, :, :length]
+        asked = tf.concat([tf.cast(cache["query"], query.dtype), query], axis=2)
+        key = asked[:, :, :length]
+        # Before the first position there is no query that could be its key.
+        are_keys = positions > 0 if count is None else are_keys & (positions > 0)
     routed_query, routed_key = prepare(query, key)
     query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
-    # Before the first position there is no query that could be its key.
-    are_keys = (positions > 0)[None] if "query" in cache else None
     of_queries = clusters_of(routed_query, centroids, load_bias, None, num_probes)
     of_keys = clusters_of(routed_key, centroids, load_bias, are_keys, 1)
 
     kept, of_kept = _kept_members(cache, num_clusters)
     new = {"key": with_bias(key, token_bias), "value": repeat_heads(value, key.shape[1])}
     if "positions" in cache:
-        new["positions"] = tf.broadcast_to(positions, tf.shape(of_keys[:, :, 0]))
+        new["positions"] = tf.broadcast_to(positions[:, None], tf.shape(of_keys[:, :, 0]))
     members = {
         name: tf.concat([kept[name], tf.cast(x, kept[name].dtype)], axis=2)
         for name, x in new.items()
@@ -100,11 +114,12 @@ def nearest_piece(
         size(cache["key"], 3),
         relative_embeddings,
         return_logsumexp,
-        activation,
+        {"dropout": dropout, "seed": seed, "activation": activation},
     )
     cache = _last_members(cache, members, of_members, num_clusters)
     if "query" in cache:
-        cache["query"] = tf.cast(asked[:, :, -1:], cache["query"].dtype)
+        last = take_places(asked, places_of_rows(length if count is None else count, [0]))
+        cache["query"] = tf.cast(last, cache["query"].dtype)
     return output, cache
 
 
@@ -118,7 +133,7 @@ def _attend_to_members(
     window,
     relative_embeddings,
     return_logsumexp,
-    activation,
+    options,
 ):
     """Attention of the last positions among some members, those of the piece.
 
@@ -128,10 +143,11 @@ def _attend_to_members(
         members: dictionary of "key", "value" and maybe "positions", `[batch, heads, members, ...]`,
             those of the piece last.
         of_members: int `[batch, heads, 1, members]`, their clusters.
-        position: int scalar, that of the first query.
+        position: int scalar or `[batch]`, that of the first query.
         num_clusters: int.
         window: int, the most members that a query sees in a cluster.
-        relative_embeddings, return_logsumexp, activation: see `nearest_piece`.
+        relative_embeddings, return_logsumexp: see `nearest_piece`.
+        options: dictionary of its options that `attend_blocks` takes.
     """
     heads, before = query.shape[1], size(of_members, 3) - size(query, 2)
     places = None
@@ -140,7 +156,7 @@ def _attend_to_members(
         members = {name: repeat_heads(x, heads) for name, x in members.items()}
         of_members = repeat_heads(of_members, heads)
         # Those of the piece come right behind what is kept.
-        places = members["positions"] - position + before
+        places = members["positions"] - tf.reshape(position, [-1, 1, 1]) + before
     if members["key"].shape[3] > query.shape[3]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
         if relative_embeddings is not None:
@@ -152,13 +168,11 @@ def _attend_to_members(
     logits *= 2 * (window + block_size_of(window))
     of_queries = fold_heads(of_queries, members["key"].shape[1])
     options = {
+        **options,
         "relative_embeddings": relative_embeddings,
         "key_positions": places,
         "token_bias": None,
-        "dropout": 0.0,
-        "seed": None,
         "bound": None,
-        "activation": activation,
         "chunks": chunks_of_blocks(heads, logits),
         "shift_keys": False,
         "seen": None,

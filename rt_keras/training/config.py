@@ -166,6 +166,11 @@ class TrainerConfig(hyperparams.Config):
     gradient_accumulation_steps: int = key(
         1, "parts of a batch, one after the other, for batches that do not fit", AT_LEAST_1
     )
+    carry_state: bool = key(
+        False,
+        "whether each row of a batch goes on with what it has read of its document, in pieces of "
+        "data.sequence_length, for a causal_lm",
+    )
     watch_heads: bool = key(
         False,
         "whether validations log how heads differ, how stable clusters are, and pictures of "

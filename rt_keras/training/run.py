@@ -268,6 +268,8 @@ def compiled_model(config, tokenizer=None):
         steps_per_execution=config.trainer.steps_per_execution,
         gradient_accumulation_steps=config.trainer.gradient_accumulation_steps,
     )
+    if config.trainer.carry_state:
+        model.carry_state(config.data.batch_size)
     return model
 
 

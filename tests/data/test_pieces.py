@@ -4,7 +4,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rt_keras.data import ByteTokenizer, document_pieces, sliding_dataset
+from rt_keras.data import (
+    ByteTokenizer,
+    carried_dataset,
+    document_pieces,
+    pack_documents,
+    sliding_dataset,
+)
 
 TEXTS = st.lists(st.binary(max_size=12), min_size=1, max_size=3)
 
@@ -54,6 +60,86 @@ def test_windows_score_each_token_once_after_as_many_as_they_can(texts, length, 
             start = 0 if label <= length else -(-(label - length) // stride) * stride
             expected.append((stream[start:label], stream[label]))
     assert found == expected
+
+
+def pieces_of(texts, length):
+    """Each piece of each document: what comes before it and the piece, as (inputs, labels)."""
+    found = []
+    for stream in streams(texts):
+        for start in range(0, len(stream) - 1, length):
+            stop = min(start + length, len(stream) - 1)
+            found.append((tuple(stream[:start]), (*stream[start:stop], stream[stop])))
+    return found
+
+
+def rows_of(batches, count):
+    """Each row of some batches: what it has read before, since it started, and its piece."""
+    read, found = {}, []
+    for inputs, labels, weights in batches.take(count):
+        assert weights.shape == labels.shape == inputs["token_ids"].shape
+        for row, start in enumerate(inputs["starts"].numpy()):
+            real = inputs["padding_mask"][row].numpy()
+            np.testing.assert_array_equal(weights[row], real)
+            tokens, following = (x[row].numpy()[real] for x in (inputs["token_ids"], labels))
+            np.testing.assert_array_equal(tokens[1:], following[:-1])
+            before = () if start else read[row]
+            found.append((before, (*tokens.tolist(), int(following[-1]))))
+            read[row] = (*before, *tokens.tolist())
+    return found
+
+
+@pytest.fixture(scope="module")
+def books_of_letters(tmp_path_factory):
+    starts = (65, 88, 92, 92, 109, 118)
+    texts = [bytes(range(*bounds)) for bounds in zip(starts, starts[1:])]
+    folder = tmp_path_factory.mktemp("packed")
+    pack_documents(dataset_of(texts), ByteTokenizer(), folder)
+    return texts, folder
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_rows_go_on_until_their_document_ends(books_of_letters, batch_size):
+    texts, folder = books_of_letters
+    expected = pieces_of(texts, 5)
+    steps = len(expected) // batch_size
+    found = rows_of(carried_dataset(folder, 5, batch_size), 2 * steps)
+    for part in (found[: steps * batch_size], found[steps * batch_size :]):
+        # Each piece once in a pass, but for what does not fill a batch.
+        assert len(set(part)) == len(part)
+        pieces = {piece for _, piece in part}
+        assert pieces <= {piece for _, piece in expected}
+        # All that came before, except where a row began inside of a document.
+        cut = [(before, piece) for before, piece in part if (before, piece) not in expected]
+        longest = -(-24 // 5)
+        assert len(cut) <= (batch_size - 1) * (longest - 1)
+    if batch_size == 1:
+        assert sorted(found) == sorted(2 * expected)
+        assert found[:steps] != found[steps:]
+
+
+def test_workers_and_later_batches_read_the_same_rows(books_of_letters):
+    _, folder = books_of_letters
+    whole = list(carried_dataset(folder, 5, 4, seed=3).take(7))
+    first, second = (
+        carried_dataset(folder, 5, 4, seed=3, first_batch=2, share=(worker, 2)).take(5)
+        for worker in (0, 1)
+    )
+    for *parts, batch in zip(first, second, whole[2:], strict=True):
+        rows = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *parts)
+        tf.nest.map_structure(np.testing.assert_array_equal, rows, batch)
+
+
+@pytest.mark.parametrize(
+    "length, batch_size, message",
+    [
+        (0, 1, "length must be at least 1"),
+        (24, 1, "length .data.sequence_length. is 24, and no document is longer"),
+        (5, 15, "at most the number of pieces, 13. Received: batch_size=15"),
+    ],
+)
+def test_rows_without_pieces(books_of_letters, length, batch_size, message):
+    with pytest.raises(ValueError, match=message):
+        carried_dataset(books_of_letters[1], length, batch_size)
 
 
 @pytest.mark.parametrize(

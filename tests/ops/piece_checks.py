@@ -6,6 +6,43 @@ import tensorflow as tf
 from tests.ops import checks
 
 
+def rows_at_own_positions(cache, piece, inputs, starts, length, **options):
+    """Checks a piece whose rows are at different positions against pieces of one row each.
+
+    Args:
+        cache: the cache before the first position.
+        piece: a `..._piece` op.
+        inputs: dictionary of arrays, with a row for each of `starts`.
+        starts: list of ints, where each row's piece starts.
+        length: int, that of the piece.
+        **options: further arguments of the op.
+    """
+    given = checks.tensors(inputs)
+    tensors = [given.pop(name) for name in ("query", "key", "value")]
+    expected, caches, pieces = [], [], []
+    for row, start in enumerate(starts):
+        of_row = {
+            name: None if x is None else x[row : row + 1]
+            for name, x in zip(("query", "key", "value"), tensors)
+        }
+        kept = tf.nest.map_structure(lambda x, row=row: x[row : row + 1], cache)
+
+        def part(first, stop, of_row=of_row):
+            return [None if x is None else x[:, :, first:stop] for x in of_row.values()]
+
+        _, kept = piece(*part(0, start), kept, 0, **given, **options)
+        caches.append(kept)
+        pieces.append(part(start, start + length))
+        expected.append(piece(*pieces[-1], kept, start, **given, **options))
+    joined = [None if x[0] is None else tf.concat(x, axis=0) for x in zip(*pieces)]
+    kept = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *caches)
+    found = piece(*joined, kept, tf.constant(starts), **given, **options)
+    expected = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *expected)
+    tf.nest.map_structure(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-12), found, expected
+    )
+
+
 def in_pieces(cache, piece, inputs, ends, dtype=tf.float64, **options):
     """The outputs of pieces that end at these positions, and the last cache.
 

@@ -38,3 +38,10 @@ def test_a_cache_without_room():
     cache = full_cache(x, x, max_length=6)
     with pytest.raises(ValueError, match="holds 6 positions, 0 to 5. Received: position=7"):
         full_piece(x, x, x, cache, 4)
+
+
+def test_rows_may_be_at_different_positions():
+    inputs = checks.arrays(12, far=5)
+    given = checks.tensors(inputs)
+    cache = full_cache(given["key"], given["value"], max_length=12)
+    piece_checks.rows_at_own_positions(cache, full_piece, inputs, [2, 7], 5)

@@ -64,6 +64,13 @@ def test_steps_go_on_from_a_piece():
     np.testing.assert_allclose(output, expected[:, :, one], rtol=0, atol=1e-12)
 
 
+def test_rows_may_be_at_different_positions():
+    inputs = checks.arrays(20, far=5)
+    given = checks.tensors(inputs)
+    cache = local_cache(given["key"], given["value"], 0, block_size=4)
+    piece_checks.rows_at_own_positions(cache, local_piece, inputs, [3, 11], 6, block_size=4)
+
+
 def test_a_grid_has_no_pieces():
     x = tf.zeros([1, 1, 8, 4])
     cache = local_cache(x, x, 0, block_size=4, grid=(2, 1))

@@ -112,12 +112,19 @@ def interrupted(event, at):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize(
-    "event, at", [("on_train_batch_begin", 1), ("on_train_batch_begin", 4), ("on_epoch_begin", 1)]
+    "event, at, carried",
+    [
+        ("on_train_batch_begin", 1, False),
+        ("on_train_batch_begin", 4, False),
+        ("on_epoch_begin", 1, False),
+        ("on_train_batch_begin", 4, True),
+    ],
 )
 def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
-    train, tmp_path, monkeypatch, event, at
+    train, tmp_path, monkeypatch, event, at, carried
 ):
     settings = {
+        "trainer.carry_state": carried,
         "trainer.steps": 12,
         "trainer.validation_every": 6,
         "trainer.checkpoint_every": 2,

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers import FullHeads, MultiHeadAttention
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import places_of_rows, size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -73,7 +73,8 @@ class AdaptedAttention(MultiHeadAttention):
     def _rotated(self, x, start):
         if self.rotary_embedding is None or self.rotary_scale == 1:
             return super()._rotated(x, start)
-        positions = tf.cast(start + tf.range(size(x, 1)), tf.float32) / self.rotary_scale
+        positions = places_of_rows(start, tf.range(size(x, 1)))
+        positions = tf.cast(positions, tf.float32) / self.rotary_scale
         return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
 
     def _first_tokens(self, query):

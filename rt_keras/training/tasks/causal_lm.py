@@ -17,7 +17,7 @@ class CausalLMTask(DocumentTask):
 
     kind = "causal_lm"
     model_class = models.RoutingTransformerCausalLM
-    keys = (*DocumentTask.keys, "model.reversible")
+    keys = (*DocumentTask.keys, "model.reversible", "trainer.carry_state")
     units = (
         ("bits_per_byte", ".4f"),
         ("nats_per_token", ".4f"),
@@ -25,6 +25,21 @@ class CausalLMTask(DocumentTask):
         ("perplexity_per_word", ",.1f"),
     )
     continues_text = True
+
+    def check(self, config):
+        super().check(config)
+        if not config.trainer.carry_state:
+            return
+        for key, value, needed in (
+            ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps, 1),
+            ("model.remat", config.model.remat, False),
+            ("model.reversible", config.model.reversible, False),
+        ):
+            if value != needed:
+                raise ValueError(
+                    f"{key} is {value}; with trainer.carry_state it must be {needed}: a piece of "
+                    "data.sequence_length tokens may be as short as memory asks for"
+                )
 
     def make_preprocessor(self, config):
         return models.RoutingTransformerCausalLMPreprocessor(
@@ -42,6 +57,8 @@ class CausalLMTask(DocumentTask):
     def example_spec(self, config, batch_size):
         shape = [batch_size, config.data.sequence_length]
         inputs = token_specs("", *shape)
+        if config.trainer.carry_state:
+            inputs["starts"] = tf.TensorSpec([batch_size], tf.bool)
         return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
     def scores(self, sums, counts):

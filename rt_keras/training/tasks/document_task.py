@@ -32,11 +32,13 @@ class DocumentTask(TextTask):
         return documents_lib.make_builder(data.name, data.directory, data.data_dir)
 
     def sequences(self, config, preprocessor, first_step, share):
-        """Endless batches of the sequences of the training split; see `training_dataset`."""
+        """Endless batches of the training split; see `training_dataset` and `carried_dataset`."""
         tokenizer = preprocessor.tokenizer
         documents = self.load_split(config.data, "train", preprocessor)
         place = self.packed_split(config.data, tokenizer=fingerprint(tokenizer))
-        return data_lib.training_dataset(
+        carried = config.trainer.carry_state
+        batches = data_lib.carried_dataset if carried else data_lib.training_dataset
+        return batches(
             data_lib.pack_documents(documents, tokenizer, *place),
             config.data.sequence_length,
             batch_size=config.data.batch_size,

@@ -1,0 +1,206 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
+from rt_keras.models import RoutingTransformerCausalLM
+from rt_keras.models.carried_state import cleared
+from tests.models import checks
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+TOKENS = checks.random_tokens(2, 40)
+
+
+def make_model(**changes):
+    return RoutingTransformerCausalLM(checks.make_backbone(**changes))
+
+
+def compiled(model, **options):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, **options)
+    return model
+
+
+def read(model, state, pieces, **options):
+    """The logits of pieces, one after the other, and the state after them."""
+    outputs = []
+    for inputs in pieces:
+        logits, state = model(inputs, state=state, **options)
+        outputs.append(logits)
+    return np.concatenate(outputs, axis=1), state
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "head_groups": [LocalRoutingHeads(1, 4, 3, 4), LocalHeads(1, 4, sliding_window=3)],
+            "shift_tokens": True,
+            "sinusoidal_positions": True,
+        },
+    ],
+    ids=["local_and_nearest", "local_routing"],
+)
+def test_rows_at_their_own_positions_are_one_pass(changes):
+    model = make_model(**changes)
+    expected = model(checks.inputs(TOKENS))
+    # The first row is padded at the end of the first piece, so it is behind from then on.
+    first = checks.inputs(TOKENS[:, :16], [11, 16])
+    _, state = model(first, state=model.new_state(2))
+    assert state["position"].numpy().tolist() == [11, 16]
+    pieces = [
+        checks.inputs([TOKENS[0, a - 5 : z - 5], TOKENS[1, a:z]])
+        for a, z in [(16, 24), (24, 25), (25, 40)]
+    ]
+    found, state = read(model, state, pieces)
+    np.testing.assert_allclose(found[0], expected[0, 11:35], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(found[1], expected[1, 16:], rtol=0, atol=1e-4)
+    assert state["position"].numpy().tolist() == [35, 40]
+
+
+def test_no_tokens_leave_a_state_as_it_is():
+    model = make_model(head_groups=[LocalRoutingHeads(2, 4, 3, 4)], shift_tokens=True)
+    _, before = read(model, model.new_state(2), [checks.inputs(TOKENS[:, :9])])
+    nothing = checks.inputs(np.zeros([2, 4]), [0, 0])
+    pieces = [checks.inputs(TOKENS[:, 9:20])]
+    expected, _ = read(model, before, pieces)
+    found, _ = read(model, model(nothing, state=before)[1], pieces)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_training_goes_on_where_it_was():
+    model = compiled(make_model(), run_eagerly=True)
+    model.carry_state(2)
+    state, batches = model.new_state(2), []
+    for number, starts in enumerate([[True, True], [False, False], [False, True]]):
+        piece = checks.inputs(TOKENS[:, 8 * number : 8 * number + 8])
+        batches.append({**piece, "starts": np.array(starts)})
+    for batch in batches:
+        piece = {name: batch[name] for name in ("token_ids", "padding_mask")}
+        state = cleared(state, batch["starts"], model.new_state(2))
+        expected, state = model(piece, state=state)
+        # Before the step, with the same weights.
+        np.testing.assert_allclose(model(batch), expected, rtol=0, atol=1e-6)
+    assert model.carried_rows
+    kept = {"position": [x for x in model.carried_rows if x.shape == [2]][0]}
+    assert kept["position"].numpy().tolist() == [24, 8]
+    names = {weight.path for weight in model.weights}
+    model.train_on_batch(batches[1], TOKENS[:, 8:16])
+    assert kept["position"].numpy().tolist() == [32, 16]
+    # A batch without starts is one by itself, such as one of validation.
+    model.test_on_batch(checks.inputs(TOKENS), TOKENS)
+    assert kept["position"].numpy().tolist() == [32, 16]
+    assert {weight.path for weight in model.weights} == names
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("options", [{}, {"loss_chunk_size": 5}], ids=str)
+def test_gradients_are_those_of_a_piece_alone(options):
+    """Carrying the state over, and reading it from a call, train the same."""
+    model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1), **options)
+    compiled(model, jit_compile=True)
+    model.carry_state(2)
+    losses = []
+    for number in range(4):
+        piece = slice(8 * number, 8 * number + 8)
+        batch = {**checks.inputs(TOKENS[:, piece]), "starts": np.array([number == 0] * 2)}
+        losses.append(float(model.train_on_batch(batch, TOKENS[:, piece])[0]))
+    assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
+    for heads in checks.routing_heads(model.backbone):
+        assert float(tf.reduce_sum(heads.member_counts)) > 0
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"head_groups": [FullHeads(1), LocalHeads(1, 4)]}, "bounded.*Received: FullHeads"),
+        ({"head_groups": [RoutingHeads(2, 2, 4, assignment="balanced")]}, "Received: RoutingHeads"),
+        (
+            {"head_groups": [LocalRoutingHeads(2, 4, 2, 4, routed_key="key")]},
+            "routed_key='previous_query'. Received: LocalRoutingHeads",
+        ),
+        ({"max_sequence_length": 24}, "without learned positions.*max_sequence_length=24"),
+        ({"head_groups": [LocalHeads(2, 4, token_bias="fixed")]}, "without a token_bias"),
+    ],
+)
+def test_models_that_cannot_carry_a_state(changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_model(**changes).new_state(2)
+
+
+def test_bad_arguments():
+    model = make_model()
+    with pytest.raises(ValueError, match="batch must be a positive integer.*batch=0"):
+        model.new_state(0)
+    inputs = checks.inputs(TOKENS)
+    with pytest.raises(ValueError, match="state has 3 rows, the inputs have 2"):
+        model(inputs, state=model.new_state(3))
+    other = make_model(head_groups=checks.groups(max_relative_distance=None))
+    with pytest.raises(ValueError, match="state is of another model"):
+        model(inputs, state=other.new_state(2))
+    with pytest.raises(ValueError, match="needs a call of carry_state"):
+        model({**inputs, "starts": np.array([True, True])})
+
+
+REPLICAS = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+from tests.models import test_carried_state as test
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    model = test.compiled(test.make_model())
+print(json.dumps(test.trained_rows(model, strategy)))
+"""
+
+
+def trained_rows(model, strategy):
+    """The losses of three batches whose rows go on, and the state after them."""
+    model.carry_state(2)
+    x = {name: [] for name in ("token_ids", "padding_mask", "starts")}
+    labels = []
+    for number in range(3):
+        piece = slice(8 * number, 8 * number + 8)
+        for name, value in checks.inputs(TOKENS[:, piece]).items():
+            x[name].extend(value)
+        x["starts"].extend([number == 0, number != 1])
+        labels.extend(TOKENS[:, piece])
+    x = {name: np.array(values) for name, values in x.items()}
+    batches = tf.data.Dataset.from_tensor_slices((x, np.array(labels))).batch(2)
+    if strategy is not None:
+        batches = strategy.experimental_distribute_dataset(batches)
+    history = model.fit(batches, steps_per_epoch=3, shuffle=False, verbose=0).history
+    rows = [tf.convert_to_tensor(rows).numpy() for rows in model.carried_rows]
+    # They are assigned as they are read.
+    for variable, value in zip(model.carried_rows, rows):
+        variable.assign(value)
+        np.testing.assert_array_equal(tf.convert_to_tensor(variable), value)
+    return {"loss": history["loss"], "rows": [x.tolist() for x in rows]}
+
+
+@pytest.mark.end_to_end
+def test_rows_stay_on_their_replica():
+    found = subprocess.run(
+        [sys.executable, "-c", REPLICAS],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert found.returncode == 0, found.stderr[-3000:]
+    found = json.loads(found.stdout.splitlines()[-1])
+    expected = trained_rows(compiled(make_model()), None)
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
+    for a, b in zip(found["rows"], expected["rows"], strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
