@@ -164,12 +164,15 @@ class RoutingHeads(CentroidHeads):
         )
 
     def piece(self, **arguments):
-        return nearest_piece(
-            **self._routing(),
-            num_probes=self.num_probes,
-            activation=self.attention_activation,
-            **arguments,
-        )
+        if not self.carries_state:
+            # What a query sees in the piece and before it would have to be sorted as one.
+            return super().piece(**arguments)
+        return nearest_piece(**self._routing(), num_probes=self.num_probes, **arguments)
+
+    @property
+    def carries_state(self):
+        """Whether the assignment is "nearest" and attention softmax."""
+        return self.assignment == "nearest" and self.attention_activation == "softmax"
 
     def _routing(self):
         """The arguments by which the ops of assignment "nearest" route."""

@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, shift_left, size
 from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
 from rt_keras.ops.nearest import clusters_of
-from rt_keras.ops.ranks import sort_by_cluster
+from rt_keras.ops.rings import add_members
 from rt_keras.ops.routing import prepare
 
 
@@ -23,9 +23,7 @@ def nearest_cache(
     keep_positions=False,
     normalize=True,
 ):
-    """The cache of `nearest_step`: for each cluster a ring buffer of its last members.
-
-    The r-th member of a cluster, in the order of positions, is at place r modulo `window_size`.
+    """The cache of `nearest_step`: for each cluster a ring of its last members; see `add_members`.
 
     Args:
         key: `[batch, heads, length, depth]`, not normalised, of positions from the first on; the
@@ -71,23 +69,16 @@ def nearest_cache(
     key = routed_key if normalize else tf.convert_to_tensor(key)
     real = (tf.range(length) < count)[None]
     of_keys = clusters_of(routed_key, centroids, load_bias, real, 1)
-    order, _, starts = sort_by_cluster(of_keys, clusters)
-    starts, ends = starts[..., :-2], starts[..., 1:-1]
-    counts = ends - starts
-    # The last member at each place of a ring; the step masks those before the first.
-    last = counts[..., None] - 1
-    rank = tf.maximum(last - (last - tf.range(window)) % window, 0) + starts[..., None]
-    rank = tf.reshape(tf.minimum(rank, length - 1), [batch, heads, clusters * window])
-    held = tf.gather(order, rank, batch_dims=2)
-
-    def ring(x):
-        x = tf.gather(x, held, batch_dims=2)
-        return tf.reshape(x, [batch, heads, clusters, window, x.shape[-1]])
-
-    cache = {"key": ring(with_bias(key, token_bias)), "value": ring(value), "counts": counts}
+    members = {"key": with_bias(key, token_bias), "value": value}
     if keep_positions:
-        held = held + 1 if shift_keys else held
-        cache["positions"] = tf.reshape(held, [batch, heads, clusters, window])
+        positions = tf.range(length) + int(shift_keys)
+        members["positions"] = tf.broadcast_to(positions, [batch, heads, length])
+    rings = {
+        name: tf.zeros([batch, heads, clusters, window, *x.shape[3:]], x.dtype)
+        for name, x in members.items()
+    }
+    rings["counts"] = tf.zeros([batch, heads, clusters], tf.int32)
+    cache = add_members(rings, members, of_keys, clusters)
     return {**cache, "query": next_key} if shift_keys else cache
 
 

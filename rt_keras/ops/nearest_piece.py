@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rt_keras.ops.attend import merge
 from rt_keras.ops.blocks import (
     fold_heads,
     pad_axis,
@@ -15,7 +16,7 @@ from rt_keras.ops.decode import with_bias
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.nearest_tiles import attend_tiles, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
-from rt_keras.ops.ranks import sort_by_cluster
+from rt_keras.ops.rings import add_members, attend_to_rings
 from rt_keras.ops.routing import prepare
 
 
@@ -37,14 +38,12 @@ def nearest_piece(
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
-    activation="softmax",
 ):
     """Causal `nearest_attention` of the positions of a piece, given those before it.
 
-    The members that the clusters keep are put before the piece, those of each cluster in their
-    order, and attention runs once over both: what a query sees are the last members of its cluster,
-    wherever they are. Members stay in the cluster that they were put into, even if centroids have
-    moved since.
+    What a query sees are the last members of its cluster, those of the piece and those that its
+    ring keeps, under one softmax. Members stay in the cluster that they were put into, even if
+    centroids have moved since.
 
     Args:
         query: `[batch, heads, length, depth]`, not normalised.
@@ -65,7 +64,6 @@ def nearest_piece(
         dropout, seed: see `nearest_attention`.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
-        activation: see `nearest_attention`.
 
     Returns:
         `[batch, heads, length, value_depth]`, 0 for a query without keys, or the pair of it and the
@@ -92,154 +90,79 @@ def nearest_piece(
     of_queries = clusters_of(routed_query, centroids, load_bias, None, num_probes)
     of_keys = clusters_of(routed_key, centroids, load_bias, are_keys, 1)
 
-    kept, of_kept = _kept_members(cache, num_clusters)
     new = {"key": with_bias(key, token_bias), "value": repeat_heads(value, key.shape[1])}
     if "positions" in cache:
         new["positions"] = tf.broadcast_to(positions[:, None], tf.shape(of_keys[:, :, 0]))
-    members = {
-        name: tf.concat([kept[name], tf.cast(x, kept[name].dtype)], axis=2)
-        for name, x in new.items()
-    }
-    of_members = tf.concat([of_kept, of_keys], axis=3)
     query *= query.shape[3] ** -0.5
     if scale is not None:
         query *= tf.cast(scale, query.dtype)[:, None, None]
-    output = _attend_to_members(
-        query,
-        of_queries,
-        members,
-        of_members,
-        position,
-        num_clusters,
-        size(cache["key"], 3),
-        relative_embeddings,
-        return_logsumexp,
-        {"dropout": dropout, "seed": seed, "activation": activation},
-    )
-    cache = _last_members(cache, members, of_members, num_clusters)
+    options = {
+        "relative_embeddings": relative_embeddings,
+        "token_bias": None,
+        "dropout": dropout,
+        "seed": seed,
+        "bound": None,
+        "activation": "softmax",
+        "shift_keys": False,
+        "seen": None,
+    }
+    output = _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, options)
+    members = {name: tf.cast(x, cache[name].dtype) for name, x in new.items()}
+    cache = add_members(cache, members, of_keys, num_clusters)
     if "query" in cache:
         last = take_places(asked, places_of_rows(length if count is None else count, [0]))
         cache["query"] = tf.cast(last, cache["query"].dtype)
     return output, cache
 
 
-def _attend_to_members(
-    query,
-    of_queries,
-    members,
-    of_members,
-    position,
-    num_clusters,
-    window,
-    relative_embeddings,
-    return_logsumexp,
-    options,
-):
-    """Attention of the last positions among some members, those of the piece.
+def _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, options):
+    """Attention of the positions of a piece to its own members and to those before it.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         of_queries: int `[batch, heads, probes, length]`, their clusters.
-        members: dictionary of "key", "value" and maybe "positions", `[batch, heads, members, ...]`,
-            those of the piece last.
-        of_members: int `[batch, heads, 1, members]`, their clusters.
+        new: dictionary of "key" and "value", `[batch, key_heads, length, ...]`, of the piece.
+        of_keys: int `[batch, key_heads, 1, length]`, their clusters.
+        cache: the rings of those before it.
         position: int scalar or `[batch]`, that of the first query.
-        num_clusters: int.
-        window: int, the most members that a query sees in a cluster.
-        relative_embeddings, return_logsumexp: see `nearest_piece`.
-        options: dictionary of its options that `attend_blocks` takes.
+        return_logsumexp: see `nearest_piece`.
+        options: dictionary of the options that `attend_blocks` takes, without "chunks".
     """
-    heads, before = query.shape[1], size(of_members, 3) - size(query, 2)
-    places = None
-    if relative_embeddings is not None:
+    heads, num_clusters, window = query.shape[1], *(size(cache["key"], axis) for axis in (2, 3))
+    rings = {name: cache[name] for name in ("key", "value", "counts", "positions") if name in cache}
+    relative = options["relative_embeddings"]
+    if relative is not None:
         # Each head of queries has a table of its own, and so needs keys of its own.
-        members = {name: repeat_heads(x, heads) for name, x in members.items()}
-        of_members = repeat_heads(of_members, heads)
-        # Those of the piece come right behind what is kept.
-        places = members["positions"] - tf.reshape(position, [-1, 1, 1]) + before
-    if members["key"].shape[3] > query.shape[3]:
+        rings, new = ({name: repeat_heads(x, heads) for name, x in y.items()} for y in (rings, new))
+        of_keys = repeat_heads(of_keys, heads)
+        rings["positions"] -= tf.reshape(position, [-1, 1, 1, 1])
+    if new["key"].shape[3] > query.shape[3]:
+        # The last column of a key is its bias.
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
-        if relative_embeddings is not None:
-            relative_embeddings = pad_axis(relative_embeddings, 2, 0, 1)
-    # What is kept has no queries.
-    query = pad_axis(query, 2, before, 0)
-    of_queries = pad_axis(of_queries, 3, before, 0, fill=num_clusters)
-    logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
-    logits *= 2 * (window + block_size_of(window))
-    of_queries = fold_heads(of_queries, members["key"].shape[1])
-    options = {
-        **options,
-        "relative_embeddings": relative_embeddings,
-        "key_positions": places,
-        "token_bias": None,
-        "bound": None,
-        "chunks": chunks_of_blocks(heads, logits),
-        "shift_keys": False,
-        "seen": None,
-    }
-    intervals = key_intervals(
-        of_queries, of_members, num_clusters, window, causal=True, inclusive=True
+        if relative is not None:
+            options = {**options, "relative_embeddings": pad_axis(relative, 2, 0, 1)}
+    of_queries = fold_heads(of_queries, new["key"].shape[1])
+    seeds = (
+        [None, None] if options["seed"] is None else tf.unstack(tf.random.split(options["seed"], 2))
     )
-    found = attend_tiles(
+    logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
+    chunks = chunks_of_blocks(heads, 2 * logits * (window + block_size_of(window)))
+    intervals = key_intervals(
+        of_queries, of_keys, num_clusters, window, causal=True, inclusive=True
+    )
+    own = attend_tiles(
         query,
-        members["key"],
-        members["value"],
+        new["key"],
+        new["value"],
         of_queries,
-        of_members,
+        of_keys,
         intervals,
         num_clusters,
         window,
-        return_logsumexp,
-        options,
+        True,
+        {**options, "seed": seeds[0], "chunks": chunks},
     )
-    return tf.nest.map_structure(lambda x: x[:, :, before:], found)
-
-
-def _kept_members(cache, num_clusters):
-    """The members of all rings, one ring after the other, each from its oldest member on.
-
-    Returns:
-        Dictionary of "key", "value" and maybe "positions", `[batch, heads, members, ...]`; and
-        their clusters, int `[batch, heads, 1, members]`, `num_clusters` for places without one.
-    """
-    window, counts = size(cache["key"], 3), cache["counts"][..., None]
-    places = tf.range(window)
-    order = (tf.maximum(counts - window, 0) + places) % window
-    clusters = tf.where(places < counts, tf.range(num_clusters)[:, None], num_clusters)
-
-    def flat(x):
-        shape = [size(x, axis) for axis in range(x.shape.rank)]
-        return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
-
-    names = [name for name in ("key", "value", "positions") if name in cache]
-    kept = {name: flat(tf.gather(cache[name], order, batch_dims=3)) for name in names}
-    return kept, flat(clusters)[:, :, None]
-
-
-def _last_members(cache, members, of_members, num_clusters):
-    """The cache whose rings hold the last of some members.
-
-    Args:
-        cache: the cache before.
-        members: dictionary of `[batch, heads, members, ...]`, those of the cache first.
-        of_members: int `[batch, heads, 1, members]`, their clusters.
-        num_clusters: int.
-    """
-    window = size(cache["key"], 3)
-    order, _, starts = sort_by_cluster(of_members, num_clusters)
-    starts, ends = starts[..., :-2], starts[..., 1:-1]
-    listed = ends - starts
-    counts = cache["counts"] + listed - tf.minimum(cache["counts"], window)
-    # The r-th member of a cluster is at place r modulo the ring's length.
-    last = counts[..., None] - 1
-    number = last - (last - tf.range(window)) % window
-    rank = tf.maximum(number - (counts - listed)[..., None], 0) + starts[..., None]
-    rank = tf.minimum(rank, size(order, 2) - 1)
-    shape = [size(rank, axis) for axis in range(4)]
-    held = tf.gather(order, tf.reshape(rank, [*shape[:2], shape[2] * shape[3]]), batch_dims=2)
-
-    def ring(x):
-        x = tf.gather(x, held, batch_dims=2)
-        return tf.reshape(x, [*shape, *x.shape[3:]])
-
-    return {**cache, **{name: ring(x) for name, x in members.items()}, "counts": counts}
+    before = attend_to_rings(query, of_queries, rings, of_keys, {**options, "seed": seeds[1]})
+    outputs, logsumexps = (tf.stack(x) for x in zip(own, before))
+    output = merge(outputs, logsumexps, axis=0)
+    return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output

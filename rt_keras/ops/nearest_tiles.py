@@ -1,5 +1,7 @@
 """Nearest attention with separate queries and keys: tiles along a staircase."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge
@@ -53,54 +55,32 @@ def attend_tiles(
         `[batch, heads, length, value_depth]`, and with `return_logsumexp` `[batch, heads, length]`.
     """
     heads, key_heads, length = query.shape[1], key.shape[1], size(query, 2)
-    lists = size(of_queries, 2)
-    entries, probes = lists * length, lists * key_heads // heads
+    probes = size(of_queries, 2) * key_heads // heads
     block_size = block_size_of(window_size)
     look_back = ceil_div(window_size, block_size)
-    query_blocks, key_blocks = ceil_div(entries, block_size), ceil_div(length, block_size)
-    num_tiles, chunks = round_to_chunks(query_blocks + key_blocks - 1, options["chunks"])
+    key_blocks = ceil_div(length, block_size)
     key_order, key_place, _ = sort_by_cluster(of_keys, num_clusters)
     query_order, query_place, _ = sort_by_cluster(of_queries, num_clusters)
-
-    # The interval and the tile of each sorted query.
     first, last = (tf.gather(x, query_order, batch_dims=2) for x in intervals)
     key_block = tf.maximum(last - 1, 0) // block_size
-    first, last = (split_blocks(x, query_blocks, block_size) for x in (first, last))
-    key_block = split_blocks(key_block, query_blocks, block_size, fill=key_blocks - 1)
-    tile = key_block + tf.range(query_blocks)[:, None]
-
-    # The query block and the key block of each tile: query blocks follow one another, each from
-    # the tile of its first query on.
-    tiles = tf.range(num_tiles)
-    begun = tf.cast(tile[:, :, None, :, 0] <= tiles[:, None], tf.int32)
-    of_tile = tf.maximum(tf.reduce_sum(begun, axis=-1) - 1, 0)
-    key_of_tile = tf.clip_by_value(tiles - of_tile, 0, key_blocks - 1)
-
-    # For each entry the row of the tiles that computes it, and for each row its entry. A row
-    # that computes nothing has no keys, so no gradient passes through it.
-    row = join_blocks(tile * block_size + tf.range(block_size), entries)
-    row = tf.gather(row, query_place, batch_dims=2)
-    place = flatten_blocks(of_tile[..., None] * block_size + tf.range(block_size))
-    entry = tf.gather(query_order, tf.minimum(place, entries - 1), batch_dims=2)
-
-    query = fold_heads(tf.tile(query, [1, 1, probes, 1]), key_heads)
-    query = gather_rows(query, entry, row)
+    stairs = staircase(
+        key_block, query_order, query_place, block_size, key_blocks, options["chunks"]
+    )
     per_block = {
-        "query": split_blocks(query, num_tiles, block_size),
-        "positions": split_blocks(entry % length, num_tiles, block_size),
-        "key_block": key_of_tile,
+        "query": stairs.of_entries(fold_heads(tf.tile(query, [1, 1, probes, 1]), key_heads)),
+        "positions": split_blocks(stairs.entry % length, stairs.count, block_size),
+        "key_block": stairs.column,
+        "first": stairs.of_sorted(first),
+        # Those of a query that another tile computes: none.
+        "last": tf.where(stairs.here, stairs.of_sorted(last), 0),
     }
     if options["shift_keys"]:
-        own = tf.gather(tf.tile(key_place, [1, 1, probes]), entry, batch_dims=2)
-        per_block["own"] = split_blocks(own, num_tiles, block_size)
-    # Those of a query that another tile computes: none.
-    here = tf.gather(tile, of_tile, batch_dims=2) == tiles[:, None]
-    per_block["first"] = tf.gather(first, of_tile, batch_dims=2)
-    per_block["last"] = tf.where(here, tf.gather(last, of_tile, batch_dims=2), 0)
+        own = tf.gather(tf.tile(key_place, [1, 1, probes]), stairs.entry, batch_dims=2)
+        per_block["own"] = split_blocks(own, stairs.count, block_size)
     count = look_back + 1
     of_keys, per_block["window"], windows = gathered_windows(
         sorted_keys(key, value, key_order, key_place, options),
-        key_of_tile,
+        stairs.column,
         key_blocks + look_back,
         block_size,
         count,
@@ -114,16 +94,115 @@ def attend_tiles(
         return inside & (ranks != part["own"][..., None]) if "own" in part else inside
 
     with_logsumexp = probes > 1 or return_logsumexp
-    found = attend_blocks(per_block, of_keys, windows, allowed, chunks, with_logsumexp, options)
+    found = attend_blocks(
+        per_block, of_keys, windows, allowed, stairs.chunks, with_logsumexp, options
+    )
     if not with_logsumexp:
-        return fold_heads(gather_rows(flatten_blocks(found), row, entry), heads)
-    output, logsumexp = found
-    output = fold_heads(gather_rows(flatten_blocks(output), row, entry), heads)
-    logsumexp = gather_rows(flatten_blocks(logsumexp)[..., None], row, entry)
-    logsumexp = fold_heads(logsumexp, heads)[..., 0]
+        return fold_heads(stairs.of_rows(found), heads)
+    return from_probes(stairs, *found, heads, probes, return_logsumexp)
+
+
+def from_probes(stairs, output, logsumexp, heads, probes, return_logsumexp):
+    """The output of each query, from those of its probes on the tiles of a staircase.
+
+    Args:
+        stairs: a `Staircase`.
+        output: `[batch, key_heads, tiles, block_size, value_depth]`.
+        logsumexp: `[batch, key_heads, tiles, block_size]`.
+        heads: int, heads of queries.
+        probes: int.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and with `return_logsumexp` `[batch, heads, length]`.
+    """
+    output = fold_heads(stairs.of_rows(output), heads)
+    logsumexp = fold_heads(stairs.of_rows(logsumexp[..., None]), heads)[..., 0]
+    length = size(output, 2) // probes
     output, logsumexp = (split_blocks(x, probes, length) for x in (output, logsumexp))
     output = merge(output, logsumexp, axis=2)
     return (output, tf.reduce_logsumexp(logsumexp, axis=2)) if return_logsumexp else output
+
+
+class Staircase(NamedTuple):
+    """Where blocks of sorted queries meet the columns that they attend to, as `staircase` says.
+
+    Attributes:
+        column: int `[batch, heads, tiles]`, the column of each tile.
+        here: bool `[batch, heads, tiles, block_size]`, whether a query of a tile's block is
+            computed on this tile.
+        entry: int `[batch, heads, tiles * block_size]`, the query on each row of the tiles.
+        row: int `[batch, heads, entries]`, the row that computes each query.
+        block: int `[batch, heads, tiles]`, the block of queries of each tile.
+        count: int, the number of tiles.
+        chunks: int, a divisor of it.
+        block_size: int.
+    """
+
+    column: tf.Tensor
+    here: tf.Tensor
+    entry: tf.Tensor
+    row: tf.Tensor
+    block: tf.Tensor
+    count: int
+    chunks: int
+    block_size: int
+
+    def of_sorted(self, x):
+        """What a tile has of `[batch, heads, entries]`, in the order of the sorted queries."""
+        blocks = ceil_div(size(x, 2), self.block_size)
+        return tf.gather(split_blocks(x, blocks, self.block_size), self.block, batch_dims=2)
+
+    def of_entries(self, x):
+        """What a tile has of `[batch, heads, entries, depth]`.
+
+        A row that computes nothing has no keys, so no gradient passes through it.
+        """
+        return split_blocks(gather_rows(x, self.entry, self.row), self.count, self.block_size)
+
+    def of_rows(self, x):
+        """`[batch, heads, entries, depth]` of what the tiles computed."""
+        return gather_rows(flatten_blocks(x), self.row, self.entry)
+
+
+def staircase(column, order, place, block_size, columns, chunks):
+    """The tiles on which blocks of sorted queries meet columns, of which each query has one.
+
+    Along the sorted queries the column never falls, so each pair of a block qb and a column c that
+    occurs has the tile t = qb + c to itself.
+
+    Args:
+        column: int `[batch, heads, entries]`, the column of each sorted query.
+        order: int `[batch, heads, entries]`, the query at each place of the sorted order.
+        place: int `[batch, heads, entries]`, the place of each query.
+        block_size: int, queries in a block.
+        columns: int, above every column.
+        chunks: int, at most how many chunks of tiles there should be.
+
+    Returns:
+        A `Staircase`.
+    """
+    entries = size(order, 2)
+    blocks = ceil_div(entries, block_size)
+    count, chunks = round_to_chunks(blocks + columns - 1, chunks)
+    tile = split_blocks(column, blocks, block_size, fill=columns - 1)
+    tile += tf.range(blocks)[:, None]
+    # Blocks follow one another, each from the tile of its first query on.
+    tiles = tf.range(count)
+    begun = tf.cast(tile[:, :, None, :, 0] <= tiles[:, None], tf.int32)
+    of_tile = tf.maximum(tf.reduce_sum(begun, axis=-1) - 1, 0)
+    row = join_blocks(tile * block_size + tf.range(block_size), entries)
+    sorted_place = flatten_blocks(of_tile[..., None] * block_size + tf.range(block_size))
+    return Staircase(
+        column=tf.clip_by_value(tiles - of_tile, 0, columns - 1),
+        here=tf.gather(tile, of_tile, batch_dims=2) == tiles[:, None],
+        entry=tf.gather(order, tf.minimum(sorted_place, entries - 1), batch_dims=2),
+        row=tf.gather(row, place, batch_dims=2),
+        block=of_tile,
+        count=count,
+        chunks=chunks,
+        block_size=block_size,
+    )
 
 
 def key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclusive):

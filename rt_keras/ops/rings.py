@@ -1,0 +1,140 @@
+"""Rings: the last members of each cluster, in memory that does not grow."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import ceil_div, fold_heads, size, split_blocks
+from rt_keras.ops.chunks import chunks_of_blocks
+from rt_keras.ops.nearest_tiles import from_probes, staircase
+from rt_keras.ops.nearest_windows import attend_blocks, block_size_of
+from rt_keras.ops.ranks import rank_in_clusters, sort_by_cluster
+
+# Of the queries of a piece, as many as make small matrices worth their while.
+MIN_BLOCK_SIZE = 8
+
+
+def add_members(rings, members, of_members, num_clusters):
+    """Rings with more members in them.
+
+    The r-th member of a cluster is at place r modulo the ring's length, in place of an older one.
+
+    Args:
+        rings: dictionary of "counts", int `[batch, heads, clusters]`, how many members there have
+            been, and of tensors `[batch, heads, clusters, window, ...]`. Other entries are kept.
+        members: dictionary of `[batch, heads, length, ...]`, for each of those tensors.
+        of_members: int `[batch, heads, 1, length]`, their clusters; `num_clusters` for those that
+            are in none.
+        num_clusters: int.
+
+    Returns:
+        The dictionary with more members.
+    """
+    window = size(rings["key"], 3)
+    order, _, starts = sort_by_cluster(of_members, num_clusters)
+    starts, ends = starts[..., :-2], starts[..., 1:-1]
+    counts = rings["counts"] + ends - starts
+    number = numbers_of_places(counts, window)
+    added = number - rings["counts"][..., None]
+    place = tf.clip_by_value(added + starts[..., None], 0, size(order, 2) - 1)
+    shape = [size(place, axis) for axis in range(4)]
+    place = tf.reshape(place, [*shape[:2], shape[2] * shape[3]])
+    held = tf.gather(order, place, batch_dims=2)
+
+    def ring(kept, new):
+        new = tf.gather(tf.cast(new, kept.dtype), held, batch_dims=2)
+        new = tf.reshape(new, [*shape, *new.shape[3:]])
+        is_new = tf.reshape(added >= 0, [*shape, *[1] * (new.shape.rank - 4)])
+        return tf.where(is_new, new, kept)
+
+    changed = {name: ring(rings[name], x) for name, x in members.items()}
+    return {**rings, **changed, "counts": counts}
+
+
+def numbers_of_places(counts, window):
+    """The number of the member at each place of a ring, negative where there is none yet.
+
+    Args:
+        counts: int `[...]`, how many members there have been.
+        window: int, places of a ring.
+
+    Returns:
+        int `[..., window]`.
+
+    >>> numbers_of_places(tf.constant([2, 5]), 3).numpy().tolist()
+    [[0, 1, -1], [3, 4, 2]]
+    """
+    last = counts[..., None] - 1
+    return last - (last - tf.range(window)) % window
+
+
+def attend_to_rings(query, of_queries, rings, of_keys, options):
+    """Attention of the queries of a piece to the members that rings hold.
+
+    A query sees as many of the last members of its clusters as a ring is long; those of the piece
+    up to its own position, which are attended to elsewhere, come before those of the ring.
+
+    Queries are sorted by cluster, and blocks of them meet the rings on tiles; see `staircase`.
+
+    Args:
+        query: `[batch, heads, length, depth]`, scaled.
+        of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
+            each query.
+        rings: dictionary of "key" and "value", `[batch, key_heads, clusters, window, ...]`,
+            "counts", and maybe "positions", counted from the start of the piece.
+        of_keys: int `[batch, key_heads, 1, length]`, the clusters of the piece's members.
+        options: dictionary of the options that `attend_blocks` takes.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
+        `[batch, heads, length]`.
+    """
+    heads, length = query.shape[1], size(query, 2)
+    key_heads, num_clusters, window = (size(rings["key"], axis) for axis in (1, 2, 3))
+    lists = size(of_queries, 2)
+    probes = lists * key_heads // heads
+    block_size = _block_size(lists * length, num_clusters, window)
+    order, place, _ = sort_by_cluster(of_queries, num_clusters)
+    column = tf.gather(_flat(of_queries), order, batch_dims=2)
+    tiles = ceil_div(lists * length, block_size) + num_clusters - 1
+    chunks = chunks_of_blocks(key_heads, size(query, 0) * key_heads * tiles * block_size * window)
+    stairs = staircase(column, order, place, block_size, num_clusters, chunks)
+    # The first member that a query sees, by its number.
+    rank, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive=True)
+    new = rank - tf.gather(starts[:, :, 0], of_queries, batch_dims=2)
+    first = _flat(tf.gather(rings["counts"], of_queries, batch_dims=2) + new - window)
+    first = stairs.of_sorted(tf.gather(first, order, batch_dims=2))
+    number = numbers_of_places(rings["counts"], window)
+    sequence = tf.reshape(tf.range(size(query, 0) * key_heads), [-1, key_heads, 1])
+    per_block = {
+        "query": stairs.of_entries(fold_heads(tf.tile(query, [1, 1, probes, 1]), key_heads)),
+        "positions": split_blocks(stairs.entry % length, stairs.count, block_size),
+        "ring": sequence * num_clusters + stairs.column,
+        "first": tf.where(stairs.here, tf.maximum(first, 0), tf.int32.max),
+    }
+    of_rings = {"key": rings["key"], "value": rings["value"], "number": number}
+    if "positions" in rings:
+        of_rings["key_positions"] = rings["positions"]
+    of_rings = {name: tf.reshape(x, [-1, *x.shape[3:]]) for name, x in of_rings.items()}
+    found = attend_blocks(
+        per_block,
+        of_rings,
+        lambda x, part: tf.gather(x, part["ring"]),
+        lambda part, cut: cut["number"][..., None, :] >= part["first"][..., None],
+        stairs.chunks,
+        True,
+        options,
+    )
+    return from_probes(stairs, *found, heads, probes, True)
+
+
+def _block_size(entries, num_clusters, window):
+    """Queries in a block: about as many as a cluster has."""
+    most = block_size_of(window)
+    if not isinstance(entries, int):
+        return most
+    return min(max(ceil_div(entries, num_clusters), MIN_BLOCK_SIZE), most)
+
+
+def _flat(x):
+    """`[batch, heads, lists, length]` to `[batch, heads, lists * length]`."""
+    batch, heads, lists, length = (size(x, axis) for axis in range(4))
+    return tf.reshape(x, [batch, heads, lists * length])
