@@ -72,6 +72,11 @@ def nearest_8_probes(heads, keys, length, causal):
     return _nearest(heads, keys, length, num_probes=8)
 
 
+def nearest_global(heads, keys, length, causal):
+    """The keys of the two nearest clusters, and the first token, as `longformer`."""
+    return _nearest(heads, keys, length, num_probes=2)
+
+
 def local_routing(heads, keys, length, causal):
     """Half of the keys around a query, and half in its four nearest clusters."""
     from rt_keras import layers
@@ -80,6 +85,11 @@ def local_routing(heads, keys, length, causal):
     routing = _clusters_and_window(keys - keys // 2, length, num_probes=4)
     arguments = {**routing, "routed_key": "key", "normalize": False}
     return [layers.LocalRoutingHeads(heads, block_size, **arguments)]
+
+
+def local_routing_global(heads, keys, length, causal):
+    """The same, and the first token, as `longformer`."""
+    return local_routing(heads, keys, length, causal)
 
 
 KINDS = {
@@ -94,10 +104,12 @@ KINDS = {
     "nearest": nearest,
     "nearest_2_probes": nearest_2_probes,
     "nearest_8_probes": nearest_8_probes,
+    "nearest_global": nearest_global,
     "local_routing": local_routing,
+    "local_routing_global": local_routing_global,
 }
 # Those with a global token.
-GLOBAL_TOKENS = {"longformer": 1}
+GLOBAL_TOKENS = dict.fromkeys(("longformer", "nearest_global", "local_routing_global"), 1)
 # Those whose groups of queries know of no order.
 NOT_CAUSAL = ("clustered", "improved_clustered")
 
