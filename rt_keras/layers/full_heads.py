@@ -2,19 +2,32 @@
 
 import keras
 
-from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.positioned_heads import PositionedHeads
+from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
 from rt_keras.ops.full_piece import full_piece
+from rt_keras.ops.local import local_attention
+from rt_keras.ops.local_decode import local_cache, local_step
+from rt_keras.ops.local_piece import local_piece
+
+# Blocks that a memory is cut into: more waste fewer keys, and make smaller matrices.
+BLOCKS_OF_MEMORY = 4
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class FullHeads(HeadGroup):
+class FullHeads(PositionedHeads):
     """Heads whose queries see every key, at a cost of O(n²).
 
     See `rt_keras.ops.full_attention` for the equation. The only group that takes any
     `attention_mask`.
+
+    With a `memory_length`, causal queries see so many keys, their own the last: the cost is
+    O(n · memory_length), and a model can carry these keys on from piece to piece of a text, as
+    Transformer-XL does. There, queries at the end of a piece see more keys than those at its start;
+    here all see as many, so that the length of pieces makes no difference.
 
     Args:
         num_heads: int, heads in the group.
@@ -22,12 +35,16 @@ class FullHeads(HeadGroup):
         token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
             keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
-        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+        memory_length: int, how many keys a causal query sees; None, the default, for all.
+        **kwargs: keyword arguments of `PositionedHeads`, such as `relative_positions`, and of the
+            base layer, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if `attention_activation` is unknown.
+        ValueError: if `attention_activation` is unknown, `memory_length` is not a positive integer,
+            or heads with one are called without `use_causal_mask`.
 
-    Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2.
+    Source: Vaswani et al. 2017, Attention Is All You Need, section 3.2; memory: Dai et al. 2019,
+    Transformer-XL, section 3.2.
 
     >>> heads = FullHeads(2)
     >>> x = keras.random.normal([1, 2, 10, 8])
@@ -35,10 +52,7 @@ class FullHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
-    takes_attention_mask = True
     cached_decoding = True
-    cache_grows = True
-    cached_cross_attention = True
     runs_in_litert = True
 
     def __init__(
@@ -47,32 +61,74 @@ class FullHeads(HeadGroup):
         max_relative_distance=None,
         token_bias=None,
         attention_activation="softmax",
+        memory_length=None,
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
         check_activation(attention_activation)
         self.attention_activation = attention_activation
+        if memory_length is not None:
+            positive_int("memory_length", memory_length)
+        self.memory_length = memory_length
 
     @property
-    def takes_global_tokens(self):
-        """Whether attention is softmax."""
-        return self.attention_activation == "softmax"
+    def takes_attention_mask(self):
+        """Whether there is no memory_length."""
+        return self.memory_length is None
 
-    def attend(self, **arguments):
-        return full_attention(activation=self.attention_activation, **arguments)
+    @property
+    def cached_cross_attention(self):
+        """Whether there is no memory_length."""
+        return self.memory_length is None
+
+    @property
+    def cache_grows(self):
+        """Whether there is no memory_length."""
+        return self.memory_length is None
+
+    @property
+    def _blocks(self):
+        """The blocks of local attention that hold what a memory does."""
+        block_size = ceil_div(self.memory_length, BLOCKS_OF_MEMORY)
+        return {"block_size": block_size, "look_back": BLOCKS_OF_MEMORY}
+
+    @property
+    def _window(self):
+        window = {**self._blocks, "sliding_window": self.memory_length}
+        return {**window, "activation": self.attention_activation}
+
+    def attend(self, *, causal, **arguments):
+        if self.memory_length is None:
+            return full_attention(activation=self.attention_activation, causal=causal, **arguments)
+        if not causal:
+            raise ValueError(
+                f"memory_length={self.memory_length} needs use_causal_mask=True: it is how many "
+                "keys a query sees up to its own"
+            )
+        return local_attention(**self._window, causal=True, **arguments)
 
     def fill_cache(self, *, count, **arguments):
+        if self.memory_length is not None:
+            return local_cache(**self._blocks, count=count, **arguments)
         # The step masks what lies behind its position.
         return full_cache(**arguments)
 
     def step(self, **arguments):
+        if self.memory_length is not None:
+            return local_step(**self._window, **arguments)
         return full_step(activation=self.attention_activation, **arguments)
 
     def piece(self, **arguments):
+        if self.memory_length is not None:
+            return local_piece(**self._window, **arguments)
         return full_piece(activation=self.attention_activation, **arguments)
 
     def cross_step(self, **arguments):
         return full_cross_step(activation=self.attention_activation, **arguments)
 
     def get_config(self):
-        return {**super().get_config(), "attention_activation": self.attention_activation}
+        return {
+            **super().get_config(),
+            "attention_activation": self.attention_activation,
+            "memory_length": self.memory_length,
+        }

@@ -191,6 +191,7 @@ class HeadGroup(keras.layers.Layer):
         options = {**masks, **self._tables(), **self._token_bias(token_bias)}
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
+        query, key = self.with_positions(query, key)
         attend = self.attend if self.dense_below is None else self._attend_by_length
         if global_tokens is not None:
             attend = functools.partial(
@@ -216,6 +217,10 @@ class HeadGroup(keras.layers.Layer):
             The dictionary of "query_mask" and "key_mask" that attention gets.
         """
         return {"query_mask": query_mask, "key_mask": key_mask}
+
+    def with_positions(self, query, key):
+        """Hook: queries and keys as the ops and caches get them."""
+        return query, key
 
     def attend(self, *, query, key, value, **options):
         """The attention of these heads: one call of an op, which takes all arguments by name."""
@@ -293,7 +298,7 @@ class HeadGroup(keras.layers.Layer):
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
-        key = query if key is None else key
+        query, key = self.with_positions(query, query if key is None else key)
         options = self._cached_token_bias(token_bias, key)
         if self._decodes_densely(max_length):
             return {"full": full_cache(key, value, max_length=max_length, **options)}
@@ -336,6 +341,7 @@ class HeadGroup(keras.layers.Layer):
         """
         self._check_cached()
         options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
+        query, key = self.with_positions(query, key)
         inputs = {"query": query, "key": key, "value": value}
         by_row = count is not None or tf.convert_to_tensor(position).shape.rank > 0
         if count is not None:
@@ -417,6 +423,7 @@ class HeadGroup(keras.layers.Layer):
         if not self.cached_cross_attention:
             raise ValueError(f"{self._described()} cannot attend to a sequence one query at a time")
         options = {**self._tables(), **self._token_bias(token_bias)}
+        query, key = self.with_positions(query, key)
         return self.cross_step(
             query=query, key=key, value=value, position=position, key_mask=key_mask, **options
         )

@@ -2,7 +2,8 @@
 
 import keras
 
-from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.positioned_heads import PositionedHeads
 from rt_keras.ops.blocks import ceil_div, size
 from rt_keras.ops.decode import pad_to
 from rt_keras.ops.entmax import check_activation
@@ -12,7 +13,7 @@ from rt_keras.ops.local_piece import local_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class LocalHeads(HeadGroup):
+class LocalHeads(PositionedHeads):
     """Heads whose queries see their own block of positions and those beside it.
 
     See `rt_keras.ops.local_attention` for the equation. The cost is O(n · block_size).
@@ -41,7 +42,8 @@ class LocalHeads(HeadGroup):
         span_ramp: int, positions in which a span ends. Defaults to 32.
         span_loss_weight: float λ; λ times the heads' mean z, in positions, is added to the model's
             loss. Defaults to 2e-6.
-        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+        **kwargs: keyword arguments of `PositionedHeads`, such as `relative_positions`, and of the
+            base layer, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a size is not a positive integer, a `look_back` is negative or there is not
@@ -84,6 +86,11 @@ class LocalHeads(HeadGroup):
             positive_int("key_block_size", key_block_size)
         self.key_block_size = key_block_size
         self.look_back = self._checked_look_back(look_back)
+        if self.relative_positions != "learned" and (grid or key_block_size):
+            raise ValueError(
+                f"relative_positions={self.relative_positions!r} cannot be combined with grid or "
+                f"key_block_size. Received: grid={grid}, key_block_size={key_block_size}"
+            )
         if sliding_window is not None:
             positive_int("sliding_window", sliding_window)
         check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
@@ -157,11 +164,6 @@ class LocalHeads(HeadGroup):
     @property
     def runs_in_litert(self):
         """Whether attention is softmax: the loop of others would be over five dimensions."""
-        return self.attention_activation == "softmax"
-
-    @property
-    def takes_global_tokens(self):
-        """Whether attention is softmax."""
         return self.attention_activation == "softmax"
 
     def attend(self, **arguments):

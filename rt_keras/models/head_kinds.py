@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 from rt_keras import layers
+from rt_keras.layers.positioned_heads import RELATIVE_POSITIONS
 from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.ops.entmax import ACTIVATIONS
 
@@ -94,6 +95,8 @@ class HeadKind:
         if place.attention == "cross":
             # Positions of two sequences have no distance.
             arguments["max_relative_distance"] = None
+            if "relative_positions" in arguments:
+                arguments["relative_positions"] = "learned"
         return arguments
 
 
@@ -126,6 +129,20 @@ class _Clustered(HeadKind):
 
 def _attention_activation():
     return key("softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS))
+
+
+def _relative_positions():
+    return key("learned", "how distances become logits", one_of(*RELATIVE_POSITIONS))
+
+
+def check_positions(kind, model):
+    """Raises a ValueError if relative positions have no reach, or a model has no such ones."""
+    if kind.relative_positions == "learned":
+        return
+    if kind.max_relative_distance is None:
+        kind.refuse("relative_positions", f"it needs model.{kind.name}.max_relative_distance")
+    if model.kind == "image_lm" or model.dialect is not None:
+        kind.refuse("relative_positions", "with an image_lm or a model.dialect it must be learned")
 
 
 def check_probes(kind):
@@ -352,6 +369,7 @@ class Local(HeadKind):
     sliding_window: int | None = key(
         None, "positions up to its own that a query sees, null for whole blocks", AT_LEAST_1
     )
+    relative_positions: str = _relative_positions()
     adaptive_span: bool = key(False, "whether each head learns how far it sees")
     attention_activation: str = _attention_activation()
     cross_block_size: int | None = key(
@@ -365,6 +383,7 @@ class Local(HeadKind):
     def check(self, model):
         if self.cross_block_size is not None and not model.num_encoder_layers:
             self.refuse("cross_block_size", "without an encoder it must be null")
+        check_positions(self, model)
         of_one_sequence = model.kind == "causal_lm" and model.dialect is None
         if self.adaptive_span:
             if not of_one_sequence:
@@ -403,6 +422,16 @@ class Local(HeadKind):
 @dataclasses.dataclass
 class Full(HeadKind):
     """Heads that see every key: see `rt_keras.layers.FullHeads`."""
+
+    relative_positions: str = _relative_positions()
+    memory_length: int | None = key(
+        None, "keys up to its own that a query sees, null for all", AT_LEAST_1
+    )
+
+    def check(self, model):
+        check_positions(self, model)
+        if self.memory_length is not None and model.kind != "causal_lm":
+            self.refuse("memory_length", "only a causal_lm can have one")
 
     name = "full"
     layer = layers.FullHeads
