@@ -6,6 +6,7 @@ from rt_keras.layers.causal_clustered_heads import CausalClusteredHeads
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.cluster_strided_heads import ClusterStridedHeads
 from rt_keras.layers.clustered_heads import ClusteredHeads
+from rt_keras.layers.compressive_heads import CompressiveHeads
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
@@ -35,6 +36,7 @@ __all__ = [
     "CentroidHeads",
     "ClusterStridedHeads",
     "ClusteredHeads",
+    "CompressiveHeads",
     "Dropout",
     "FeedForward",
     "FullHeads",

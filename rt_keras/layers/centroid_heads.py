@@ -150,7 +150,7 @@ class CentroidHeads(HeadGroup):
         for statistic in (self.member_counts, self.member_sums, self.member_batches):
             statistic.assign(tf.zeros_like(statistic))
 
-    def after_attention(self, *, query, **arguments):
+    def after_attention(self, *, query, value, **arguments):
         members = self._members(query=query, **arguments)
         centroids = tf.convert_to_tensor(self.centroids)
         losses = [

@@ -207,7 +207,7 @@ class HeadGroup(keras.layers.Layer):
             **options,
         )
         if training:
-            self.after_attention(query=query, key=key, **masks)
+            self.after_attention(query=query, key=key, value=value, **masks)
         return output
 
     def before_attention(self, query, value, query_mask, key_mask):
@@ -242,7 +242,7 @@ class HeadGroup(keras.layers.Layer):
             return tf.cond(is_short, full, own)
         return full() if is_short else own()
 
-    def after_attention(self, *, query, key, query_mask, key_mask):
+    def after_attention(self, *, query, key, value, query_mask, key_mask):
         """Hook: what a training step does besides, such as collecting statistics."""
 
     def _tables(self):
@@ -360,7 +360,7 @@ class HeadGroup(keras.layers.Layer):
             attend = self.step if one else self.piece
             output, cache = attend(**inputs, cache=cache, position=position, **options)
         if training:
-            self.after_attention(query=query, key=key, **masks)
+            self.after_attention(query=query, key=key, value=value, **masks)
         return output, cache
 
     @property

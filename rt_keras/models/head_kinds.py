@@ -11,6 +11,7 @@ import math
 from rt_keras import layers
 from rt_keras.layers.positioned_heads import RELATIVE_POSITIONS
 from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
+from rt_keras.ops.compressive import COMPRESSIONS
 from rt_keras.ops.entmax import ACTIVATIONS
 
 # The kind, and the number of heads, of a model that says nothing of heads.
@@ -420,6 +421,33 @@ class Local(HeadKind):
 
 
 @dataclasses.dataclass
+class Compressive(HeadKind):
+    """Heads that see a window and a compressed memory: see `rt_keras.layers.CompressiveHeads`."""
+
+    block_size: int = key(128, "positions in a block", AT_LEAST_1)
+    look_back: int = key(1, "blocks before its own that a query sees as they are", AT_LEAST_1)
+    compressed_length: int = key(128, "entries of the memory that a query sees", AT_LEAST_1)
+    compression_rate: int = key(4, "positions for each entry", AT_LEAST_1)
+    compression: str = key("conv", "how positions become an entry", one_of(*COMPRESSIONS))
+    reconstruction_weight: float = key(
+        1.0, "weight of the loss that trains the convolutions", NOT_NEGATIVE
+    )
+
+    name = "compressive"
+    layer = layers.CompressiveHeads
+    window = "block_size"
+
+    def check(self, model):
+        if model.kind != "causal_lm":
+            self.refuse("num_heads", "only a causal_lm can have them")
+        if self.block_size % self.compression_rate:
+            self.refuse("compression_rate", "it must divide block_size")
+        entries = self.block_size // self.compression_rate
+        if self.compressed_length % entries:
+            self.refuse("compressed_length", f"it must be a multiple of the {entries} of a block")
+
+
+@dataclasses.dataclass
 class Full(HeadKind):
     """Heads that see every key: see `rt_keras.layers.FullHeads`."""
 
@@ -452,6 +480,7 @@ HEAD_KINDS = {
         ClusterStrided,
         Strided,
         Local,
+        Compressive,
         Full,
     )
 }

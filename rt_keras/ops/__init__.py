@@ -16,6 +16,7 @@ from rt_keras.ops.blocks import from_blocks, to_blocks
 from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.cluster_strided import cluster_strided_attention
 from rt_keras.ops.clustered import clustered_attention
+from rt_keras.ops.compressive import compressive_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.entmax import entmax15, sparsemax
 from rt_keras.ops.full import full_attention
@@ -38,6 +39,7 @@ __all__ = [
     "cluster_strided_attention",
     "clustered_attention",
     "commitment",
+    "compressive_attention",
     "entmax15",
     "find_global_tokens",
     "from_blocks",

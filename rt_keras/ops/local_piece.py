@@ -60,44 +60,82 @@ def local_piece(
     if grid is not None:
         raise ValueError(f"Blocks on a grid are not attended to in pieces. Received: grid={grid}")
     length, ring = size(query, 2), size(cache["key"], 2)
-    count = length if count is None else count
-    seen = per_dimension(look_back, (1,))[0] * block_size
-    before = seen + block_size
-    # The ring in the order of positions, which ends right before the piece.
-    order = places_of_rows(position, tf.range(ring)) % ring
-
-    def joined(kept, new):
-        kept = pad_axis(take_places(kept, order), 2, before - ring, 0)
-        return tf.concat([kept, tf.cast(new, kept.dtype)], axis=2)
-
-    keys = joined(cache["key"], with_bias(key, token_bias))
-    values = joined(cache["value"], value)
-    # From the first block in view on: it begins `inside` after what is kept does.
-    inside = block_size - position % block_size
-    total = before + length
-
-    def aligned(x):
-        x = pad_axis(x, 2, 0, block_size)
-        return take_places(x, places_of_rows(inside, tf.range(total)))
-
-    places = places_of_rows(position - before + inside, tf.range(total))
-    real = (places >= 0) & (places < places_of_rows(position + count, 0))
-    key, bias = without_bias(aligned(keys), query.shape[3])
+    look_back = per_dimension(look_back, (1,))[0]
+    joined = JoinedPiece(position, count, length, ring, block_size, look_back)
+    keys = joined.join(cache["key"], with_bias(key, token_bias))
+    values = joined.join(cache["value"], value)
+    key, bias = without_bias(joined.align(keys), query.shape[3])
     heads = query.shape[1]
     found = local_attention(
-        aligned(pad_axis(query, 2, before, 0)),
+        joined.align_queries(query),
         repeat_heads(key, heads),
-        repeat_heads(aligned(values), heads),
+        repeat_heads(joined.align(values), heads),
         block_size=block_size,
         look_back=look_back,
         causal=True,
-        key_mask=real,
+        key_mask=joined.real,
         token_bias=bias,
         **options,
     )
-    of_piece = places_of_rows(before - inside, tf.range(length))
-    output = tf.nest.map_structure(lambda x: take_places(x, of_piece), found)
-    # The last position at each place of the ring; steps mask those before the first.
-    age = places_of_rows(position + count - 1, -tf.range(ring)) % ring
-    held = tf.maximum(places_of_rows(before + count - 1, -age), 0)
-    return output, {"key": take_places(keys, held), "value": take_places(values, held)}
+    output = tf.nest.map_structure(joined.of_piece, found)
+    return output, {"key": joined.ring_of(keys), "value": joined.ring_of(values)}
+
+
+class JoinedPiece:
+    """A piece behind what its ring keeps, as blocks that begin where they do in the whole sequence.
+
+    Position p of the sequence is at place p modulo the ring's length. In the joined sequence the
+    ring's positions come first; aligned, it begins with the first block in view of the piece.
+
+    Args:
+        position: int scalar or `[batch]`, that of the piece's first.
+        count: int scalar or `[batch]`, how many positions of the piece count; None for all.
+        length: int, that of the piece.
+        ring: int, places of the ring.
+        block_size, look_back: ints; see `local_attention`.
+
+    Attributes:
+        real: bool `[batch or 1, aligned]`, which positions there are.
+    """
+
+    def __init__(self, position, count, length, ring, block_size, look_back):
+        self.length, self.block_size = length, block_size
+        self.before = (look_back + 1) * block_size
+        self.missing = self.before - ring
+        # Where the first block in view begins.
+        self.start = block_size - position % block_size
+        self.total = self.before + length
+        count = length if count is None else count
+        self._order = places_of_rows(position, tf.range(ring)) % ring
+        places = places_of_rows(position - self.before + self.start, tf.range(self.total))
+        self.real = (places >= 0) & (places < places_of_rows(position + count, 0))
+        # The last position at each place of the ring; steps mask those before the first.
+        age = places_of_rows(position + count - 1, -tf.range(ring)) % ring
+        self._held = tf.maximum(places_of_rows(self.before + count - 1, -age), 0)
+
+    def join(self, kept, new):
+        """What a ring keeps, in the order of positions, and the piece."""
+        kept = pad_axis(take_places(kept, self._order), 2, self.missing, 0)
+        return tf.concat([kept, tf.cast(new, kept.dtype)], axis=2)
+
+    def align(self, joined):
+        """A joined sequence from the first block in view on."""
+        joined = pad_axis(joined, 2, 0, self.block_size)
+        return take_places(joined, places_of_rows(self.start, tf.range(self.total)))
+
+    def align_queries(self, query):
+        """The piece's queries; what is kept has none."""
+        return self.align(pad_axis(query, 2, self.before, 0))
+
+    def of_piece(self, aligned):
+        """The positions of the piece in an aligned sequence."""
+        return take_places(aligned, places_of_rows(self.before - self.start, tf.range(self.length)))
+
+    def ring_of(self, joined):
+        """What the ring holds after the piece, of a joined sequence."""
+        return take_places(joined, self._held)
+
+    def ring_of_aligned(self, aligned):
+        """The same of an aligned sequence; what came before the first block in view is lost."""
+        places = tf.clip_by_value(self._held - tf.reshape(self.start, [-1, 1]), 0, self.total - 1)
+        return take_places(aligned, places)

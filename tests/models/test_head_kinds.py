@@ -37,8 +37,22 @@ VALUES = {
     "lsh": {"num_buckets": 6, "chunk_size": 5, "num_rounds": 2},
     "cluster_strided": {"num_clusters": 3, "window_size": 5, "commitment_weight": 0.25},
     "strided": {"stride": 7},
-    "local": {"block_size": 8, "look_back": 2, "sliding_window": 9, "adaptive_span": True},
-    "full": {},
+    "local": {
+        "block_size": 8,
+        "look_back": 2,
+        "sliding_window": 9,
+        "adaptive_span": True,
+        "relative_positions": "bucketed",
+    },
+    "compressive": {
+        "block_size": 12,
+        "look_back": 2,
+        "compressed_length": 8,
+        "compression_rate": 3,
+        "compression": "max",
+        "reconstruction_weight": 0.5,
+    },
+    "full": {"relative_positions": "sinusoidal", "memory_length": 5},
 }
 
 

@@ -220,6 +220,22 @@ def test_a_dialect_has_only_its_own_heads():
             "model.clustered has values but no heads",
         ),
         ({"hashed": {"num_heads": 2, "num_clusters": 1}}, "hashed.num_clusters is 1"),
+        (
+            {"full": {"num_heads": 2, "relative_positions": "bucketed"}},
+            "full.relative_positions is bucketed; it needs model.full.max_relative_distance",
+        ),
+        (
+            {"compressive": {"num_heads": 2, "compression_rate": 3}},
+            "compressive.compression_rate is 3; it must divide block_size",
+        ),
+        (
+            {"compressive": {"num_heads": 2, "compressed_length": 33}},
+            "compressive.compressed_length is 33; it must be a multiple of the 32 of a block",
+        ),
+        (
+            {"kind": "masked_lm", "full": {"num_heads": 2, "memory_length": 8}},
+            "full.memory_length is 8; only a causal_lm can have one",
+        ),
     ],
 )
 def test_heads_that_do_not_go_together_are_named(values, message):

@@ -1,0 +1,457 @@
+"""Attention to a window and to a compressed memory of the blocks before it."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import attend, merge
+from rt_keras.ops.blocks import (
+    ceil_div,
+    join_blocks,
+    overlapping_blocks,
+    pad_axis,
+    places_of_rows,
+    size,
+    split_blocks,
+    take_places,
+)
+from rt_keras.ops.local import local_attention
+from rt_keras.ops.local_piece import JoinedPiece
+
+COMPRESSIONS = ("mean", "max", "conv", "most_used")
+
+
+def compressive_attention(
+    query,
+    key,
+    value,
+    *,
+    block_size,
+    compressed_length,
+    compression_rate,
+    look_back=1,
+    compression="mean",
+    kernels=None,
+    key_mask=None,
+    relative_embeddings=None,
+    memory_embeddings=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Causal attention to a local window and, under the same softmax, to a compressed memory.
+
+    With W(i) the window that `local_attention` gives to i, and M(i) the last `compressed_length`
+    entries of the blocks before W(i), of which each has block_size / compression_rate:
+
+    ```
+    output_i = sum_j softmax_j(logit_ij) value_j    over j in W(i) and M(i)
+    logit_ij = query_i · (key_j + r_(i - j)) / sqrt(depth)    for j in W(i)
+    logit_ij = query_i · (key_j + m_s) / sqrt(depth)          for the entry j at place s of M(i)
+    ```
+
+    With c the `compression_rate`, the entries of a block are, for keys and values alike,
+
+    - "mean", "max": of each c positions, dimension by dimension;
+    - "conv": of each c positions, `sum_s kernel_s x_s`, a convolution of stride c;
+    - "most_used": the block_size / c positions to which the queries that had the block in their
+      window attended most, in their order.
+
+    No gradient passes through them.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, heads, length, depth]`.
+        value: `[batch, heads, length, value_depth]`.
+        block_size: int, positions in a block, a multiple of `compression_rate`.
+        compressed_length: int, entries that a query sees, a multiple of those of a block.
+        compression_rate: int c, positions for each entry.
+        look_back: int, blocks before its own that a query sees. Defaults to 1.
+        compression: one of `COMPRESSIONS`. Defaults to "mean".
+        kernels: with "conv", dictionary of "key", `[heads, c, depth, depth]`, and "value",
+            `[heads, c, value_depth, value_depth]`; else None.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees: nor the entries
+            of which it is a part. None for no padding.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; or None.
+        memory_embeddings: `[heads, compressed_length, depth]`, m above; or None.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`.
+
+    Source: Rae et al. 2020, Compressive Transformers for Long-Range Sequence Modelling, section 3,
+    with memories of whole blocks, so that the length of pieces makes no difference; and of each
+    head's keys and values, where they compress what these are projections of.
+
+    >>> x = tf.random.normal([1, 2, 40, 4])
+    >>> compressive_attention(
+    ...     x, x, x, block_size=8, compressed_length=4, compression_rate=4
+    ... ).shape
+    TensorShape([1, 2, 40, 4])
+    """
+    query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
+    length = size(query, 2)
+    memory = Memory(block_size, look_back, compressed_length, compression_rate)
+    real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
+    batch, heads = size(query, 0), query.shape[1]
+    kept = {
+        name: tf.zeros([batch, heads, compressed_length, x.shape[3]], x.dtype)
+        for name, x in (("key", key), ("value", value))
+    }
+    kept["real"] = tf.zeros([1, compressed_length], tf.bool)
+    usage = tf.zeros([batch, heads, length, 1], query.dtype) if compression == "most_used" else None
+    output, _, _ = _attend(
+        {"query": query, "key": key, "value": value, "real": real, "usage": usage},
+        kept,
+        memory,
+        compression,
+        kernels,
+        relative_embeddings,
+        memory_embeddings,
+        dropout,
+        seed,
+    )
+    return output
+
+
+def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, look_back, **sizes):
+    """The cache of `compressive_piece` before the first position.
+
+    Args:
+        batch: int or int scalar.
+        heads, depth, value_depth: ints.
+        dtype: that of keys and values.
+        block_size, look_back: see `compressive_attention`.
+        **sizes: `compressed_length` and `compression` of `compressive_attention`.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, places, ...]`, a ring of the blocks in
+        view; "memory_key" and "memory_value", `[batch, heads, compressed_length, ...]`;
+        "memory_real", bool `[batch, compressed_length]`; and with "most_used", "usage",
+        `[batch, heads, places, 1]`.
+    """
+    ring, entries = (look_back + 1) * block_size, sizes["compressed_length"]
+    cache = {
+        "key": tf.zeros([batch, heads, ring, depth], dtype),
+        "value": tf.zeros([batch, heads, ring, value_depth], dtype),
+        "memory_key": tf.zeros([batch, heads, entries, depth], dtype),
+        "memory_value": tf.zeros([batch, heads, entries, value_depth], dtype),
+        "memory_real": tf.zeros([batch, entries], tf.bool),
+    }
+    if sizes["compression"] == "most_used":
+        cache["usage"] = tf.zeros([batch, heads, ring, 1], dtype)
+    return cache
+
+
+def compressive_piece(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    compressed_length,
+    compression_rate,
+    look_back=1,
+    compression="mean",
+    kernels=None,
+    count=None,
+    relative_embeddings=None,
+    memory_embeddings=None,
+    dropout=0.0,
+    seed=None,
+):
+    """`compressive_attention` of the positions of a piece, given those before it.
+
+    Args:
+        query, key, value: `[batch, heads, length, ...]`.
+        cache: the cache of `compressive_cache` or of the last piece.
+        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
+        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+            others are padding, whose outputs mean nothing. None, the default, for all.
+        block_size, compressed_length, compression_rate, look_back, compression, kernels,
+            relative_embeddings, memory_embeddings, dropout, seed: see `compressive_attention`.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and the cache with these positions in it.
+
+    >>> x = tf.random.normal([1, 2, 20, 4])
+    >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
+    >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
+    >>> output, cache = compressive_piece(x, x, x, cache, 0, compression_rate=4, **sizes)
+    >>> output.shape
+    TensorShape([1, 2, 20, 4])
+    """
+    length, ring = size(query, 2), size(cache["key"], 2)
+    joined = JoinedPiece(position, count, length, ring, block_size, look_back)
+    given = {"key": key, "value": value}
+    if "usage" in cache:
+        given["usage"] = tf.zeros([size(query, 0), query.shape[1], length, 1], query.dtype)
+    sequences = {name: joined.join(cache[name], x) for name, x in given.items()}
+    aligned = {name: joined.align(x) for name, x in sequences.items()}
+    memory = Memory(block_size, look_back, compressed_length, compression_rate)
+    kept = {name: cache[f"memory_{name}"] for name in ("key", "value", "real")}
+    output, entries, usage = _attend(
+        {"usage": None, **aligned, "query": joined.align_queries(query), "real": joined.real},
+        kept,
+        memory,
+        compression,
+        kernels,
+        relative_embeddings,
+        memory_embeddings,
+        dropout,
+        seed,
+        # What is kept has no queries.
+        first_query=joined.before - joined.start,
+    )
+    changed = {name: joined.ring_of(sequences[name]) for name in ("key", "value")}
+    if usage is not None:
+        changed["usage"] = joined.ring_of_aligned(usage)
+    # The memory ends where the blocks in view begin.
+    now = position + (length if count is None else count)
+    blocks = now // block_size - position // block_size
+    places = places_of_rows(blocks * memory.entries, tf.range(compressed_length))
+    for name in ("key", "value"):
+        changed[f"memory_{name}"] = take_places(entries[name], places)
+    real = tf.broadcast_to(entries["real"], tf.shape(entries["key"])[0:3:2])
+    changed["memory_real"] = take_places(real[:, None], places)[:, 0]
+    return joined.of_piece(output), {
+        name: tf.cast(x, cache[name].dtype) for name, x in changed.items()
+    }
+
+
+def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, compression_rate):
+    """What is lost when blocks are compressed by convolutions: the loss that trains these.
+
+    ```
+    loss = mean over i of |attention(query_i, block) - attention(query_i, entries of the block)|²
+    ```
+
+    over the queries of each block and the block before it, next to be compressed. Gradients flow to
+    the kernels alone.
+
+    Args:
+        query, key, value: `[batch, heads, length, ...]`.
+        key_mask: bool `[batch, length]`, False for padding; or None.
+        kernels, block_size, compression_rate: see `compressive_attention`.
+
+    Returns:
+        Scalar.
+
+    Source: Rae et al. 2020, section 3.1, attention-reconstruction loss.
+    """
+    query, key, value = (tf.stop_gradient(x) for x in (query, key, value))
+    length = size(query, 2)
+    count = length // block_size
+    whole = count * block_size
+    real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
+    real = tf.reduce_all(tf.reshape(real[:, :whole], [-1, 1, count, block_size]), axis=3)
+    # Blocks with another behind them.
+    both = tf.cast((real[:, :, :-1] & real[:, :, 1:])[..., None, None], query.dtype)
+    query, key, value = (
+        split_blocks(x[:, :, :whole], count, block_size) for x in (query, key, value)
+    )
+    query = query[:, :, 1:] * query.shape[4] ** -0.5
+    key, value = key[:, :, :-1], value[:, :, :-1]
+    exact, _ = attend(query, key, value, True)
+    lossy, _ = attend(
+        query,
+        _convolved(key, kernels["key"], compression_rate),
+        _convolved(value, kernels["value"], compression_rate),
+        True,
+    )
+    error = tf.reduce_sum(both * tf.square(exact - lossy))
+    entries = tf.reduce_sum(both * tf.ones_like(exact))
+    return error / tf.maximum(entries, 1)
+
+
+class Memory:
+    """The sizes of a memory.
+
+    Args:
+        block_size, look_back, compressed_length, compression_rate: ints; see
+            `compressive_attention`.
+
+    Attributes:
+        entries: int, those of a block.
+        blocks: int, how many blocks a query sees compressed.
+    """
+
+    def __init__(self, block_size, look_back, compressed_length, compression_rate):
+        self.block_size, self.look_back = block_size, look_back
+        self.rate, self.length = compression_rate, compressed_length
+        self.entries = block_size // compression_rate
+        self.blocks = compressed_length // self.entries
+
+
+def _attend(
+    given,
+    kept,
+    memory,
+    compression,
+    kernels,
+    relative_embeddings,
+    memory_embeddings,
+    dropout,
+    seed,
+    first_query=None,
+):
+    """Attention of a sequence that begins with a block.
+
+    Args:
+        given: dictionary of "query", "key", "value", `[batch, heads, length, ...]`, of "real",
+            bool `[batch or 1, length]`, and of "usage", `[batch, heads, length, 1]`, what earlier
+            queries used of it, or None.
+        kept: dictionary of "key", "value" and "real", the entries of the blocks before it.
+        memory: a `Memory`.
+        first_query: int scalar or `[batch]`, from where on queries count for "most_used"; None for
+            all.
+
+    Returns:
+        The output; the entries, those that are kept first; and the usage.
+    """
+    query, key, value, real = (given[name] for name in ("query", "key", "value", "real"))
+    block_size, look_back = memory.block_size, memory.look_back
+    seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
+    local, of_local = local_attention(
+        query,
+        key,
+        value,
+        block_size=block_size,
+        look_back=look_back,
+        causal=True,
+        key_mask=real,
+        relative_embeddings=relative_embeddings,
+        dropout=dropout,
+        seed=seeds[0],
+        return_logsumexp=True,
+    )
+    length = size(query, 2)
+    num_blocks = ceil_div(length, block_size)
+    usage = given["usage"]
+    if usage is not None:
+        counted = (
+            real
+            if first_query is None
+            else real & (tf.range(length) >= places_of_rows(first_query, 0))
+        )
+        usage += _usage(query, key, real, counted, of_local, memory, relative_embeddings)
+    new = _compressed(key, value, real, usage, memory, compression, kernels)
+    entries = {
+        "key": tf.concat([tf.cast(kept["key"], key.dtype), new["key"]], axis=2),
+        "value": tf.concat([tf.cast(kept["value"], value.dtype), new["value"]], axis=2),
+    }
+    rows = tf.maximum(tf.shape(kept["real"])[0], tf.shape(new["real"])[0])
+    entries["real"] = tf.concat(
+        [tf.broadcast_to(x, [rows, size(x, 1)]) for x in (kept["real"], new["real"])], axis=1
+    )
+
+    def windows(x):
+        # Those of the last blocks are for queries that come later.
+        x = x[:, :, : (num_blocks + memory.blocks - 1 - look_back) * memory.entries]
+        offset = look_back * memory.entries
+        return overlapping_blocks(x, num_blocks, memory.entries, memory.blocks, offset)
+
+    remembered = windows(entries["key"])
+    if memory_embeddings is not None:
+        remembered += tf.cast(memory_embeddings, key.dtype)[:, None]
+    seen = windows(entries["real"][:, None, :, None])[..., 0]
+    scaled = split_blocks(query * query.shape[3] ** -0.5, num_blocks, block_size)
+    found, of_memory = attend(
+        scaled,
+        remembered,
+        windows(entries["value"]),
+        seen[..., None, :],
+        dropout=dropout,
+        seed=seeds[1],
+    )
+    found, of_memory = join_blocks(found, length), join_blocks(of_memory, length)
+    output = merge(tf.stack([local, found]), tf.stack([of_local, of_memory]), axis=0)
+    return output, entries, usage
+
+
+def _compressed(key, value, real, usage, memory, compression, kernels):
+    """The entries of all blocks, and whether there is nothing but real positions in each."""
+    num_blocks = ceil_div(size(key, 2), memory.block_size)
+    blocks = {
+        name: split_blocks(tf.stop_gradient(x), num_blocks, memory.block_size)
+        for name, x in (("key", key), ("value", value))
+    }
+    real = split_blocks(real[:, None], num_blocks, memory.block_size, fill=False)
+    if compression == "most_used":
+        usage = split_blocks(tf.stop_gradient(usage), num_blocks, memory.block_size)[..., 0]
+        places = tf.sort(tf.math.top_k(usage, memory.entries).indices, axis=-1)
+        found = {name: tf.gather(x, places, batch_dims=3) for name, x in blocks.items()}
+        # A block is seen whole or not at all.
+        real = tf.reduce_all(real, axis=3, keepdims=True)
+        real = tf.broadcast_to(real, [*_sizes(real)[:3], memory.entries])
+    else:
+        reduce = {"mean": tf.reduce_mean, "max": tf.reduce_max}.get(compression)
+        found = {
+            name: _convolved(x, tf.stop_gradient(kernels[name]), memory.rate)
+            if reduce is None
+            else reduce(_runs(x, memory.rate), axis=4)
+            for name, x in blocks.items()
+        }
+        real = tf.reshape(real, [*_sizes(real)[:3], memory.entries, memory.rate])
+        real = tf.reduce_all(real, axis=4)
+    found = {name: join_blocks(x, num_blocks * memory.entries) for name, x in found.items()}
+    return {**found, "real": join_blocks(real, num_blocks * memory.entries)[:, 0]}
+
+
+def _runs(blocks, rate):
+    """`[batch, heads, blocks, block_size, depth]` to `[..., entries, rate, depth]`."""
+    shape = _sizes(blocks)
+    return tf.reshape(blocks, [*shape[:3], shape[3] // rate, rate, shape[4]])
+
+
+def _convolved(blocks, kernel, rate):
+    """The convolution of stride `rate` of blocks, by a kernel of each head."""
+    return tf.einsum("bhmsrd,hrde->bhmse", _runs(blocks, rate), tf.cast(kernel, blocks.dtype))
+
+
+def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
+    """The weights that each position gets from the queries that have it in their window.
+
+    Args:
+        of_local: `[batch, heads, length]`, the logsumexp of each query's logits.
+        counted: bool `[batch or 1, length]`, which queries count.
+
+    Returns:
+        `[batch, heads, length, 1]`.
+    """
+    # Of one-hot values the weights themselves; a loop over the blocks of a window adds them up.
+    length, block_size = size(query, 2), memory.block_size
+    num_blocks = ceil_div(length, block_size)
+    query, key, of_local = (tf.stop_gradient(x) for x in (query, key, of_local))
+    scaled = split_blocks(query * query.shape[3] ** -0.5, num_blocks, block_size)
+    of_local = split_blocks(of_local[..., None], num_blocks, block_size)
+    counted = tf.cast(split_blocks(counted[:, None, :, None], num_blocks, block_size), query.dtype)
+    key = split_blocks(key, num_blocks, block_size)
+    real = split_blocks(real[:, None], num_blocks, block_size)
+    step = tf.range(block_size)
+    total = 0
+    for back in range(memory.look_back + 1):
+        behind, seen = (pad_axis(x, 2, back, 0)[:, :, :num_blocks] for x in (key, real))
+        distance = step[:, None] - step + back * block_size
+        logits = tf.matmul(scaled, behind, transpose_b=True)
+        if relative_embeddings is not None:
+            logits += _relative(scaled, tf.stop_gradient(relative_embeddings), distance)
+        weights = tf.exp(tf.cast(logits, of_local.dtype) - of_local)
+        weights = tf.where(seen[..., None, :] & (distance >= 0), weights, 0)
+        used = tf.reduce_sum(tf.cast(weights, query.dtype) * counted, axis=3)
+        used = join_blocks(used, num_blocks * block_size)
+        # To the block that the weights are for.
+        total += pad_axis(used[:, :, back * block_size :], 2, 0, back * block_size)
+    return total[:, :, :length, None]
+
+
+def _relative(query, embeddings, distance):
+    """The relative logits of blocks of queries at distances `[queries, keys]`."""
+    far = embeddings.shape[1] // 2
+    index = tf.clip_by_value(distance, -far, far) + far
+    rows = tf.gather(tf.cast(embeddings, query.dtype), index, axis=1)
+    return tf.einsum("bhmqd,hqkd->bhmqk", query, rows)
+
+
+def _sizes(x):
+    return [size(x, axis) for axis in range(x.shape.rank)]

@@ -1,0 +1,232 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import compressive_attention
+from rt_keras.ops.compressive import (
+    COMPRESSIONS,
+    compressive_cache,
+    compressive_piece,
+    reconstruction_loss,
+)
+from tests.ops import checks, piece_checks
+
+SIZES = {"block_size": 6, "compressed_length": 4, "compression_rate": 3}
+LENGTH = 39
+
+
+def make_inputs(far=None, **options):
+    inputs = checks.arrays(LENGTH, far=far, **options)
+    rng = np.random.default_rng(7)
+    if far is not None:
+        inputs["memory_embeddings"] = rng.normal(size=[2, SIZES["compressed_length"], 6])
+    return inputs
+
+
+def make_kernels():
+    rng = np.random.default_rng(9)
+    return {"key": rng.normal(size=[2, 3, 6, 6]), "value": rng.normal(size=[2, 3, 5, 5])}
+
+
+def softmax(logits):
+    weights = np.exp(logits - np.max(logits))
+    return weights / weights.sum()
+
+
+def by_loop(query, key, value, compression, look_back, kernels=None, real=None, far=None, **learnt):
+    """One query at a time, of one row and one head."""
+    size, rate, seen = (
+        SIZES[name] for name in ("block_size", "compression_rate", "compressed_length")
+    )
+    entries, length = size // rate, len(query)
+    real = np.ones(length, bool) if real is None else real
+    relative = learnt.get("relative_embeddings")
+    memory = learnt.get("memory_embeddings", np.zeros([seen, query.shape[1]]))
+
+    def window(i):
+        first = max(0, (i // size - look_back) * size)
+        return [j for j in range(first, i + 1) if real[j]]
+
+    def local_logits(i):
+        found = []
+        for j in window(i):
+            distance = i - j
+            r = 0 if relative is None else relative[min(distance, far) + far]
+            found.append(query[i] @ (key[j] + r) / np.sqrt(query.shape[1]))
+        return found
+
+    usage = np.zeros(length)
+    for i in range(length):
+        if real[i] and window(i):
+            usage[window(i)] += softmax(local_logits(i))
+
+    def entries_of(block):
+        """Pairs of a key and a value."""
+        places = np.arange(block * size, (block + 1) * size)
+        if compression == "most_used":
+            if not real[places].all():
+                return [None] * entries
+            best = sorted(places[np.argsort(-usage[places], kind="stable")[:entries]])
+            return [(key[j], value[j]) for j in best]
+        found = []
+        for run in places.reshape(entries, rate):
+            if not real[run].all():
+                found.append(None)
+            elif compression == "conv":
+                pair = (key, kernels["key"]), (value, kernels["value"])
+                found.append([sum(x[j] @ k[s] for s, j in enumerate(run)) for x, k in pair])
+            else:
+                reduce = np.mean if compression == "mean" else np.max
+                found.append([reduce(x[run], axis=0) for x in (key, value)])
+        return found
+
+    outputs = []
+    for i in range(length):
+        logits, values = local_logits(i), [value[j] for j in window(i)]
+        last = i // size - look_back
+        for place in range(seen):
+            block = last - seen // entries + place // entries
+            pair = entries_of(block)[place % entries] if block >= 0 else None
+            if pair is not None:
+                logits.append(query[i] @ (pair[0] + memory[place]) / np.sqrt(query.shape[1]))
+                values.append(pair[1])
+        outputs.append(softmax(logits) @ values if logits else np.zeros(value.shape[1]))
+    return np.array(outputs)
+
+
+def expected_of(inputs, compression, look_back, kernels=None, mask=None, far=None):
+    learnt = {
+        name: inputs[name]
+        for name in ("relative_embeddings", "memory_embeddings")
+        if name in inputs
+    }
+    rows, heads = inputs["query"].shape[:2]
+    return np.array(
+        [
+            [
+                by_loop(
+                    *(inputs[name][row, head] for name in ("query", "key", "value")),
+                    compression,
+                    look_back,
+                    kernels and {name: x[head] for name, x in kernels.items()},
+                    None if mask is None else mask[row],
+                    far,
+                    **{name: x[head] for name, x in learnt.items()},
+                )
+                for head in range(heads)
+            ]
+            for row in range(rows)
+        ]
+    )
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("far, look_back", [(None, 1), (4, 2)])
+def test_equation(compression, far, look_back):
+    inputs = make_inputs(far)
+    kernels = make_kernels() if compression == "conv" else None
+    found = compressive_attention(
+        **checks.tensors(inputs),
+        **SIZES,
+        look_back=look_back,
+        compression=compression,
+        kernels=kernels,
+    )
+    expected = expected_of(inputs, compression, look_back, kernels, far=far)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("compression", ["mean", "most_used"])
+def test_padding(compression):
+    inputs, mask = make_inputs(), checks.mask("scattered", LENGTH)
+    found = compressive_attention(
+        **checks.tensors(inputs), **SIZES, compression=compression, key_mask=tf.constant(mask)
+    )
+    expected = expected_of(inputs, compression, 1, mask=mask)
+    real = np.broadcast_to(mask[:, None], found.shape[:3])
+    np.testing.assert_allclose(found.numpy()[real], expected[real], rtol=0, atol=1e-12)
+
+
+def empty_cache(inputs, compression, look_back):
+    batch, heads = inputs["query"].shape[:2]
+    sizes = {"block_size": SIZES["block_size"], "look_back": look_back}
+    sizes |= {"compressed_length": SIZES["compressed_length"], "compression": compression}
+    return compressive_cache(batch, heads, 6, 5, tf.float64, **sizes)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("ends", [[LENGTH], [1, 2, 13, 30, LENGTH], [12, 24, LENGTH]], ids=str)
+@pytest.mark.parametrize("far, look_back", [(None, 2), (4, 1)])
+def test_pieces_are_one_pass(compression, ends, far, look_back):
+    inputs = make_inputs(far)
+    options = {**SIZES, "look_back": look_back, "compression": compression}
+    options["kernels"] = make_kernels() if compression == "conv" else None
+    cache = empty_cache(inputs, compression, look_back)
+    found, _ = piece_checks.in_pieces(cache, compressive_piece, inputs, ends, **options)
+    expected = compressive_attention(**checks.tensors(inputs), **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("compression", ["max", "most_used"])
+def test_rows_may_be_at_different_positions(compression):
+    inputs = make_inputs(4)
+    piece_checks.rows_at_own_positions(
+        empty_cache(inputs, compression, 1),
+        compressive_piece,
+        inputs,
+        [15, 24],
+        11,
+        compression=compression,
+        **SIZES,
+    )
+
+
+def test_kernels_learn_to_reconstruct_and_nothing_else_does():
+    inputs = checks.tensors(make_inputs(), tf.float32)
+    kernels = {name: tf.constant(x, tf.float32) for name, x in make_kernels().items()}
+    sizes = {name: SIZES[name] for name in ("block_size", "compression_rate")}
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch([inputs, kernels])
+        loss = reconstruction_loss(**inputs, key_mask=None, kernels=kernels, **sizes)
+        output = compressive_attention(**inputs, **SIZES, compression="conv", kernels=kernels)
+    assert tape.gradient(loss, inputs) == dict.fromkeys(inputs)
+    assert tape.gradient(output, kernels) == dict.fromkeys(kernels)
+    for gradient in tape.gradient(loss, kernels).values():
+        assert np.any(gradient)
+    query, key, value = (inputs[name].numpy() for name in ("query", "key", "value"))
+    errors = []
+    for row, head, block in np.ndindex(2, 2, LENGTH // 6 - 1):
+        places = slice(6 * block, 6 * block + 6)
+        k, v = key[row, head, places], value[row, head, places]
+        runs = [
+            np.einsum("srd,rde->se", x.reshape(2, 3, -1), kernels[name][head])
+            for x, name in ((k, "key"), (v, "value"))
+        ]
+        for q in query[row, head, 6 * block + 6 : 6 * block + 12]:
+            exact, lossy = (softmax(q @ a.T / np.sqrt(6)) @ b for a, b in ((k, v), runs))
+            errors.append(np.mean((exact - lossy) ** 2))
+    np.testing.assert_allclose(loss, np.mean(errors), rtol=1e-4)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("compression", ["conv", "most_used"])
+@pytest.mark.parametrize("dtype, atol", [("float32", 1e-5), ("bfloat16", 1e-1)])
+def test_compiled_by_xla(compression, dtype, atol):
+    inputs = checks.tensors(make_inputs(), tf.as_dtype(dtype))
+    kernels = None
+    if compression == "conv":
+        kernels = {name: tf.cast(x, dtype) / 4 for name, x in make_kernels().items()}
+
+    def attend(query, key, value):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            output = compressive_attention(
+                query, key, value, **SIZES, compression=compression, kernels=kernels
+            )
+        return output, tape.gradient(output, query)
+
+    arguments = [inputs[name] for name in ("query", "key", "value")]
+    found = tf.function(attend, jit_compile=True)(*arguments)
+    for a, b in zip(found, attend(*arguments)):
+        assert a.dtype == dtype
+        np.testing.assert_allclose(tf.cast(a, "float32"), tf.cast(b, "float32"), rtol=0, atol=atol)
