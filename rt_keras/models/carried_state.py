@@ -157,23 +157,33 @@ def check_carries_state(backbone):
     Args:
         backbone: a `RoutingTransformerBackbone`.
     """
+    reason = why_no_state(backbone)
+    if reason is not None:
+        raise ValueError(f"A state needs {reason}")
+
+
+def why_no_state(backbone):
+    """What a backbone lacks to carry on what it has read, in words; None if it lacks nothing.
+
+    Args:
+        backbone: a `RoutingTransformerBackbone`.
+    """
     groups = [
         group for block in backbone.transformer_blocks for group in block.attention.head_groups
     ]
     wrong = sorted({type(group).__name__ for group in groups if not group.carries_state})
     if wrong:
-        raise ValueError(
-            "A state needs heads that keep a bounded number of keys and read a piece in one pass, "
-            "such as LocalHeads, RoutingHeads of assignment 'nearest' and LocalRoutingHeads with "
+        return (
+            "heads that keep a bounded number of keys and read a piece in one pass, such as "
+            "LocalHeads, RoutingHeads of assignment 'nearest' and LocalRoutingHeads with "
             f"routed_key='previous_query'. Received: {', '.join(wrong)}"
         )
     if backbone.max_sequence_length is not None:
-        raise ValueError(
-            "A state needs a model without learned positions, of which there are only "
+        return (
+            "a model without learned positions, of which there are only "
             f"max_sequence_length={backbone.max_sequence_length}"
         )
-    if "token_bias" in backbone.input:
-        raise ValueError("A state needs heads without a token_bias")
+    return "heads without a token_bias" if "token_bias" in backbone.input else None
 
 
 class RowsOfReplicas:

@@ -6,7 +6,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.carried_state import CarriedState
+from rt_keras.models.carried_state import CarriedState, why_no_state
 from rt_keras.models.generation import (
     make_generate_function,
     pad_length,
@@ -18,7 +18,11 @@ from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackb
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import ceil_div, size
+
+# Tokens of a prompt that are read at once. Longer prompts go through the model in pieces, if its
+# heads allow for it, so that they take no more memory.
+PROMPT_PIECE = 8192
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -192,6 +196,11 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         prompt = tf.cast(inputs["token_ids"], tf.int32)
         mask = tf.cast(inputs["padding_mask"], tf.bool)
         self.backbone.check_length(prompt.shape[1])
+        if self._reads_in_pieces(prefill_length) and _sees_hidden_states(sampler or self.sampler):
+            raise ValueError(
+                "A ContrastiveSampler compares the states of all tokens of a prompt, which may "
+                f"have at most {PROMPT_PIECE} tokens with it. Received: {prompt.shape[1]} positions"
+            )
         first = shortest_prompt(mask)
         token_bias = inputs.get("token_bias")
         start = self._start_with_cache if self.cached_decoding else self._start_without_cache
@@ -234,14 +243,40 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     def _start_with_cache(self, prompt, first, prefill_length, token_bias):
         """The prompt's hidden states and the cache, for a sampler."""
         max_length = size(prompt, 1)
+        prompt = prompt[:, : first if prefill_length is None else prefill_length]
         # The sampler begins with the last token of the shortest prompt.
-        hidden, cache = self.prefill(
-            prompt[:, : first if prefill_length is None else prefill_length],
-            first - 1,
-            max_length,
-            token_bias,
-        )
+        count = first - 1
+        if self._reads_in_pieces(prefill_length):
+            shape = [size(prompt, 0), max_length, self.backbone.hidden_dim]
+            return tf.zeros(shape, self.compute_dtype), self._read_prompt(prompt, count, max_length)
+        hidden, cache = self.prefill(prompt, count, max_length, token_bias)
         return pad_length(hidden, max_length), cache
+
+    def _reads_in_pieces(self, prefill_length):
+        """Whether a prompt is so long that it is read piece by piece."""
+        long = prefill_length is not None and prefill_length > PROMPT_PIECE
+        return long and why_no_state(self.backbone) is None
+
+    def _read_prompt(self, prompt, count, max_length):
+        """The cache of the first positions of prompts, which are read in pieces."""
+        batch, length = size(prompt, 0), size(prompt, 1)
+        pieces = ceil_div(length, PROMPT_PIECE)
+        prompt = tf.pad(prompt, [[0, 0], [0, pieces * PROMPT_PIECE - length]])
+
+        def read(number, blocks):
+            start = number * PROMPT_PIECE
+            tokens = tf.slice(prompt, [0, start], [batch, PROMPT_PIECE])
+            left = tf.clip_by_value(count - start, 0, PROMPT_PIECE)
+            _, blocks = self.backbone.call_with_cache(
+                tokens, blocks, start, count=tf.fill([batch], left)
+            )
+            return number + 1, blocks
+
+        cache = self.new_cache(batch, max_length)
+        _, blocks = tf.while_loop(
+            lambda number, _: number * PROMPT_PIECE < count, read, (0, cache["blocks"])
+        )
+        return {**cache, "blocks": blocks}
 
     def _start_without_cache(self, prompt, first, prefill_length, token_bias):
         """The same if each token needs the whole sequence, at its full length."""
@@ -257,3 +292,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
             beams = tf.shape(tokens)[0] // tf.shape(bias)[0]
             inputs["token_bias"] = tf.repeat(bias, beams, axis=0)
         return self.backbone(inputs, training=False)
+
+
+def _sees_hidden_states(sampler):
+    return isinstance(sampler, keras_hub.samplers.ContrastiveSampler)

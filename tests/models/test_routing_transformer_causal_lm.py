@@ -15,7 +15,7 @@ from rt_keras.layers import (
     RoutingHeads,
     StridedHeads,
 )
-from rt_keras.models import RoutingTransformerCausalLM
+from rt_keras.models import RoutingTransformerCausalLM, routing_transformer_causal_lm
 from rt_keras.models import RoutingTransformerCausalLMPreprocessor as Preprocessor
 from tests.models import checks
 
@@ -680,3 +680,28 @@ def test_empty_batches_and_sequences(batch, length):
     )
     inputs = {name: np.ones([batch, length], "int32") for name in ("token_ids", "padding_mask")}
     assert model(inputs).shape == (batch, length, model.backbone.vocabulary_size)
+
+
+@pytest.mark.parametrize("prompts", [[37], [29, 40]], ids=str)
+def test_long_prompts_are_read_in_pieces(monkeypatch, prompts):
+    heads = [LocalRoutingHeads(1, 4, 3, 4), LocalHeads(1, 4)]
+    model = RoutingTransformerCausalLM(checks.make_backbone(head_groups=heads, shift_tokens=True))
+    model.compile(sampler="greedy", run_eagerly=True)
+    inputs = checks.inputs(checks.random_tokens(len(prompts), 44), prompts)
+    expected = model.generate(inputs, stop_token_ids=None)
+    monkeypatch.setattr(routing_transformer_causal_lm, "PROMPT_PIECE", 16)
+    found = model.generate(inputs, stop_token_ids=None)
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
+    model.compile(sampler="contrastive", run_eagerly=True)
+    with pytest.raises(ValueError, match="A ContrastiveSampler .* at most 16 tokens"):
+        model.generate(inputs, stop_token_ids=None)
+
+
+def test_long_prompts_of_other_heads_are_read_at_once(monkeypatch):
+    model = RoutingTransformerCausalLM(checks.make_backbone(head_groups=[FullHeads(2)]))
+    model.compile(sampler="greedy", run_eagerly=True)
+    inputs = checks.inputs(checks.random_tokens(1, 24), [20])
+    expected = model.generate(inputs, stop_token_ids=None)
+    monkeypatch.setattr(routing_transformer_causal_lm, "PROMPT_PIECE", 8)
+    found = model.generate(inputs, stop_token_ids=None)
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
