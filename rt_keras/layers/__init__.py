@@ -16,6 +16,7 @@ from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.layers.local_routing_heads import LocalRoutingHeads
 from rt_keras.layers.lsh_heads import LSHHeads
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers.normalization import ResidualWeight, ScaleNormalization
 from rt_keras.layers.random_heads import RandomHeads
 from rt_keras.layers.reversible_blocks import ReversibleBlocks
 from rt_keras.layers.routing_heads import RoutingHeads
@@ -47,8 +48,10 @@ __all__ = [
     "LocalRoutingHeads",
     "MultiHeadAttention",
     "RandomHeads",
+    "ResidualWeight",
     "ReversibleBlocks",
     "RoutingHeads",
+    "ScaleNormalization",
     "SinusoidalPositions",
     "StridedHeads",
     "TokenDropout",

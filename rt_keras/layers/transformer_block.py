@@ -9,6 +9,7 @@ import tensorflow as tf
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
+from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.layers.token_shift import TokenShift
@@ -21,6 +22,7 @@ class TransformerBlock(keras.layers.Layer):
     ```
     pre-norm:   x = x + dropout(f(shift(LN(x))))
     post-norm:  x = LN(x + dropout(f(shift(x))))
+    rezero:     x = x + dropout(α f(shift(x)))
     for f in self-attention [, cross-attention], feed-forward
     ```
 
@@ -34,6 +36,10 @@ class TransformerBlock(keras.layers.Layer):
         value_dim: int, depth of a head's values. Defaults to `key_dim`.
         activation: activation of the feed-forward network; see `FeedForward`. Defaults to "geglu".
         normalize_first: bool, pre-norm if True, the default, and post-norm if False.
+        normalization: what LN is: "layer_norm", the default; "rms_norm", which has no mean and no
+            bias; "scale_norm", which scales all vectors to one length (see `ScaleNormalization`);
+            or "rezero", for none of them and a scalar α for each residual, which starts at 0 (see
+            `ResidualWeight`).
         dropout: float, share set to 0 in training before each residual. Defaults to 0.
         attention_dropout: float, share of the attention weights set to 0 in training. Defaults to
             `dropout`.
@@ -46,7 +52,7 @@ class TransformerBlock(keras.layers.Layer):
             Defaults to True.
         use_head_dense: bool, whether heads pass through a dense layer of their own; see
             `MultiHeadAttention`. Defaults to False.
-        layer_norm_epsilon: float ε of the layer normalisations. Defaults to 1e-6.
+        layer_norm_epsilon: float ε of the normalizations. Defaults to 1e-6.
         kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
         feed_forward_chunk_size: int, the number of positions that go through the feed-forward
             network at once; None, the default, for all. See `FeedForward`.
@@ -92,6 +98,7 @@ class TransformerBlock(keras.layers.Layer):
         value_dim=None,
         activation="geglu",
         normalize_first=True,
+        normalization="layer_norm",
         dropout=0.0,
         attention_dropout=None,
         activation_dropout=None,
@@ -116,7 +123,10 @@ class TransformerBlock(keras.layers.Layer):
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.activation = activation
+        if normalization == "rezero" and not normalize_first:
+            raise ValueError('normalization="rezero" needs normalize_first=True, as it has no norm')
         self.normalize_first = normalize_first
+        self.normalization = normalization
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
@@ -165,8 +175,8 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def _norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_epsilon, dtype=self.dtype_policy, name=f"{name}_norm"
+        return make_normalization(
+            self.normalization, self.layer_norm_epsilon, self.dtype_policy, f"{name}_norm"
         )
 
     def build(self, input_shape):
@@ -435,7 +445,10 @@ class TransformerBlock(keras.layers.Layer):
 
     def _branch(self, x, function, norm, training):
         """What a residual adds to x."""
-        y = function(norm(x) if self.normalize_first else x)
+        if self.normalization == "rezero":
+            y = norm(function(x))
+        else:
+            y = function(norm(x) if self.normalize_first else x)
         return self.dropout_layer(y, training=training)
 
     def compute_output_shape(self, input_shape):

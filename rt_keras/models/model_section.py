@@ -5,6 +5,7 @@ import inspect
 
 import keras
 
+from rt_keras.layers.normalization import NORMALIZATIONS
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kinds import DEFAULT_HEADS, HEAD_KINDS, Place
 from rt_keras.models.keys import (
@@ -70,6 +71,9 @@ class _ModelKeys:
         one_of("relu", "gelu", "geglu", "geglu_approximate"),
     )
     normalize_first: bool = key(True, "pre-norm if true, post-norm if false")
+    normalization: str = key(
+        "layer_norm", "what normalizes, or rezero for nothing", one_of(*NORMALIZATIONS)
+    )
     dropout: float = key(0.0, "dropout before the first block and before residuals", SHARE_BELOW_1)
     attention_dropout: float | None = key(
         None, "dropout of attention weights, null for dropout", SHARE_BELOW_1

@@ -7,6 +7,7 @@ import keras
 from rt_keras.layers import TransformerBlock
 from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.multi_head_attention import are_head_groups
+from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.transformer_block import BLOCK_OPTIONS
 
 
@@ -60,7 +61,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
 
 
 def make_final_norm(options, dtype, name):
-    """Makes the layer normalization after the last block.
+    """Makes the normalization after the last block.
 
     Args:
         options: dictionary of all `BLOCK_OPTIONS`.
@@ -68,13 +69,12 @@ def make_final_norm(options, dtype, name):
         name: string, name of the layer.
 
     Returns:
-        A `keras.layers.LayerNormalization`, or None where blocks do not normalize first.
+        A layer, or None where blocks do not normalize first, or not at all.
     """
-    if not options["normalize_first"]:
+    kind = options["normalization"]
+    if not options["normalize_first"] or kind == "rezero":
         return None
-    return keras.layers.LayerNormalization(
-        epsilon=options["layer_norm_epsilon"], dtype=dtype, name=name
-    )
+    return make_normalization(kind, options["layer_norm_epsilon"], dtype, name)
 
 
 def groups_of_blocks(head_groups, num_layers, name="head_groups"):

@@ -1,0 +1,113 @@
+"""What keeps activations in bounds: normalizations, and residuals that start at 0."""
+
+import math
+
+import keras
+
+NORMALIZATIONS = ("layer_norm", "rms_norm", "scale_norm", "rezero")
+
+
+def make_normalization(kind, epsilon, dtype, name):
+    """The layer that stands at each residual of a block.
+
+    Args:
+        kind: one of `NORMALIZATIONS`.
+        epsilon: float ε of a normalization.
+        dtype: dtype policy.
+        name: string.
+
+    Returns:
+        `keras.layers.LayerNormalization`, `keras.layers.RMSNormalization`, `ScaleNormalization` or,
+        for "rezero", `ResidualWeight`.
+
+    Raises:
+        ValueError: if `kind` is unknown.
+    """
+    if kind not in NORMALIZATIONS:
+        raise ValueError(
+            f"normalization must be one of {NORMALIZATIONS}. Received: normalization={kind!r}"
+        )
+    if kind == "rezero":
+        return ResidualWeight(dtype=dtype, name=name)
+    layers = {
+        "layer_norm": keras.layers.LayerNormalization,
+        "rms_norm": keras.layers.RMSNormalization,
+        "scale_norm": ScaleNormalization,
+    }
+    return layers[kind](epsilon=epsilon, dtype=dtype, name=name)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class ScaleNormalization(keras.layers.Layer):
+    """Scales each vector to one length, which is learnt.
+
+    ```
+    output = g x / max(|x|, epsilon)
+    ```
+
+    with one scalar g, which starts as the root of the width.
+
+    Args:
+        epsilon: float. Defaults to 1e-6.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Source: Nguyen & Salazar 2019, Transformers without Tears, section 3.2.
+
+    >>> ScaleNormalization()(keras.ops.array([[3.0, 4.0]])).numpy().round(3).tolist()
+    [[0.8489999771118164, 1.13100004196167]]
+    """
+
+    def __init__(self, epsilon=1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        initializer = keras.initializers.Constant(math.sqrt(input_shape[-1]))
+        self.scale = self.add_weight(name="scale", shape=(), initializer=initializer)
+        self.built = True
+
+    def call(self, inputs):
+        # Squares of half-precision numbers overflow, as in Keras's own normalizations.
+        dtype = "float64" if self.compute_dtype == "float64" else "float32"
+        x = keras.ops.cast(inputs, dtype)
+        squares = keras.ops.sum(keras.ops.square(x), axis=-1, keepdims=True)
+        x = x * keras.ops.rsqrt(keras.ops.maximum(squares, self.epsilon**2))
+        return keras.ops.cast(x * keras.ops.cast(self.scale, dtype), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class ResidualWeight(keras.layers.Layer):
+    """Multiplies by one learnt scalar, which starts at 0: `output = α x`.
+
+    At the end of each branch of a residual network it takes the place of normalization: all blocks
+    start as the identity, through which the gradient passes as it is.
+
+    Args:
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Source: Bachlechner et al. 2020, ReZero is All You Need, section 3.
+
+    >>> ResidualWeight()(keras.ops.ones([1, 2])).numpy().tolist()
+    [[0.0, 0.0]]
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        self.weight = self.add_weight(name="weight", shape=(), initializer="zeros")
+        self.built = True
+
+    def call(self, inputs):
+        return inputs * keras.ops.cast(self.weight, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
