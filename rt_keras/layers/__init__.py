@@ -15,6 +15,7 @@ from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.layers.local_routing_heads import LocalRoutingHeads
 from rt_keras.layers.lsh_heads import LSHHeads
+from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.normalization import ResidualWeight, ScaleNormalization
 from rt_keras.layers.random_heads import RandomHeads
@@ -46,6 +47,7 @@ __all__ = [
     "LSHHeads",
     "LocalHeads",
     "LocalRoutingHeads",
+    "MixtureOfExperts",
     "MultiHeadAttention",
     "RandomHeads",
     "ResidualWeight",

@@ -72,10 +72,7 @@ class FeedForward(keras.layers.Layer):
         if chunk_size is not None:
             positive_int("chunk_size", chunk_size)
         self.chunk_size = chunk_size
-        self.gated = activation in ("geglu", "geglu_approximate")
-        self._activation = keras.activations.get("gelu" if self.gated else activation)
-        if activation == "geglu_approximate":
-            self._activation = functools.partial(keras.activations.gelu, approximate=True)
+        self.gated, self._activation = activation_function(activation)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, input_shape):
@@ -152,3 +149,14 @@ class FeedForward(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "chunk_size": self.chunk_size,
         }
+
+
+def activation_function(name):
+    """Whether an activation gates half of its inputs, and its function.
+
+    Args:
+        name: "geglu", "geglu_approximate", or any activation of Keras.
+    """
+    if name == "geglu_approximate":
+        return True, functools.partial(keras.activations.gelu, approximate=True)
+    return name == "geglu", keras.activations.get("gelu" if name == "geglu" else name)

@@ -193,9 +193,10 @@ def staircase(column, order, place, block_size, columns, chunks):
     of_tile = tf.maximum(tf.reduce_sum(begun, axis=-1) - 1, 0)
     row = join_blocks(tile * block_size + tf.range(block_size), entries)
     sorted_place = flatten_blocks(of_tile[..., None] * block_size + tf.range(block_size))
+    here = tf.gather(tile, of_tile, batch_dims=2) == tiles[:, None]
     return Staircase(
         column=tf.clip_by_value(tiles - of_tile, 0, columns - 1),
-        here=tf.gather(tile, of_tile, batch_dims=2) == tiles[:, None],
+        here=here & (split_blocks(sorted_place, count, block_size) < entries),
         entry=tf.gather(order, tf.minimum(sorted_place, entries - 1), batch_dims=2),
         row=tf.gather(row, place, batch_dims=2),
         block=of_tile,

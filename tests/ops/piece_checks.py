@@ -63,3 +63,44 @@ def in_pieces(cache, piece, inputs, ends, dtype=tf.float64, **options):
         output, cache = piece(*parts, cache, start, **biased, **given, **options)
         outputs.append(output)
     return np.concatenate(outputs, axis=2), cache
+
+
+def gradients_stay_in_the_piece(cache, piece, whole, inputs, start, **options):
+    """Checks the gradient of a piece against that of one pass in which what comes before is fixed.
+
+    Args:
+        cache: the cache before the first position.
+        piece: a `..._piece` op.
+        whole: the op that sees all positions at once, of the same arguments.
+        inputs: dictionary of arrays.
+        start: int, where the piece starts.
+        **options: arguments of the piece that are no arrays.
+    """
+    names = [name for name in ("query", "key", "value") if inputs[name] is not None]
+    learnt = {name: x for name, x in checks.tensors(inputs).items() if name not in names}
+    learnt.pop("key", None)
+    before = {name: tf.constant(inputs[name][:, :, :start]) for name in names}
+    after = {name: tf.constant(inputs[name][:, :, start:]) for name in names}
+    missing = {} if "key" in names else {"key": None}
+    _, cache = piece(**before, **missing, cache=cache, position=0, **learnt, **options)
+
+    def by_piece():
+        return piece(**after, **missing, cache=cache, position=start, **learnt, **options)[0]
+
+    def by_whole():
+        joined = {name: tf.concat([before[name], after[name]], axis=2) for name in names}
+        return whole(**joined, **missing, **learnt, **options)[:, :, start:]
+
+    gradients = []
+    for function in (by_piece, by_whole):
+        with tf.GradientTape() as tape:
+            tape.watch([after, learnt])
+            loss = tf.reduce_sum(tf.sin(3 * function()))
+        found = tape.gradient(loss, [after, learnt], unconnected_gradients="zero")
+        gradients.append(found)
+    tf.nest.map_structure(
+        lambda x, y: np.testing.assert_allclose(
+            tf.convert_to_tensor(x), tf.convert_to_tensor(y), rtol=0, atol=1e-11
+        ),
+        *gradients,
+    )

@@ -230,3 +230,16 @@ def test_compiled_by_xla(compression, dtype, atol):
     for a, b in zip(found, attend(*arguments)):
         assert a.dtype == dtype
         np.testing.assert_allclose(tf.cast(a, "float32"), tf.cast(b, "float32"), rtol=0, atol=atol)
+
+
+def test_gradients_stay_in_the_piece():
+    inputs = make_inputs(4)
+    piece_checks.gradients_stay_in_the_piece(
+        empty_cache(inputs, "max", 1),
+        compressive_piece,
+        compressive_attention,
+        inputs,
+        21,
+        compression="max",
+        **SIZES,
+    )

@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -76,3 +78,11 @@ def test_a_grid_has_no_pieces():
     cache = local_cache(x, x, 0, block_size=4, grid=(2, 1))
     with pytest.raises(ValueError, match=r"grid=\(2, 1\)"):
         local_piece(x, x, x, cache, 0, block_size=4, grid=(2, 1))
+
+
+def test_gradients_stay_in_the_piece():
+    inputs = checks.arrays(30, far=5)
+    given = checks.tensors(inputs)
+    cache = local_cache(given["key"], given["value"], 0, block_size=4)
+    whole = functools.partial(local_attention, causal=True)
+    piece_checks.gradients_stay_in_the_piece(cache, local_piece, whole, inputs, 17, block_size=4)

@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -121,4 +123,17 @@ def test_compiled_by_xla(dtype, atol):
     expected = nearest_attention(query, key, value, window_size=4, causal=True, **inputs)
     np.testing.assert_allclose(
         tf.cast(found, "float32"), tf.cast(expected[:, :, 10:], "float32"), rtol=0, atol=atol
+    )
+
+
+@pytest.mark.parametrize("far", [None, 5])
+def test_gradients_stay_in_the_piece(far):
+    inputs = checks.arrays(40, clusters=3, far=far)
+    piece_checks.gradients_stay_in_the_piece(
+        empty_cache(inputs, 6),
+        nearest_piece,
+        functools.partial(nearest_attention, window_size=6, causal=True),
+        inputs,
+        22,
+        num_probes=2,
     )
