@@ -6,6 +6,7 @@ import tensorflow as tf
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import activation_function
 from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import size
 from rt_keras.ops.nearest_tiles import staircase
@@ -251,3 +252,20 @@ class MixtureOfExperts(keras.layers.Layer):
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def expert_use(model):
+    """How busy the experts of a model were in the last step of training.
+
+    Args:
+        model: a Keras model.
+
+    Returns:
+        For the i-th `MixtureOfExperts` of the model, `experts_i_busiest`, the share of all choices
+        that its busiest expert took, and `experts_i_full`, the share that found theirs full.
+    """
+    found = {}
+    for i, layer in enumerate(layers_inside(model, MixtureOfExperts)):
+        *taken, lost = layer.expert_shares.numpy().tolist()
+        found |= {f"experts_{i}_busiest": max(taken), f"experts_{i}_full": lost}
+    return found

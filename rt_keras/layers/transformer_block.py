@@ -8,11 +8,13 @@ import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
+from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.layers.token_shift import TokenShift
+from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -56,6 +58,11 @@ class TransformerBlock(keras.layers.Layer):
         kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
         feed_forward_chunk_size: int, the number of positions that go through the feed-forward
             network at once; None, the default, for all. See `FeedForward`.
+        num_experts: int, how many networks a `MixtureOfExperts` has in the place of the
+            feed-forward network; None, the default, for one network alone.
+        experts_per_token: int, how many of them each position uses. Defaults to 2.
+        expert_capacity_factor: float, at least 1: how much more than its share an expert takes in
+            training; None for no limit. Defaults to 1.25.
         remat: bool, whether the gradient recomputes the block from its inputs instead of keeping
             its activations in memory: less memory, and half as much time again. Defaults to False.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -109,6 +116,9 @@ class TransformerBlock(keras.layers.Layer):
         layer_norm_epsilon=1e-6,
         kernel_initializer="glorot_uniform",
         feed_forward_chunk_size=None,
+        num_experts=None,
+        experts_per_token=2,
+        expert_capacity_factor=1.25,
         remat=False,
         **kwargs,
     ):
@@ -137,21 +147,15 @@ class TransformerBlock(keras.layers.Layer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.feed_forward_chunk_size = feed_forward_chunk_size
+        self.num_experts = num_experts
+        self.experts_per_token = experts_per_token
+        self.expert_capacity_factor = expert_capacity_factor
         self.remat = remat
         self.attention = self._attention(head_groups, "attention")
         self.cross_attention = None
         if cross_head_groups is not None:
             self.cross_attention = self._attention(cross_head_groups, "cross_attention")
-        self.feed_forward = FeedForward(
-            intermediate_dim,
-            activation,
-            dropout if activation_dropout is None else activation_dropout,
-            feed_forward_bias,
-            self.kernel_initializer,
-            feed_forward_chunk_size,
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
+        self.feed_forward = self._feed_forward()
         self.attention_norm = self._norm("attention")
         self.cross_attention_norm = self._norm("cross_attention") if cross_head_groups else None
         self.feed_forward_norm = self._norm("feed_forward")
@@ -173,6 +177,39 @@ class TransformerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+
+    def _feed_forward(self):
+        rate = self.dropout if self.activation_dropout is None else self.activation_dropout
+        shared = {
+            "activation": self.activation,
+            "dropout": rate,
+            "use_bias": self.feed_forward_bias,
+            "kernel_initializer": self.kernel_initializer,
+            "dtype": self.dtype_policy,
+            "name": "feed_forward",
+        }
+        if self.num_experts is None:
+            chunk_size = self.feed_forward_chunk_size
+            return FeedForward(self.intermediate_dim, chunk_size=chunk_size, **shared)
+        if self.feed_forward_chunk_size is not None:
+            raise ValueError(
+                "num_experts and feed_forward_chunk_size cannot be combined. Received: "
+                f"num_experts={self.num_experts}, "
+                f"feed_forward_chunk_size={self.feed_forward_chunk_size}"
+            )
+        return MixtureOfExperts(
+            self.num_experts,
+            self.intermediate_dim,
+            self.experts_per_token,
+            self.expert_capacity_factor,
+            **shared,
+        )
+
+    def _fed_forward(self, x, padding_mask, training):
+        """The output of the feed-forward network, or of the experts, which padding has none of."""
+        if self.num_experts is None:
+            return self.feed_forward(x, training=training)
+        return self.feed_forward(x, mask=padding_mask, training=training)
 
     def _norm(self, name):
         return make_normalization(
@@ -271,7 +308,7 @@ class TransformerBlock(keras.layers.Layer):
             )
 
         def feed_forward(x):
-            return self.feed_forward(self._shift(x, padding_mask), training=training)
+            return self._fed_forward(self._shift(x, padding_mask), padding_mask, training)
 
         return attend, feed_forward
 
@@ -417,7 +454,9 @@ class TransformerBlock(keras.layers.Layer):
             )
 
         def feed_forward(x):
-            return self.feed_forward(shift("feed_forward", x), training=training)
+            x = shift("feed_forward", x)
+            mask = None if count is None else tf.range(size(x, 1)) < count[:, None]
+            return self._fed_forward(x, mask, training)
 
         outputs = self._residuals(inputs, attention, cross_attention, feed_forward, training)
         return outputs, cache

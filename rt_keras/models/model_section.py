@@ -98,6 +98,13 @@ class _ModelKeys:
     feed_forward_chunk_size: int | None = key(
         None, "positions in a feed-forward network at once, null for all", AT_LEAST_1
     )
+    num_experts: int | None = key(
+        None, "feed-forward networks of a block, null for one that all positions use", AT_LEAST_1
+    )
+    experts_per_token: int = key(2, "how many of them a position uses", AT_LEAST_1)
+    expert_capacity_factor: float | None = key(
+        1.25, "how much more than its share an expert takes, null for no limit", AT_LEAST_1
+    )
     reversible: bool = key(False, "whether blocks are reversible, which saves memory")
     remat: bool = key(False, "whether the gradient recomputes blocks, which saves memory")
     loss_chunk_size: int | None = key(

@@ -81,7 +81,7 @@ def count_parameters(config, vocabulary_size):
     model, inner = config.model, _inner_dim(config.model)
     attention = 4 * model.hidden_dim * inner
     matrices = 3 if model.activation.startswith("geglu") else 2
-    feed_forward = matrices * model.hidden_dim * model.intermediate_dim
+    feed_forward = matrices * model.hidden_dim * model.intermediate_dim * (model.num_experts or 1)
     embedding_dim = model.embedding_dim or model.hidden_dim
     tables = 1 if model.tie_embeddings else 2
     count = tables * vocabulary_size * embedding_dim
@@ -106,7 +106,8 @@ def activation_bytes(config, vocabulary_size):
     # Normalized inputs, projections, the outputs of attention and of the feed-forward network.
     block = 4 * model.hidden_dim + 4 * _inner_dim(model)
     if model.feed_forward_chunk_size is None:
-        block += OF_ACTIVATION[model.activation] * model.intermediate_dim
+        networks = 1 if model.num_experts is None else model.experts_per_token
+        block += networks * OF_ACTIVATION[model.activation] * model.intermediate_dim
     numbers = 0
     for _, length, num_layers in task.stacks(config):
         blocks = num_layers * block

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import FeedForward, MixtureOfExperts
+from rt_keras.layers import FeedForward, LocalHeads, MixtureOfExperts, TransformerBlock
+from rt_keras.layers.mixture_of_experts import expert_use
 from tests.layers import checks
 
 WIDTH = 6
@@ -137,3 +138,31 @@ def test_bfloat16():
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         MixtureOfExperts(**{"num_experts": 3, "intermediate_dim": 4, **options})
+
+
+def make_block(**options):
+    return TransformerBlock([LocalHeads(2, 4)], 16, num_experts=3, **options)
+
+
+def test_blocks():
+    block, x = make_block(), checks.random(2, 9, 8)
+    expected = block(x, use_causal_mask=True)
+    checks.config_makes_an_equal_layer(block, x, use_causal_mask=True)
+    _, cache = block.prefill(x[:, :5], count=5, max_length=9)
+    output, _ = block.call_with_cache(x[:, 5:], cache, 5)
+    np.testing.assert_allclose(output, expected[:, 5:], rtol=0, atol=1e-5)
+    model = keras.Sequential([keras.Input([9, 8]), block])
+    assert expert_use(model) == {"experts_0_busiest": 0, "experts_0_full": 0}
+    block(x, use_causal_mask=True, training=True)
+    assert 1 / 3 <= expert_use(model)["experts_0_busiest"] <= 1
+    with pytest.raises(ValueError, match="cannot be combined.*feed_forward_chunk_size=4"):
+        make_block(feed_forward_chunk_size=4)
+
+
+def test_padding_uses_no_expert():
+    block, x = make_block(expert_capacity_factor=1.0), checks.random(1, 9, 8)
+    mask = np.arange(9)[None] < 4
+    block(x, padding_mask=mask, use_causal_mask=True, training=True)
+    shares = block.feed_forward.expert_shares.numpy()
+    # Of 4 positions, 2 choices each.
+    np.testing.assert_allclose(8 * shares, np.round(8 * shares), atol=1e-5)

@@ -250,7 +250,12 @@ def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
             "trainer.steps_per_execution": 2,
             "trainer.watch_heads": True,
         },
-        {"trainer.mixed_bfloat16": True, "optimizer.name": "adafactor", "model.dropout": 0.1},
+        {
+            "trainer.mixed_bfloat16": True,
+            "optimizer.name": "adafactor",
+            "model.dropout": 0.1,
+            "model.num_experts": 3,
+        },
         {"trainer.jit_compile": True, "model.routing.num_heads": 0, "optimizer.name": "adamw"},
     ],
     ids=lambda settings: ",".join(settings),
