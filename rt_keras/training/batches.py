@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from rt_keras import data as data_lib
 from rt_keras.data.arrivals import note_arrivals
 from rt_keras.models.replicated_training import is_replicated
 from rt_keras.training.tasks import task_named
@@ -43,11 +44,19 @@ def validation_batches(config, model, preprocessor, strategy):
 
     Returns:
         A data set, as for `training_batches`; the number of its batches; and the inputs of its
-        first example, as a batch of one.
+        first example, as a batch of one. With `trainer.carry_state` the sequences are as long as
+        all of a replica's batch, since tokens have more before them than their piece then.
     """
     task, batch_size = task_named(config.model.kind), config.data.batch_size
     examples = task.load_split(config.data, "validation", preprocessor)
-    batches = task.evaluation_batches(model, examples, batch_size, preprocessor)
+    if config.trainer.carry_state:
+        tokens = config.data.sequence_length * batch_size
+        batch_size = strategy.num_replicas_in_sync
+        batches = data_lib.evaluation_dataset(
+            examples, preprocessor.tokenizer, tokens // batch_size, batch_size
+        )
+    else:
+        batches = task.evaluation_batches(model, examples, batch_size, preprocessor)
     batches = batches.take(config.trainer.validation_batches)
     count = int(batches.reduce(0, lambda number, _: number + 1))
     # Keras warns about a data set that ends but does not know its size.

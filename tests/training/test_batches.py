@@ -37,6 +37,16 @@ def test_workers_and_replicas_share_each_batch(settings, count):
     np.testing.assert_array_equal(np.concatenate(found), expected)
 
 
+def test_validation_of_a_model_that_carries_a_state_has_longer_sequences(tiny_settings):
+    settings = {**tiny_settings, "data.batch_size": 4, "trainer.carry_state": True}
+    settings = make_config(settings)
+    preprocessor = task_named("causal_lm").make_preprocessor(settings)
+    for strategy, rows in ((tf.distribute.get_strategy(), 1), (Workers(1), 2)):
+        found, *_ = batches.validation_batches(settings, None, preprocessor, strategy)
+        first = next(iter(found if rows == 1 else found[0]))[1]
+        assert first.shape == [1, 4 * settings.data.sequence_length // rows]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_each_prediction_of_a_validation_counts_once(settings, count):
     preprocessor = task_named("causal_lm").make_preprocessor(settings)
