@@ -386,6 +386,12 @@ class HeadGroup(keras.layers.Layer):
 
         Here, for kinds that have none, one step after the other.
         """
+        by_row = "count" in options or tf.convert_to_tensor(position).shape.rank > 0
+        if by_row or "dropout" in options:
+            raise ValueError(
+                f"{self._described()} reads a piece position by position: its rows are at one "
+                "position and without padding, and it does not train on a cache"
+            )
         inputs = {"query": query, "key": key, "value": value}
         of_positions = {name: move_axis(x, 2, 0) for name, x in inputs.items() if x is not None}
         length = size(value, 2)

@@ -456,13 +456,13 @@ class Full(HeadKind):
         None, "keys up to its own that a query sees, null for all", AT_LEAST_1
     )
 
+    name = "full"
+    layer = layers.FullHeads
+
     def check(self, model):
         check_positions(self, model)
         if self.memory_length is not None and model.kind != "causal_lm":
             self.refuse("memory_length", "only a causal_lm can have one")
-
-    name = "full"
-    layer = layers.FullHeads
 
 
 # In the order of a block's head groups: what clusters comes first, as in checkpoints of the paper's

@@ -35,3 +35,16 @@ def test_bad_arguments():
     query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
     with pytest.raises(ValueError, match="query of length 5, key of length 7"):
         StridedHeads(2, 4)(query, value, value)
+
+
+def test_pieces_are_read_position_by_position():
+    heads, x = StridedHeads(1, 2), checks.random(2, 1, 4, 3)
+    heads(x, x, x, use_causal_mask=True)
+    cache = heads.new_cache(2, 9, 3, 3)
+    for options in (
+        {"count": np.array([1, 2])},
+        {"training": True},
+        {"position": np.array([0, 1])},
+    ):
+        with pytest.raises(ValueError, match="StridedHeads reads a piece position by position"):
+            heads.call_with_cache(x, x, x, **{"cache": cache, "position": 0, **options})
