@@ -24,7 +24,7 @@ def streams(texts):
     return [[1, *(byte + 2 for byte in text), 1] for text in texts]
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(texts=TEXTS, length=st.integers(1, 8))
 def test_pieces_of_a_document_follow_one_another(texts, length):
     found = [[] for _ in texts]
@@ -41,7 +41,7 @@ def test_pieces_of_a_document_follow_one_another(texts, length):
     assert found == [list(zip(stream, stream[1:])) for stream in streams(texts)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(texts=TEXTS, length=st.integers(1, 8), batch_size=st.integers(1, 3), data=st.data())
 def test_windows_score_each_token_once_after_as_many_as_they_can(texts, length, batch_size, data):
     stride = data.draw(st.integers(1, length))

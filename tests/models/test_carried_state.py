@@ -66,6 +66,7 @@ def test_rows_at_their_own_positions_are_one_pass(changes):
     assert state["position"].numpy().tolist() == [35, 40]
 
 
+@pytest.mark.end_to_end
 def test_no_tokens_leave_a_state_as_it_is():
     model = make_model(head_groups=[LocalRoutingHeads(2, 4, 3, 4)], shift_tokens=True)
     _, before = read(model, model.new_state(2), [checks.inputs(TOKENS[:, :9])])

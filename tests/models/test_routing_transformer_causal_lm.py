@@ -65,6 +65,7 @@ def test_no_output_depends_on_later_tokens(routing):
     assert checks.leak(make_model(**changes)) <= 1e-12
 
 
+@pytest.mark.end_to_end
 def test_nor_in_float32():
     assert checks.leak(make_model(head_groups=checks.groups(num_probes=2))) <= 1e-5
 
@@ -379,7 +380,13 @@ def decoded(model, tokens, count, max_length=None, dtype="float64"):
     return decode(tf.constant(tokens))[:, count:].numpy()
 
 
-@pytest.mark.parametrize("changes", CACHED)
+QUICK = ("nearest", "reversible")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.end_to_end) for name in CACHED],
+)
 def test_logits_of_one_position_at_a_time(changes):
     model = make_model(**{"num_layers": 1, **CACHED[changes]}, dtype="float64")
     tokens = checks.random_tokens(2, 24)
@@ -390,13 +397,8 @@ def test_logits_of_one_position_at_a_time(changes):
     assert checks.largest_difference(found, expected[:, 9:]) <= tolerance
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param(name, marks=() if name == "nearest" else pytest.mark.end_to_end)
-        for name in CACHED
-    ],
-)
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("changes", CACHED)
 def test_logits_of_pieces(changes):
     model = make_model(**{"num_layers": 1, **CACHED[changes]}, dtype="float64")
     tokens = checks.random_tokens(2, 24)
@@ -682,7 +684,9 @@ def test_empty_batches_and_sequences(batch, length):
     assert model(inputs).shape == (batch, length, model.backbone.vocabulary_size)
 
 
-@pytest.mark.parametrize("prompts", [[37], [29, 40]], ids=str)
+@pytest.mark.parametrize(
+    "prompts", [[41], pytest.param([29, 40], marks=pytest.mark.end_to_end)], ids=str
+)
 def test_long_prompts_are_read_in_pieces(monkeypatch, prompts):
     heads = [LocalRoutingHeads(1, 4, 3, 4), LocalHeads(1, 4)]
     model = RoutingTransformerCausalLM(checks.make_backbone(head_groups=heads, shift_tokens=True))
@@ -697,6 +701,7 @@ def test_long_prompts_are_read_in_pieces(monkeypatch, prompts):
         model.generate(inputs, stop_token_ids=None)
 
 
+@pytest.mark.end_to_end
 def test_long_prompts_of_other_heads_are_read_at_once(monkeypatch):
     model = RoutingTransformerCausalLM(checks.make_backbone(head_groups=[FullHeads(2)]))
     model.compile(sampler="greedy", run_eagerly=True)
