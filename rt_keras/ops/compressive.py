@@ -102,12 +102,12 @@ def compressive_attention(
         {"query": query, "key": key, "value": value, "real": real, "usage": usage},
         kept,
         memory,
-        compression,
-        kernels,
-        relative_embeddings,
-        memory_embeddings,
-        dropout,
-        seed,
+        compression=compression,
+        kernels=kernels,
+        relative_embeddings=relative_embeddings,
+        memory_embeddings=memory_embeddings,
+        dropout=dropout,
+        seed=seed,
     )
     return output
 
@@ -152,13 +152,8 @@ def compressive_piece(
     compressed_length,
     compression_rate,
     look_back=1,
-    compression="mean",
-    kernels=None,
     count=None,
-    relative_embeddings=None,
-    memory_embeddings=None,
-    dropout=0.0,
-    seed=None,
+    **options,
 ):
     """`compressive_attention` of the positions of a piece, given those before it.
 
@@ -168,8 +163,9 @@ def compressive_piece(
         position: int scalar, the piece's first position; or int `[batch]`, that of each row.
         count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        block_size, compressed_length, compression_rate, look_back, compression, kernels,
-            relative_embeddings, memory_embeddings, dropout, seed: see `compressive_attention`.
+        block_size, compressed_length, compression_rate, look_back: see `compressive_attention`.
+        **options: `compression`, `kernels`, `relative_embeddings`, `memory_embeddings`, `dropout`
+            and `seed` of `compressive_attention`.
 
     Returns:
         `[batch, heads, length, value_depth]`, and the cache with these positions in it.
@@ -194,14 +190,9 @@ def compressive_piece(
         {"usage": None, **aligned, "query": joined.align_queries(query), "real": joined.real},
         kept,
         memory,
-        compression,
-        kernels,
-        relative_embeddings,
-        memory_embeddings,
-        dropout,
-        seed,
         # What is kept has no queries.
         first_query=joined.before - joined.start,
+        **options,
     )
     changed = {name: joined.ring_of(sequences[name]) for name in ("key", "value")}
     if usage is not None:
@@ -287,13 +278,14 @@ def _attend(
     given,
     kept,
     memory,
-    compression,
-    kernels,
-    relative_embeddings,
-    memory_embeddings,
-    dropout,
-    seed,
+    *,
     first_query=None,
+    compression="mean",
+    kernels=None,
+    relative_embeddings=None,
+    memory_embeddings=None,
+    dropout=0.0,
+    seed=None,
 ):
     """Attention of a sequence that begins with a block.
 
@@ -303,8 +295,10 @@ def _attend(
             queries used of it, or None.
         kept: dictionary of "key", "value" and "real", the entries of the blocks before it.
         memory: a `Memory`.
-        first_query: int scalar or `[batch]`, from where on queries count for "most_used"; None for
-            all.
+        first_query: int scalar or `[batch]`, from where on queries count for "most_used"; None, the
+            default, for all.
+        compression, kernels, relative_embeddings, memory_embeddings, dropout, seed: see
+            `compressive_attention`.
 
     Returns:
         The output; the entries, those that are kept first; and the usage.
