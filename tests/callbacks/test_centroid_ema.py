@@ -505,6 +505,7 @@ def test_epoch_logs_tell_the_use_of_clusters(tmp_path):
             assert float(row[name]) == pytest.approx(value, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.end_to_end
 def test_one_callback_for_several_models_and_fits():
     callback, data = CentroidEMA(decay=0.8), make_data(batches=2)
     for model in (

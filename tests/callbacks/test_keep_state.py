@@ -116,6 +116,7 @@ def test_a_checkpoint_of_another_model_is_refused(whole):
         fit(whole[0].folder, 12, epochs=[(2, 3, 6)], model=make_model("sgd"))
 
 
+@pytest.mark.end_to_end
 def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_goes_on(
     tmp_path, monkeypatch, capsys
 ):

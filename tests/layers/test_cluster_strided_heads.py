@@ -32,6 +32,7 @@ def test_equation(causal):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.end_to_end
 def test_the_callback_moves_centroids():
     inputs = keras.Input((9, 6))
     group = ClusterStridedHeads(2, 3, 4)

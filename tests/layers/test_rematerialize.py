@@ -98,6 +98,7 @@ def test_in_a_graph():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=a.path)
 
 
+@pytest.mark.end_to_end
 def test_mixed_precision():
     plain, remat = blocks("mixed_bfloat16", dropout=0.3)
     found = step(remat)

@@ -38,6 +38,7 @@ def steps(model, metrics=None, loss=None):
     return found, [np.asarray(weight) for weight in model.trainable_variables]
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize(
     "changes",
     [{}, {"tie_embeddings": False, "embedding_dim": 4}, {"dtype": "mixed_bfloat16"}],

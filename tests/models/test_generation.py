@@ -112,6 +112,7 @@ def test_samplers_out_of_range_are_refused(model, sampler, message):
             next(streaming.stream(model, "a", max_length=4))
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("k", [1, 258])
 def test_samplers_at_the_end_of_the_range_are_taken(model, k):
     sampler = keras_hub.samplers.TopKSampler(k=k, temperature=1e-30)

@@ -281,6 +281,7 @@ def test_greedy_continuations(writer, prompts, continuations, jit_compile):
     assert not checks.routing_heads(writer.backbone)[0].member_counts.numpy().any()
 
 
+@pytest.mark.end_to_end
 def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):
     # A token that the prompt has too, where it ends nothing.
     stop = continuations[1][5]
@@ -380,12 +381,12 @@ def decoded(model, tokens, count, max_length=None, dtype="float64"):
     return decode(tf.constant(tokens))[:, count:].numpy()
 
 
-QUICK = ("nearest", "reversible")
-
-
 @pytest.mark.parametrize(
     "changes",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.end_to_end) for name in CACHED],
+    [
+        pytest.param(name, marks=() if name == "nearest" else pytest.mark.end_to_end)
+        for name in CACHED
+    ],
 )
 def test_logits_of_one_position_at_a_time(changes):
     model = make_model(**{"num_layers": 1, **CACHED[changes]}, dtype="float64")

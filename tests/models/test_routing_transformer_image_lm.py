@@ -120,6 +120,7 @@ def test_balanced_heads_recompute():
     assert images.shape == (2, *SHAPE)
 
 
+@pytest.mark.end_to_end
 def test_another_number_of_known_rows_or_temperature_is_not_traced_anew(monkeypatch):
     model, traces = make_model(), []
     prefill = model.backbone.prefill

@@ -63,6 +63,7 @@ def test_padding_changes_nothing(model):
     assert checks.largest_difference(model(x), model(short)) <= 1e-5
 
 
+@pytest.mark.end_to_end
 def test_a_preset_keeps_the_head_unless_there_are_other_classes(model, tmp_path):
     x = model.preprocessor(PAIRS, y=None)
     model.save_to_preset(tmp_path / "preset")

@@ -95,6 +95,7 @@ def test_characters_are_not_torn_and_the_text_ends_at_its_end(model):
     assert not any("\ufffd" in piece for piece in pieces)
 
 
+@pytest.mark.end_to_end
 def test_other_stop_tokens(model):
     model.compile(sampler=Recites(b"one. two."), jit_compile=False)
     assert "".join(stream(model, "", max_length=64, stop_token_ids=[ord(".") + 2])) == "one"

@@ -211,6 +211,7 @@ def test_in_chunks(shared, monkeypatch):
     )
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared", [False, True])
 def test_compiled(shared):
     mask = checks.mask("scattered", 18)

@@ -23,7 +23,7 @@ def holds(inputs, ends, max_length=None, **options):
     return cache, expected
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     ends=st.lists(st.integers(1, 24), min_size=1, max_size=4, unique=True).map(sorted),
     block_size=st.integers(1, 7),

@@ -289,6 +289,7 @@ def test_grouped_queries_without_positions():
     assert output.shape == (2, 4, 0, 5)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("shared, probes, causal", [(True, 1, True), (False, 2, False)])
 def test_compiled(shared, probes, causal):
     mask = checks.mask("scattered", 18)
@@ -381,6 +382,7 @@ def test_lengths_that_differ():
         nearest_attention(**checks.tensors(inputs), window_size=4)
 
 
+@pytest.mark.end_to_end
 def test_numpy_arguments(monkeypatch):
     mask = checks.mask("scattered", 7)
     checks.takes_numpy(

@@ -29,7 +29,7 @@ def empty_cache(inputs, window_size, **options):
     )
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     ends=st.lists(st.integers(1, 24), min_size=1, max_size=4, unique=True).map(sorted),
     clusters=st.integers(1, 5),

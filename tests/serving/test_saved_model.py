@@ -27,6 +27,7 @@ def graph_def():
     return saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs[0].graph_def
 
 
+@pytest.mark.end_to_end
 def test_signatures_name_what_they_take_and_give():
     signatures = served.loaded().signatures
     names = {name: set(function.structured_outputs) for name, function in signatures.items()}

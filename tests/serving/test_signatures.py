@@ -104,6 +104,7 @@ def test_prompts_of_bytes_are_taken_and_texts_are_utf8():
     assert text.decode().startswith("\ufffd\ufffda")
 
 
+@pytest.mark.end_to_end
 def test_scores_of_texts_are_those_of_their_ids():
     texts = ["", "a", "the café opens"]
     answer = served.ask("score_text", texts=texts)

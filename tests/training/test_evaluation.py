@@ -99,6 +99,7 @@ def nats_of_documents(model, documents, ends_of):
     return nats / tokens
 
 
+@pytest.mark.end_to_end
 def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, documents):
     scores = evaluate(model, documents, batch_size=1, context="carry")
     expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])

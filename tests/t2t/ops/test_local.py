@@ -50,6 +50,7 @@ def test_key_block_size():
     )
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("options", SHAPES)
 def test_compiled(options):
     checks.holds_compiled(
