@@ -22,6 +22,7 @@ def one_full_head(tmp_path):
     return tmp_path / "full"
 
 
+@pytest.mark.end_to_end
 def test_a_causal_model_sees_nothing_of_its_future(run, tiny_run, tmp_path):
     figures = tmp_path / "figures.json"
     analyze = ["analyze", "causality", "--model", tiny_run, "--sequences", 1, "--positions", 2]

@@ -37,6 +37,7 @@ def test_equation_and_padding():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.end_to_end
 def test_every_weight_trains():
     group = CompressiveHeads(2, 4, 2, compression_rate=2, max_relative_distance=3)
     query, key, value = (checks.random(1, 2, 20, 4, seed=seed) for seed in range(3))

@@ -77,6 +77,7 @@ def test_no_tokens_leave_a_state_as_it_is():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.end_to_end
 def test_training_goes_on_where_it_was():
     model = compiled(make_model(), run_eagerly=True)
     model.carry_state(2)

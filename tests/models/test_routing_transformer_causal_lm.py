@@ -75,6 +75,7 @@ def test_nor_with_all_options():
     assert checks.leak(make_model(**changes, dtype="float64")) <= 1e-12
 
 
+@pytest.mark.end_to_end
 @pytest.mark.parametrize("share_qk", [False, True])
 def test_balanced_routing_does_depend_on_later_tokens(share_qk):
     groups = checks.groups(assignment="balanced", share_qk=share_qk)
@@ -298,6 +299,7 @@ def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):
     assert not found["padding_mask"].all()
 
 
+@pytest.mark.end_to_end
 def test_generation_ends_when_all_rows_have(writer, prompts, continuations):
     tokens = {name: x[:1] for name, x in prompts.items()}
     stop = continuations[0][1]

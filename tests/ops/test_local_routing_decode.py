@@ -51,6 +51,7 @@ def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **siz
     return np.concatenate(outputs, axis=2), cache
 
 
+@pytest.mark.end_to_end
 @settings(max_examples=15)
 @given(
     length=st.integers(1, 24),

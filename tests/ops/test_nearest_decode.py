@@ -44,6 +44,7 @@ def holds(inputs, count, window_size, num_probes=1, max_length=None, shift_keys=
     decode_checks.same(found, nearest_attention, inputs, count, **options, **tolerance)
 
 
+@pytest.mark.end_to_end
 @settings(max_examples=15)
 @given(
     length=st.integers(1, 24),
