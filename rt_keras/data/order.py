@@ -46,15 +46,34 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
     def numbers(batch):
         places = batch * batch_size + worker * rows + tf.range(rows, dtype=tf.int64)
         passes = places // count
-        return tf.raw_ops.RandomIndexShuffle(
-            index=places % count,
-            seed=tf.stack([tf.zeros_like(passes), tf.fill([rows], seed), passes], axis=1),
-            max_index=tf.constant(count - 1, tf.int64),
-            rounds=ROUNDS,
-        )
+        return shuffled(places % count, count, seed, passes)
 
-    seed = tf.constant(seed, tf.int64)
     return tf.data.Dataset.counter(first_batch).map(numbers)
+
+
+def shuffled(places, count, seed, passes):
+    """The number of the example at each place of a pass.
+
+    Args:
+        places: int64 `[n]`.
+        count: int, the number of examples.
+        seed: int.
+        passes: int64 `[n]`, the number of the pass that each place is of.
+
+    Returns:
+        int64 `[n]`.
+
+    >>> places = tf.range(3, dtype=tf.int64)
+    >>> sorted(shuffled(places, 3, seed=0, passes=tf.zeros_like(places)).numpy().tolist())
+    [0, 1, 2]
+    """
+    seeds = tf.fill(tf.shape(passes), tf.constant(seed, tf.int64))
+    return tf.raw_ops.RandomIndexShuffle(
+        index=places,
+        seed=tf.stack([tf.zeros_like(passes), seeds, passes], axis=1),
+        max_index=tf.constant(count - 1, tf.int64),
+        rounds=ROUNDS,
+    )
 
 
 def rows_of_share(batch_size, share):

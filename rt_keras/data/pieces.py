@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.data import shards
 from rt_keras.data.batches import check_at_least_one
-from rt_keras.data.order import ROUNDS, rows_of_share
+from rt_keras.data.order import rows_of_share, shuffled
 from rt_keras.data.packing import check_whole, reader
 
 # Tokens that are read at once while the starts of documents are looked for.
@@ -139,12 +139,14 @@ def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0,
     pieces = -(-np.diff(bounds) // length)
     _check_pieces(pieces, length, batch_size)
     steps = int(pieces.sum()) // batch_size
-    rows, first_row = rows_of_share(batch_size, share), share[0] * rows_of_share(batch_size, share)
+    rows = rows_of_share(batch_size, share)
+    first_row = share[0] * rows
 
     @functools.lru_cache(maxsize=2)
     def order_of(number):
         """The documents of a pass, and how many pieces there are up to the end of each."""
-        order = _shuffled(len(pieces), seed, number)
+        places = tf.range(len(pieces), dtype=tf.int64)
+        order = shuffled(places, len(pieces), seed, tf.fill(places.shape, np.int64(number))).numpy()
         return order, np.cumsum(pieces[order])
 
     def read(batch):
@@ -186,16 +188,6 @@ def _bounds(total, read_tokens, end):
         for start in range(0, total, SCANNED_TOKENS)
     ]
     return np.concatenate([*found, [total]])
-
-
-def _shuffled(count, seed, number):
-    """The order of a pass over so many documents."""
-    return tf.raw_ops.RandomIndexShuffle(
-        index=tf.range(count, dtype=tf.int64),
-        seed=tf.constant([[0, seed, number]] * count, tf.int64),
-        max_index=tf.constant(count - 1, tf.int64),
-        rounds=ROUNDS,
-    ).numpy()
 
 
 def _check_pieces(pieces, length, batch_size):

@@ -413,7 +413,6 @@ def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
     Returns:
         `[batch, heads, length, 1]`.
     """
-    # Of one-hot values the weights themselves; a loop over the blocks of a window adds them up.
     length, block_size = size(query, 2), memory.block_size
     num_blocks = ceil_div(length, block_size)
     query, key, of_local = (tf.stop_gradient(x) for x in (query, key, of_local))

@@ -6,11 +6,9 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import progress
+from rt_keras.models.carried_state import NO_END
 from rt_keras.models.replicated_training import is_replicated
 from rt_keras.training.tasks.task import label_nats
-
-# Longer than any document. The caches that are carried do not grow with it.
-NO_END = 2**30
 
 
 def carried_sums(model, examples, length, verbose):
