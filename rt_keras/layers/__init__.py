@@ -21,6 +21,7 @@ from rt_keras.layers.normalization import ResidualWeight, ScaleNormalization
 from rt_keras.layers.random_heads import RandomHeads
 from rt_keras.layers.reversible_blocks import ReversibleBlocks
 from rt_keras.layers.routing_heads import RoutingHeads
+from rt_keras.layers.routing_memory_heads import RoutingMemoryHeads
 from rt_keras.layers.sinusoidal_positions import SinusoidalPositions
 from rt_keras.layers.strided_heads import StridedHeads
 from rt_keras.layers.token_dropout import TokenDropout
@@ -53,6 +54,7 @@ __all__ = [
     "ResidualWeight",
     "ReversibleBlocks",
     "RoutingHeads",
+    "RoutingMemoryHeads",
     "ScaleNormalization",
     "SinusoidalPositions",
     "StridedHeads",

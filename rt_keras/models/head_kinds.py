@@ -13,6 +13,7 @@ from rt_keras.layers.positioned_heads import RELATIVE_POSITIONS
 from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.ops.compressive import COMPRESSIONS
 from rt_keras.ops.entmax import ACTIVATIONS
+from rt_keras.ops.routing_memory import EVICTIONS
 
 # The kind, and the number of heads, of a model that says nothing of heads.
 DEFAULT_HEADS = "local_routing", 4
@@ -215,6 +216,28 @@ class LocalRouting(_Clustered):
             # Windows and clusters are of one sequence.
             return super().replacement(place) or "full"
         return super().replacement(place)
+
+
+@dataclasses.dataclass
+class RoutingMemory(LocalRouting):
+    """Heads whose clusters remember further back: see `rt_keras.layers.RoutingMemoryHeads`."""
+
+    memory_length: int = key(256, "members that a cluster remembers", AT_LEAST_1)
+    memory_keys: int = key(32, "the most of them that a query sees", AT_LEAST_1)
+    eviction: str = key("oldest", "what goes where there is no room", one_of(*EVICTIONS))
+
+    name = "routing_memory"
+    layer = layers.RoutingMemoryHeads
+
+    def check(self, model):
+        super().check(model)
+        if model.kind != "causal_lm":
+            self.refuse("num_heads", "only a causal_lm can have them")
+        if self.routed_key != "previous_query":
+            self.refuse("routed_key", "it must be previous_query")
+        if self.memory_length < self.block_size:
+            least = f"model.{self.name}.block_size, {self.block_size}"
+            self.refuse("memory_length", f"it must be at least {least}")
 
 
 @dataclasses.dataclass
@@ -472,6 +495,7 @@ HEAD_KINDS = {
     for kind in (
         Routing,
         LocalRouting,
+        RoutingMemory,
         Hashed,
         Random,
         Clustered,

@@ -97,6 +97,7 @@ def local_routing_step(
     token_bias=None,
     relative_embeddings=None,
     normalize=True,
+    return_logsumexp=False,
 ):
     """Causal `local_routing_attention` of one position, given those before it.
 
@@ -110,9 +111,12 @@ def local_routing_step(
         block_size, window_size, look_back, num_probes, load_bias, routed_scale, routed_bias,
             routed_kernel, relative_embeddings, normalize: see `local_routing_attention`.
         token_bias: `[batch, 1]`, of the key; or None.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
+        and the cache with this position in it.
 
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"block_size": 8, "window_size": 6}
@@ -158,5 +162,8 @@ def local_routing_step(
     )
     if routed_bias is not None:
         of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
-    output = merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
+    logsumexps = tf.stack([of_local, of_routed])
+    output = merge(tf.stack([local, routed]), logsumexps, axis=0)
+    if return_logsumexp:
+        output = output, tf.reduce_logsumexp(logsumexps, axis=0)
     return output, {**kept, "local": near, "routed": far}

@@ -30,6 +30,7 @@ def local_routing_piece(
     normalize=True,
     dropout=0.0,
     seed=None,
+    return_logsumexp=False,
 ):
     """Causal `local_routing_attention` with `shift_keys` of a piece, given what came before it.
 
@@ -46,9 +47,12 @@ def local_routing_piece(
         count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
         token_bias: `[batch, length]`, of the keys; or None.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and the cache with these positions in it.
+        `[batch, heads, length, value_depth]`, or the pair of it and the logsumexp
+        `[batch, heads, length]`; and the cache with these positions in it.
 
     >>> from rt_keras.ops.local_routing_decode import local_routing_cache
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
@@ -103,5 +107,8 @@ def local_routing_piece(
     )
     if routed_bias is not None:
         of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
-    output = merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
+    logsumexps = tf.stack([of_local, of_routed])
+    output = merge(tf.stack([local, routed]), logsumexps, axis=0)
+    if return_logsumexp:
+        output = output, tf.reduce_logsumexp(logsumexps, axis=0)
     return output, {**kept, "local": near, "routed": far}

@@ -72,8 +72,6 @@ def attend_to_rings(query, of_queries, rings, of_keys, options):
     A query sees as many of the last members of its clusters as a ring is long; those of the piece
     up to its own position, which are attended to elsewhere, come before those of the ring.
 
-    Queries are sorted by cluster, and blocks of them meet the rings on tiles; see `staircase`.
-
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
@@ -87,38 +85,81 @@ def attend_to_rings(query, of_queries, rings, of_keys, options):
         `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
         `[batch, heads, length]`.
     """
+    # The first member that a query sees, by its number.
+    counts = counts_at(rings["counts"], of_queries, of_keys)
+    first = tf.maximum(counts - size(rings["key"], 3), 0)
+    lists = {name: rings[name] for name in ("key", "value", "positions") if name in rings}
+    lists["number"] = numbers_of_places(rings["counts"], size(rings["key"], 3))
+
+    def allowed(part, cut):
+        return cut["number"][..., None, :] >= part["border"][..., None]
+
+    return attend_to_lists(query, of_queries, lists, first, tf.int32.max, allowed, options)
+
+
+def counts_at(counts, of_queries, of_keys):
+    """How many members the clusters of each query have had, up to its own position.
+
+    Args:
+        counts: int `[batch, key_heads, clusters]`, how many before the piece.
+        of_queries: int `[batch, key_heads, lists, length]`, the clusters of each query.
+        of_keys: int `[batch, key_heads, 1, length]`, the clusters of the piece's members.
+
+    Returns:
+        int `[batch, key_heads, lists, length]`.
+    """
+    rank, starts = rank_in_clusters(of_queries, of_keys, size(counts, 2) + 1, inclusive=True)
+    rank -= tf.gather(starts[:, :, 0], of_queries, batch_dims=2)
+    return rank + tf.gather(counts, of_queries, batch_dims=2)
+
+
+def attend_to_lists(query, of_queries, lists, border, none, allowed, options):
+    """Attention of queries to the lists of their clusters.
+
+    Queries are sorted by cluster, and blocks of them meet the lists on tiles; see `staircase`.
+
+    Args:
+        query: `[batch, heads, length, depth]`, scaled.
+        of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
+            each query.
+        lists: dictionary of "key" and "value", `[batch, key_heads, clusters, members, ...]`; maybe
+            "positions", counted from the start of the piece; and what `allowed` needs.
+        border: int like `of_queries`, a number that tells which members a query sees.
+        none: int, the border of a query that sees none.
+        allowed: function of the arguments of a chunk of tiles, "query" and "border" among them,
+            and of their lists; returns which members queries see, bool
+            `[batch, heads, tiles, queries, members]`.
+        options: dictionary of the options that `attend_blocks` takes.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
+        `[batch, heads, length]`.
+    """
     heads, length = query.shape[1], size(query, 2)
-    key_heads, num_clusters, window = (size(rings["key"], axis) for axis in (1, 2, 3))
-    lists = size(of_queries, 2)
-    probes = lists * key_heads // heads
-    block_size = _block_size(lists * length, num_clusters, window)
+    key_heads, num_clusters, window = (size(lists["key"], axis) for axis in (1, 2, 3))
+    entries = size(of_queries, 2) * length
+    probes = size(of_queries, 2) * key_heads // heads
+    block_size = _block_size(entries, num_clusters, window)
     order, place, _ = sort_by_cluster(of_queries, num_clusters)
     column = tf.gather(_flat(of_queries), order, batch_dims=2)
-    tiles = ceil_div(lists * length, block_size) + num_clusters - 1
+    tiles = ceil_div(entries, block_size) + num_clusters - 1
     chunks = chunks_of_blocks(key_heads, size(query, 0) * key_heads * tiles * block_size * window)
     stairs = staircase(column, order, place, block_size, num_clusters, chunks)
-    # The first member that a query sees, by its number.
-    rank, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive=True)
-    new = rank - tf.gather(starts[:, :, 0], of_queries, batch_dims=2)
-    first = _flat(tf.gather(rings["counts"], of_queries, batch_dims=2) + new - window)
-    first = stairs.of_sorted(tf.gather(first, order, batch_dims=2))
-    number = numbers_of_places(rings["counts"], window)
+    border = stairs.of_sorted(tf.gather(_flat(border), order, batch_dims=2))
     sequence = tf.reshape(tf.range(size(query, 0) * key_heads), [-1, key_heads, 1])
     per_block = {
         "query": stairs.of_entries(fold_heads(tf.tile(query, [1, 1, probes, 1]), key_heads)),
         "positions": split_blocks(stairs.entry % length, stairs.count, block_size),
-        "ring": sequence * num_clusters + stairs.column,
-        "first": tf.where(stairs.here, tf.maximum(first, 0), tf.int32.max),
+        "list": sequence * num_clusters + stairs.column,
+        "border": tf.where(stairs.here, border, none),
     }
-    of_rings = {"key": rings["key"], "value": rings["value"], "number": number}
-    if "positions" in rings:
-        of_rings["key_positions"] = rings["positions"]
-    of_rings = {name: tf.reshape(x, [-1, *x.shape[3:]]) for name, x in of_rings.items()}
+    lists = {"key_positions" if name == "positions" else name: x for name, x in lists.items()}
+    lists = {name: tf.reshape(x, [-1, *x.shape[3:]]) for name, x in lists.items()}
     found = attend_blocks(
         per_block,
-        of_rings,
-        lambda x, part: tf.gather(x, part["ring"]),
-        lambda part, cut: cut["number"][..., None, :] >= part["first"][..., None],
+        lists,
+        lambda x, part: tf.gather(x, part["list"]),
+        allowed,
         stairs.chunks,
         True,
         options,

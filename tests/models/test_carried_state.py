@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import FullHeads, LocalHeads, LocalRoutingHeads, RoutingHeads
+from rt_keras.layers import (
+    FullHeads,
+    LocalHeads,
+    LocalRoutingHeads,
+    RoutingHeads,
+    RoutingMemoryHeads,
+)
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.carried_state import cleared
 from tests.models import checks
@@ -46,8 +52,14 @@ def read(model, state, pieces, **options):
             "shift_tokens": True,
             "sinusoidal_positions": True,
         },
+        {
+            "head_groups": [
+                RoutingMemoryHeads(1, 4, 3, 4, memory_length=6, memory_keys=3),
+                LocalHeads(1, 4),
+            ]
+        },
     ],
-    ids=["local_and_nearest", "local_routing"],
+    ids=["local_and_nearest", "local_routing", "routing_memory"],
 )
 def test_rows_at_their_own_positions_are_one_pass(changes):
     model = make_model(**changes)

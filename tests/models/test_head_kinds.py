@@ -44,6 +44,18 @@ VALUES = {
         "adaptive_span": True,
         "relative_positions": "bucketed",
     },
+    "routing_memory": {
+        "num_clusters": 3,
+        "window_size": 5,
+        "block_size": 6,
+        "look_back": 2,
+        "kernel_size": 2,
+        "num_probes": 2,
+        "commitment_weight": 0.25,
+        "memory_length": 7,
+        "memory_keys": 4,
+        "eviction": "merged",
+    },
     "compressive": {
         "block_size": 12,
         "look_back": 2,

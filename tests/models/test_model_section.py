@@ -233,6 +233,14 @@ def test_a_dialect_has_only_its_own_heads():
             "compressive.compressed_length is 33; it must be a multiple of the 32 of a block",
         ),
         (
+            {"routing_memory": {"num_heads": 2, "memory_length": 33}},
+            "routing_memory.memory_length is 33; it must be at least .*block_size, 64",
+        ),
+        (
+            {"routing_memory": {"num_heads": 2, "routed_key": "key"}},
+            "routing_memory.routed_key is key; it must be previous_query",
+        ),
+        (
             {"kind": "masked_lm", "full": {"num_heads": 2, "memory_length": 8}},
             "full.memory_length is 8; only a causal_lm can have one",
         ),

@@ -9,18 +9,17 @@ import tensorflow as tf
 
 from rt_keras.layers import LocalRoutingHeads
 from rt_keras.ops.attend import accumulation_dtype, attend, merge
-from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, pad_axis, split_blocks
+from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import map_chunks
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.routing import nearest_centroid, normalize
+from rt_keras.ops.selection import least_of_largest
 
 SELECTIONS = ("nearest", "best", "random", "all")
 # Queries whose logits exist at the same time.
 QUERIES_AT_ONCE = 64
 # Parts of a sequence whose queries are not compared with later parts' keys.
 SPANS = 4
-# Keys within 2^-16 of the range of the logits are taken for equal: seldom more than one.
-BISECTIONS = 16
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -199,24 +198,9 @@ class DenseHeads(LocalRoutingHeads):
         return candidates, tf.stop_gradient(tf.matmul(query, key, transpose_b=True))
 
     def _least(self, candidates, order):
-        """The value of the last of the candidates that are selected, by bisection.
-
-        Sorting whole rows would take ten times as long as all the rest.
-        """
-        most = tf.constant(order.dtype.max, order.dtype)
-        low = tf.reduce_min(tf.where(candidates, order, most), axis=-1, keepdims=True)
-        if self.selection == "all":
-            return low
-        order = tf.where(candidates, order, -most)
-        high = tf.reduce_max(order, axis=-1, keepdims=True)
-
-        def halve(low, high):
-            middle = (low + high) / 2
-            count = tf.reduce_sum(tf.cast(order >= middle, tf.int32), axis=-1, keepdims=True)
-            enough = count >= self.window_size
-            return tf.where(enough, middle, low), tf.where(enough, high, middle)
-
-        return tf.while_loop(lambda *_: True, halve, (low, high), maximum_iterations=BISECTIONS)[0]
+        """The value of the last of the candidates that are selected."""
+        count = size(order, 3) if self.selection == "all" else self.window_size
+        return least_of_largest(order, candidates, count)
 
     def get_config(self):
         return {**super().get_config(), "selection": self.selection}

@@ -1,0 +1,227 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_piece, memory_step
+from tests.ops import checks
+
+SIZES = {"memory_length": 5, "block_size": 4}
+OPTIONS = {"window_size": 2, "memory_keys": 3}
+
+
+def arrays(length=40, **options):
+    given = checks.arrays(length, clusters=2, load_bias=True, **options)
+    return {**given, "scale": np.array([0.5, 2.0])}
+
+
+def new_memory(inputs, eviction, dtype=tf.float64):
+    batch, heads, _, depth = inputs["query"].shape
+    depths = depth, inputs["value"].shape[3]
+    return empty_memory(batch, heads, 2, *depths, dtype, eviction=eviction, **SIZES)
+
+
+def piece(inputs, memory, position=0, rows=slice(None), **options):
+    given = checks.tensors(inputs)
+    given |= {name: given[name][:, :, rows] for name in ("query", "key", "value")}
+    return memory_piece(**given, memory=memory, position=position, **{**OPTIONS, **options})
+
+
+def normalized(x):
+    x = x - x.mean(axis=-1, keepdims=True)
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-6)
+
+
+def without_one(members, eviction, numbers):
+    """A cluster's members but for one, or with two of them joined."""
+    if eviction == "oldest":
+        return members[1:]
+    if eviction == "random":
+        # Which one goes is for the test below.
+        return [member for member in members if member["number"] in numbers]
+    rates = [m["used"] / m["asked"] if m["asked"] else np.inf for m in members]
+    return [member for i, member in enumerate(members) if i != int(np.argmin(rates))]
+
+
+def merged(members, most):
+    """The oldest members joined two by two, until there are at most so many."""
+    gone, found = len(members) - most, []
+    for first, second in zip(members[: 2 * gone : 2], members[1 : 2 * gone : 2]):
+        mean = {name: (first[name] + second[name]) / 2 for name in ("key", "value")}
+        found.append({**second, **mean})
+    return found + members[2 * gone :]
+
+
+def in_a_loop(inputs, eviction, numbers_after):
+    """The outputs, logsumexps and memories of one row and head, position by position.
+
+    Args:
+        numbers_after: dictionary of the numbers that "random" keeps, `[clusters, ...]`, by the
+            last position of a block.
+    """
+    query, key = normalized(inputs["query"]), normalized(inputs["key"])
+    scores = [x @ inputs["centroids"].T + inputs["load_bias"] for x in (query, key)]
+    of_query, of_key = (np.argmax(x, axis=1) for x in scores)
+    remembered, counts, pending = [[], []], [0, 0], []
+    outputs, logsumexps = [], []
+    for i, cluster in enumerate(of_query):
+        own = {"key": key[i], "value": inputs["value"][i], "number": counts[of_key[i]]}
+        pending.append((of_key[i], {**own, "used": 0, "asked": 0}))
+        counts[of_key[i]] += 1
+        seen = [
+            m for m in remembered[cluster] if m["number"] < counts[cluster] - OPTIONS["window_size"]
+        ]
+        logits = [query[i] @ m["key"] * inputs["scale"] / len(query[i]) ** 0.5 for m in seen]
+        best = np.argsort(logits)[::-1][: OPTIONS["memory_keys"]]
+        weights = np.exp([logits[j] for j in best])
+        values = np.array([seen[j]["value"] for j in best])
+        outputs.append(weights @ values / weights.sum() if len(best) else 0 * inputs["value"][i])
+        logsumexps.append(np.log(weights.sum()) if len(best) else -1e30)
+        for j, weight in zip(best, weights):
+            seen[j]["used"] += weight / weights.sum()
+        for member in remembered[cluster]:
+            member["asked"] += 1
+        if len(pending) == SIZES["block_size"]:
+            for c in (0, 1):
+                arrived = [member for of, member in pending if of == c]
+                together = remembered[c] + arrived
+                if eviction == "merged" and len(together) > SIZES["memory_length"]:
+                    together = merged(together, SIZES["memory_length"])
+                held, kept = remembered[c], together
+                while len(kept) > SIZES["memory_length"]:
+                    held = without_one(held, eviction, numbers_after[i][c])
+                    kept = held + arrived
+                remembered[c] = kept
+            pending = []
+    return np.array(outputs), np.array(logsumexps), remembered
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_against_a_loop(eviction):
+    inputs = arrays()
+    numbers = {}
+    memory = new_memory(inputs, eviction)
+    for block in range(0, 40, 4):
+        rows = slice(block, block + 4)
+        memory = piece(inputs, memory, block, rows, eviction=eviction)[2]
+        numbers[block + 3] = memory["number"].numpy()
+    output, logsumexp, memory = piece(inputs, new_memory(inputs, eviction), eviction=eviction)
+    for row, head in np.ndindex(*inputs["query"].shape[:2]):
+        one = {name: inputs[name][row, head] for name in ("query", "key", "value")}
+        one |= {name: inputs[name][head] for name in ("centroids", "load_bias", "scale")}
+        kept = {i: x[row, head] for i, x in numbers.items()}
+        expected = in_a_loop(one, eviction, kept)
+        np.testing.assert_allclose(output[row, head], expected[0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(logsumexp[row, head], expected[1], rtol=0, atol=1e-12)
+        for cluster, members in enumerate(expected[2]):
+            found = sorted(memory["number"][row, head, cluster].numpy())
+            expected_numbers = [member["number"] for member in members]
+            assert [x for x in found if x >= 0] == sorted(expected_numbers)
+
+
+def test_at_random_any_member_goes():
+    inputs = arrays(80, batch=4)
+    memory = piece(inputs, new_memory(inputs, "random"), eviction="random")[2]
+    age = memory["counts"][..., None] - memory["number"]
+    # With the oldest gone none would be older than the memory is long.
+    assert np.all(memory["number"] >= 0)
+    assert np.mean(age > SIZES["memory_length"]) > 0.2
+    for numbers in memory["number"].numpy().reshape(-1, SIZES["memory_length"]):
+        assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize("probes", [1, 2])
+def test_pieces_and_steps_are_one_pass(eviction, probes):
+    inputs, options = arrays(27), {"eviction": eviction, "num_probes": probes}
+    expected, of_expected, _ = piece(inputs, new_memory(inputs, eviction), **options)
+    memory, found = new_memory(inputs, eviction), []
+    for start, end in ((0, 3), (3, 13), (13, 20), (20, 27)):
+        *outputs, memory = piece(inputs, memory, start, slice(start, end), **options)
+        found.append(outputs)
+        if end == 20:
+            # Here every position is a step instead.
+            given, stepped = checks.tensors(inputs), memory
+            for i in range(20, 27):
+                at = {name: given[name][:, :, i : i + 1] for name in ("query", "key", "value")}
+                output, of_output, stepped = memory_step(
+                    **{**given, **at}, memory=stepped, position=i, **OPTIONS, **options
+                )
+                np.testing.assert_allclose(output, expected[:, :, i : i + 1], rtol=0, atol=1e-12)
+                np.testing.assert_allclose(
+                    of_output, of_expected[:, :, i : i + 1], rtol=0, atol=1e-12
+                )
+    output, logsumexp = (np.concatenate(x, axis=2) for x in zip(*found))
+    np.testing.assert_allclose(output, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(logsumexp, of_expected, rtol=0, atol=1e-12)
+
+
+def test_rows_at_their_own_positions_and_padding():
+    inputs = arrays(30)
+    expected = piece(inputs, new_memory(inputs, "oldest"))[0]
+    # The second row has six positions of padding, so it is behind from then on.
+    _, _, memory = piece(
+        inputs, new_memory(inputs, "oldest"), 0, slice(0, 14), count=tf.constant([14, 8])
+    )
+    rest = {**inputs}
+    for name in ("query", "key", "value"):
+        x = inputs[name]
+        rest[name] = np.stack([x[0, :, 14:24], x[1, :, 8:18]])
+    output, _, _ = piece(rest, memory, tf.constant([14, 8]))
+    np.testing.assert_allclose(output[0], expected[0, :, 14:24], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(output[1], expected[1, :, 8:18], rtol=0, atol=1e-12)
+
+
+def test_gradients_are_those_of_a_fixed_memory():
+    inputs = arrays(16)
+    _, _, memory = piece(inputs, new_memory(inputs, "oldest"), 0, slice(0, 12))
+    query = tf.constant(inputs["query"][:, :, 12:])
+
+    def loss(query):
+        given = {**inputs, "query": np.zeros([2, 2, 4, 6])}
+        given |= {name: inputs[name][:, :, 12:] for name in ("key", "value")}
+        tensors = {**checks.tensors(given), "query": query}
+        output, logsumexp, _ = memory_piece(**tensors, memory=memory, position=12, **OPTIONS)
+        seen = tf.where(logsumexp > -1e29, logsumexp, 0)
+        return tf.reduce_sum(tf.sin(3 * output)) + tf.reduce_sum(tf.cos(seen))
+
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        total = loss(query)
+    found, step = tape.gradient(total, query).numpy(), 1e-6
+    rng = np.random.default_rng(0)
+    for place in rng.integers([[2, 2, 4, 6]] * 20):
+        moved = np.zeros(query.shape)
+        moved[tuple(place)] = step
+        slope = (loss(query + moved) - loss(query - moved)) / (2 * step)
+        np.testing.assert_allclose(found[tuple(place)], slope, rtol=0, atol=1e-6)
+
+
+@pytest.mark.end_to_end
+def test_compiled_gradients_of_several_blocks():
+    inputs = arrays(16)
+    given = checks.tensors(inputs)
+
+    def gradient(query):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            memory = new_memory(inputs, "oldest")
+            output, _, _ = memory_piece(
+                **{**given, "query": query}, memory=memory, position=0, **OPTIONS
+            )
+            total = tf.reduce_sum(tf.sin(3 * output))
+        return tape.gradient(total, query)
+
+    compiled = tf.function(gradient, jit_compile=True)(given["query"])
+    np.testing.assert_allclose(compiled, gradient(given["query"]), rtol=0, atol=1e-11)
+
+
+def test_later_positions_change_nothing():
+    inputs = arrays(30)
+    expected = piece(inputs, new_memory(inputs, "least_attended"), eviction="least_attended")[0]
+    changed = {**inputs}
+    for name in ("query", "key", "value"):
+        changed[name] = inputs[name].copy()
+        changed[name][:, :, 17:] += 1
+    found = piece(changed, new_memory(inputs, "least_attended"), eviction="least_attended")[0]
+    np.testing.assert_array_equal(found[:, :, :17], expected[:, :, :17])
+    assert np.any(found[:, :, 17:] != expected[:, :, 17:])
