@@ -22,26 +22,28 @@ class RoutingMemoryHeads(LocalRoutingHeads):
     it on from piece to piece of a text, and so find what it read a million tokens ago. For the
     equation see `rt_keras.ops.memory_piece`.
 
-    The memory changes when a block of positions ends, and no gradient passes through it. A block
-    costs as much as its queries take, and at least the time to copy the memory, so blocks should
-    not be much shorter than `memory_length`.
+    The memory changes when a block of `memory_block_size` positions ends, and no gradient passes
+    through it. Each time costs a copy of the memory, so these blocks may well be longer than those
+    of the window; what came since is in reach as one of the last `window_size` of a cluster.
 
     Args:
         num_heads: int, heads in the group.
-        block_size: int, positions in a block, at most `memory_length`.
+        block_size: int, positions in a block of the window.
         num_clusters: int, centroids of each head.
         window_size: int, the most keys that a query sees among the last of a cluster.
         memory_length: int, members that a cluster remembers.
         memory_keys: int, the most of them that a query sees. Defaults to 32.
         eviction: string, what goes where there is no room: "oldest", the default, "random",
             "least_attended" or "merged"; see the op.
+        memory_block_size: int, after how many positions members join the memory, at most
+            `memory_length`. Defaults to None, for `block_size`.
         **kwargs: further keyword arguments of `LocalRoutingHeads`, without `token_bias`;
             `routed_key` must be "previous_query".
 
     Raises:
-        ValueError: if a number is out of range, `memory_length` is below `block_size`, `eviction`
-            is unknown, an argument is given that these heads do not take, or heads are called
-            without `use_causal_mask`.
+        ValueError: if a number is out of range, `memory_length` is below `memory_block_size`,
+            `eviction` is unknown, an argument is given that these heads do not take, or heads are
+            called without `use_causal_mask`.
 
     Source: ours; see the op.
 
@@ -64,15 +66,19 @@ class RoutingMemoryHeads(LocalRoutingHeads):
         memory_length,
         memory_keys=32,
         eviction="oldest",
+        memory_block_size=None,
         **kwargs,
     ):
         super().__init__(num_heads, block_size, num_clusters, window_size, **kwargs)
         self.memory_length = positive_int("memory_length", memory_length)
         self.memory_keys = positive_int("memory_keys", memory_keys)
-        if memory_length < block_size:
+        if memory_block_size is None:
+            memory_block_size = block_size
+        self.memory_block_size = positive_int("memory_block_size", memory_block_size)
+        if memory_length < memory_block_size:
             raise ValueError(
-                "memory_length must be at least block_size. Received: "
-                f"memory_length={memory_length}, block_size={block_size}"
+                "memory_length must be at least memory_block_size. Received: "
+                f"memory_length={memory_length}, memory_block_size={memory_block_size}"
             )
         if eviction not in EVICTIONS:
             raise ValueError(
@@ -205,7 +211,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
             value.shape[3],
             value.dtype,
             memory_length=self.memory_length,
-            block_size=self.block_size,
+            block_size=self.memory_block_size,
             eviction=self.eviction,
         )
 
@@ -228,6 +234,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
             "memory_length": self.memory_length,
             "memory_keys": self.memory_keys,
             "eviction": self.eviction,
+            "memory_block_size": self.memory_block_size,
         }
 
 

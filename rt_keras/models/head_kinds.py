@@ -225,6 +225,9 @@ class RoutingMemory(LocalRouting):
     memory_length: int = key(256, "members that a cluster remembers", AT_LEAST_1)
     memory_keys: int = key(32, "the most of them that a query sees", AT_LEAST_1)
     eviction: str = key("oldest", "what goes where there is no room", one_of(*EVICTIONS))
+    memory_block_size: int | None = key(
+        None, "positions after which members join the memory, null for block_size", AT_LEAST_1
+    )
 
     name = "routing_memory"
     layer = layers.RoutingMemoryHeads
@@ -235,9 +238,9 @@ class RoutingMemory(LocalRouting):
             self.refuse("num_heads", "only a causal_lm can have them")
         if self.routed_key != "previous_query":
             self.refuse("routed_key", "it must be previous_query")
-        if self.memory_length < self.block_size:
-            least = f"model.{self.name}.block_size, {self.block_size}"
-            self.refuse("memory_length", f"it must be at least {least}")
+        least = self.memory_block_size or self.block_size
+        if self.memory_length < least:
+            self.refuse("memory_length", f"it must be at least a block of the memory, {least}")
 
 
 @dataclasses.dataclass

@@ -11,7 +11,13 @@ SIZES = {"block_size": 4, "num_clusters": 2, "window_size": 3}
 @pytest.mark.parametrize("eviction", EVICTIONS)
 def test_decoding_and_configuration(eviction):
     group = RoutingMemoryHeads(
-        2, **SIZES, memory_length=5, memory_keys=2, eviction=eviction, num_probes=2
+        2,
+        **SIZES,
+        memory_length=5,
+        memory_keys=2,
+        eviction=eviction,
+        num_probes=2,
+        memory_block_size=5,
     )
     layer, x = MultiHeadAttention([group]), checks.random(2, 23, 8)
     expected = layer(x, x, use_causal_mask=True)
@@ -42,7 +48,7 @@ def test_every_weight_trains():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"memory_length": 3}, "memory_length must be at least block_size. .*block_size=4"),
+        ({"memory_length": 3}, "memory_length must be at least memory_block_size. .*block_size=4"),
         ({"memory_keys": 0}, "memory_keys must be a positive integer"),
         ({"eviction": "newest"}, "eviction must be one of .*'newest'"),
         ({"routed_key": "key"}, "need routed_key='previous_query'"),

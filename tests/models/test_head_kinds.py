@@ -55,6 +55,7 @@ VALUES = {
         "memory_length": 7,
         "memory_keys": 4,
         "eviction": "merged",
+        "memory_block_size": 5,
     },
     "compressive": {
         "block_size": 12,

@@ -1,0 +1,331 @@
+"""`rt-keras benchmark repetition`: what is remembered of a passage that was read long ago?
+
+Random tokens, of which a passage comes twice. What followed it the first time is known to a model
+that finds it, and nobody else. Small models learn that on short sequences, and then read on, piece
+by piece, for as long as one likes.
+"""
+
+import time
+
+from rt_keras.benchmarks import machine, options
+from rt_keras.ops.blocks import ceil_div
+from rt_keras.ops.routing_memory import EVICTIONS
+from rt_keras.options import add_integers
+from rt_keras.tables import table
+
+VOCABULARY = 256
+HEADS = 4
+# Tokens of the passage, and how many of them must come again before it can be recognised.
+PASSAGE, KNOWN = 64, 4
+# Sequences of a training, and their length.
+TRAINED_LENGTH, TRAINED_BATCH = 1024, 4
+# Tokens that are read at once, and the longest sequence that full heads keep.
+PIECE, MOST_KEPT = 512, 2**17
+
+# Which of the trained models each kind is: memories need no training of their own.
+TRAINED = {
+    "local": "local",
+    "full": "full",
+    "local_routing": "local_routing",
+    **{f"memory_{name}": "local_routing" for name in EVICTIONS},
+}
+KINDS = tuple(TRAINED)
+INTEGERS = {
+    "steps": (400, "training steps"),
+    "rows": (4, "sequences that are read"),
+    "clusters": (64, "clusters of a routing head"),
+    "window_size": (64, "the most keys of the last of a cluster that a query sees"),
+    "memory_length": (2048, "members that a cluster remembers"),
+    "memory_keys": (32, "the most of them that a query sees"),
+    "seed": (0, "seed of weights and data"),
+}
+
+
+def add_arguments(parser):
+    """Adds the command's options to an `argparse` parser."""
+    parser.description = (
+        "Trains small models to continue a passage of random tokens that comes again, on sequences "
+        f"of {TRAINED_LENGTH:,} tokens, and tests them on longer ones that they read in pieces of "
+        f"{PIECE}. Accuracy is that of the next token, from the fifth of the repetition on. "
+        "Clusters with a memory have the weights of local_routing."
+    )
+    parser.epilog = "example: rt-keras benchmark repetition --distances 10000 --kinds memory_oldest"
+    options.add_kinds(parser, KINDS)
+    parser.add_argument(
+        "--distances",
+        nargs="+",
+        type=int,
+        default=(10_000, 100_000),
+        metavar="N",
+        help="tokens between a passage and its repetition, rounded up to whole pieces "
+        "(default: 10000 100000)",
+    )
+    add_integers(parser, INTEGERS)
+
+
+def main(args):
+    """Trains and tests the models, and prints the table.
+
+    Args:
+        args: namespace of the options.
+
+    Returns:
+        A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
+        kind and distance, with the `accuracy`, the keys that a query `kept` and `seen` of a head,
+        and the `seconds`; None for full heads where there are more tokens than `MOST_KEPT`.
+
+    Raises:
+        ValueError: if an option is out of range.
+    """
+    check(args)
+    settings = {name: getattr(args, name) for name in INTEGERS}
+    figures, weights = [], {}
+    for kind in dict.fromkeys(args.kinds):
+        base = TRAINED[kind]
+        if base not in weights:
+            weights[base] = train(base, settings)
+        for distance in dict.fromkeys(args.distances):
+            if kind == "full" and distance > MOST_KEPT:
+                options.say(f"full: {distance:,} tokens are more than it keeps")
+                continue
+            figure = read(kind, weights[base], distance, settings)
+            options.say(f"{kind}: {distance:,} tokens, accuracy {figure['accuracy']:.3f}")
+            figures.append(figure)
+    result = {
+        "benchmark": "repetition",
+        "machine": machine.describe(),
+        "settings": settings,
+        "figures": figures,
+    }
+    print(report(result))
+    return result
+
+
+def check(args):
+    """Raises a ValueError of one line if an option is out of range."""
+    options.check_among("kinds", args.kinds, KINDS)
+    options.check_at_least_one(args, *(name for name in INTEGERS if name != "seed"))
+    for distance in args.distances:
+        if distance < 1:
+            raise ValueError(f"--distances must be at least 1. Received: {distance}")
+    if args.memory_length < PIECE:
+        raise ValueError(
+            f"--memory-length must be at least {PIECE}, the tokens of a piece. Received: "
+            f"{args.memory_length}"
+        )
+
+
+def head_groups(kind, settings, length):
+    """The heads of a block.
+
+    Args:
+        kind: string, one of `KINDS`.
+        settings: dictionary of the ints of `INTEGERS`.
+        length: int, the longest sequence that is read; full heads keep so many keys.
+
+    Returns:
+        A list of one head group.
+    """
+    from rt_keras import layers
+
+    near = {"block_size": PIECE // 8, "max_relative_distance": PIECE // 4 - 1}
+    if kind == "local":
+        return [layers.LocalHeads(HEADS, **near)]
+    if kind == "full":
+        reach = near["max_relative_distance"]
+        return [layers.FullHeads(HEADS, memory_length=length, max_relative_distance=reach)]
+    near |= {"num_clusters": settings["clusters"], "window_size": settings["window_size"]}
+    if kind == "local_routing":
+        return [layers.LocalRoutingHeads(HEADS, **near)]
+    return [
+        layers.RoutingMemoryHeads(
+            HEADS,
+            **near,
+            memory_length=settings["memory_length"],
+            memory_keys=settings["memory_keys"],
+            eviction=kind.removeprefix("memory_"),
+            memory_block_size=PIECE,
+        )
+    ]
+
+
+def build(kind, settings, length):
+    """A model of two blocks of width 128; see `head_groups`."""
+    from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
+
+    backbone = RoutingTransformerBackbone(
+        vocabulary_size=VOCABULARY,
+        num_layers=2,
+        hidden_dim=128,
+        intermediate_dim=512,
+        head_groups=head_groups(kind, settings, length),
+        shift_tokens=True,
+    )
+    return RoutingTransformerCausalLM(backbone)
+
+
+def train(kind, settings):
+    """Trains a kind on short sequences.
+
+    Args:
+        kind: string, one of the values of `TRAINED`.
+        settings: dictionary of the ints of `INTEGERS`.
+
+    Returns:
+        The weights, as `get_weights` gives them.
+    """
+    import keras
+
+    from rt_keras import progress
+    from rt_keras.callbacks import CentroidEMA
+    from rt_keras.callbacks.centroid_ema import routing_heads
+
+    keras.utils.set_random_seed(settings["seed"])
+    model = build(kind, settings, TRAINED_LENGTH)
+    steps = settings["steps"]
+    schedule = keras.optimizers.schedules.CosineDecay(
+        0.0, steps, alpha=0.05, warmup_target=2e-3, warmup_steps=steps // 8
+    )
+    model.compile(
+        keras.optimizers.Adam(schedule, global_clipnorm=1.0),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=["accuracy"],
+        jit_compile=True,
+    )
+    with progress.bar(f"training {kind}", steps, "steps") as update:
+        watch = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda step, logs: update(
+                completed=step + 1, note=f"accuracy {logs['accuracy']:.3f}"
+            )
+        )
+        history = model.fit(
+            training_batches(settings["seed"]),
+            steps_per_epoch=steps,
+            callbacks=[*([CentroidEMA()] if routing_heads(model) else []), watch],
+            shuffle=False,
+            verbose=0,
+        ).history
+    options.say(f"trained {kind}: mean accuracy {history['accuracy'][-1]:.3f}")
+    return model.get_weights()
+
+
+def training_batches(seed):
+    """Endless batches of sequences whose passage comes again anywhere, scored where it does."""
+    import numpy as np
+    import tensorflow as tf
+
+    def draw():
+        rng = np.random.default_rng(seed)
+        while True:
+            tokens = rng.integers(VOCABULARY, size=[TRAINED_BATCH, TRAINED_LENGTH + 1])
+            weights = np.zeros([TRAINED_BATCH, TRAINED_LENGTH])
+            for row, places in zip(tokens, weights):
+                first, again = np.sort(rng.integers(TRAINED_LENGTH + 1 - PASSAGE, size=2))
+                again = min(max(again, first + PASSAGE), TRAINED_LENGTH + 1 - PASSAGE)
+                row[again : again + PASSAGE] = row[first : first + PASSAGE]
+                places[again + KNOWN - 1 : again + PASSAGE - 1] = again - first >= PASSAGE
+            inputs = {"token_ids": tokens[:, :-1], "padding_mask": np.ones_like(weights)}
+            yield inputs, tokens[:, 1:], weights
+
+    sizes = [TRAINED_BATCH, TRAINED_LENGTH]
+    tokens, numbers = tf.TensorSpec(sizes, tf.int32), tf.TensorSpec(sizes, tf.float32)
+    inputs = {"token_ids": tokens, "padding_mask": numbers}
+    return tf.data.Dataset.from_generator(draw, output_signature=(inputs, tokens, numbers))
+
+
+def read(kind, weights, distance, settings):
+    """Reads long sequences piece by piece, and scores the repetition at their ends.
+
+    Args:
+        kind: string, one of `KINDS`.
+        weights: those of its trained model.
+        distance: int, the least number of tokens between the passage and its repetition.
+        settings: dictionary of the ints of `INTEGERS`.
+
+    Returns:
+        A dictionary of `kind`, `distance`, `accuracy`, `kept` and `seen`, the most keys of a head
+        that are kept and that a query attends to, and `seconds`, of reading all.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    pieces = ceil_div(PASSAGE + distance, PIECE)
+    model = build(kind, settings, pieces * PIECE + PASSAGE)
+    model.set_weights(weights)
+    rows = settings["rows"]
+    rng = np.random.default_rng([settings["seed"], distance])
+    passage = rng.integers(VOCABULARY, size=[rows, PASSAGE])
+
+    @tf.function(jit_compile=True)
+    def next_piece(tokens, state):
+        inputs = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
+        return model(inputs, state=state)
+
+    state, start = model.new_state(rows), None
+    for number in range(pieces):
+        tokens = rng.integers(VOCABULARY, size=[rows, PIECE])
+        if number == 0:
+            tokens[:, :PASSAGE] = passage
+        _, state = next_piece(tf.constant(tokens, tf.int32), state)
+        # The first piece is compiled.
+        start = start or time.perf_counter()
+    tf.nest.map_structure(lambda x: x.numpy(), state["position"])
+    seconds = time.perf_counter() - start
+    logits, _ = next_piece(tf.constant(passage, tf.int32), state)
+    found = np.argmax(logits[:, KNOWN - 1 : -1], axis=-1)
+    group = model.backbone.transformer_blocks[0].attention.head_groups[0]
+    kept, seen = _keys(kind, group, pieces * PIECE + PASSAGE)
+    return {
+        "kind": kind,
+        "distance": pieces * PIECE - PASSAGE,
+        "accuracy": float(np.mean(found == passage[:, KNOWN:])),
+        "kept": kept,
+        "seen": seen,
+        "seconds": seconds,
+        "tokens_per_second": rows * (pieces - 1) * PIECE / seconds if pieces > 1 else None,
+    }
+
+
+def _keys(kind, group, length):
+    """The most keys that a head keeps, and that a query attends to."""
+    if kind == "full":
+        return length, length
+    kept = seen = 2 * group.block_size
+    if kind != "local":
+        kept += group.num_clusters * group.window_size
+        seen += group.window_size
+    if kind.startswith("memory"):
+        kept += group.num_clusters * group.memory_length
+        seen += group.memory_keys
+    return kept, seen
+
+
+def report(result):
+    """The figures as a table.
+
+    Args:
+        result: what `main` returns.
+
+    Returns:
+        Lines of text.
+    """
+    settings = result["settings"]
+    columns = {"kind": "", "tokens\nbetween": ",", "accuracy": ".3f", "keys kept\nof a head": ","}
+    columns |= {"keys a\nquery sees": ",", "share": ".2%", "tokens\na second": ",.0f"}
+    rows = [
+        [
+            figure["kind"].replace("_", " "),
+            figure["distance"],
+            figure["accuracy"],
+            figure["kept"],
+            figure["seen"],
+            figure["seen"] / figure["distance"],
+            figure["tokens_per_second"],
+        ]
+        for figure in result["figures"]
+    ]
+    title = (
+        f"repetition of {PASSAGE} random tokens, 2 blocks of width 128, {settings['steps']} steps, "
+        f"{settings['clusters']} clusters, read in pieces of {PIECE}, {settings['rows']} rows"
+    )
+    return f"{result['machine']}\n\n{title}\n\n{table(columns, rows)}"
