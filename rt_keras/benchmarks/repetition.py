@@ -20,7 +20,9 @@ PASSAGE, KNOWN = 64, 4
 # Sequences of a training, and their length.
 TRAINED_LENGTH, TRAINED_BATCH = 1024, 4
 # Tokens that are read at once, and the longest sequence that full heads keep.
-PIECE, MOST_KEPT = 512, 2**17
+PIECE, MOST_KEPT = 2048, 2**17
+# Blocks of a window of 128 positions.
+BLOCK_SIZE = 64
 
 # Which of the trained models each kind is: memories need no training of their own.
 TRAINED = {
@@ -32,7 +34,7 @@ TRAINED = {
 KINDS = tuple(TRAINED)
 INTEGERS = {
     "steps": (400, "training steps"),
-    "rows": (4, "sequences that are read"),
+    "rows": (2, "sequences that are read"),
     "clusters": (64, "clusters of a routing head"),
     "window_size": (64, "the most keys of the last of a cluster that a query sees"),
     "memory_length": (2048, "members that a cluster remembers"),
@@ -128,7 +130,7 @@ def head_groups(kind, settings, length):
     """
     from rt_keras import layers
 
-    near = {"block_size": PIECE // 8, "max_relative_distance": PIECE // 4 - 1}
+    near = {"block_size": BLOCK_SIZE, "max_relative_distance": 2 * BLOCK_SIZE - 1}
     if kind == "local":
         return [layers.LocalHeads(HEADS, **near)]
     if kind == "full":

@@ -30,7 +30,7 @@ class CarriedState:
         """The state of rows that have read nothing yet.
 
         Args:
-            batch: int, the number of rows.
+            batch: int or int scalar, the number of rows.
 
         Returns:
             A dictionary of "position", int32 `[batch]`, and "cache", nested dictionaries and tuples
@@ -40,7 +40,9 @@ class CarriedState:
             ValueError: if the model cannot carry a state.
         """
         check_carries_state(self.backbone)
-        cache = self.backbone.new_cache(positive_int("batch", batch), NO_END)
+        if not tf.is_tensor(batch):
+            positive_int("batch", batch)
+        cache = self.backbone.new_cache(batch, NO_END)
         return {"position": tf.zeros([batch], tf.int32), "cache": cache}
 
     def carry_state(self, batch_size):

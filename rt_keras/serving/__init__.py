@@ -2,6 +2,7 @@
 
 - `saved_model.py`: writes a model, its signatures and its warm-up requests.
 - `signatures.py`: the functions of the SavedModel, from and to strings.
+- `state_signatures.py`: those that go on from a state.
 - `checks.py`: checks of their inputs, in the graph.
 - `request_sampler.py`: the draws of KerasHub's samplers, row by row and without state.
 - `warm_up.py`: requests that a server answers while it loads the model.
@@ -18,11 +19,19 @@ from rt_keras.serving.signatures import (
     scoring_function,
     text_scoring_function,
 )
+from rt_keras.serving.state_signatures import (
+    starting_function,
+    state_generating_function,
+    state_scoring_function,
+)
 
 __all__ = [
     "RequestSampler",
     "export_saved_model",
     "generating_function",
     "scoring_function",
+    "starting_function",
+    "state_generating_function",
+    "state_scoring_function",
     "text_scoring_function",
 ]

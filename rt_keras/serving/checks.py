@@ -65,6 +65,23 @@ def one_a_row(name, value, batch, condition):
     return checked(name, value, 1, [condition])
 
 
+def as_many_rows(name, value, batch):
+    """Checks that a tensor has a row for each text.
+
+    Args:
+        name: string, the input's name in the signature.
+        value: tensor of any shape but that of a scalar.
+        batch: int tensor, number of texts.
+
+    Returns:
+        `value`.
+    """
+    rows = tf.shape(value)[0]
+    message = f"{name}: it must have a row for each text; texts and rows are"
+    with _after(tf.debugging.Assert(rows == batch, [message, batch, rows])):
+        return tf.identity(value)
+
+
 def _after(assertion):
     """A scope whose operations run after an assertion; outside graphs it has run already."""
     return tf.control_dependencies([] if assertion is None else [assertion])

@@ -69,6 +69,10 @@ class RequestSampler(keras_hub.samplers.Sampler):
         model=None,
     ):
         """Tokens `[batch, length]`; a row is valid up to its stop token or `max_new_tokens`."""
+        return self.sample(next, prompt, cache, index, mask, stop_token_ids)[0]
+
+    def sample(self, next, prompt, cache, index, mask, stop_token_ids):
+        """What a call returns, and the last cache; the arguments are those of a call."""
         width = tf.shape(prompt)[1]
         places = tf.range(width)
         begins = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
@@ -89,7 +93,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
             return tokens, cache, index + 1, done | stopped | (index + 1 >= ends)
 
         state = (prompt, () if cache is None else cache, tf.cast(index, tf.int32), begins >= ends)
-        return tf.while_loop(goes_on, step, state)[0]
+        return tf.while_loop(goes_on, step, state)[:2]
 
     def draw(self, probabilities, step):
         """Token ids `[batch]` from probabilities `[batch, vocabulary]` at steps `[batch]`."""

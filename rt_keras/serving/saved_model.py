@@ -6,12 +6,18 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from rt_keras import files
+from rt_keras.models.carried_state import why_no_state
 from rt_keras.serving.foreign_ops import foreign_ops
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     generating_function,
     scoring_function,
     text_scoring_function,
+)
+from rt_keras.serving.state_signatures import (
+    starting_function,
+    state_generating_function,
+    state_scoring_function,
 )
 from rt_keras.serving.warm_up import warm_up_requests, write_warm_up
 
@@ -22,9 +28,11 @@ def export_saved_model(model, path, max_length=None):
     """Writes a model as a SavedModel from strings to strings, completely or not at all.
 
     Its signatures are `score` (also the default), `score_text` and `generate`, described at
-    `scoring_function`, `text_scoring_function` and `generating_function`. TensorFlow Serving runs
-    it without `rt_keras`; after `tf.saved_model.load`, the functions are attributes by their names,
-    as well as signatures.
+    `scoring_function`, `text_scoring_function` and `generating_function`. If the model can carry a
+    state there are `new_state`, `score_next` and `generate_next` too, for requests that go on where
+    an earlier one ended: see `starting_function`, `state_scoring_function` and
+    `state_generating_function`. TensorFlow Serving runs it without `rt_keras`; after
+    `tf.saved_model.load`, the functions are attributes by their names, as well as signatures.
 
     The folder `assets.extra` holds warm-up requests for TensorFlow Serving and `foreign_ops.json`,
     the operations that TensorFlow itself does not have, each with the reason why TensorFlow Serving
@@ -61,9 +69,15 @@ def export_saved_model(model, path, max_length=None):
         "score_text": text_scoring_function(model, max_length),
         "generate": generating_function(model, max_length),
     }
+    if why_no_state(model.backbone) is None:
+        signatures |= {
+            "new_state": starting_function(model),
+            "score_next": state_scoring_function(model, max_length),
+            "generate_next": state_generating_function(model, max_length),
+        }
     with files.whole_folder(path) as part:
         tf.saved_model.save(_what_is_kept(model, signatures), str(part), signatures=signatures)
-        write_warm_up(part, warm_up_requests(path.parent.name))
+        write_warm_up(part, warm_up_requests(path.parent.name, signatures))
         _remove_gradients(part / "saved_model.pb")
         files.write_json(part / "assets.extra" / FOREIGN_OPS_FILE, foreign_ops(part))
     return path

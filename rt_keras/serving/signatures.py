@@ -13,6 +13,14 @@ from rt_keras.serving import checks
 from rt_keras.serving.request_sampler import RequestSampler
 
 MAX_LENGTH = 65536
+# The parameters of generation, and what they are where a caller gives none.
+SAMPLING = {
+    "max_new_tokens": tf.constant(64),
+    "temperature": tf.constant(1.0),
+    "top_p": tf.constant(1.0),
+    "top_k": tf.constant(0),
+    "seed": tf.constant(0, tf.int64),
+}
 
 
 def scoring_function(model, max_length=MAX_LENGTH):
@@ -62,8 +70,8 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
 
     @tf.function(input_signature=specs, autograph=False)
     def score_text(texts):
-        texts = _checked_texts("texts", texts, tokenizer)
-        ids = _tokens(tokenizer, texts)
+        texts = checked_texts("texts", texts, tokenizer)
+        ids = tokens_of(tokenizer, texts)
         end = tf.fill([ids.nrows(), 1], tokenizer.end_token_id)
         ids = tf.concat([ids, end], axis=1)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -101,26 +109,19 @@ def generating_function(model, max_length=MAX_LENGTH):
         `continuations`.
     """
     tokenizer = model.preprocessor.tokenizer
-    default = {
-        "max_new_tokens": tf.constant(64),
-        "temperature": tf.constant(1.0),
-        "top_p": tf.constant(1.0),
-        "top_k": tf.constant(0),
-        "seed": tf.constant(0, tf.int64),
-    }
     specs = [tf.TensorSpec([None], tf.string, name="prompts")]
-    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in default.items()]
+    specs += [tf.TensorSpec(None, value.dtype, name=name) for name, value in SAMPLING.items()]
 
     @tf.function(input_signature=specs, autograph=False)
     def generate(
         prompts,
-        max_new_tokens=default["max_new_tokens"],
-        temperature=default["temperature"],
-        top_p=default["top_p"],
-        top_k=default["top_k"],
-        seed=default["seed"],
+        max_new_tokens=SAMPLING["max_new_tokens"],
+        temperature=SAMPLING["temperature"],
+        top_p=SAMPLING["top_p"],
+        top_k=SAMPLING["top_k"],
+        seed=SAMPLING["seed"],
     ):
-        prompts = _checked_texts("prompts", prompts, tokenizer)
+        prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
         count = checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero)
         sampler = RequestSampler(
@@ -131,7 +132,7 @@ def generating_function(model, max_length=MAX_LENGTH):
             max_new_tokens=count,
             as_compiled=model.jit_generate,
         )
-        ids = _tokens(tokenizer, prompts)
+        ids = tokens_of(tokenizer, prompts)
         ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)
         begins = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
         # A difference, since a sum could overflow an int32.
@@ -151,7 +152,7 @@ def generating_function(model, max_length=MAX_LENGTH):
             )
             written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
             new = written & (places >= begins[:, None])
-            return tuple(_strings(tokenizer, output["token_ids"], kept) for kept in (written, new))
+            return tuple(strings(tokenizer, output["token_ids"], kept) for kept in (written, new))
 
         texts, new = tf.cond(batch > 0, continued, lambda: (prompts, prompts))
         return {"texts": texts, "continuations": new}
@@ -163,20 +164,21 @@ def _has_room(room):
     return room >= 0, "a prompt and its new tokens exceed the limit; the room left is"
 
 
-def _checked_texts(name, texts, tokenizer):
+def checked_texts(name, texts, tokenizer):
+    """Texts `[batch]` that the tokenizer can read."""
     conditions = [checks.valid_utf8] if tokenizer.needs_utf8 else []
     return checks.checked(name, texts, 1, conditions)
 
 
-def _tokens(tokenizer, texts):
-    """Ragged int32 `[batch, (length)]`."""
+def tokens_of(tokenizer, texts):
+    """The tokens of texts, ragged int32 `[batch, (length)]`."""
     return tf.cast(tokenizer(texts), tf.int32)
 
 
-def _strings(tokenizer, ids, kept):
+def strings(tokenizer, ids, kept):
     """Tokens as UTF-8 strings `[batch]`."""
-    strings = strings_of_tokens(tokenizer, ids, kept)
-    return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors="replace")
+    texts = strings_of_tokens(tokenizer, ids, kept)
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def _log_probabilities(model, ids):

@@ -14,30 +14,40 @@ with extras.needed("serving", "Exporting a model"):
 FILE_NAME = "tf_serving_warmup_requests"
 
 
-def warm_up_requests(model_name):
+def warm_up_requests(model_name, signatures):
     """One request for each signature.
 
     Args:
         model_name: string, the name of the model on the server.
+        signatures: dictionary of the model's functions by their names.
 
     Returns:
         List of `tensorflow.serving.PredictRequest`.
 
-    >>> [request.model_spec.signature_name for request in warm_up_requests("books")]
+    >>> names = ("score", "score_text", "generate")
+    >>> requests = warm_up_requests("books", dict.fromkeys(names))
+    >>> [request.model_spec.signature_name for request in requests]
     ['score', 'score_text', 'generate']
     """
-    inputs = {
-        "score": {"ids": tf.constant([[1, 1, 1, 1]])},
-        "score_text": {"texts": tf.constant(["a text"])},
-        "generate": {
-            "prompts": tf.constant(["a text"]),
-            "max_new_tokens": tf.constant([4]),
-            "temperature": tf.constant([1.0]),
-            "top_p": tf.constant([0.9]),
-            "top_k": tf.constant([10]),
-            "seed": tf.constant([0], tf.int64),
-        },
+    ids = {"ids": tf.constant([[1, 1, 1, 1]])}
+    prompts = {
+        "prompts": tf.constant(["a text"]),
+        "max_new_tokens": tf.constant([4]),
+        "temperature": tf.constant([1.0]),
+        "top_p": tf.constant([0.9]),
+        "top_k": tf.constant([10]),
+        "seed": tf.constant([0], tf.int64),
     }
+    inputs = {
+        "score": ids,
+        "score_text": {"texts": tf.constant(["a text"])},
+        "generate": prompts,
+    }
+    if "new_state" in signatures:
+        rows = {"rows": tf.constant(1)}
+        state = signatures["new_state"](**rows)
+        inputs["new_state"] = rows
+        inputs |= {"score_next": {**ids, **state}, "generate_next": {**prompts, **state}}
     return [predict_request(model_name, signature, values) for signature, values in inputs.items()]
 
 

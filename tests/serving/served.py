@@ -20,6 +20,7 @@ from rt_keras.serving import export_saved_model
 MAX_LENGTH = 128
 DEFAULTS = {"max_new_tokens": 12, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "seed": 0}
 TYPES = {
+    "rows": tf.int32,
     "ids": tf.int32,
     "texts": tf.string,
     "prompts": tf.string,
@@ -49,6 +50,7 @@ BAD_REQUESTS = {
     "rank 2": ("generate", {"prompts": ["a"], "temperature": [[1.0]]}, "temperature"),
     "top_p 0": ("generate", {"prompts": ["a"], "top_p": 0.0}, "top_p"),
     "top_p above 1": ("generate", {"prompts": ["a"], "top_p": 1.01}, "top_p"),
+    "no rows": ("new_state", {"rows": 0}, "rows"),
     "top_k below 0": ("generate", {"prompts": ["a"], "top_k": -1}, "top_k"),
 }
 
@@ -97,10 +99,10 @@ def loaded():
 
 
 def tensors(signature, inputs):
-    """Inputs as tensors of their types; those of `generate` that are missing are DEFAULTS."""
-    if signature == "generate":
+    """Inputs as tensors of their types; parameters of generation that are missing are DEFAULTS."""
+    if signature.startswith("generate"):
         inputs = {**DEFAULTS, **inputs}
-    return {name: tf.constant(value, TYPES[name]) for name, value in inputs.items()}
+    return {name: tf.constant(value, TYPES.get(name)) for name, value in inputs.items()}
 
 
 def ask(signature, **inputs):

@@ -31,7 +31,11 @@ def graph_def():
 def test_signatures_name_what_they_take_and_give():
     signatures = served.loaded().signatures
     names = {name: set(function.structured_outputs) for name, function in signatures.items()}
+    state = {f"state_{number:02d}" for number in range(7)}
     assert names == {
+        "new_state": state,
+        "score_next": {"log_probabilities", *state},
+        "generate_next": {"continuations", *state},
         "serving_default": {"log_probabilities"},
         "score": {"log_probabilities"},
         "score_text": {"log_probability", "bits_per_byte", "tokens"},

@@ -157,7 +157,8 @@ def test_a_bad_input_is_named(case):
 
 @pytest.mark.parametrize("name", served.TYPES)
 def test_a_wrong_type_is_named(name):
-    signature = {"ids": "score", "texts": "score_text"}.get(name, "generate")
+    signatures = {"rows": "new_state", "ids": "score", "texts": "score_text"}
+    signature = signatures.get(name, "generate")
     inputs = {"ids": [[5]], "texts": ["a"], "prompts": ["a"]}.get(name, 1)
     others = {} if signature != "generate" else {"prompts": ["a"]}
     values = served.tensors(signature, {**others, name: inputs})

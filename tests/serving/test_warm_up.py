@@ -13,7 +13,7 @@ def test_the_model_answers_its_warm_up_requests():
         for record in tf.data.TFRecordDataset(str(path))
     ]
     # TensorFlow Serving reads a thousand at most.
-    assert len(records) == 3
+    assert len(records) == 6
     signatures = served.loaded().signatures
     for record in records:
         assert record.WhichOneof("log_type") == "predict_log"

@@ -1,0 +1,192 @@
+"""The functions of an exported model that go on from a state.
+
+A server keeps nothing between requests. A client that sends back the state that it was given need
+not send again what came before: a chat, or the pages of a book. Each tensor of a state is an input
+and an output of the same name, `state_00`, `state_01` and so on, with a row for each text.
+"""
+
+import tensorflow as tf
+
+from rt_keras.serving import checks
+from rt_keras.serving.request_sampler import RequestSampler
+from rt_keras.serving.signatures import (
+    MAX_LENGTH,
+    SAMPLING,
+    checked_texts,
+    strings,
+    tokens_of,
+)
+
+
+def starting_function(model):
+    """The signature `new_state` of a causal language model: the state before the first token.
+
+    Args:
+        model: a `RoutingTransformerCausalLM` with a preprocessor, which can carry a state.
+
+    Returns:
+        A `tf.function` from `rows`, int32 scalar, to a dict of the tensors of a state.
+    """
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="rows")], autograph=False)
+    def new_state(rows):
+        rows = checks.checked("rows", rows, 0, [checks.above_zero])
+        return _flat(_first_state(model, rows))
+
+    return new_state
+
+
+def state_scoring_function(model, max_length=MAX_LENGTH):
+    """The signature `score_next`: the next tokens of texts, given all before them.
+
+    Called for the pieces of a text, one after the other, it gives what `score` gives for the whole.
+    A text may have fewer tokens than others in the batch, and padding at its end, which scores 0.
+
+    Args:
+        model: a `RoutingTransformerCausalLM` with a preprocessor, which can carry a state.
+        max_length: int, the most tokens of a piece. Defaults to 65,536.
+
+    Returns:
+        A `tf.function` from `ids`, int32 `[batch, length]`, and the tensors of a state to a dict
+        with `log_probabilities`, float32 `[batch, length]`, and the tensors of the state after it.
+    """
+    known = checks.known_tokens(model.backbone.vocabulary_size)
+    pad = model.preprocessor.tokenizer.pad_token_id
+
+    def padded_at_end(ids):
+        after = tf.concat([ids[:, 1:], tf.fill([tf.shape(ids)[0], 1], pad)], axis=1)
+        return (ids != pad) | (after == pad), "padding must be at the end"
+
+    specs = [tf.TensorSpec([None, None], tf.int32, name="ids")]
+
+    @tf.function(input_signature=specs + _specs(model), autograph=False)
+    def score_next(ids, *state):
+        ids = checks.checked("ids", ids, 2, [known, padded_at_end])
+        lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
+        with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
+            state = _nested(model, state, tf.shape(ids)[0])
+        real = ids != pad
+        logits, state = _read(model, ids, real, state)
+        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.cast(logits, tf.float32))
+        return {"log_probabilities": tf.where(real, -nats, 0.0), **_flat(state)}
+
+    return score_next
+
+
+def state_generating_function(model, max_length=MAX_LENGTH):
+    """The signature `generate_next`: reads prompts and continues them, given all before them.
+
+    Args:
+        model: a `RoutingTransformerCausalLM` with a preprocessor, which can carry a state.
+        max_length: int, the most tokens of a prompt, and of a continuation. Defaults to 65,536.
+
+    Returns:
+        A `tf.function` from `prompts`, string `[batch]`, which may be empty, the parameters of
+        `generating_function`, and the tensors of a state to a dict with `continuations`, string
+        `[batch]`, and the tensors of the state after these.
+    """
+    tokenizer = model.preprocessor.tokenizer
+    end = tokenizer.end_token_id
+    specs = [tf.TensorSpec([None], tf.string, name="prompts")]
+    specs += [tf.TensorSpec(None, x.dtype, name=name) for name, x in SAMPLING.items()]
+
+    @tf.function(input_signature=specs + _specs(model), autograph=False)
+    def generate_next(prompts, max_new_tokens, temperature, top_p, top_k, seed, *state):
+        prompts = checked_texts("prompts", prompts, tokenizer)
+        batch = tf.shape(prompts)[0]
+        state = _nested(model, state, batch)
+        count = checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero)
+        count = checks.not_longer("max_new_tokens", count, max_length)
+        sampler = RequestSampler(
+            temperature=checks.one_a_row("temperature", temperature, batch, checks.temperature),
+            top_p=checks.one_a_row("top_p", top_p, batch, checks.share),
+            top_k=checks.one_a_row("top_k", top_k, batch, checks.at_least_zero),
+            seed=checks.one_a_row("seed", seed, batch, checks.anything),
+            max_new_tokens=count,
+            as_compiled=model.jit_generate,
+        )
+        ids = tokens_of(tokenizer, prompts)
+        lengths = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
+        # One place more, as no piece is empty.
+        ids = tf.pad(ids.to_tensor(tokenizer.pad_token_id), [[0, 0], [0, 1]])
+        _, state = _read(model, ids, tf.range(tf.shape(ids)[1]) < lengths[:, None], state)
+
+        places = tf.range(tf.reduce_max(count) + 1)
+        first = tf.broadcast_to(places == 0, [batch, tf.size(places)])
+
+        def read_one(tokens, read, index):
+            """The logits after the token before a place, of rows that have not ended."""
+            before = (places > 0) & (places < index)
+            goes_on = ~tf.reduce_any((tokens == end) & before, axis=1) & (index <= count)
+            logits, read = model(
+                {"token_ids": tokens[:, index - 1, None], "padding_mask": goes_on[:, None]},
+                state=read,
+            )
+            return logits[:, 0], None, read
+
+        tokens, read = sampler.sample(
+            read_one,
+            prompt=tf.where(first, state["token"][:, None], tokenizer.pad_token_id),
+            cache=state["read"],
+            index=1,
+            mask=first,
+            stop_token_ids=[end],
+        )
+        ends = tf.cast((tokens == end) & (places > 0), tf.int32)
+        kept = (places > 0) & (places <= count[:, None])
+        kept &= tf.cumsum(ends, axis=1, exclusive=True) == 0
+        # The last token is written, and not read yet.
+        last = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
+        state = {"read": read, "token": tf.gather(tokens, last, batch_dims=1)}
+        return {"continuations": strings(tokenizer, tokens, kept), **_flat(state)}
+
+    return generate_next
+
+
+def _first_state(model, rows):
+    """The state of texts that have no token yet: the start token is to be read."""
+    token = tf.fill([rows], model.preprocessor.tokenizer.start_token_id)
+    return {"read": model.new_state(rows), "token": token}
+
+
+def _read(model, ids, real, state):
+    """Reads a piece but for its last token, and that of the piece before.
+
+    Args:
+        model: the model.
+        ids: int `[batch, length]`.
+        real: bool `[batch, length]`, False for padding, at the end.
+        state: the state before it.
+
+    Returns:
+        The logits of each token of the piece, `[batch, length, vocabulary_size]`, and the state.
+    """
+    joined = tf.concat([state["token"][:, None], ids], axis=1)
+    logits, read = model({"token_ids": joined[:, :-1], "padding_mask": real}, state=state["read"])
+    count = tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
+    return logits, {"read": read, "token": tf.gather(joined, count, batch_dims=1)}
+
+
+def _specs(model):
+    """The specs of the tensors of a state."""
+    tensors = tf.nest.flatten(_first_state(model, 1))
+    return [
+        tf.TensorSpec([None, *x.shape[1:]], x.dtype, name=name)
+        for name, x in zip(_names(tensors), tensors)
+    ]
+
+
+def _names(tensors):
+    return [f"state_{number:02d}" for number in range(len(tensors))]
+
+
+def _flat(state):
+    """A state as the outputs of a signature."""
+    tensors = tf.nest.flatten(state)
+    return dict(zip(_names(tensors), tensors))
+
+
+def _nested(model, tensors, batch):
+    """A state from the inputs of a signature."""
+    tensors = [checks.as_many_rows(name, x, batch) for name, x in zip(_names(tensors), tensors)]
+    return tf.nest.pack_sequence_as(_first_state(model, 1), tensors)

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.serving import served
+
+
+def split(outputs, name):
+    """An output of a signature, and the state that came with it."""
+    return outputs.pop(name), outputs
+
+
+def random_ids(rows, length):
+    return np.random.default_rng(0).integers(3, 250, [rows, length])
+
+
+def scored(ids, state):
+    return split(served.ask("score_next", ids=ids, **state), "log_probabilities")
+
+
+def test_pieces_score_what_the_whole_does():
+    ids = random_ids(2, 50)
+    expected = served.ask("score", ids=ids)["log_probabilities"]
+    state, found = served.ask("new_state", rows=2), []
+    for start, end in ((0, 7), (7, 8), (8, 40), (40, 50)):
+        scores, state = scored(ids[:, start:end], state)
+        found.append(scores)
+    np.testing.assert_allclose(np.concatenate(found, axis=1), expected, rtol=0, atol=1e-4)
+
+
+def test_rows_may_have_fewer_tokens_than_others():
+    ids = random_ids(2, 30)
+    expected = served.ask("score", ids=ids)["log_probabilities"]
+    padded = ids[:, :20] * (np.arange(20) < np.array([[20], [12]]))
+    first, state = scored(padded, served.ask("new_state", rows=2))
+    np.testing.assert_array_equal(first[1, 12:], 0)
+    nothing, state = scored(np.zeros([2, 3]), state)
+    np.testing.assert_array_equal(nothing, 0)
+    rest, _ = scored(np.stack([ids[0, 20:30], ids[1, 12:22]]), state)
+    np.testing.assert_allclose(rest[0], expected[0, 20:], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(rest[1], expected[1, 12:22], rtol=0, atol=1e-4)
+
+
+def test_a_chat_goes_on_where_it_was():
+    prompts = ["once upon", "the"]
+    expected = served.ask("generate", prompts=prompts, top_k=1, max_new_tokens=9)
+    # The prompts in two parts, as ids and as texts.
+    ids = tf.ragged.constant([[x + 2 for x in text.encode()] for text in ("once ", "t")])
+    _, state = scored(ids.to_tensor().numpy(), served.ask("new_state", rows=2))
+    found = []
+    for more, count in ((["upon", "he"], [4, 2]), (["", ""], [5, 7])):
+        outputs = served.ask("generate_next", prompts=more, top_k=1, max_new_tokens=count, **state)
+        texts, state = split(outputs, "continuations")
+        found.append(texts)
+    together = [b"".join(parts) for parts in zip(*found)]
+    assert together == expected["continuations"].tolist()
+
+
+def test_a_state_of_other_texts_is_refused():
+    state = served.ask("new_state", rows=3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="state_00: it must have a row for"):
+        served.ask("score_next", ids=random_ids(2, 4), **state)
+
+
+def test_padding_is_at_the_end():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="ids: padding must be at the end"):
+        served.ask("score_next", ids=[[5, 0, 6]], **served.ask("new_state", rows=1))
