@@ -18,6 +18,7 @@ from rt_keras.layers.lsh_heads import LSHHeads
 from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.normalization import ResidualWeight, ScaleNormalization
+from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.random_heads import RandomHeads
 from rt_keras.layers.reversible_blocks import ReversibleBlocks
 from rt_keras.layers.routing_heads import RoutingHeads
@@ -50,6 +51,7 @@ __all__ = [
     "LocalRoutingHeads",
     "MixtureOfExperts",
     "MultiHeadAttention",
+    "ProductKeyMemory",
     "RandomHeads",
     "ResidualWeight",
     "ReversibleBlocks",

@@ -11,6 +11,7 @@ from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.mixture_of_experts import MixtureOfExperts
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.normalization import make_normalization
+from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.layers.token_shift import TokenShift
@@ -63,6 +64,9 @@ class TransformerBlock(keras.layers.Layer):
         experts_per_token: int, how many of them each position uses. Defaults to 2.
         expert_capacity_factor: float, at least 1: how much more than its share an expert takes in
             training; None for no limit. Defaults to 1.25.
+        product_keys: int, how many keys of each half a `ProductKeyMemory` has in the place of the
+            feed-forward network; None, the default, for none. To a backbone, one number for all
+            blocks or a list with one for each.
         remat: bool, whether the gradient recomputes the block from its inputs instead of keeping
             its activations in memory: less memory, and half as much time again. Defaults to False.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -119,6 +123,7 @@ class TransformerBlock(keras.layers.Layer):
         num_experts=None,
         experts_per_token=2,
         expert_capacity_factor=1.25,
+        product_keys=None,
         remat=False,
         **kwargs,
     ):
@@ -150,6 +155,7 @@ class TransformerBlock(keras.layers.Layer):
         self.num_experts = num_experts
         self.experts_per_token = experts_per_token
         self.expert_capacity_factor = expert_capacity_factor
+        self.product_keys = product_keys
         self.remat = remat
         self.attention = self._attention(head_groups, "attention")
         self.cross_attention = None
@@ -179,6 +185,21 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def _feed_forward(self):
+        others = {"num_experts": self.num_experts, "product_keys": self.product_keys}
+        others["feed_forward_chunk_size"] = self.feed_forward_chunk_size
+        given = {name: value for name, value in others.items() if value is not None}
+        if len(given) > 1:
+            raise ValueError(
+                f"{' and '.join(given)} cannot be combined. Received: "
+                f"{', '.join(f'{name}={value}' for name, value in given.items())}"
+            )
+        if self.product_keys is not None:
+            return ProductKeyMemory(
+                self.product_keys,
+                kernel_initializer=self.kernel_initializer,
+                dtype=self.dtype_policy,
+                name="feed_forward",
+            )
         rate = self.dropout if self.activation_dropout is None else self.activation_dropout
         shared = {
             "activation": self.activation,
@@ -191,12 +212,6 @@ class TransformerBlock(keras.layers.Layer):
         if self.num_experts is None:
             chunk_size = self.feed_forward_chunk_size
             return FeedForward(self.intermediate_dim, chunk_size=chunk_size, **shared)
-        if self.feed_forward_chunk_size is not None:
-            raise ValueError(
-                "num_experts and feed_forward_chunk_size cannot be combined. Received: "
-                f"num_experts={self.num_experts}, "
-                f"feed_forward_chunk_size={self.feed_forward_chunk_size}"
-            )
         return MixtureOfExperts(
             self.num_experts,
             self.intermediate_dim,
@@ -206,8 +221,8 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def _fed_forward(self, x, padding_mask, training):
-        """The output of the feed-forward network, or of the experts, which padding has none of."""
-        if self.num_experts is None:
+        """The output of the feed-forward network, or of what stands for it: experts or a memory."""
+        if isinstance(self.feed_forward, FeedForward):
             return self.feed_forward(x, training=training)
         return self.feed_forward(x, mask=padding_mask, training=training)
 

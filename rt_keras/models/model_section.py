@@ -105,6 +105,14 @@ class _ModelKeys:
     expert_capacity_factor: float | None = key(
         1.25, "how much more than its share an expert takes, null for no limit", AT_LEAST_1
     )
+    product_keys: int | None = key(
+        None,
+        "keys of each half of a product-key memory instead of a feed-forward network",
+        AT_LEAST_1,
+    )
+    product_key_layer: int | None = key(
+        None, "the one block, from 0, that has this memory, null for all", AT_LEAST_0
+    )
     reversible: bool = key(False, "whether blocks are reversible, which saves memory")
     remat: bool = key(False, "whether the gradient recomputes blocks, which saves memory")
     loss_chunk_size: int | None = key(
@@ -164,6 +172,25 @@ def check_heads(model):
                 f"{model.dialect} has no such heads"
             )
         kind.check(model)
+
+
+def check_networks(model):
+    """Raises a ValueError where what blocks have as feed-forward networks does not go together."""
+    if model.product_keys is None:
+        if model.product_key_layer is not None:
+            raise ValueError("model.product_key_layer needs model.product_keys")
+        return
+    for name in ("num_experts", "feed_forward_chunk_size"):
+        if getattr(model, name) is not None:
+            raise ValueError(f"model.product_keys and model.{name} cannot be combined")
+    layer = model.product_key_layer
+    if layer is not None and layer >= model.num_layers:
+        raise ValueError(
+            f"model.product_key_layer is {layer}; it must be below model.num_layers, "
+            f"{model.num_layers}"
+        )
+    if model.num_encoder_layers:
+        raise ValueError("model.product_keys needs a model without an encoder beside its decoder")
 
 
 def _replacements(model):
@@ -310,6 +337,11 @@ def arguments_of(cls, model):
         for field in dataclasses.fields(model)
         if field.name in names
     }
+    if model.product_keys is not None and "product_keys" in names:
+        arguments["product_keys"] = [
+            model.product_keys if model.product_key_layer in (None, block) else None
+            for block in range(model.num_layers)
+        ]
     if "kernel_initializer" in names and model.initializer_scale != 1.0:
         arguments["kernel_initializer"] = keras.initializers.VarianceScaling(
             model.initializer_scale, "fan_avg", "uniform"

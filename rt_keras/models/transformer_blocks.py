@@ -47,6 +47,14 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
         A list of `TransformerBlock`.
     """
     all_cross_groups = all_cross_groups or [None] * len(all_groups)
+    product_keys = options["product_keys"]
+    if not isinstance(product_keys, (list, tuple)):
+        product_keys = [product_keys] * len(all_groups)
+    if len(product_keys) != len(all_groups):
+        raise ValueError(
+            f"product_keys must be one number, or a list with one for each of the "
+            f"{len(all_groups)} blocks. Received: {len(product_keys)} numbers"
+        )
     return [
         TransformerBlock(
             copy_groups(groups, dtype),
@@ -54,9 +62,9 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
             cross_head_groups=cross and copy_groups(cross, dtype),
             dtype=dtype,
             name=f"{name}_{i}",
-            **options,
+            **{**options, "product_keys": keys},
         )
-        for i, (groups, cross) in enumerate(zip(all_groups, all_cross_groups))
+        for i, (groups, cross, keys) in enumerate(zip(all_groups, all_cross_groups, product_keys))
     ]
 
 

@@ -1,13 +1,14 @@
 """Which values of a configuration go together."""
 
 from rt_keras.config_files import flatten
-from rt_keras.models.model_section import check_heads, check_length
+from rt_keras.models.model_section import check_heads, check_length, check_networks
 from rt_keras.training.tasks import TASKS, task_named
 
 
 def check_together(config):
     """Raises a ValueError where values do not go together."""
     check_heads(config.model)
+    check_networks(config.model)
     _check_task(config)
     _check_lengths(config)
     _check_steps(config)

@@ -89,6 +89,9 @@ def count_parameters(config, vocabulary_size):
     if embedding_dim != model.hidden_dim:
         count += 2 * embedding_dim * model.hidden_dim
     count += model.num_layers * (attention + feed_forward)
+    if model.product_keys is not None:
+        memories = model.num_layers if model.product_key_layer is None else 1
+        count += memories * (model.product_keys**2 * model.hidden_dim - feed_forward)
     if model.num_encoder_layers:
         count += vocabulary_size * model.hidden_dim + model.num_layers * attention
         count += model.num_encoder_layers * (attention + feed_forward)

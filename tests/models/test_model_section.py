@@ -13,7 +13,12 @@ from rt_keras.convert import t2t_hparams
 from rt_keras.models import presets
 from rt_keras.models.head_kinds import HEAD_KINDS, Place
 from rt_keras.models.keys import keys_of, read_section
-from rt_keras.models.model_section import ModelSection, check_heads, make_head_groups
+from rt_keras.models.model_section import (
+    ModelSection,
+    check_heads,
+    check_networks,
+    make_head_groups,
+)
 from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "t2t_hparams.json"
@@ -249,6 +254,20 @@ def test_a_dialect_has_only_its_own_heads():
 def test_heads_that_do_not_go_together_are_named(values, message):
     with pytest.raises(ValueError, match=message):
         check_heads(model_section(**values))
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"product_key_layer": 0}, "product_key_layer needs model.product_keys"),
+        ({"product_keys": 4, "num_experts": 2}, "product_keys and model.num_experts cannot"),
+        ({"product_keys": 4, "product_key_layer": 4}, "is 4; it must be below model.num_layers, 4"),
+        ({"product_keys": 4, "num_encoder_layers": 2}, "without an encoder"),
+    ],
+)
+def test_networks_that_do_not_go_together_are_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        check_networks(model_section(num_layers=4, **values))
 
 
 def test_clustered_heads_of_a_decoder_have_the_values_of_the_causal_kind():

@@ -256,7 +256,13 @@ def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
             "model.dropout": 0.1,
             "model.num_experts": 3,
         },
-        {"trainer.jit_compile": True, "model.routing.num_heads": 0, "optimizer.name": "adamw"},
+        {
+            "trainer.jit_compile": True,
+            "model.routing.num_heads": 0,
+            "model.product_keys": 12,
+            "model.product_key_layer": 0,
+            "optimizer.name": "adamw",
+        },
     ],
     ids=lambda settings: ",".join(settings),
 )
