@@ -2,6 +2,7 @@
 
 import contextlib
 
+from rt_keras import files
 from rt_keras.cli import examples, options
 from rt_keras.tables import table
 
@@ -24,15 +25,28 @@ def add_arguments(parser):
         metavar="N",
         help="tokens from one window to the next, with --context sliding (default: half a window)",
     )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw bits per byte against how much came before to FILE (.png, .svg, .pdf), with "
+        "--context carry",
+    )
     options.add_strategy(parser)
 
 
 def main(args):
     """Scores a model on one split of a data set."""
+    from rt_keras.analysis import context_picture
+    from rt_keras.benchmarks.plot import check_ending
     from rt_keras.callbacks.workers import Workers
     from rt_keras.training import experiment
     from rt_keras.training.cluster import peer_errors, read_cluster
 
+    if args.plot is not None:
+        if args.context != "carry":
+            raise ValueError("--plot needs --context carry")
+        check_ending("--plot", args.plot)
+        files.check_writable("--plot", args.plot)
     cluster = read_cluster() if args.strategy == "multi_worker" else None
     with peer_errors(cluster) if cluster else contextlib.nullcontext():
         strategy = experiment.make_strategy(args, cluster)
@@ -40,6 +54,9 @@ def main(args):
             loaded = examples.load(args)
         is_chief = Workers(strategy).is_chief
         scores = evaluate(*loaded, int(is_chief), context=args.context, stride=args.stride)
+        if args.plot is not None:
+            context_picture.draw({args.model: scores["by_position"]}, args.plot)
+            print(f"wrote {args.plot}")
         return {**scores, "is_chief": is_chief}
 
 

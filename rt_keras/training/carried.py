@@ -1,7 +1,6 @@
 """Scores of documents of any length, each read in one go by a model that carries its cache on."""
 
-import collections
-
+import numpy as np
 import tensorflow as tf
 
 from rt_keras import data as data_lib
@@ -9,6 +8,10 @@ from rt_keras import progress
 from rt_keras.models.carried_state import NO_END
 from rt_keras.models.replicated_training import is_replicated
 from rt_keras.training.tasks.task import label_nats
+
+# Ranges of positions, each twice as long as the one before it.
+RANGES = 31
+STARTS = 2 ** np.arange(RANGES)
 
 
 def carried_sums(model, examples, length, verbose):
@@ -25,7 +28,9 @@ def carried_sums(model, examples, length, verbose):
         verbose: int, 1 for a progress bar.
 
     Returns:
-        A dictionary of the floats "nats" and "labels", the number of tokens.
+        A dictionary of the floats "nats" and "labels", the number of tokens; and of those "by
+        position", NumPy arrays `[2, RANGES]`: of the tokens before which there are at least 2^i
+        tokens and fewer than 2^(i + 1), the start of the document included.
 
     Raises:
         ValueError: if the model cannot carry its cache on.
@@ -33,15 +38,16 @@ def carried_sums(model, examples, length, verbose):
     _check(model)
     sums_of_piece = model.compiled_function("carried evaluation", lambda: _make_sums(model))
     pieces = data_lib.document_pieces(examples, model.preprocessor.tokenizer, length)
-    sums, empty = collections.Counter(), model.new_cache(1, NO_END)
+    sums, empty = np.zeros([2, RANGES]), model.new_cache(1, NO_END)
     cache = empty
     for piece in progress.track(pieces, "evaluating", unit="pieces", verbose=verbose):
         inputs, labels, weights, position = piece
         if position == 0:
             cache = empty
         found, cache = sums_of_piece(inputs["token_ids"], labels, weights, cache, position)
-        sums.update({name: float(value) for name, value in found.items()})
-    return sums
+        sums += found.numpy()
+    nats, count = sums.sum(axis=1)
+    return {"nats": nats, "labels": count, "by position": sums}
 
 
 def _make_sums(model):
@@ -50,10 +56,43 @@ def _make_sums(model):
     @tf.function(jit_compile=True)
     def sums(token_ids, labels, weights, cache, position):
         logits, _, cache = model.call_with_cache(token_ids, cache, position)
-        nats = tf.reduce_sum(label_nats(logits, labels) * weights)
-        return {"nats": nats, "labels": tf.reduce_sum(weights)}, cache
+        before = position + 1 + tf.range(tf.shape(labels)[1])
+        here = tf.one_hot(
+            tf.reduce_sum(tf.cast(before[:, None] >= STARTS[1:], tf.int32), 1), RANGES
+        )
+        figures = tf.stack([label_nats(logits, labels) * weights, weights])
+        return tf.einsum("fbn,nr->fr", figures, here), cache
 
     return sums
+
+
+def bits_by_position(sums, num_bytes):
+    """Bits per byte against how much came before.
+
+    Args:
+        sums: array `[2, RANGES]`; see `carried_sums`.
+        num_bytes: int, the bytes of all documents. Each token counts as many as the mean.
+
+    Returns:
+        A list of dictionaries for the ranges with tokens: `first` and `last`, the fewest and most
+        tokens before them, `tokens`, and `bits_per_byte`.
+
+    >>> sums = np.zeros([2, RANGES])
+    >>> sums[:, 1] = 2 * np.log(2), 2
+    >>> bits_by_position(sums, num_bytes=2)
+    [{'first': 2, 'last': 3, 'tokens': 2, 'bits_per_byte': 1.0}]
+    """
+    bytes_of_token = num_bytes / sums[1].sum()
+    return [
+        {
+            "first": int(start),
+            "last": int(2 * start - 1),
+            "tokens": int(count),
+            "bits_per_byte": float(nats / count / np.log(2) / bytes_of_token),
+        }
+        for start, nats, count in zip(STARTS, *sums)
+        if count
+    ]
 
 
 def _check(model):

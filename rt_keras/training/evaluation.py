@@ -8,7 +8,7 @@ from rt_keras import data as data_lib
 from rt_keras import progress
 from rt_keras.models.replicated_training import is_replicated
 from rt_keras.training.batches import shared_batches
-from rt_keras.training.carried import carried_sums
+from rt_keras.training.carried import bits_by_position, carried_sums
 from rt_keras.training.tasks import task_of
 
 CONTEXTS = ("window", "carry", "sliding")
@@ -52,6 +52,8 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
     Returns:
         A dictionary of the scores that the task's `text_units` and `units` name, of what its
         `count` counted, and of the number of `tokens`, or of `labels` where those are no tokens.
+        With "carry", `by_position` has bits per byte against how much came before, for ranges of
+        positions; see `rt_keras.training.carried.bits_by_position`.
 
     Raises:
         ValueError: if there is nothing to score, or the model cannot be scored in this context.
@@ -70,6 +72,8 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         raise ValueError("there is nothing to score: nothing that the model predicts has weight")
     of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
     labels = {f"{task.label_name}s": int(sums["labels"])}
+    if context == "carry":
+        labels["by_position"] = bits_by_position(sums["by position"], counts["bytes"])
     return {**of_texts, **task.scores(sums, counts), **counts, **labels}
 
 

@@ -22,11 +22,23 @@ def test_a_preset_is_scored_on_a_folder(run, tiny_run, books, tmp_path):
     assert json.loads(figures.read_text())["documents"] == 3
 
 
+@pytest.mark.end_to_end
+def test_bits_per_byte_are_drawn_against_what_came_before(run, tiny_run, books, tmp_path):
+    picture = tmp_path / "context.png"
+    status, output, _ = run(
+        "evaluate", "--model", tiny_run, "--context", "carry", "--plot", picture
+    )
+    assert status == 0 and f"wrote {picture}" in output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     "arguments, parts",
     [
         (["--data", "no/such"], ["no/such", "no such folder"]),
         (["--data", "pg91"], ["'pg91'", "pg19"]),
+        (["--plot", "a.png"], ["--plot needs --context carry"]),
+        (["--context", "carry", "--plot", "a.txt"], ["--plot must end in .png", "a.txt"]),
         (["--split", "dev"], ["'dev'", "train, validation, test"]),
     ],
 )

@@ -105,6 +105,16 @@ def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, doc
     expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])
     assert scores["tokens"] == scores["bytes"] + 2
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
+    ranges = scores["by_position"]
+    assert sum(x["tokens"] for x in ranges) == scores["tokens"]
+    # Of each document, the token after the start, and the two after that.
+    assert [x["tokens"] for x in ranges[:3]] == [2, 4, 8]
+    mean = sum(x["tokens"] * x["bits_per_byte"] for x in ranges) / scores["tokens"]
+    np.testing.assert_allclose(mean, scores["bits_per_byte"], rtol=1e-5)
+    first = nats_of_documents(model, documents, lambda total: [(0, 0, 1)])
+    bytes_of_token = scores["bytes"] / scores["tokens"]
+    expected = first / np.log(2) / bytes_of_token
+    np.testing.assert_allclose(ranges[0]["bits_per_byte"], expected, rtol=1e-5)
 
 
 @pytest.mark.end_to_end

@@ -1,0 +1,35 @@
+"""Draws what a text's past is worth: bits per byte against how much came before."""
+
+from pathlib import Path
+
+from rt_keras import extras
+from rt_keras.files import whole_file
+
+
+def draw(found, path):
+    """Draws a line for each model.
+
+    Args:
+        found: dictionary from what a model is called to what
+            `rt_keras.training.carried.bits_by_position` returned for it.
+        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+            format.
+    """
+    with extras.needed("plot", "Drawing"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+    figure, path = Figure(figsize=(7, 4.5), layout="constrained"), Path(path)
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for name, ranges in found.items():
+        # The geometric middle of each range.
+        middles = [(x["first"] * (x["last"] + 1)) ** 0.5 for x in ranges]
+        axis.plot(middles, [x["bits_per_byte"] for x in ranges], marker="o", label=name)
+    axis.set_xscale("log", base=2)
+    axis.set_xlabel("tokens before")
+    axis.set_ylabel("bits per byte")
+    axis.grid(True, alpha=0.3)
+    axis.legend(fontsize=8)
+    with whole_file(path, suffix=path.suffix) as part:
+        figure.savefig(part, dpi=120)
