@@ -17,6 +17,12 @@ def check_global_tokens(num_global_tokens, global_projections, head_groups):
         return
     positive_int("num_global_tokens", num_global_tokens)
     for group in head_groups:
+        if group.num_persistent_keys is not None:
+            raise ValueError(
+                "num_global_tokens cannot be combined with num_persistent_keys, which global "
+                f"tokens would not see. Received: num_global_tokens={num_global_tokens}, "
+                f"num_persistent_keys={group.num_persistent_keys}"
+            )
         if not group.takes_global_tokens:
             raise ValueError(
                 f"{group._described()} cannot have global tokens, which join the keys of a query "

@@ -10,6 +10,8 @@ from rt_keras.ops.full import full_attention
 from rt_keras.ops.full_decode import full_cache, full_step
 from rt_keras.ops.full_piece import full_piece
 from rt_keras.ops.global_tokens import global_attention
+from rt_keras.ops.persistent import persistent_attention
+from rt_keras.ops.routing import normalize
 
 TOKEN_BIASES = (None, "fixed", "trainable")
 
@@ -45,6 +47,9 @@ class HeadGroup(keras.layers.Layer):
             and keys as they are: short sequences cost little, and lose nothing then. Decoding goes
             by `max_length`. None, the default, for never. A sequence whose length is known at run
             time alone is compared then.
+        num_persistent_keys: int, keys and values that each head learns, and that every query sees
+            under the same softmax; None, the default, for none. See
+            `rt_keras.ops.persistent_attention`.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -76,8 +81,6 @@ class HeadGroup(keras.layers.Layer):
     share_qk = False
     # Whether `attend` takes grouped queries as they are; if not, it gets their keys repeated.
     groups_queries = False
-    # Whether outputs have a part besides the sums of the values.
-    adds_to_values = False
     # Whether the group takes any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
     # Whether a causal output depends on the positions up to its own alone, so that it can be
@@ -86,8 +89,9 @@ class HeadGroup(keras.layers.Layer):
     cached_cross_attention = False
     # Whether the cache holds every position, so that it grows with the sequence.
     cache_grows = False
-    # Whether `attend` can return the logsumexp of the logits, by which global tokens join, and
-    # whether its logits are those of layer-normalised queries and keys.
+    # Whether `attend`, and a step or piece if there is any, can return the logsumexp of the logits,
+    # by which global tokens and persistent keys join, and whether these logits are those of
+    # layer-normalised queries and keys.
     takes_global_tokens = False
     normalizes = False
     # Whether LiteRT's kernels, which broadcast few dimensions, can run what the group computes.
@@ -99,6 +103,7 @@ class HeadGroup(keras.layers.Layer):
         max_relative_distance=None,
         token_bias=None,
         dense_below=None,
+        num_persistent_keys=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -114,8 +119,17 @@ class HeadGroup(keras.layers.Layer):
         if dense_below is not None:
             positive_int("dense_below", dense_below)
         self.dense_below = dense_below
+        if num_persistent_keys is not None:
+            positive_int("num_persistent_keys", num_persistent_keys)
+        self.num_persistent_keys = num_persistent_keys
+        self.persistent_keys = self.persistent_values = None
         self.relative_embeddings = self.token_bias_weight = None
         self.key_heads = self.num_heads
+
+    @property
+    def adds_to_values(self):
+        """Whether outputs have a part besides the sums of the values."""
+        return self.num_persistent_keys is not None
 
     @property
     def state_dtype(self):
@@ -127,6 +141,8 @@ class HeadGroup(keras.layers.Layer):
             self.key_heads = self._checked_key_heads(value_shape[1])
         if self.max_relative_distance is not None:
             self.build_relative_positions(query_shape[-1], (value_shape or query_shape)[-1])
+        if self.num_persistent_keys is not None:
+            self._build_persistent(query_shape[-1], (value_shape or query_shape)[-1])
         if self.token_bias is not None:
             self.token_bias_weight = self.add_weight(
                 name="token_bias_weight",
@@ -135,6 +151,26 @@ class HeadGroup(keras.layers.Layer):
                 trainable=self.token_bias == "trainable",
             )
         self.built = True
+
+    def _build_persistent(self, depth, value_depth):
+        if not self.takes_global_tokens or self.dense_below is not None:
+            raise ValueError(
+                f"{self._described()} cannot have persistent keys, which join those of a query "
+                "under one softmax. FullHeads, LocalHeads, LocalRoutingHeads, and RoutingHeads of "
+                "assignment 'nearest' can, with attention_activation 'softmax' and without "
+                f"dense_below. Received: num_persistent_keys={self.num_persistent_keys}"
+            )
+        self.persistent_keys, self.persistent_values = (
+            self.add_weight(
+                name=name,
+                shape=(self.num_heads, self.num_persistent_keys, size),
+                initializer=keras.initializers.RandomNormal(stddev=stddev),
+            )
+            for name, size, stddev in (
+                ("persistent_keys", depth, depth**-0.5),
+                ("persistent_values", value_depth, self.num_persistent_keys**-0.5),
+            )
+        )
 
     def _checked_key_heads(self, key_heads):
         if self.num_heads % key_heads or (self.share_qk and key_heads != self.num_heads):
@@ -193,6 +229,8 @@ class HeadGroup(keras.layers.Layer):
             options["attention_mask"] = attention_mask
         query, key = self.with_positions(query, key)
         attend = self.attend if self.dense_below is None else self._attend_by_length
+        if self.persistent_keys is not None:
+            attend = functools.partial(self._with_persistent, attend)
         if global_tokens is not None:
             attend = functools.partial(
                 global_attention, attend, global_tokens, normalized=self.normalizes
@@ -225,6 +263,28 @@ class HeadGroup(keras.layers.Layer):
     def attend(self, *, query, key, value, **options):
         """The attention of these heads: one call of an op, which takes all arguments by name."""
         raise NotImplementedError
+
+    def _with_persistent(self, attend, *, query, dropout=0.0, seed=None, **arguments):
+        """What a function of attention returns, with the persistent keys under its softmax."""
+        seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
+        if dropout:
+            arguments |= {"dropout": dropout, "seed": seeds[0]}
+        with_logsumexp = arguments.pop("return_logsumexp", False)
+        found = attend(query=query, return_logsumexp=True, **arguments)
+        # A step and a piece return their cache too.
+        (output, logsumexp), cache = found if "cache" in arguments else (found, None)
+        output, logsumexp = persistent_attention(
+            normalize(query) if self.normalizes else query,
+            tf.convert_to_tensor(self.persistent_keys),
+            tf.convert_to_tensor(self.persistent_values),
+            output,
+            logsumexp,
+            query_mask=arguments.get("query_mask"),
+            dropout=dropout,
+            seed=seeds[1],
+        )
+        output = (output, logsumexp) if with_logsumexp else output
+        return output if cache is None else (output, cache)
 
     def _attend_by_length(self, *, query, key, value, **options):
         """Full attention of short sequences, the group's own of others."""
@@ -358,6 +418,8 @@ class HeadGroup(keras.layers.Layer):
             cache = {"full": kept}
         else:
             attend = self.step if one else self.piece
+            if self.persistent_keys is not None:
+                attend = functools.partial(self._with_persistent, attend)
             output, cache = attend(**inputs, cache=cache, position=position, **options)
         if training:
             self.after_attention(query=query, key=key, value=value, **masks)
@@ -468,6 +530,7 @@ class HeadGroup(keras.layers.Layer):
             "max_relative_distance": self.max_relative_distance,
             "token_bias": self.token_bias,
             "dense_below": self.dense_below,
+            "num_persistent_keys": self.num_persistent_keys,
         }
 
     def get_build_config(self):

@@ -414,7 +414,10 @@ class MultiHeadAttention(keras.layers.Layer):
     @property
     def cached_cross_attention(self):
         """Whether all groups can attend to another sequence one query at a time."""
-        return all(group.cached_cross_attention for group in self.head_groups)
+        return all(
+            group.cached_cross_attention and group.num_persistent_keys is None
+            for group in self.head_groups
+        )
 
     def new_cache(self, batch, max_length):
         """An empty cache.

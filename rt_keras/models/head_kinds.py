@@ -99,6 +99,8 @@ class HeadKind:
             arguments["max_relative_distance"] = None
             if "relative_positions" in arguments:
                 arguments["relative_positions"] = "learned"
+            if "num_persistent_keys" in arguments:
+                arguments["num_persistent_keys"] = None
         return arguments
 
 
@@ -137,6 +139,16 @@ def _relative_positions():
     return key("learned", "how distances become logits", one_of(*RELATIVE_POSITIONS))
 
 
+def _num_persistent_keys():
+    return key(None, "keys that each head learns and every query sees, null for none", AT_LEAST_1)
+
+
+def check_persistent(kind, model, possible=True):
+    """Raises a ValueError if heads have persistent keys but cannot."""
+    if kind.num_persistent_keys is not None and (model.dialect is not None or not possible):
+        kind.refuse("num_persistent_keys", "these heads can have none: it must be null")
+
+
 def check_positions(kind, model):
     """Raises a ValueError if relative positions have no reach, or a model has no such ones."""
     if kind.relative_positions == "learned":
@@ -163,6 +175,7 @@ class Routing(_Clustered):
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
     attention_activation: str = _attention_activation()
+    num_persistent_keys: int | None = _num_persistent_keys()
 
     name = "routing"
     layer = layers.RoutingHeads
@@ -177,6 +190,8 @@ class Routing(_Clustered):
         one_softmax = self.num_probes == 1 and self.assignment == "nearest"
         if self.attention_activation != "softmax" and not one_softmax:
             self.refuse("attention_activation", "only nearest with one probe can have another")
+        nearest = self.assignment == "nearest" and self.attention_activation == "softmax"
+        check_persistent(self, model, nearest)
 
     def replacement(self, place):
         if place.attention == "cross" and self.assignment == "nearest":
@@ -201,6 +216,7 @@ class LocalRouting(_Clustered):
     share_qk: bool = key(False, "whether queries are their own keys")
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
+    num_persistent_keys: int | None = _num_persistent_keys()
 
     name = "local_routing"
     layer = layers.LocalRoutingHeads
@@ -208,6 +224,7 @@ class LocalRouting(_Clustered):
     def check(self, model):
         super().check(model)
         check_probes(self)
+        check_persistent(self, model, self.layer.takes_global_tokens)
         if (self.kernel_size or 1) > 1 and self.routed_key != "previous_query":
             self.refuse("kernel_size", "it must be 1 unless routed_key is previous_query")
 
@@ -399,6 +416,7 @@ class Local(HeadKind):
     relative_positions: str = _relative_positions()
     adaptive_span: bool = key(False, "whether each head learns how far it sees")
     attention_activation: str = _attention_activation()
+    num_persistent_keys: int | None = _num_persistent_keys()
     cross_block_size: int | None = key(
         None, "positions in a block of an encoder, block_size if null", AT_LEAST_1
     )
@@ -411,6 +429,8 @@ class Local(HeadKind):
         if self.cross_block_size is not None and not model.num_encoder_layers:
             self.refuse("cross_block_size", "without an encoder it must be null")
         check_positions(self, model)
+        alike = self.attention_activation == "softmax" and self.relative_positions == "learned"
+        check_persistent(self, model, alike)
         of_one_sequence = model.kind == "causal_lm" and model.dialect is None
         if self.adaptive_span:
             if not of_one_sequence:
@@ -481,12 +501,14 @@ class Full(HeadKind):
     memory_length: int | None = key(
         None, "keys up to its own that a query sees, null for all", AT_LEAST_1
     )
+    num_persistent_keys: int | None = _num_persistent_keys()
 
     name = "full"
     layer = layers.FullHeads
 
     def check(self, model):
         check_positions(self, model)
+        check_persistent(self, model, self.relative_positions == "learned")
         if self.memory_length is not None and model.kind != "causal_lm":
             self.refuse("memory_length", "only a causal_lm can have one")
 

@@ -27,6 +27,7 @@ from rt_keras.ops.local import local_attention
 from rt_keras.ops.local_routing import local_routing_attention
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
 from rt_keras.ops.nearest import nearest_attention
+from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.random import random_attention
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
 from rt_keras.ops.strided import strided_attention
@@ -55,6 +56,7 @@ __all__ = [
     "nearest_attention",
     "nearest_centroid",
     "normalize",
+    "persistent_attention",
     "random_attention",
     "sparsemax",
     "strided_attention",

@@ -39,6 +39,7 @@ def full_step(
     token_bias=None,
     relative_embeddings=None,
     activation="softmax",
+    return_logsumexp=False,
 ):
     """Causal `full_attention` of one position, given those before it.
 
@@ -51,9 +52,12 @@ def full_step(
         token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         activation: see `full_attention`.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
+        and the cache with this position in it.
 
     >>> x = tf.random.normal([1, 2, 5, 4])
     >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
@@ -74,6 +78,7 @@ def full_step(
         position - places,
         relative_embeddings=relative_embeddings,
         activation=activation,
+        return_logsumexp=return_logsumexp,
     )
     return output, cache
 

@@ -20,6 +20,7 @@ def full_piece(
     dropout=0.0,
     seed=None,
     activation="softmax",
+    return_logsumexp=False,
 ):
     """Causal `full_attention` of the positions of a piece, given those before it.
 
@@ -34,9 +35,12 @@ def full_piece(
         token_bias: `[batch, length]`, of the keys; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         dropout, seed, activation: see `full_attention`.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and the cache with these positions in it.
+        `[batch, heads, length, value_depth]`, or the pair of it and the logsumexp
+        `[batch, heads, length]`; and the cache with these positions in it.
 
     >>> from rt_keras.ops.full_decode import full_cache
     >>> x = tf.random.normal([1, 2, 9, 4])
@@ -69,7 +73,7 @@ def full_piece(
     if relative_embeddings is not None:
         relative = _relative(query, relative_embeddings, distance)
         bias = relative if bias is None else bias + relative
-    output, _ = attend(
+    found = attend(
         query,
         keys,
         repeat_heads(cache["value"], heads),
@@ -79,7 +83,7 @@ def full_piece(
         seed=seed,
         activation=activation,
     )
-    return output, cache
+    return found if return_logsumexp else found[0], cache
 
 
 def _relative(query, embeddings, distance):

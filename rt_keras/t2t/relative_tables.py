@@ -13,7 +13,7 @@ class RelativeTables:
 
     @property
     def adds_to_values(self):
-        return self.relative_values is not None
+        return self.relative_values is not None or super().adds_to_values
 
     def build_relative_positions(self, depth, value_depth):
         def table(name, depth):

@@ -1,10 +1,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.layers import (
     CentroidHeads,
     ClusterStridedHeads,
+    CompressiveHeads,
     FullHeads,
     HashedHeads,
     HeadGroup,
@@ -15,6 +17,7 @@ from rt_keras.layers import (
     RoutingHeads,
     StridedHeads,
 )
+from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_group import copy_groups, positive_int
 from tests.layers import checks
 
@@ -255,3 +258,55 @@ def test_heads_that_need_the_whole_sequence_say_so(group):
         group.call_with_cache(x, x, x, {}, 0)
     with pytest.raises(ValueError, match="cannot attend to a sequence one query at a time"):
         group.cross_attention_step(x, x, x, 0)
+
+
+PERSISTENT = [
+    FullHeads(2, num_persistent_keys=3),
+    FullHeads(2, memory_length=5, num_persistent_keys=3),
+    LocalHeads(2, 4, num_persistent_keys=3),
+    RoutingHeads(2, 2, 4, num_persistent_keys=3),
+    LocalRoutingHeads(2, 4, 2, 4, num_persistent_keys=3),
+]
+
+
+@pytest.mark.parametrize("group", PERSISTENT, ids=lambda group: type(group).__name__)
+def test_persistent_keys_are_seen_by_all(group):
+    group = type(group).from_config(group.get_config())
+    layer, x = MultiHeadAttention([group]), checks.random(1, 11, 8)
+    output = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(layer, x, 4), output, rtol=0, atol=1e-5)
+    pieces = layer.call_with_cache(x[:, :6], layer.new_cache(1, 11), 0)
+    rest = layer.call_with_cache(x[:, 6:], pieces[1], 6)
+    found = np.concatenate([pieces[0], rest[0]], axis=1)
+    np.testing.assert_allclose(found, output, rtol=0, atol=1e-5)
+    # Their weights are what those of the positions lack.
+    sums = tf.reduce_sum(attention_of(layer, x), axis=-1)
+    assert np.all(sums.numpy() < 0.999)
+
+
+def attention_of(layer, x):
+    inputs = keras.Input(x.shape[1:])
+    model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
+    (call,) = attention_calls(model, x)
+    return tf.concat(list(call.weights()), axis=-1)
+
+
+@pytest.mark.parametrize(
+    "group, options, message",
+    [
+        (lambda: CompressiveHeads(2, 4, 1), {}, "CompressiveHeads cannot have persistent keys"),
+        (lambda: LocalHeads(2, 4), {"attention_activation": "sparsemax"}, "cannot have persistent"),
+        (lambda: LocalHeads(2, 4), {"dense_below": 8}, "and without dense_below"),
+        (lambda: LocalHeads(2, 4), {"num_persistent_keys": 0}, "must be a positive integer"),
+    ],
+)
+def test_who_can_have_no_persistent_keys(group, options, message):
+    config = {**group().get_config(), "num_persistent_keys": 3, **options}
+    # Keras turns the error of a constructor into another.
+    with pytest.raises((ValueError, TypeError), match=message):
+        MultiHeadAttention([type(group()).from_config(config)]).build([1, 8, 8], [1, 8, 8])
+
+
+def test_global_tokens_and_persistent_keys_are_not_combined():
+    with pytest.raises(ValueError, match="cannot be combined with num_persistent_keys"):
+        MultiHeadAttention([LocalHeads(2, 4, num_persistent_keys=3)], num_global_tokens=1)

@@ -13,6 +13,7 @@ VALUES = {
         "num_probes": 2,
         "commitment_weight": 0.5,
         "attention_activation": "softmax",
+        "num_persistent_keys": 3,
     },
     "local_routing": {
         "block_size": 7,
@@ -23,6 +24,7 @@ VALUES = {
         "share_qk": True,
         "num_probes": 2,
         "commitment_weight": 0.5,
+        "num_persistent_keys": 3,
     },
     "hashed": {"num_clusters": 5, "window_size": 6, "share_qk": True},
     "random": {"num_clusters": 5, "window_size": 6},
@@ -43,6 +45,7 @@ VALUES = {
         "sliding_window": 9,
         "adaptive_span": True,
         "relative_positions": "bucketed",
+        "num_persistent_keys": 3,
     },
     "routing_memory": {
         "num_clusters": 3,
@@ -65,7 +68,7 @@ VALUES = {
         "compression": "max",
         "reconstruction_weight": 0.5,
     },
-    "full": {"relative_positions": "sinusoidal", "memory_length": 5},
+    "full": {"relative_positions": "sinusoidal", "memory_length": 5, "num_persistent_keys": 3},
 }
 
 
