@@ -5,9 +5,12 @@ from pathlib import Path
 from rt_keras import extras
 from rt_keras.files import whole_file
 
+# A mean of fewer tokens says more of them than of what came before.
+LEAST_TOKENS = 512
+
 
 def draw(found, path):
-    """Draws a line for each model.
+    """Draws a line for each model, of the ranges with at least 512 tokens, or of all if none has.
 
     Args:
         found: dictionary from what a model is called to what
@@ -23,6 +26,7 @@ def draw(found, path):
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     for name, ranges in found.items():
+        ranges = [x for x in ranges if x["tokens"] >= LEAST_TOKENS] or ranges
         # The geometric middle of each range.
         middles = [(x["first"] * (x["last"] + 1)) ** 0.5 for x in ranges]
         axis.plot(middles, [x["bits_per_byte"] for x in ranges], marker="o", label=name)
