@@ -23,6 +23,8 @@ from rt_keras.ops.routing import prepare
 from rt_keras.ops.selection import least_of_largest
 
 EVICTIONS = ("oldest", "random", "least_attended", "merged")
+# What `attend_blocks` can do besides.
+_OPTIONS = {"relative_embeddings": None, "bound": None, "activation": "softmax"}
 
 
 class _Routed(NamedTuple):
@@ -102,7 +104,8 @@ def memory_piece(
     ```
 
     Each time that a block of positions ends, its members are put into the memories of their
-    clusters. Where there is no room, others go:
+    clusters: of a cluster that has had more than `window_size` in the block that has not ended, the
+    first of those are out of sight until then. Where there is no room, others go:
 
     - "oldest": those that came first;
     - "random": any, all being equally likely;
@@ -161,8 +164,7 @@ def memory_piece(
         return move_axis(split_blocks(aligned, num_blocks, block_size), 2, 0)
 
     routed = _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys)
-    new = {"key": routed.key, "cluster": routed.of_keys}
-    new["value"] = repeat_heads(value, query.shape[1])
+    new = _members(routed, value)
     sequences = {
         name: joined.join(memory[f"new_{name}"], tf.stop_gradient(x)) for name, x in new.items()
     }
@@ -251,12 +253,10 @@ def memory_step(
     num_clusters, block_size = centroids.shape[1], size(memory["new_key"], 2)
     routed = _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys)
     place = position % block_size
-    given = {
-        "key": routed.key,
-        "value": repeat_heads(value, query.shape[1]),
-        "cluster": routed.of_keys,
+    new = {
+        name: put_rows(memory[f"new_{name}"], place, x)
+        for name, x in _members(routed, value).items()
     }
-    new = {name: put_rows(memory[f"new_{name}"], place, x) for name, x in given.items()}
     of_new = tf.where(tf.range(block_size) <= place, new["cluster"], num_clusters)
     sought = routed.of_queries[..., 0]
     arrived = tf.reduce_sum(tf.cast(of_new[:, :, None] == sought[..., None], tf.int32), axis=3)
@@ -269,10 +269,8 @@ def memory_step(
         lists = {name: tf.gather(x, sought, batch_dims=2) for name, x in _lists(kept).items()}
         allowed = _best({"query": asked, "border": border[..., None]}, lists, memory_keys)
         bias = lists["key_bias"][..., None, :] if "key_bias" in lists else None
-        found = attend(asked, lists["key"], lists["value"], allowed, bias=bias)
-        logsumexps = found[1]
-        output = merge(*found, axis=2)
-        return output, tf.reduce_logsumexp(logsumexps, axis=2)
+        outputs, logsumexps = attend(asked, lists["key"], lists["value"], allowed, bias=bias)
+        return merge(outputs, logsumexps, axis=2), tf.reduce_logsumexp(logsumexps, axis=2)
 
     output, logsumexp = attend_sought(kept)
     kept = _with_use(kept, routed.of_queries, True, attend_sought)
@@ -285,10 +283,6 @@ def memory_step(
     return output, logsumexp, like({**kept, **rings}, memory)
 
 
-# What `attend_blocks` can do besides.
-_OPTIONS = {"relative_embeddings": None, "bound": None, "activation": "softmax"}
-
-
 def _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys):
     routed_query, routed_key = prepare(query, key)
     query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
@@ -298,6 +292,12 @@ def _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys):
         clusters_of(routed_query, centroids, load_bias, None, num_probes),
         clusters_of(routed_key, centroids, load_bias, are_keys, 1)[:, :, 0],
     )
+
+
+def _members(routed, value):
+    """What a block that has not ended keeps of its positions."""
+    value = repeat_heads(value, routed.key.shape[1])
+    return {"key": routed.key, "value": value, "cluster": routed.of_keys}
 
 
 def _scaled(query, scale):
