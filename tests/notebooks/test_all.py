@@ -8,7 +8,7 @@ from tests.notebooks import checks
 
 def test_each_notebook_is_run_by_a_test_and_saved_without_outputs():
     paths = sorted(checks.NOTEBOOKS.glob("*.ipynb"))
-    assert len(paths) == 5
+    assert len(paths) == 6
     for path in paths:
         assert Path(__file__).with_name(f"test_{path.stem}.py").exists()
         notebook = nbformat.read(path, as_version=4)
