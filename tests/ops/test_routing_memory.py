@@ -130,7 +130,7 @@ def test_at_random_any_member_goes():
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)
-@pytest.mark.parametrize("probes", [1, 2])
+@pytest.mark.parametrize("probes", [pytest.param(1, marks=pytest.mark.end_to_end), 2])
 def test_pieces_and_steps_are_one_pass(eviction, probes):
     inputs, options = arrays(27), {"eviction": eviction, "num_probes": probes}
     expected, of_expected, _ = piece(inputs, new_memory(inputs, eviction), **options)

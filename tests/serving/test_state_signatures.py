@@ -4,6 +4,8 @@ import tensorflow as tf
 
 from tests.serving import served
 
+pytestmark = pytest.mark.end_to_end
+
 
 def split(outputs, name):
     """An output of a signature, and the state that came with it."""
