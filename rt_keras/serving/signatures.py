@@ -123,15 +123,8 @@ def generating_function(model, max_length=MAX_LENGTH):
     ):
         prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
-        count = checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero)
-        sampler = RequestSampler(
-            temperature=checks.one_a_row("temperature", temperature, batch, checks.temperature),
-            top_p=checks.one_a_row("top_p", top_p, batch, checks.share),
-            top_k=checks.one_a_row("top_k", top_k, batch, checks.at_least_zero),
-            seed=checks.one_a_row("seed", seed, batch, checks.anything),
-            max_new_tokens=count,
-            as_compiled=model.jit_generate,
-        )
+        sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
+        count = sampler.max_new_tokens
         ids = tokens_of(tokenizer, prompts)
         ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)
         begins = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
@@ -162,6 +155,18 @@ def generating_function(model, max_length=MAX_LENGTH):
 
 def _has_room(room):
     return room >= 0, "a prompt and its new tokens exceed the limit; the room left is"
+
+
+def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed):
+    """The `RequestSampler` of a request's parameters, each a scalar or one for each of its rows."""
+    return RequestSampler(
+        temperature=checks.one_a_row("temperature", temperature, batch, checks.temperature),
+        top_p=checks.one_a_row("top_p", top_p, batch, checks.share),
+        top_k=checks.one_a_row("top_k", top_k, batch, checks.at_least_zero),
+        seed=checks.one_a_row("seed", seed, batch, checks.anything),
+        max_new_tokens=checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero),
+        as_compiled=model.jit_generate,
+    )
 
 
 def checked_texts(name, texts, tokenizer):

@@ -8,10 +8,10 @@ and an output of the same name, `state_00`, `state_01` and so on, with a row for
 import tensorflow as tf
 
 from rt_keras.serving import checks
-from rt_keras.serving.request_sampler import RequestSampler
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     SAMPLING,
+    checked_sampler,
     checked_texts,
     strings,
     tokens_of,
@@ -95,16 +95,8 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
         state = _nested(model, state, batch)
-        count = checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero)
-        count = checks.not_longer("max_new_tokens", count, max_length)
-        sampler = RequestSampler(
-            temperature=checks.one_a_row("temperature", temperature, batch, checks.temperature),
-            top_p=checks.one_a_row("top_p", top_p, batch, checks.share),
-            top_k=checks.one_a_row("top_k", top_k, batch, checks.at_least_zero),
-            seed=checks.one_a_row("seed", seed, batch, checks.anything),
-            max_new_tokens=count,
-            as_compiled=model.jit_generate,
-        )
+        sampler = checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed)
+        count = checks.not_longer("max_new_tokens", sampler.max_new_tokens, max_length)
         ids = tokens_of(tokenizer, prompts)
         lengths = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
         # One place more, as no piece is empty.
