@@ -38,7 +38,7 @@ INTEGERS = {
     "clusters": (64, "clusters of a routing head"),
     "window_size": (64, "the most keys of the last of a cluster that a query sees"),
     "memory_length": (2048, "members that a cluster remembers"),
-    "memory_keys": (32, "the most of them that a query sees"),
+    "memory_keys": (4, "the most of them that a query sees"),
     "seed": (0, "seed of weights and data"),
 }
 

@@ -55,5 +55,5 @@ def test_a_memory_finds_what_a_window_has_forgotten(monkeypatch, capsys):
     local, memory = result["figures"]
     assert local["accuracy"] < 0.3 < 0.6 < memory["accuracy"]
     assert memory["distance"] == 7 * 32 - 12
-    assert memory["kept"] == 2 * 8 + 8 * 8 + 8 * 128 and memory["seen"] == 2 * 8 + 8 + 32
+    assert memory["kept"] == 2 * 8 + 8 * 8 + 8 * 128 and memory["seen"] == 2 * 8 + 8 + 4
     assert "memory oldest" in capsys.readouterr().out
