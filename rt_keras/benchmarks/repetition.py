@@ -5,11 +5,10 @@ that finds it, and nobody else. Small models learn that on short sequences, and 
 by piece, for as long as one likes.
 """
 
+import math
 import time
 
 from rt_keras.benchmarks import machine, options
-from rt_keras.ops.blocks import ceil_div
-from rt_keras.ops.routing_memory import EVICTIONS
 from rt_keras.options import add_integers
 from rt_keras.tables import table
 
@@ -29,7 +28,10 @@ TRAINED = {
     "local": "local",
     "full": "full",
     "local_routing": "local_routing",
-    **{f"memory_{name}": "local_routing" for name in EVICTIONS},
+    "memory_oldest": "local_routing",
+    "memory_random": "local_routing",
+    "memory_least_attended": "local_routing",
+    "memory_merged": "local_routing",
 }
 KINDS = tuple(TRAINED)
 INTEGERS = {
@@ -251,7 +253,7 @@ def read(kind, weights, distance, settings):
     import numpy as np
     import tensorflow as tf
 
-    pieces = ceil_div(PASSAGE + distance, PIECE)
+    pieces = math.ceil((PASSAGE + distance) / PIECE)
     model = build(kind, settings, pieces * PIECE + PASSAGE)
     model.set_weights(weights)
     rows = settings["rows"]
