@@ -1,4 +1,6 @@
 import os
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -81,8 +83,32 @@ def test_preparing_a_set_is_one_line_and_only_once(tmp_path, books, capfd):
         assert capfd.readouterr() == ("", expected)
 
 
-def test_what_another_process_prepares_is_waited_for(tmp_path, books, capfd):
+class Told:
+    """A stream that tells when something has been written to it."""
+
+    def __init__(self, stream, text):
+        self.stream, self.text, self.event = stream, text, threading.Event()
+
+    def write(self, text):
+        if self.text in text:
+            self.event.set()
+        return self.stream.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+
+def test_what_another_process_prepares_is_waited_for(tmp_path, books, capfd, monkeypatch):
+    stderr = Told(sys.stderr, "waiting for process")
+    monkeypatch.setattr(sys, "stderr", stderr)
     others = [TextFolder(books, data_dir=tmp_path) for _ in range(2)]
+    for builder in others:
+
+        def prepare(own=builder.download_and_prepare):
+            assert stderr.event.wait(timeout=60)
+            own()
+
+        monkeypatch.setattr(builder, "download_and_prepare", prepare)
     with ThreadPoolExecutor() as threads:
         builders = list(threads.map(tfds_sets.prepare, others))
     for builder in builders:

@@ -8,7 +8,10 @@ from tests.layers import checks
 SIZES = {"block_size": 4, "num_clusters": 2, "window_size": 3}
 
 
-@pytest.mark.parametrize("eviction", EVICTIONS)
+@pytest.mark.parametrize(
+    "eviction",
+    [EVICTIONS[0], *(pytest.param(x, marks=pytest.mark.end_to_end) for x in EVICTIONS[1:])],
+)
 def test_decoding_and_configuration(eviction):
     group = RoutingMemoryHeads(
         2,

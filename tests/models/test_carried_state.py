@@ -52,12 +52,15 @@ def read(model, state, pieces, **options):
             "shift_tokens": True,
             "sinusoidal_positions": True,
         },
-        {
-            "head_groups": [
-                RoutingMemoryHeads(1, 4, 3, 4, memory_length=6, memory_keys=3),
-                LocalHeads(1, 4),
-            ]
-        },
+        pytest.param(
+            {
+                "head_groups": [
+                    RoutingMemoryHeads(1, 4, 3, 4, memory_length=6, memory_keys=3),
+                    LocalHeads(1, 4),
+                ]
+            },
+            marks=pytest.mark.end_to_end,
+        ),
     ],
     ids=["local_and_nearest", "local_routing", "routing_memory"],
 )

@@ -544,6 +544,7 @@ def test_prompts_of_different_lengths_go_on_as_each_alone(small_writer, prompts,
         assert together[row].tolist() == alone[0].tolist()
 
 
+@pytest.mark.end_to_end
 def test_what_stands_behind_the_prompts_is_not_seen(writer, prompts, continuations):
     behind = np.where(prompts["padding_mask"], prompts["token_ids"], 7)
     step = tf.function(writer.generate_step)

@@ -13,6 +13,8 @@ from rt_keras import serving
 from rt_keras.serving import export_saved_model, saved_model, score, scoring_function
 from tests.serving import served
 
+pytestmark = pytest.mark.end_to_end
+
 WITHOUT_RT_KERAS = """
 import runpy, sys
 for name in ("rt_keras", "keras_hub", "tensorflow_text", "official"):
@@ -27,7 +29,6 @@ def graph_def():
     return saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs[0].graph_def
 
 
-@pytest.mark.end_to_end
 def test_signatures_name_what_they_take_and_give():
     signatures = served.loaded().signatures
     names = {name: set(function.structured_outputs) for name, function in signatures.items()}
@@ -70,7 +71,6 @@ def test_padding_scores_nothing_and_changes_nothing():
     np.testing.assert_array_equal(scores[:, 20:], 0.0)
 
 
-@pytest.mark.end_to_end
 def test_it_runs_where_rt_keras_is_not_installed():
     ids = [[5, 6, 7, 8], [9, 10, 11, 12]]
     result = subprocess.run(
@@ -84,7 +84,6 @@ def test_it_runs_where_rt_keras_is_not_installed():
     np.testing.assert_allclose(json.loads(result.stdout), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.end_to_end
 def test_saved_model_cli_runs_every_signature(tmp_path):
     prompts = ["once", "", "the café"]
     for name, value in served.tensors("generate", {"prompts": prompts, "seed": 3}).items():
@@ -197,7 +196,6 @@ def test_a_model_without_a_tokenizer_is_refused(tmp_path):
         export_saved_model(model, tmp_path / "tiny")
 
 
-@pytest.mark.end_to_end
 def test_a_broken_model_is_named(tmp_path):
     with pytest.raises(OSError, match="could not be scored in a new process"):
         score.score_in_new_process(tmp_path, [[2]])
