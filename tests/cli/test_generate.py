@@ -28,6 +28,7 @@ def test_several_prompts_are_one_batch(run, tiny_run, tmp_path):
     assert [text[:2] for text in texts] == ["ca", "ab"]
 
 
+@pytest.mark.end_to_end
 def test_a_prompt_need_not_be_utf_8(run, tiny_run, tmp_path):
     prompt = os.fsdecode(b"caf\xe9 ")
     arguments = ["--prompt", prompt, "--max-length", 12, "--json", tmp_path / "figures.json"]

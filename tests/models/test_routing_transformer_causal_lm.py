@@ -671,6 +671,7 @@ def test_more_tokens_than_positions(prompts):
         model.generate(prompts, stop_token_ids=None)
 
 
+@pytest.mark.end_to_end
 def test_text_without_its_prompt(text_model):
     prompts = ["a", "some text"]
     texts = text_model.generate(prompts)

@@ -191,6 +191,7 @@ def test_bad_options_of_generation():
             model.generate(inputs, temperature=temperature)
 
 
+@pytest.mark.end_to_end
 def test_no_images():
     model, images = make_model(), np.zeros([0, *SHAPE], "int32")
     assert model({"images": images}).shape == (0, *SHAPE, model.backbone.vocabulary_size)

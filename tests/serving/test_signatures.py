@@ -10,6 +10,8 @@ from rt_keras.serving import generating_function, text_scoring_function
 from rt_keras.training.evaluation import evaluate
 from tests.serving import served
 
+pytestmark = pytest.mark.end_to_end
+
 samplers = keras_hub.samplers
 PROMPTS = ["", "a", "once upon", "the café"]
 # KerasHub's samplers, and the parameters of `generate` that stand for them.
@@ -34,7 +36,6 @@ def expected_text(model, sampler, prompt, jit_compile, max_new_tokens=12):
     return model.generate(prompt, max_length=length)
 
 
-@pytest.mark.end_to_end
 @pytest.mark.parametrize("sampler, options, parameters", EQUAL)
 def test_texts_are_those_of_the_model(sampler, options, parameters):
     # As many prompts of other lengths in the batch change nothing.
@@ -44,7 +45,6 @@ def test_texts_are_those_of_the_model(sampler, options, parameters):
     assert found[PROMPTS.index(prompt)] == expected
 
 
-@pytest.mark.end_to_end
 def test_texts_are_those_of_a_model_that_xla_compiles_as_by_default():
     model = served.make_model()
     model.compile(sampler="random")
@@ -56,7 +56,6 @@ def test_texts_are_those_of_a_model_that_xla_compiles_as_by_default():
         assert found[1].decode() == expected
 
 
-@pytest.mark.end_to_end
 def test_a_prompt_s_text_depends_on_its_own_parameters_alone():
     parameters = {
         "max_new_tokens": [3, 20, 9, 12],
@@ -71,20 +70,17 @@ def test_a_prompt_s_text_depends_on_its_own_parameters_alone():
         assert served.texts(prompts=[prompt], **own) == [together[row]]
 
 
-@pytest.mark.end_to_end
 def test_seeds_matter_and_draws_repeat():
     first, again, other = (served.texts(prompts=["a"], seed=seed) for seed in (1, 1, 2))
     assert first == again != other
 
 
-@pytest.mark.end_to_end
 def test_texts_are_prompts_and_continuations():
     answer = served.ask("generate", prompts=["once ", ""], top_k=3)
     texts, continuations = answer["texts"].tolist(), answer["continuations"].tolist()
     assert texts == [b"once " + continuations[0], continuations[1]]
 
 
-@pytest.mark.end_to_end
 def test_what_follows_the_end_of_text_is_left_out_and_so_may_parameters_be(monkeypatch):
     model = served.make_model()
     monkeypatch.setattr(model, "token_logits", _surely_the_end)
@@ -98,13 +94,11 @@ def _surely_the_end(hidden):
     return tf.broadcast_to(1e3 * tf.one_hot(1, 258), shape)
 
 
-@pytest.mark.end_to_end
 def test_prompts_of_bytes_are_taken_and_texts_are_utf8():
     (text,) = served.ask("generate", prompts=[b"\xff\xfea"], max_new_tokens=40)["texts"]
     assert text.decode().startswith("\ufffd\ufffda")
 
 
-@pytest.mark.end_to_end
 def test_scores_of_texts_are_those_of_their_ids():
     texts = ["", "a", "the café opens"]
     answer = served.ask("score_text", texts=texts)
@@ -177,7 +171,6 @@ def test_tokenizers_of_words_say_that_bytes_are_no_text(word_piece_vocabulary):
         function(tf.constant([b"the fox", b"\xff"]))
 
 
-@pytest.mark.end_to_end
 def test_eight_threads_get_what_one_gets():
     requests = [
         {"prompts": [PROMPTS[n % 4] * (1 + n % 3)], "max_new_tokens": 4 + 3 * (n % 5), "seed": n}
