@@ -3,18 +3,21 @@
 import argparse
 import sys
 
-# The dtypes of the signatures' inputs.
+# The dtypes of the signatures' inputs; the tensors of a state go back as they came.
+SAMPLING = {
+    "max_new_tokens": "int32",
+    "temperature": "float32",
+    "top_p": "float32",
+    "top_k": "int32",
+    "seed": "int64",
+}
 INPUT_TYPES = {
     "score": {"ids": "int32"},
     "score_text": {"texts": "string"},
-    "generate": {
-        "prompts": "string",
-        "max_new_tokens": "int32",
-        "temperature": "float32",
-        "top_p": "float32",
-        "top_k": "int32",
-        "seed": "int64",
-    },
+    "generate": {"prompts": "string", **SAMPLING},
+    "new_state": {"rows": "int32"},
+    "score_next": {"ids": "int32"},
+    "generate_next": {"prompts": "string", **SAMPLING},
 }
 
 

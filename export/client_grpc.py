@@ -18,7 +18,7 @@ def predict(server, signature, inputs, model="rt_keras", timeout=60):
 
     Args:
         server: HOST:PORT, such as "localhost:8500".
-        signature: "score", "score_text" or "generate".
+        signature: a signature, such as "score", "score_text" or "generate".
         inputs: dict of the signature's inputs.
         model: string, the name of the model on the server. Defaults to "rt_keras".
         timeout: number of seconds. Defaults to 60.
@@ -27,9 +27,14 @@ def predict(server, signature, inputs, model="rt_keras", timeout=60):
         Dict of the signature's outputs, as NumPy arrays.
 
     Raises:
-        ValueError: if an input is unknown or has the wrong type; the message starts with its name.
+        ValueError: if the signature or an input is unknown or an input has the wrong type; the
+            message starts with its name.
         grpc.RpcError: if the server refuses the request, with its message.
     """
+    if signature not in INPUT_TYPES:
+        raise ValueError(
+            f"{signature}: there is no such signature; there are {', '.join(INPUT_TYPES)}"
+        )
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model
     request.model_spec.signature_name = signature
@@ -42,6 +47,8 @@ def predict(server, signature, inputs, model="rt_keras", timeout=60):
 
 
 def _proto(signature, name, value):
+    if signature.endswith("_next") and name.startswith("state_"):
+        return tf.make_tensor_proto(value)
     types = INPUT_TYPES[signature]
     if name not in types:
         raise ValueError(f"{name}: {signature} has no such input; it has {', '.join(types)}")

@@ -47,8 +47,9 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
         max_length: int, the most tokens of a piece. Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `ids`, int32 `[batch, length]`, and the tensors of a state to a dict
-        with `log_probabilities`, float32 `[batch, length]`, and the tensors of the state after it.
+        A `tf.function` from `ids`, int32 `[batch, length]`, and the tensors of a state, by name, to
+        a dict with `log_probabilities`, float32 `[batch, length]`, and the tensors of the state
+        after it.
     """
     known = checks.known_tokens(model.backbone.vocabulary_size)
     pad = model.preprocessor.tokenizer.pad_token_id
@@ -57,10 +58,10 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
         after = tf.concat([ids[:, 1:], tf.fill([tf.shape(ids)[0], 1], pad)], axis=1)
         return (ids != pad) | (after == pad), "padding must be at the end"
 
-    specs = [tf.TensorSpec([None, None], tf.int32, name="ids")]
+    specs = [tf.TensorSpec([None, None], tf.int32, name="ids"), _specs(model)]
 
-    @tf.function(input_signature=specs + _specs(model), autograph=False)
-    def score_next(ids, *state):
+    @tf.function(input_signature=specs, autograph=False)
+    def score_next(ids, state):
         ids = checks.checked("ids", ids, 2, [known, padded_at_end])
         lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
         with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
@@ -81,17 +82,25 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         max_length: int, the most tokens of a prompt, and of a continuation. Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `prompts`, string `[batch]`, which may be empty, the parameters of
-        `generating_function`, and the tensors of a state to a dict with `continuations`, string
-        `[batch]`, and the tensors of the state after these.
+        A `tf.function` from `prompts`, string `[batch]`, which may be empty, the tensors of a
+        state, by name, and the parameters of `generating_function`, with its defaults, to a dict
+        with `continuations`, string `[batch]`, and the tensors of the state after these.
     """
     tokenizer = model.preprocessor.tokenizer
     end = tokenizer.end_token_id
-    specs = [tf.TensorSpec([None], tf.string, name="prompts")]
+    specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model)]
     specs += [tf.TensorSpec(None, x.dtype, name=name) for name, x in SAMPLING.items()]
 
-    @tf.function(input_signature=specs + _specs(model), autograph=False)
-    def generate_next(prompts, max_new_tokens, temperature, top_p, top_k, seed, *state):
+    @tf.function(input_signature=specs, autograph=False)
+    def generate_next(
+        prompts,
+        state,
+        max_new_tokens=SAMPLING["max_new_tokens"],
+        temperature=SAMPLING["temperature"],
+        top_p=SAMPLING["top_p"],
+        top_k=SAMPLING["top_k"],
+        seed=SAMPLING["seed"],
+    ):
         prompts = checked_texts("prompts", prompts, tokenizer)
         batch = tf.shape(prompts)[0]
         state = _nested(model, state, batch)
@@ -160,25 +169,20 @@ def _read(model, ids, real, state):
 
 
 def _specs(model):
-    """The specs of the tensors of a state."""
-    tensors = tf.nest.flatten(_first_state(model, 1))
-    return [
-        tf.TensorSpec([None, *x.shape[1:]], x.dtype, name=name)
-        for name, x in zip(_names(tensors), tensors)
-    ]
-
-
-def _names(tensors):
-    return [f"state_{number:02d}" for number in range(len(tensors))]
+    """The specs of the tensors of a state, by name."""
+    tensors = _flat(_first_state(model, 1))
+    return {
+        name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name=name) for name, x in tensors.items()
+    }
 
 
 def _flat(state):
-    """A state as the outputs of a signature."""
-    tensors = tf.nest.flatten(state)
-    return dict(zip(_names(tensors), tensors))
+    """A state as tensors by name."""
+    return {f"state_{number:02d}": x for number, x in enumerate(tf.nest.flatten(state))}
 
 
 def _nested(model, tensors, batch):
-    """A state from the inputs of a signature."""
-    tensors = [checks.as_many_rows(name, x, batch) for name, x in zip(_names(tensors), tensors)]
-    return tf.nest.pack_sequence_as(_first_state(model, 1), tensors)
+    """A state of its tensors by name."""
+    empty = _first_state(model, 1)
+    tensors = [checks.as_many_rows(name, tensors[name], batch) for name in _flat(empty)]
+    return tf.nest.pack_sequence_as(empty, tensors)

@@ -75,6 +75,35 @@ def test_parameters_have_defaults(predict):
     assert predict("generate", {"prompts": ["once"]})["texts"] == expected
 
 
+def test_a_text_in_pieces_scores_as_the_whole(addresses, clients):
+    ids = np.array([[5, 6, 7, 8, 9, 10, 11], [8, 9, 10, 0, 0, 0, 0]])
+    expected = served.ask("score", ids=ids)["log_probabilities"]
+    for client, address in zip(clients, addresses):
+        state, scores = client.predict(address, "new_state", {"rows": 2}), []
+        for piece in (ids[:, :3], ids[:, 3:]):
+            state = client.predict(address, "score_next", {"ids": piece.tolist(), **state})
+            scores.append(state.pop("log_probabilities"))
+        np.testing.assert_allclose(np.concatenate(scores, 1), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_chat_goes_on(addresses, clients):
+    inputs = {"max_new_tokens": 6, "top_k": 1}
+    expected = None
+    for client, address in zip(clients, addresses):
+        state, said = client.predict(address, "new_state", {"rows": 1}), []
+        for turn in ("once", " and then"):
+            state = client.predict(address, "generate_next", {"prompts": [turn], **inputs, **state})
+            said += [np.array(state.pop("continuations")).item()]
+        said = [item.decode() if isinstance(item, bytes) else item for item in said]
+        expected = expected or said
+        assert said == expected
+
+
+def test_a_signature_that_is_not_there(clients, addresses):
+    with pytest.raises(ValueError, match="scores: .*score_text"):
+        clients[0].predict(addresses[0], "scores", {"ids": [[5]]})
+
+
 def test_bytes_that_are_no_text(predict):
     inputs = {"prompts": [b"\xff\x00"], "max_new_tokens": 5}
     assert predict("generate", inputs)["texts"] == served.texts(**inputs)
