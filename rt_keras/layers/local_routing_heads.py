@@ -198,12 +198,13 @@ class LocalRoutingHeads(CentroidHeads):
         query = self.routed_query(query, query_mask)
         return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
 
-    def routed_query(self, query, query_mask=None):
+    def routed_query(self, query, query_mask=None, before=None):
         """The queries as they are routed, before they are normalised: convolved or as they are.
 
         Args:
             query: `[batch, heads, length, depth]`.
             query_mask: bool `[batch, length]`, False for padding; or None.
+            before: the queries before these, as a cache has them; or None.
 
         Returns:
             A tensor like `query`.
@@ -211,7 +212,7 @@ class LocalRoutingHeads(CentroidHeads):
         if self.routed_kernel is None:
             return query
         kernel = tf.convert_to_tensor(self.routed_kernel)
-        return causal_convolution(query, kernel, mask=query_mask)
+        return causal_convolution(query, kernel, mask=query_mask, before=before)
 
     @property
     def carries_state(self):

@@ -5,9 +5,8 @@ import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.local_routing_heads import LocalRoutingHeads
-from rt_keras.ops.attend import merge
-from rt_keras.ops.blocks import pad_axis, size
-from rt_keras.ops.convolution import causal_convolution
+from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.blocks import shift_right, size
 from rt_keras.ops.local_routing import local_routing_attention
 from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_piece, memory_step
 
@@ -113,12 +112,11 @@ class RoutingMemoryHeads(LocalRoutingHeads):
             **options,
         )
         routed = self.routed_query(query, query_mask)
-        before = pad_axis(routed, 2, 1, 0)[:, :, :-1]
         asked = {"are_keys": _are_keys(size(query, 2), query_mask, key_mask), "seed": seeds[1]}
         memory = self._empty_memory(query, value)
         *far, _ = memory_piece(
             routed,
-            before,
+            shift_right(routed, 2),
             value,
             memory,
             0,
@@ -139,7 +137,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
         routed = self.routed_query(query)
         *_, memory = memory_piece(
             routed,
-            pad_axis(routed, 2, 1, 0)[:, :, :-1],
+            shift_right(routed, 2),
             value,
             self._empty_memory(query, value),
             0,
@@ -177,11 +175,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
             return_logsumexp=True,
             **arguments,
         )
-        asked = query
-        if self.routed_kernel is not None:
-            asked = causal_convolution(
-                query, tf.convert_to_tensor(self.routed_kernel), before=cache["queries"]
-            )
+        asked = self.routed_query(query, before=cache.get("queries"))
         asked_before = tf.cast(cache["routed"]["query"], asked.dtype)
         positions = tf.reshape(position, [-1, 1]) + tf.range(size(query, 2))
         *far, memory = remember(
@@ -198,9 +192,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
 
     def _merged(self, near, far):
         """One softmax over what is near and the memory, from pairs of output and logsumexp."""
-        bias = tf.cast(tf.convert_to_tensor(self.routed_bias), far[1].dtype)
-        logsumexps = tf.stack([near[1], far[1] + bias[:, None]])
-        return merge(tf.stack([near[0], far[0]]), logsumexps, axis=0)
+        return merge_pair(near, far, bias=tf.convert_to_tensor(self.routed_bias))
 
     def _empty_memory(self, query, value):
         return empty_memory(
@@ -244,5 +236,5 @@ def _are_keys(length, query_mask, key_mask):
     if key_mask is not None:
         found &= tf.cast(key_mask, tf.bool)
     if query_mask is not None:
-        found &= pad_axis(tf.cast(query_mask, tf.bool), 1, 1, 0)[:, :-1]
+        found &= shift_right(tf.cast(query_mask, tf.bool), 1)
     return found

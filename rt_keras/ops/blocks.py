@@ -92,6 +92,12 @@ def shift_left(x, axis):
     return pad_axis(x[(*cut, slice(1, None))], axis, 0, 1)
 
 
+def shift_right(x, axis):
+    """At each place along an axis what `x` has at the one before; zeros at the first."""
+    cut = (slice(None),) * axis
+    return pad_axis(x, axis, 1, 0)[(*cut, slice(-1))]
+
+
 def split_blocks(x, num_blocks, block_size, fill=0):
     """`[batch, heads, length, ...]` to `[batch, heads, num_blocks, block_size, ...]`, padded."""
     x = pad_axis(x, 2, 0, num_blocks * block_size - size(x, 2), fill)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend, merge
+from rt_keras.ops.attend import attend, merge_pair
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
@@ -359,8 +359,7 @@ def _attend(
         seed=seeds[1],
     )
     found, of_memory = join_blocks(found, length), join_blocks(of_memory, length)
-    output = merge(tf.stack([local, found]), tf.stack([of_local, of_memory]), axis=0)
-    return output, entries, usage
+    return merge_pair((local, of_local), (found, of_memory)), entries, usage
 
 
 def _compressed(key, value, real, usage, memory, compression, kernels):

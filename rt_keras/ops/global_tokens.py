@@ -4,7 +4,7 @@ import typing
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import merge
+from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import gather_rows, repeat_heads, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.routing import normalize
@@ -145,7 +145,7 @@ def global_attention(
     key = query if shared else compared(key)
     key, value = (repeat_heads(x, query.shape[1]) for x in (key, value))
     places, positions = tokens.places, tf.range(size(query, 2))
-    to_global, of_global = full_attention(
+    to_global = full_attention(
         query,
         _at(places, key, axis=2),
         _at(places, value, axis=2),
@@ -157,7 +157,7 @@ def global_attention(
         seed=seeds[1],
         return_logsumexp=True,
     )
-    output = merge(tf.stack([output, to_global]), tf.stack([of_output, of_global]), axis=0)
+    output = merge_pair((output, of_output), to_global)
     own = full_attention(
         _at(places, query, axis=2) if tokens.query is None else compared(tokens.query),
         key if tokens.key is None else compared(tokens.key),

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import merge
+from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.convolution import causal_convolution
 from rt_keras.ops.local import local_attention
@@ -114,7 +114,7 @@ def local_routing_attention(
     shared = {"causal": causal, "query_mask": query_mask, "key_mask": key_mask}
     shared |= {"token_bias": token_bias, "dropout": dropout, "return_logsumexp": True}
     seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
-    local, of_local = local_attention(
+    near = local_attention(
         query,
         repeat_heads(key, query.shape[1]),
         repeat_heads(value, query.shape[1]),
@@ -124,7 +124,7 @@ def local_routing_attention(
         seed=seeds[0],
         **shared,
     )
-    routed, of_routed = nearest_attention(
+    far = nearest_attention(
         routed_query,
         None if shift_keys else key,
         value,
@@ -140,8 +140,4 @@ def local_routing_attention(
         normalize=normalize,
         **shared,
     )
-    if routed_bias is not None:
-        of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
-    logsumexps = tf.stack([of_local, of_routed])
-    output = merge(tf.stack([local, routed]), logsumexps, axis=0)
-    return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
+    return merge_pair(near, far, bias=routed_bias, return_logsumexp=return_logsumexp)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import merge
+from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.local_decode import local_cache, local_step
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
@@ -126,7 +126,7 @@ def local_routing_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    (local, of_local), near = local_step(
+    near, local = local_step(
         query,
         key,
         value,
@@ -144,7 +144,7 @@ def local_routing_step(
         kept["queries"] = tf.concat([before, tf.cast(query, before.dtype)], axis=2)[:, :, 1:]
         query = causal_convolution(query, routed_kernel, before=before)
     shifted = "query" in cache["routed"]
-    (routed, of_routed), far = nearest_step(
+    far, routed = nearest_step(
         query,
         key,
         value,
@@ -160,10 +160,5 @@ def local_routing_step(
         normalize=normalize,
         return_logsumexp=True,
     )
-    if routed_bias is not None:
-        of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
-    logsumexps = tf.stack([of_local, of_routed])
-    output = merge(tf.stack([local, routed]), logsumexps, axis=0)
-    if return_logsumexp:
-        output = output, tf.reduce_logsumexp(logsumexps, axis=0)
-    return output, {**kept, "local": near, "routed": far}
+    output = merge_pair(near, far, bias=routed_bias, return_logsumexp=return_logsumexp)
+    return output, {**kept, "local": local, "routed": routed}

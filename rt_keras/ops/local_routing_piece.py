@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import merge
+from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import places_of_rows, size, take_places
 from rt_keras.ops.convolution import causal_convolution
 from rt_keras.ops.local_piece import local_piece
@@ -65,7 +65,7 @@ def local_routing_piece(
     """
     kept = {}
     seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
-    (local, of_local), near = local_piece(
+    near, local = local_piece(
         query,
         key,
         value,
@@ -88,7 +88,7 @@ def local_routing_piece(
         last = take_places(tf.concat([before, query], axis=2), of_last)
         kept["queries"] = tf.cast(last, cache["queries"].dtype)
         query = causal_convolution(query, routed_kernel, before=before)
-    (routed, of_routed), far = nearest_piece(
+    far, routed = nearest_piece(
         query,
         None,
         value,
@@ -105,10 +105,5 @@ def local_routing_piece(
         seed=seeds[1],
         return_logsumexp=True,
     )
-    if routed_bias is not None:
-        of_routed += tf.cast(routed_bias, of_routed.dtype)[:, None]
-    logsumexps = tf.stack([of_local, of_routed])
-    output = merge(tf.stack([local, routed]), logsumexps, axis=0)
-    if return_logsumexp:
-        output = output, tf.reduce_logsumexp(logsumexps, axis=0)
-    return output, {**kept, "local": near, "routed": far}
+    output = merge_pair(near, far, bias=routed_bias, return_logsumexp=return_logsumexp)
+    return output, {**kept, "local": local, "routed": routed}

@@ -9,7 +9,7 @@ import functools
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, merge
+from rt_keras.ops.attend import accumulation_dtype, merge_pair
 from rt_keras.ops.blocks import (
     ceil_div,
     fold_heads,
@@ -294,9 +294,7 @@ def _attend_clusters(
     if window_size == 1:
         return behind if return_logsumexp else behind[0]
     before = attend_side(window_size // 2, False, True)
-    outputs, logsumexps = (tf.stack(x) for x in zip(before, behind))
-    output = merge(outputs, logsumexps, axis=0)
-    return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
+    return merge_pair(before, behind, return_logsumexp=return_logsumexp)
 
 
 def _shifted(arguments, causal):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import merge
+from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import (
     fold_heads,
     pad_axis,
@@ -163,6 +163,4 @@ def _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, 
         {**options, "seed": seeds[0], "chunks": chunks},
     )
     before = attend_to_rings(query, of_queries, rings, of_keys, {**options, "seed": seeds[1]})
-    outputs, logsumexps = (tf.stack(x) for x in zip(own, before))
-    output = merge(outputs, logsumexps, axis=0)
-    return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
+    return merge_pair(own, before, return_logsumexp=return_logsumexp)

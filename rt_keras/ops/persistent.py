@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend, merge
+from rt_keras.ops.attend import attend, merge_pair
 from rt_keras.ops.blocks import size
 
 
@@ -43,10 +43,9 @@ def persistent_attention(
         tf.broadcast_to(tf.cast(x, query.dtype), [size(query, 0), *x.shape]) for x in (keys, values)
     )
     scaled = query * query.shape[3] ** -0.5
-    found, of_found = attend(scaled, keys, values, True, dropout=dropout, seed=seed)
-    logsumexps = tf.stack([logsumexp, of_found])
-    output = merge(tf.stack([output, found]), logsumexps, axis=0)
+    found = attend(scaled, keys, values, True, dropout=dropout, seed=seed)
+    output, logsumexp = merge_pair((output, logsumexp), found, return_logsumexp=True)
     if query_mask is not None:
         real = tf.cast(query_mask, tf.bool)[:, None, :, None]
         output = tf.where(real, output, tf.zeros_like(output))
-    return output, tf.reduce_logsumexp(logsumexps, axis=0)
+    return output, logsumexp

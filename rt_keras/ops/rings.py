@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, fold_heads, size, split_blocks
-from rt_keras.ops.chunks import chunks_of_blocks
+from rt_keras.ops.chunks import chunks_of_blocks, over_blocks
 from rt_keras.ops.nearest_tiles import from_probes, staircase
 from rt_keras.ops.nearest_windows import attend_blocks, block_size_of
 from rt_keras.ops.ranks import rank_in_clusters, sort_by_cluster
@@ -90,11 +90,14 @@ def attend_to_rings(query, of_queries, rings, of_keys, options):
     first = tf.maximum(counts - size(rings["key"], 3), 0)
     lists = {name: rings[name] for name in ("key", "value", "positions") if name in rings}
     lists["number"] = numbers_of_places(rings["counts"], size(rings["key"], 3))
+    stairs, per_block, lists = _on_tiles(query, of_queries, lists, first, tf.int32.max)
 
     def allowed(part, cut):
         return cut["number"][..., None, :] >= part["border"][..., None]
 
-    return attend_to_lists(query, of_queries, lists, first, tf.int32.max, allowed, options)
+    found = attend_blocks(per_block, lists, _cut, allowed, stairs.chunks, True, options)
+    heads, key_heads = query.shape[1], size(of_queries, 1)
+    return from_probes(stairs, *found, heads, size(of_queries, 2) * key_heads // heads, True)
 
 
 def counts_at(counts, of_queries, of_keys):
@@ -113,27 +116,46 @@ def counts_at(counts, of_queries, of_keys):
     return rank + tf.gather(counts, of_queries, batch_dims=2)
 
 
-def attend_to_lists(query, of_queries, lists, border, none, allowed, options):
-    """Attention of queries to the lists of their clusters.
+def of_lists(function, query, of_queries, lists, border, none, dtypes):
+    """What a function finds for queries in the lists of their clusters.
 
-    Queries are sorted by cluster, and blocks of them meet the lists on tiles; see `staircase`.
+    Args:
+        function: function of a dictionary of tiles, "query" `[batch, heads, tiles, queries, depth]`
+            and "border" without its last axis, and of the dictionary of their lists,
+            `[batch, heads, tiles, members, ...]`; returns `[batch, heads, tiles, queries, found]`,
+            or a tuple of such tensors.
+        query, of_queries, lists, border, none: see `_on_tiles`; heads have keys of their own.
+        dtypes: those that the function returns.
+
+    Returns:
+        `[batch, heads, probes, length, found]`, or a tuple of such tensors.
+    """
+    stairs, per_block, lists = _on_tiles(query, of_queries, lists, border, none)
+
+    def of_tiles(part):
+        return function(part, {name: _cut(part[name], part) for name in lists})
+
+    found = over_blocks(of_tiles, per_block, lists, stairs.chunks, dtypes)
+    probes, length = size(of_queries, 2), size(of_queries, 3)
+    return tf.nest.map_structure(lambda x: split_blocks(stairs.of_rows(x), probes, length), found)
+
+
+def _on_tiles(query, of_queries, lists, border, none):
+    """Queries sorted by cluster, blocks of which meet the lists on tiles; see `staircase`.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
             each query.
-        lists: dictionary of "key" and "value", `[batch, key_heads, clusters, members, ...]`; maybe
-            "positions", counted from the start of the piece; and what `allowed` needs.
+        lists: dictionary of `[batch, key_heads, clusters, members, ...]`; maybe with "positions",
+            counted from the start of the piece.
         border: int like `of_queries`, a number that tells which members a query sees.
         none: int, the border of a query that sees none.
-        allowed: function of the arguments of a chunk of tiles, "query" and "border" among them,
-            and of their lists; returns which members queries see, bool
-            `[batch, heads, tiles, queries, members]`.
-        options: dictionary of the options that `attend_blocks` takes.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
-        `[batch, heads, length]`.
+        The `Staircase`; a dictionary of its tiles' arguments, "query", "positions", "list" and
+        "border", `[batch, key_heads, tiles, ...]`; and the lists, of which `_cut` takes those of
+        tiles.
     """
     heads, length = query.shape[1], size(query, 2)
     key_heads, num_clusters, window = (size(lists["key"], axis) for axis in (1, 2, 3))
@@ -154,17 +176,12 @@ def attend_to_lists(query, of_queries, lists, border, none, allowed, options):
         "border": tf.where(stairs.here, border, none),
     }
     lists = {"key_positions" if name == "positions" else name: x for name, x in lists.items()}
-    lists = {name: tf.reshape(x, [-1, *x.shape[3:]]) for name, x in lists.items()}
-    found = attend_blocks(
-        per_block,
-        lists,
-        lambda x, part: tf.gather(x, part["list"]),
-        allowed,
-        stairs.chunks,
-        True,
-        options,
-    )
-    return from_probes(stairs, *found, heads, probes, True)
+    return stairs, per_block, {name: tf.reshape(x, [-1, *x.shape[3:]]) for name, x in lists.items()}
+
+
+def _cut(x, part):
+    """The lists of a chunk of tiles."""
+    return tf.gather(x, part["list"])
 
 
 def _block_size(entries, num_clusters, window):

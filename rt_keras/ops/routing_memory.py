@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, merge
+from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, pair_logits
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
@@ -18,13 +18,10 @@ from rt_keras.ops.decode import like, put_rows
 from rt_keras.ops.local_piece import JoinedPiece
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.ranks import sort_by_cluster
-from rt_keras.ops.rings import attend_to_lists, counts_at
+from rt_keras.ops.rings import counts_at, of_lists
 from rt_keras.ops.routing import prepare
-from rt_keras.ops.selection import least_of_largest
 
 EVICTIONS = ("oldest", "random", "least_attended", "merged")
-# What `attend_blocks` can do besides.
-_OPTIONS = {"relative_embeddings": None, "bound": None, "activation": "softmax"}
 
 
 class _Routed(NamedTuple):
@@ -113,8 +110,8 @@ def memory_piece(
       all queries since they came;
     - "merged": none. The oldest ones are joined, two by two, into their means.
 
-    No gradient passes through the memory: queries alone learn. The gradient goes through all blocks
-    again, so one memory exists at a time.
+    No gradient passes through the memory: queries alone learn. What a query sees is copied for it,
+    `memory_keys` keys and values, so few of them also need little room.
 
     Args:
         query: `[batch, heads, length, depth]`, not normalised.
@@ -155,8 +152,9 @@ def memory_piece(
     num_clusters = centroids.shape[1]
     length, block_size = size(query, 2), size(memory["new_key"], 2)
     joined = JoinedPiece(position, count, length, block_size, block_size, look_back=0)
-    whole = isinstance(position, int) and position % block_size == 0
-    num_blocks = ceil_div(length, block_size) + (not whole)
+    # Where its first block begins is only known of a position that is an int.
+    begun = ceil_div(_largest(position % block_size) + length, block_size)
+    num_blocks = begun if isinstance(begun, int) else ceil_div(length, block_size) + 1
 
     def blocks(aligned):
         """`[batch, heads, length, ...]` to `[blocks, batch, heads, block_size, ...]`."""
@@ -164,6 +162,7 @@ def memory_piece(
         return move_axis(split_blocks(aligned, num_blocks, block_size), 2, 0)
 
     routed = _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys)
+    query = _scaled(routed.query, scale)
     new = _members(routed, value)
     sequences = {
         name: joined.join(memory[f"new_{name}"], tf.stop_gradient(x)) for name, x in new.items()
@@ -171,7 +170,7 @@ def memory_piece(
     asked = tf.range(length) < places_of_rows(length if count is None else count, 0)
     asked = tf.broadcast_to(asked, [size(query, 0), length])
     of_blocks = {
-        "query": blocks(joined.align_queries(_scaled(routed.query, scale))),
+        "query": blocks(joined.align_queries(tf.stop_gradient(query))),
         "query_cluster": blocks(
             joined.align_queries(tf.linalg.matrix_transpose(routed.of_queries))
         ),
@@ -179,39 +178,33 @@ def memory_piece(
         "real": blocks(joined.real[:, None]),
         **{name: blocks(joined.align(x)) for name, x in sequences.items()},
     }
-    if dropout:
-        of_blocks["seed"] = tf.random.split(seed, num_blocks)
     kept = {name: x for name, x in memory.items() if not name.startswith("new_")}
 
-    def attend_block(block, kept):
+    def read_block(block, kept):
         of_queries = tf.linalg.matrix_transpose(block["query_cluster"])
         of_keys = tf.where(block["real"], block["cluster"], num_clusters)[:, :, None]
         border = counts_at(kept["counts"], of_queries, of_keys) - window_size - 1
-        options = {"dropout": dropout, "seed": block.get("seed")}
 
-        def allowed(part, lists):
-            return _best(part, lists, memory_keys)
+        def best(part, lists):
+            return _best(part["query"], part["border"], lists, memory_keys)
 
-        def attend_kept(kept):
-            return attend_to_lists(
-                block["query"], of_queries, _lists(kept), border, -1, allowed, _OPTIONS | options
-            )
-
-        output, logsumexp = attend_kept(kept)
-        kept = _with_use(kept, of_queries, block["asked"], attend_kept)
+        lists = {name: kept[name] for name in ("key", "number")}
+        dtypes = accumulation_dtype(query.dtype), tf.int32
+        found = of_lists(best, block["query"], of_queries, lists, border, -1, dtypes)
+        chosen, kept = _choose(kept, of_queries, *found, block["asked"])
         # A block has ended when its last position is there.
         ended = block["real"] & block["real"][..., -1:]
         of_keys = tf.where(ended, block["cluster"], num_clusters)
-        kept = _remember(kept, block["key"], block["value"], of_keys, eviction)
-        return (output, logsumexp), kept
+        return chosen, _remember(kept, block["key"], block["value"], of_keys, eviction)
 
-    dtypes = value.dtype, accumulation_dtype(query.dtype)
-    (output, logsumexp), kept = _over_blocks(attend_block, of_blocks, kept, dtypes)
-    output, logsumexp = (
-        joined.of_piece(join_blocks(move_axis(x, 0, 2), joined.total)) for x in (output, logsumexp)
-    )
+    seen = num_probes * min(memory_keys, memory["key"].shape[3])
+    shape = [query.shape[0], query.shape[1], block_size, seen]
+    specs = [tf.TensorSpec([*shape, x.shape[4]], x.dtype) for x in (memory["key"], memory["value"])]
+    specs += [tf.TensorSpec(shape, tf.bool)]
+    chosen, kept = _over_blocks(read_block, of_blocks, kept, begun, specs)
+    chosen = [joined.of_piece(join_blocks(move_axis(x, 0, 2), joined.total)) for x in chosen]
     rings = {f"new_{name}": joined.ring_of(x) for name, x in sequences.items()}
-    return output, logsumexp, like({**kept, **rings}, memory)
+    return *_attend(query, chosen, dropout, seed), like({**kept, **rings}, memory)
 
 
 def memory_step(
@@ -262,25 +255,17 @@ def memory_step(
     arrived = tf.reduce_sum(tf.cast(of_new[:, :, None] == sought[..., None], tf.int32), axis=3)
     border = tf.gather(memory["counts"], sought, batch_dims=2) + arrived - window_size - 1
     kept = {name: x for name, x in memory.items() if not name.startswith("new_")}
-    # One for each probe.
-    asked = tf.repeat(_scaled(routed.query, scale)[:, :, None], num_probes, axis=2)
-
-    def attend_sought(kept):
-        lists = {name: tf.gather(x, sought, batch_dims=2) for name, x in _lists(kept).items()}
-        allowed = _best({"query": asked, "border": border[..., None]}, lists, memory_keys)
-        bias = lists["key_bias"][..., None, :] if "key_bias" in lists else None
-        outputs, logsumexps = attend(asked, lists["key"], lists["value"], allowed, bias=bias)
-        return merge(outputs, logsumexps, axis=2), tf.reduce_logsumexp(logsumexps, axis=2)
-
-    output, logsumexp = attend_sought(kept)
-    kept = _with_use(kept, routed.of_queries, True, attend_sought)
+    query = _scaled(routed.query, scale)
+    lists = {name: tf.gather(kept[name], sought, batch_dims=2) for name in ("key", "number")}
+    found = _best(query[:, :, None], border[..., None], lists, memory_keys)
+    chosen, kept = _choose(kept, routed.of_queries, *found, True)
     kept = tf.cond(
         place == block_size - 1,
         lambda: _remember(kept, new["key"], new["value"], of_new, eviction),
         lambda: kept,
     )
     rings = {f"new_{name}": x for name, x in new.items()}
-    return output, logsumexp, like({**kept, **rings}, memory)
+    return *_attend(query, chosen), like({**kept, **rings}, memory)
 
 
 def _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys):
@@ -305,59 +290,71 @@ def _scaled(query, scale):
     return query if scale is None else query * tf.cast(scale, query.dtype)[:, None, None]
 
 
-def _lists(kept):
-    """What is attended to of a memory."""
-    return {name: kept[name] for name in ("key", "value", "number", "key_bias") if name in kept}
-
-
-def _best(part, lists, count):
-    """Which members queries see: of those that they may see the best.
+def _best(query, border, lists, count):
+    """The members with the highest logits, of those that queries may see.
 
     Args:
-        part: dictionary of "query", `[..., queries, depth]`, and of "border", int
-            `[..., queries]`, the number of the last member that each may see.
+        query: `[..., queries, depth]`, scaled.
+        border: int `[..., queries]`, the number of the last member that each may see.
         lists: dictionary of "key", `[..., members, depth]`, and "number", `[..., members]`.
         count: int, how many.
 
     Returns:
-        bool `[..., queries, members]`.
+        Their logits, `MASKED` for those that a query may not see, and places, int; both
+        `[..., queries, count]`.
     """
     number = lists["number"][..., None, :]
-    there = (number >= 0) & (number <= part["border"][..., None])
-    if count >= lists["key"].shape[-2]:
-        return there
-    logits = tf.matmul(
-        tf.stop_gradient(part["query"]), tf.stop_gradient(lists["key"]), transpose_b=True
-    )
-    return there & (logits >= least_of_largest(logits, there, count))
+    there = (number >= 0) & (number <= border[..., None])
+    logits = tf.cast(pair_logits(query, lists["key"]), accumulation_dtype(query.dtype))
+    logits = tf.where(there, logits, tf.constant(MASKED, logits.dtype))
+    return tuple(tf.math.top_k(logits, min(count, logits.shape[-1])))
 
 
-def _with_use(kept, of_queries, asked, attend_kept):
-    """A memory that knows how much queries attended to its members, if it asks for that.
-
-    The weight of a member is the derivative of the logsumexp by its bias.
+def _choose(kept, of_queries, logits, places, asked):
+    """What queries see of a memory, and the memory, which knows of it if it asks for that.
 
     Args:
         kept: the memory.
         of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
+        logits, places: `[batch, heads, probes, length, count]`; see `_best`.
         asked: bool, broadcastable to `[batch, heads, length]`, which queries count.
-        attend_kept: function of a memory, which returns an output and its logsumexp
-            `[batch, heads, length]`.
+
+    Returns:
+        Keys and values, `[batch, heads, length, probes * count, ...]`, and which of them a query
+        sees, bool; and the memory.
     """
+    batch, heads, num_clusters, members = _sizes(kept["number"])
+    lists = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1]) * num_clusters + of_queries
+
+    def of_queries_last(x):
+        """`[batch, heads, probes, length, count]` to `[batch, heads, length, probes * count]`."""
+        _, _, probes, length, count = _sizes(x)
+        x = tf.transpose(x, [0, 1, 3, 2, 4])
+        return tf.reshape(x, [batch, heads, length, probes * count])
+
+    places = of_queries_last(lists[..., None] * members + places)
+    logits = of_queries_last(logits)
+    there = logits > MASKED / 2
+    flat = {name: tf.reshape(x, [-1, *x.shape[4:]]) for name, x in kept.items()}
+    chosen = tf.gather(flat["key"], places), tf.gather(flat["value"], places), there
     if "used" not in kept:
-        return kept
-    bias = tf.zeros_like(kept["used"])
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(bias)
-        _, logsumexp = attend_kept({**kept, "key_bias": bias})
-        total = tf.reduce_sum(tf.where(asked & (logsumexp > MASKED / 2), logsumexp, 0))
-    queries = tf.one_hot(of_queries, size(kept["counts"], 2))
-    queries *= tf.cast(asked, queries.dtype)[..., None, :, None] if tf.is_tensor(asked) else 1
-    return {
+        return chosen, kept
+    weights = tf.where(there, tf.cast(tf.nn.softmax(logits), tf.float32), 0.0)
+    asked = tf.cast(tf.broadcast_to(asked, _sizes(logits)[:3]), tf.float32)
+    used = tf.tensor_scatter_nd_add(flat["used"], places[..., None], weights * asked[..., None])
+    queries = tf.one_hot(of_queries, num_clusters) * asked[:, :, None, :, None]
+    return chosen, {
         **kept,
-        "used": kept["used"] + tf.cast(tape.gradient(total, bias), tf.float32),
+        "used": tf.reshape(used, _sizes(kept["used"])),
         "asked": kept["asked"] + tf.reduce_sum(queries, axis=[2, 3])[..., None],
     }
+
+
+def _attend(query, chosen, dropout=0.0, seed=None):
+    """The output and the logsumexp of queries that see what was chosen for each of them."""
+    key, value, there = (tf.stop_gradient(x) for x in chosen)
+    found = attend(query[..., None, :], key, value, there[..., None, :], dropout=dropout, seed=seed)
+    return [tf.squeeze(x, axis=3) for x in found]
 
 
 def _remember(kept, key, value, of_keys, eviction):
@@ -436,57 +433,36 @@ def _mixed(number, counts):
     return tf.cast(tf.bitwise.right_shift(x, tf.constant(8, tf.uint32)), tf.float32)
 
 
-def _over_blocks(attend_block, of_blocks, kept, dtypes):
-    """Attention of one block after the other, each to what is remembered when it begins.
-
-    Gradients are those of the queries alone. They are computed from the first block to the last,
-    along with the memory once more.
+def _over_blocks(read_block, of_blocks, kept, begun, specs):
+    """One block after the other, each with what is remembered when it begins.
 
     Args:
-        attend_block: function of a block's dictionary and of a memory, which returns the outputs,
-            a tuple, and the memory after the block.
-        of_blocks: dictionary of `[blocks, ...]`, "query" among them.
+        read_block: function of a block's dictionary and of a memory, which returns what its queries
+            see, a tuple of tensors; and the memory after the block.
+        of_blocks: dictionary of `[blocks, ...]`.
         kept: the memory before the first block.
-        dtypes: those of the outputs.
+        begun: int or int scalar, how many of the blocks to read, the first ones.
+        specs: the `tf.TensorSpec` of each of those tensors.
 
     Returns:
-        The outputs, `[blocks, ...]` each, and the memory after the last block.
+        The tensors, `[blocks, ...]` each, and the memory after the last block.
     """
-    names, count = list(kept), size(of_blocks["query"], 0)
+    count = size(of_blocks["query"], 0)
 
-    def loop(function, dtypes):
-        def step(index, kept, found):
-            block = {name: x[index] for name, x in of_blocks.items()}
-            outputs, after = function(index, block, kept)
-            found = [array.write(index, x) for array, x in zip(found, outputs)]
-            return index + 1, like(after, kept), found
+    def step(index, kept, arrays):
+        found, after = read_block({name: x[index] for name, x in of_blocks.items()}, kept)
+        arrays = [array.write(index, x) for array, x in zip(arrays, found)]
+        return index + 1, like(after, kept), arrays
 
-        start = tf.constant(0), kept, [tf.TensorArray(dtype, count) for dtype in dtypes]
-        _, after, found = tf.while_loop(
-            lambda index, *_: index < count, step, start, maximum_iterations=count
-        )
-        return [array.stack() for array in found], after
+    arrays = [tf.TensorArray(x.dtype, count, element_shape=x.shape) for x in specs]
+    _, kept, arrays = tf.while_loop(
+        lambda index, *_: index < begun, step, (tf.constant(0), kept, arrays)
+    )
+    return [array.stack() for array in arrays], kept
 
-    @tf.custom_gradient
-    def over(query):
-        def forward(index, block, kept):
-            return attend_block({**block, "query": query[index]}, kept)
 
-        def gradient(*upstream):
-            def backward(index, block, kept):
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    asked = query[index]
-                    tape.watch(asked)
-                    outputs, after = attend_block({**block, "query": asked}, kept)
-                return [tape.gradient(outputs, asked, [x[index] for x in upstream[:2]])], after
-
-            return loop(backward, [query.dtype])[0][0]
-
-        outputs, after = loop(forward, dtypes)
-        return (*outputs, *(after[name] for name in names)), gradient
-
-    (*outputs,) = over(of_blocks["query"])
-    return outputs[:2], dict(zip(names, outputs[2:]))
+def _largest(position):
+    return position if isinstance(position, int) else tf.reduce_max(position)
 
 
 def _sizes(x):

@@ -8,12 +8,11 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers import LocalRoutingHeads
-from rt_keras.ops.attend import accumulation_dtype, attend, merge
-from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, pad_axis, size, split_blocks
+from rt_keras.ops.attend import accumulation_dtype, attend, merge_pair
+from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, shift_right, size, split_blocks
 from rt_keras.ops.chunks import map_chunks
 from rt_keras.ops.local import local_attention
 from rt_keras.ops.routing import nearest_centroid, normalize
-from rt_keras.ops.selection import least_of_largest
 
 SELECTIONS = ("nearest", "best", "random", "all")
 # Queries whose logits exist at the same time.
@@ -76,7 +75,7 @@ class DenseHeads(LocalRoutingHeads):
         if self.share_qk:
             key, key_mask = query, query_mask
         seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
-        local, of_local = local_attention(
+        near = local_attention(
             query,
             key,
             value,
@@ -95,8 +94,8 @@ class DenseHeads(LocalRoutingHeads):
         of_keys["value"] = value
         if token_bias is not None:
             of_keys["token_bias"] = token_bias[:, None]
-        routed, of_routed = self._attend_selected(of_queries, of_keys, dropout, seeds[1])
-        return merge(tf.stack([local, routed]), tf.stack([of_local, of_routed]), axis=0)
+        far = self._attend_selected(of_queries, of_keys, dropout, seeds[1])
+        return merge_pair(near, far)
 
     def _routed(self, query, key, query_mask, key_mask):
         """What queries and keys are in the clusters: dictionaries of `[batch, heads, length, ...]`.
@@ -110,7 +109,7 @@ class DenseHeads(LocalRoutingHeads):
         query, key = normalize(self.routed_query(query, query_mask)), normalize(key)
         if self.shift_keys:
             # The first position has no query before it.
-            key, key_mask = _previous(query, 2), key_mask & _previous(query_mask, 1)
+            key, key_mask = shift_right(query, 2), key_mask & shift_right(query_mask, 1)
         scale = tf.convert_to_tensor(self.routed_scale)[:, None, None] * query.shape[3] ** -0.5
         positions = tf.range(query.shape[2])[None, None]
         of_queries = {"query": query * scale, "query_mask": query_mask[:, None]}
@@ -151,25 +150,28 @@ class DenseHeads(LocalRoutingHeads):
         }
         if dropout:
             blocks["seed"] = tf.random.split(seed, num_blocks)
-        # Found once, without a gradient, not each time that a block is computed.
-        blocks["least"] = tf.stop_gradient(
-            map_chunks(
-                lambda part, whole: self._least(*self._order({**part, **whole})),
-                {name: tf.stop_gradient(x) for name, x in blocks.items()},
-                {name: tf.stop_gradient(x) for name, x in of_keys.items()},
-                blocks["query"].dtype,
+        if self.selection != "all":
+            # Found once, without a gradient, not each time that a block is computed.
+            blocks["least"] = tf.stop_gradient(
+                map_chunks(
+                    lambda part, whole: self._least(*self._order({**part, **whole})),
+                    {name: tf.stop_gradient(x) for name, x in blocks.items()},
+                    {name: tf.stop_gradient(x) for name, x in of_keys.items()},
+                    blocks["query"].dtype,
+                )
             )
-        )
 
         def attend_block(part, whole):
             block = {**part, **whole}
-            candidates, order = self._order(block)
+            allowed, order = self._order(block)
+            if "least" in block:
+                allowed &= order >= block["least"]
             bias = block.get("token_bias")
             return attend(
                 block["query"],
                 block["key"],
                 block["value"],
-                candidates & (order >= block["least"]),
+                allowed,
                 bias=None if bias is None else bias[:, :, None],
                 dropout=dropout,
                 seed=block.get("seed"),
@@ -199,14 +201,9 @@ class DenseHeads(LocalRoutingHeads):
 
     def _least(self, candidates, order):
         """The value of the last of the candidates that are selected."""
-        count = size(order, 3) if self.selection == "all" else self.window_size
-        return least_of_largest(order, candidates, count)
+        order = tf.where(candidates, order, order.dtype.min)
+        count = min(self.window_size, size(order, 3))
+        return tf.math.top_k(order, count).values[..., -1:]
 
     def get_config(self):
         return {**super().get_config(), "selection": self.selection}
-
-
-def _previous(x, axis):
-    """At each place along an axis what `x` has at the one before; zeros at the first."""
-    cut = (slice(None),) * axis
-    return pad_axis(x, axis, 1, 0)[(*cut, slice(-1))]
