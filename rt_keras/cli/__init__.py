@@ -86,7 +86,8 @@ def run(args):
         files.check_writable("--json", args.json)
     figures = args.run(args)
     # Of several workers the chief writes.
-    if args.json and figures.get("is_chief", True):
+    is_chief = figures.pop("is_chief", True)
+    if args.json and is_chief:
         files.write_json(args.json, figures)
         print(f"wrote {args.json}")
     if "error" in figures:

@@ -91,7 +91,9 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride):
     return windows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
-def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0, 1)):
+def carried_dataset(
+    packed, length, batch_size, seed=0, first_batch=0, share=(0, 1), state_dropout=0.0
+):
     """Endless batches whose rows go on from batch to batch, to train models that carry a state.
 
     Each document is cut into pieces, the last of which is padded. A pass takes the documents in an
@@ -99,6 +101,9 @@ def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0,
     takes an equal stretch, one piece for each batch. So a row goes on where it was until its
     document ends, but for the start of a pass, where rows may begin inside of a document. What is
     left of the list, less than a batch, comes in other passes.
+
+    A model that seldom has little before it gets no practice in it, such as in going on from a
+    short prompt. With `state_dropout` some pieces are read as if nothing came before them.
 
     Batch b depends on the text, the seed and b alone, as for `training_dataset`.
 
@@ -110,6 +115,8 @@ def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0,
         first_batch: int, the number of the batch to start with. Defaults to 0.
         share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
             batch. Defaults to (0, 1), all of it.
+        state_dropout: float, at least 0 and below 1, the share of pieces that start anew although
+            their document goes on. Defaults to 0.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool, "starts": bool}, labels
@@ -132,6 +139,10 @@ def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0,
     [ True] [[  1  99 100]] [[ 99 100 101]]
     """
     check_at_least_one(length=length, batch_size=batch_size)
+    if not 0 <= state_dropout < 1:
+        raise ValueError(
+            f"state_dropout must be at least 0 and below 1. Received: state_dropout={state_dropout}"
+        )
     manifest = shards.read_finished(packed, "documents")
     end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
     total, read_tokens = reader(packed, manifest)
@@ -153,7 +164,9 @@ def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0,
         number, step = divmod(int(batch), steps)
         order, ends = order_of(number)
         tokens = np.full([rows, length + 1], pad, np.int32)
-        counts, starts = np.zeros([rows], np.int32), np.zeros([rows], bool)
+        counts = np.zeros([rows], np.int32)
+        dropped = np.random.default_rng([seed, int(batch)]).random(batch_size) < state_dropout
+        starts = dropped[first_row : first_row + rows]
         for row in range(rows):
             piece = (first_row + row) * steps + step
             place = np.searchsorted(ends, piece, side="right")
@@ -164,7 +177,8 @@ def carried_dataset(packed, length, batch_size, seed=0, first_batch=0, share=(0,
             tokens[row, : len(found)] = found
             # What the last token of a document predicts.
             tokens[row, len(found) : len(found) + 1] = end
-            counts[row], starts[row] = min(length, stop - first), inside == 0 or step == 0
+            counts[row] = min(length, stop - first)
+            starts[row] |= inside == 0 or step == 0
         return tokens, counts, starts
 
     def batch(number):

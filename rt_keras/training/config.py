@@ -171,6 +171,9 @@ class TrainerConfig(hyperparams.Config):
         "whether each row of a batch goes on with what it has read of its document, in pieces of "
         "data.sequence_length, for a causal_lm",
     )
+    state_dropout: float = key(
+        0.0, "share of pieces that start anew all the same, with carry_state", SHARE_BELOW_1
+    )
     watch_heads: bool = key(
         False,
         "whether validations log how heads differ, how stable clusters are, and pictures of "

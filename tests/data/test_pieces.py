@@ -129,6 +129,22 @@ def test_workers_and_later_batches_read_the_same_rows(books_of_letters):
         tf.nest.map_structure(np.testing.assert_array_equal, rows, batch)
 
 
+def test_some_pieces_start_anew(books_of_letters):
+    texts, folder = books_of_letters
+    settings = {"length": 5, "batch_size": 4, "seed": 3}
+    every = list(carried_dataset(folder, **settings).take(90))
+    dropped = list(carried_dataset(folder, **settings, state_dropout=0.3).take(90))
+    starts = [[x[0].pop("starts").numpy() for x in batches] for batches in (every, dropped)]
+    assert np.all(starts[1] >= np.array(starts[0]))
+    share = np.mean(starts[1]) - np.mean(starts[0])
+    assert share / (1 - np.mean(starts[0])) == pytest.approx(0.3, abs=0.12)
+    # The texts are the same, and so are the rows of each worker.
+    tf.nest.map_structure(np.testing.assert_array_equal, every, dropped)
+    of_worker = carried_dataset(folder, **settings, state_dropout=0.3, first_batch=2, share=(1, 2))
+    for (inputs, _, _), expected in zip(of_worker.take(20), starts[1][2:22], strict=True):
+        np.testing.assert_array_equal(inputs["starts"], expected[2:])
+
+
 @pytest.mark.parametrize(
     "length, batch_size, message",
     [
@@ -149,6 +165,10 @@ def test_rows_without_pieces(books_of_letters, length, batch_size, message):
         (lambda x, t: sliding_dataset(x, t, 4, 0, 2), "batch_size must be at least 1"),
         (lambda x, t: sliding_dataset(x, t, 4, 1, 5), "stride must be at most 4"),
         (lambda x, _: document_pieces(x, ByteTokenizer(sequence_length=3), 4), "sequence_length=3"),
+        (
+            lambda *_: carried_dataset("nowhere", 4, 2, state_dropout=1.0),
+            "state_dropout must be at least 0 and below 1. Received: state_dropout=1.0",
+        ),
     ],
 )
 def test_bad_arguments(make, message):

@@ -17,7 +17,12 @@ class CausalLMTask(DocumentTask):
 
     kind = "causal_lm"
     model_class = models.RoutingTransformerCausalLM
-    keys = (*DocumentTask.keys, "model.reversible", "trainer.carry_state")
+    keys = (
+        *DocumentTask.keys,
+        "model.reversible",
+        "trainer.carry_state",
+        "trainer.state_dropout",
+    )
     units = (
         ("bits_per_byte", ".4f"),
         ("nats_per_token", ".4f"),
@@ -29,6 +34,11 @@ class CausalLMTask(DocumentTask):
     def check(self, config):
         super().check(config)
         if not config.trainer.carry_state:
+            if config.trainer.state_dropout:
+                raise ValueError(
+                    f"trainer.state_dropout is {config.trainer.state_dropout}; without "
+                    "trainer.carry_state it must be 0"
+                )
             return
         for key, value, needed in (
             ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps, 1),

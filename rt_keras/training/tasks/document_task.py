@@ -1,5 +1,7 @@
 """What tasks on documents have in common: texts of any length, packed one after the other."""
 
+import functools
+
 from rt_keras import data as data_lib
 from rt_keras.data import documents as documents_lib
 from rt_keras.data.tokenizer import fingerprint
@@ -36,8 +38,11 @@ class DocumentTask(TextTask):
         tokenizer = preprocessor.tokenizer
         documents = self.load_split(config.data, "train", preprocessor)
         place = self.packed_split(config.data, tokenizer=fingerprint(tokenizer))
-        carried = config.trainer.carry_state
-        batches = data_lib.carried_dataset if carried else data_lib.training_dataset
+        batches = data_lib.training_dataset
+        if config.trainer.carry_state:
+            batches = functools.partial(
+                data_lib.carried_dataset, state_dropout=config.trainer.state_dropout
+            )
         return batches(
             data_lib.pack_documents(documents, tokenizer, *place),
             config.data.sequence_length,

@@ -116,3 +116,25 @@ def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(tmp_path, word_piece_vo
     data = DataConfig(name="text_folder", directory=folder, data_dir=prepared)
     with pytest.raises(ValueError, match="1.txt is not UTF-8 text"):
         TASK.load_split(data, "test", preprocessor)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"trainer.carry_state": True, "model.remat": True},
+            "model.remat is True; with trainer.carry_state it must be False",
+        ),
+        (
+            {"trainer.carry_state": True, "trainer.gradient_accumulation_steps": 2},
+            "trainer.gradient_accumulation_steps is 2; with trainer.carry_state it must be 1",
+        ),
+        (
+            {"trainer.state_dropout": 0.1},
+            "trainer.state_dropout is 0.1; without trainer.carry_state it must be 0",
+        ),
+    ],
+)
+def test_what_a_carried_state_needs(tiny_settings, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_config({**tiny_settings, **changes})
