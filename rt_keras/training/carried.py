@@ -28,9 +28,9 @@ def carried_sums(model, examples, length, verbose):
         verbose: int, 1 for a progress bar.
 
     Returns:
-        A dictionary of the floats "nats" and "labels", the number of tokens; and of those "by
-        position", NumPy arrays `[2, RANGES]`: of the tokens before which there are at least 2^i
-        tokens and fewer than 2^(i + 1), the start of the document included.
+        A dictionary of the floats "nats" and "labels", the number of tokens; and of both as
+        "by_position", a NumPy array `[2, RANGES]`: of the tokens before which there are at least
+        2^i tokens and fewer than 2^(i + 1), the start of the document included.
 
     Raises:
         ValueError: if the model cannot carry its cache on.
@@ -47,7 +47,7 @@ def carried_sums(model, examples, length, verbose):
         found, cache = sums_of_piece(inputs["token_ids"], labels, weights, cache, position)
         sums += found.numpy()
     nats, count = sums.sum(axis=1)
-    return {"nats": nats, "labels": count, "by position": sums}
+    return {"nats": nats, "labels": count, "by_position": sums}
 
 
 def _make_sums(model):

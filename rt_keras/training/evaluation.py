@@ -73,7 +73,7 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
     of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
     labels = {f"{task.label_name}s": int(sums["labels"])}
     if context == "carry":
-        labels["by_position"] = bits_by_position(sums["by position"], counts["bytes"])
+        labels["by_position"] = bits_by_position(sums["by_position"], counts["bytes"])
     return {**of_texts, **task.scores(sums, counts), **counts, **labels}
 
 
