@@ -172,7 +172,10 @@ class TrainerConfig(hyperparams.Config):
         "data.sequence_length, for a causal_lm",
     )
     state_dropout: float = key(
-        0.0, "share of pieces that start anew all the same, with carry_state", SHARE_BELOW_1
+        0.1,
+        "share of pieces that start anew all the same, with carry_state, as practice in texts that "
+        "have just begun",
+        SHARE_BELOW_1,
     )
     watch_heads: bool = key(
         False,

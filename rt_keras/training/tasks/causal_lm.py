@@ -34,11 +34,6 @@ class CausalLMTask(DocumentTask):
     def check(self, config):
         super().check(config)
         if not config.trainer.carry_state:
-            if config.trainer.state_dropout:
-                raise ValueError(
-                    f"trainer.state_dropout is {config.trainer.state_dropout}; without "
-                    "trainer.carry_state it must be 0"
-                )
             return
         for key, value, needed in (
             ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps, 1),

@@ -129,10 +129,6 @@ def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(tmp_path, word_piece_vo
             {"trainer.carry_state": True, "trainer.gradient_accumulation_steps": 2},
             "trainer.gradient_accumulation_steps is 2; with trainer.carry_state it must be 1",
         ),
-        (
-            {"trainer.state_dropout": 0.1},
-            "trainer.state_dropout is 0.1; without trainer.carry_state it must be 0",
-        ),
     ],
 )
 def test_what_a_carried_state_needs(tiny_settings, changes, message):
