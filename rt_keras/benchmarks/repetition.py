@@ -41,6 +41,7 @@ INTEGERS = {
     "window_size": (64, "the most keys of the last of a cluster that a query sees"),
     "memory_length": (2048, "members that a cluster remembers"),
     "memory_keys": (4, "the most of them that a query sees"),
+    "before": (0, "tokens before the passage, rounded up to whole pieces"),
     "seed": (0, "seed of weights and data"),
 }
 
@@ -108,7 +109,9 @@ def main(args):
 def check(args):
     """Raises a ValueError of one line if an option is out of range."""
     options.check_among("kinds", args.kinds, KINDS)
-    options.check_at_least_one(args, *(name for name in INTEGERS if name != "seed"))
+    options.check_at_least_one(args, *(name for name in INTEGERS if name not in ("before", "seed")))
+    if args.before < 0:
+        raise ValueError(f"--before must be at least 0. Received: {args.before}")
     for distance in args.distances:
         if distance < 1:
             raise ValueError(f"--distances must be at least 1. Received: {distance}")
@@ -253,7 +256,8 @@ def read(kind, weights, distance, settings):
     import numpy as np
     import tensorflow as tf
 
-    pieces = math.ceil((PASSAGE + distance) / PIECE)
+    first = math.ceil(settings["before"] / PIECE)
+    pieces = first + math.ceil((PASSAGE + distance) / PIECE)
     model = build(kind, settings, pieces * PIECE + PASSAGE)
     model.set_weights(weights)
     rows = settings["rows"]
@@ -268,7 +272,7 @@ def read(kind, weights, distance, settings):
     state, start = model.new_state(rows), None
     for number in range(pieces):
         tokens = rng.integers(VOCABULARY, size=[rows, PIECE])
-        if number == 0:
+        if number == first:
             tokens[:, :PASSAGE] = passage
         _, state = next_piece(tf.constant(tokens, tf.int32), state)
         # The first piece is compiled.
@@ -281,7 +285,7 @@ def read(kind, weights, distance, settings):
     kept, seen = _keys(kind, group, pieces * PIECE + PASSAGE)
     return {
         "kind": kind,
-        "distance": pieces * PIECE - PASSAGE,
+        "distance": (pieces - first) * PIECE - PASSAGE,
         "accuracy": float(np.mean(found == passage[:, KNOWN:])),
         "kept": kept,
         "seen": seen,
@@ -330,6 +334,7 @@ def report(result):
     ]
     title = (
         f"repetition of {PASSAGE} random tokens, 2 blocks of width 128, {settings['steps']} steps, "
-        f"{settings['clusters']} clusters, read in pieces of {PIECE}, {settings['rows']} rows"
+        f"{settings['clusters']} clusters, read in pieces of {PIECE}, {settings['rows']} rows, "
+        f"{settings['before']:,} tokens before"
     )
     return f"{result['machine']}\n\n{title}\n\n{table(columns, rows)}"

@@ -18,6 +18,7 @@ def parse(*options):
         (["--kinds", "memory"], "--kinds must be among local, full,.* Received: memory"),
         (["--distances", 0], "--distances must be at least 1. Received: 0"),
         (["--rows", 0], "--rows must be at least 1"),
+        (["--before", -1], "--before must be at least 0. Received: -1"),
         (["--memory-length", 100], "--memory-length must be at least 2048.* Received: 100"),
     ],
 )
@@ -50,7 +51,7 @@ def test_a_memory_finds_what_a_window_has_forgotten(monkeypatch, capsys):
     for name, size in sizes.items():
         monkeypatch.setattr(repetition, name, size)
     args = parse("--kinds", "local", "memory_oldest", "--distances", 200, "--steps", 150)
-    args.clusters, args.window_size, args.memory_length = 8, 8, 128
+    args.clusters, args.window_size, args.memory_length, args.before = 8, 8, 128, 40
     result = repetition.main(args)
     local, memory = result["figures"]
     assert local["accuracy"] < 0.3 < 0.6 < memory["accuracy"]
