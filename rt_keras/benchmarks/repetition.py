@@ -18,7 +18,7 @@ HEADS = 4
 PASSAGE, KNOWN = 64, 4
 # Sequences of a training, and their length.
 TRAINED_LENGTH, TRAINED_BATCH = 1024, 4
-# Tokens that are read at once, and the longest sequence that full heads keep.
+# Tokens that are read at once, and the longest sequence of which all keys are kept.
 PIECE, MOST_KEPT = 2048, 2**17
 # Blocks of a window of 128 positions.
 BLOCK_SIZE = 64
@@ -27,6 +27,7 @@ BLOCK_SIZE = 64
 TRAINED = {
     "local": "local",
     "full": "full",
+    "one_cluster": "one_cluster",
     "local_routing": "local_routing",
     "memory_oldest": "local_routing",
     "memory_random": "local_routing",
@@ -34,6 +35,8 @@ TRAINED = {
     "memory_merged": "local_routing",
 }
 KINDS = tuple(TRAINED)
+# The kinds whose queries see all keys before them.
+WHOLE = ("full", "one_cluster")
 INTEGERS = {
     "steps": (400, "training steps"),
     "rows": (2, "sequences that are read"),
@@ -52,7 +55,8 @@ def add_arguments(parser):
         "Trains small models to continue a passage of random tokens that comes again, on sequences "
         f"of {TRAINED_LENGTH:,} tokens, and tests them on longer ones that they read in pieces of "
         f"{PIECE}. Accuracy is that of the next token, from the fifth of the repetition on. "
-        "Clusters with a memory have the weights of local_routing."
+        "Clusters with a memory have the weights of local_routing; one_cluster is full attention "
+        "with keys as clusters have them, those of the position before."
     )
     parser.epilog = "example: rt-keras benchmark repetition --distances 10000 --kinds memory_oldest"
     options.add_kinds(parser, KINDS)
@@ -77,7 +81,7 @@ def main(args):
     Returns:
         A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
         kind and distance, with the `accuracy`, the keys that a query `kept` and `seen` of a head,
-        and the `seconds`; None for full heads where there are more tokens than `MOST_KEPT`.
+        and the `seconds`; none of kinds that see all keys where these are more than `MOST_KEPT`.
 
     Raises:
         ValueError: if an option is out of range.
@@ -90,8 +94,8 @@ def main(args):
         if base not in weights:
             weights[base] = train(base, settings)
         for distance in dict.fromkeys(args.distances):
-            if kind == "full" and distance > MOST_KEPT:
-                options.say(f"full: {distance:,} tokens are more than it keeps")
+            if kind in WHOLE and distance > MOST_KEPT:
+                options.say(f"{kind}: {distance:,} tokens are more than it keeps")
                 continue
             figure = read(kind, weights[base], distance, settings)
             options.say(f"{kind}: {distance:,} tokens, accuracy {figure['accuracy']:.3f}")
@@ -128,7 +132,7 @@ def head_groups(kind, settings, length):
     Args:
         kind: string, one of `KINDS`.
         settings: dictionary of the ints of `INTEGERS`.
-        length: int, the longest sequence that is read; full heads keep so many keys.
+        length: int, the longest sequence that is read; kinds of `WHOLE` keep so many keys.
 
     Returns:
         A list of one head group.
@@ -141,6 +145,8 @@ def head_groups(kind, settings, length):
     if kind == "full":
         reach = near["max_relative_distance"]
         return [layers.FullHeads(HEADS, memory_length=length, max_relative_distance=reach)]
+    if kind == "one_cluster":
+        return [layers.LocalRoutingHeads(HEADS, **near, num_clusters=1, window_size=length)]
     near |= {"num_clusters": settings["clusters"], "window_size": settings["window_size"]}
     if kind == "local_routing":
         return [layers.LocalRoutingHeads(HEADS, **near)]
@@ -296,7 +302,7 @@ def read(kind, weights, distance, settings):
 
 def _keys(kind, group, length):
     """The most keys that a head keeps, and that a query attends to."""
-    if kind == "full":
+    if kind in WHOLE:
         return length, length
     kept = seen = 2 * group.block_size
     if kind != "local":

@@ -50,11 +50,21 @@ def test_a_memory_finds_what_a_window_has_forgotten(monkeypatch, capsys):
     sizes = {"PASSAGE": 12, "TRAINED_LENGTH": 64, "PIECE": 32, "BLOCK_SIZE": 8, "VOCABULARY": 32}
     for name, size in sizes.items():
         monkeypatch.setattr(repetition, name, size)
-    args = parse("--kinds", "local", "memory_oldest", "--distances", 200, "--steps", 150)
+    kinds = ["local", "one_cluster", "memory_oldest"]
+    args = parse("--kinds", *kinds, "--distances", 200, "--steps", 150)
     args.clusters, args.window_size, args.memory_length, args.before = 8, 8, 128, 40
     result = repetition.main(args)
-    local, memory = result["figures"]
+    local, whole, memory = result["figures"]
+    assert whole["kept"] == whole["seen"] == (2 + 7) * 32 + 12
     assert local["accuracy"] < 0.3 < 0.6 < memory["accuracy"]
     assert memory["distance"] == 7 * 32 - 12
     assert memory["kept"] == 2 * 8 + 8 * 8 + 8 * 128 and memory["seen"] == 2 * 8 + 8 + 4
     assert "memory oldest" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", repetition.WHOLE)
+def test_what_does_not_fit_is_left_out(kind, monkeypatch, capsys):
+    monkeypatch.setattr(repetition, "train", lambda *_: None)
+    monkeypatch.setattr(repetition, "MOST_KEPT", 99)
+    assert repetition.main(parse("--kinds", kind, "--distances", 100))["figures"] == []
+    assert f"{kind}: 100 tokens are more than it keeps" in capsys.readouterr().err

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rt_keras.ops import members
+
+
+@given(
+    scores=st.lists(st.integers(-3, 3), min_size=1, max_size=20),
+    count=st.integers(1, 20),
+    longest=st.integers(1, 20),
+    seed=st.integers(0, 9),
+)
+def test_of_equal_scores_the_first_positions_are_taken(scores, count, longest, seed):
+    count = min(count, len(scores))
+    mask = np.random.default_rng(seed).random([1, len(scores)]) < 0.7
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(members, "LONGEST_ROW", longest)
+        found = members.top_members(
+            tf.constant(scores, tf.float32)[None, None, None], tf.constant(mask), count
+        )
+    # Real positions before padding, then high scores before low ones.
+    keys = np.where(mask[0], np.array(scores), -np.inf)
+    expected = np.argsort(-keys, kind="stable")[:count]
+    assert sorted(found[0, 0, 0].numpy()) == sorted(expected)
+
+
+@pytest.mark.parametrize("clusters", [1, 3])
+def test_long_rows_compiled(clusters, monkeypatch):
+    monkeypatch.setattr(members, "LONGEST_ROW", 10)
+    scores = tf.random.stateless_normal([2, 2, clusters, 35], [0, 0])
+    found = tf.function(members.top_members, jit_compile=True)(scores, None, 12)
+    assert found.shape == [2, 2, clusters, 12]
+    expected = np.argsort(-scores.numpy(), axis=-1)[..., :12]
+    np.testing.assert_array_equal(np.sort(found, -1), np.sort(expected, -1))
