@@ -169,7 +169,7 @@ class TrainerConfig(hyperparams.Config):
     carry_state: bool = key(
         False,
         "whether each row of a batch goes on with what it has read of its document, in pieces of "
-        "data.sequence_length, for a causal_lm",
+        "data.sequence_length, which gradients do not leave, for a causal_lm",
     )
     state_dropout: float = key(
         0.1,

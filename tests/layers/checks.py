@@ -6,6 +6,36 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.layers import (
+    CausalClusteredHeads,
+    ClusterStridedHeads,
+    FullHeads,
+    HashedHeads,
+    LocalHeads,
+    LocalRoutingHeads,
+    LSHHeads,
+    RandomHeads,
+    RoutingHeads,
+    StridedHeads,
+)
+
+EVERY_KIND = {
+    "local": lambda: LocalHeads(2, 3, max_relative_distance=2),
+    "nearest": lambda: RoutingHeads(2, 3, 4),
+    "shared": lambda: RoutingHeads(2, 3, 4, share_qk=True, max_relative_distance=2),
+    "probes": lambda: RoutingHeads(2, 3, 4, num_probes=2),
+    "balanced": lambda: RoutingHeads(2, 3, 4, assignment="balanced"),
+    "full": lambda: FullHeads(2, max_relative_distance=2),
+    "hashed": lambda: HashedHeads(2, 3, 4),
+    "strided": lambda: StridedHeads(2, 3),
+    "random": lambda: RandomHeads(2, 3, 4),
+    "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4),
+    "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4, kernel_size=2),
+    "sliding": lambda: LocalHeads(2, 3, sliding_window=2),
+    "causal-clustered": lambda: CausalClusteredHeads(2, 3, 4),
+    "lsh": lambda: LSHHeads(2, 4, 3, num_rounds=2),
+}
+
 
 def random(*shape, seed=0, dtype="float32"):
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)

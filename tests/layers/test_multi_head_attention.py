@@ -5,16 +5,11 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import (
-    CausalClusteredHeads,
     ClusteredHeads,
-    ClusterStridedHeads,
     FullHeads,
-    HashedHeads,
     LocalHeads,
     LocalRoutingHeads,
-    LSHHeads,
     MultiHeadAttention,
-    RandomHeads,
     RoutingHeads,
     StridedHeads,
 )
@@ -363,53 +358,6 @@ def test_seed_repeats_dropout():
     assert checks.largest_difference(first, other) > 1e-3
 
 
-EVERY_KIND = {
-    "local": lambda: LocalHeads(2, 3, max_relative_distance=2),
-    "nearest": lambda: RoutingHeads(2, 3, 4),
-    "shared": lambda: RoutingHeads(2, 3, 4, share_qk=True, max_relative_distance=2),
-    "probes": lambda: RoutingHeads(2, 3, 4, num_probes=2),
-    "balanced": lambda: RoutingHeads(2, 3, 4, assignment="balanced"),
-    "full": lambda: FullHeads(2, max_relative_distance=2),
-    "hashed": lambda: HashedHeads(2, 3, 4),
-    "strided": lambda: StridedHeads(2, 3),
-    "random": lambda: RandomHeads(2, 3, 4),
-    "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4),
-    "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4, kernel_size=2),
-    "sliding": lambda: LocalHeads(2, 3, sliding_window=2),
-    "causal-clustered": lambda: CausalClusteredHeads(2, 3, 4),
-    "lsh": lambda: LSHHeads(2, 4, 3, num_rounds=2),
-}
-
-
-CACHED = {name: make for name, make in EVERY_KIND.items() if make().cached_decoding}
-CACHED["keys"] = lambda: LocalRoutingHeads(2, 3, 3, 4, routed_key="key", token_bias="fixed")
-CACHED["shifted"] = lambda: LocalRoutingHeads(2, 3, 3, 4, share_qk=True, token_bias="trainable")
-CACHED["grid"] = lambda: LocalHeads(2, 3, grid=(5, 1))
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("kind", CACHED)
-def test_pieces_are_one_pass(kind, grouped):
-    options = {}
-    if grouped and not CACHED[kind]().share_qk:
-        rotary = keras_hub.layers.RotaryEmbedding()
-        options = {"num_key_value_heads": 2, "rotary_embedding": rotary}
-    heads = copy_groups([CACHED[kind](), FullHeads(2)], "float64")
-    layer = MultiHeadAttention(heads, 4, dtype="float64", **options)
-    x, bias = checks.random(2, 15, 6, dtype="float64"), checks.random(2, 15, seed=1)
-    layer.build(x.shape, x.shape)
-    for weight in layer.weights:
-        weight.assign_add(0.3 * checks.random(*weight.shape, seed=2, dtype="float64"))
-    expected = layer(x, x, use_causal_mask=True, token_bias=bias)
-    cache, outputs = layer.new_cache(2, 15), []
-    for start, end in [(0, 4), (4, 5), (5, 12), (12, 15)]:
-        output, cache = layer.call_with_cache(
-            x[:, start:end], cache, start, token_bias=bias[:, start:end]
-        )
-        outputs.append(output)
-    np.testing.assert_allclose(np.concatenate(outputs, axis=1), expected, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "static",
     [
@@ -417,9 +365,9 @@ def test_pieces_are_one_pass(kind, grouped):
         pytest.param(False, marks=pytest.mark.end_to_end, id="dynamic"),
     ],
 )
-@pytest.mark.parametrize("kind", EVERY_KIND)
+@pytest.mark.parametrize("kind", checks.EVERY_KIND)
 def test_empty_batches_and_sequences(kind, static):
-    layer = MultiHeadAttention([EVERY_KIND[kind]()], 4)
+    layer = MultiHeadAttention([checks.EVERY_KIND[kind]()], 4)
     layer.build((None, None, 6), (None, None, 6))
 
     def train(x, mask):
@@ -536,80 +484,6 @@ def test_a_mask_of_pairs_that_a_group_cannot_take():
         mixed()(x, x, attention_mask=np.ones((2, 5, 5), bool))
 
 
-# Decoding.
-
-
-def cached_groups(**options):
-    """Heads of every kind that keeps a cache, one of them its own keys."""
-    return [
-        LocalHeads(1, 3, **options),
-        RoutingHeads(2, 3, 4, num_probes=2, **options),
-        RoutingHeads(1, 2, 3, share_qk=True, **options),
-        FullHeads(1, **options),
-        LocalRoutingHeads(1, 2, 3, 4, **options),
-    ]
-
-
-@pytest.mark.parametrize("count", [0, 1, 6])
-@pytest.mark.parametrize("options", [{}, {"use_head_dense": True, "value_dim": 3}], ids=str)
-def test_one_position_at_a_time_as_all_at_once(options, count):
-    groups = cached_groups(dtype="float64", max_relative_distance=2, token_bias="fixed")
-    layer = MultiHeadAttention(groups, 4, dtype="float64", **options)
-    x, bias = checks.random(2, 9, 12, dtype="float64"), checks.random(2, 9)
-    expected = layer(x, x, token_bias=bias, use_causal_mask=True)
-    assert layer.cached_decoding
-    found = checks.decode(layer, x, count, token_bias=bias)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-def test_dropout_is_off_when_decoding():
-    layer = MultiHeadAttention(cached_groups(), 4, dropout=0.5)
-    x = checks.random(2, 9, 12)
-    expected = layer(x, x, use_causal_mask=True, training=False)
-    np.testing.assert_allclose(checks.decode(layer, x, 4), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("padded", [False, True])
-def test_recall_of_another_sequence(beams, padded):
-    groups = [
-        FullHeads(1, max_relative_distance=2, token_bias="fixed", dtype="float64"),
-        LocalHeads(1, 4, key_block_size=2, max_relative_distance=2, dtype="float64"),
-    ]
-    layer = MultiHeadAttention(groups, 4, dtype="float64")
-    x, encoded = checks.random(2, 12, 8), checks.random(2, 6, 8, seed=1)
-    mask, bias = checks.padding(2, 6) if padded else None, checks.random(2, 6, seed=2)
-    expected = layer(x, encoded, value_mask=mask, token_bias=bias)
-    assert layer.cached_cross_attention
-    cross_cache = layer.make_cross_cache(encoded, mask, bias)
-    np.testing.assert_allclose(
-        layer.call_with_cross_cache(x[:, :5], cross_cache), expected[:, :5], rtol=0, atol=1e-12
-    )
-    for position in range(12):
-        queries = np.repeat(x[:, position, None], beams, axis=0)
-        found = layer.call_with_cross_cache(queries, cross_cache, position)
-        one = np.repeat(expected[:, position, None], beams, axis=0)
-        np.testing.assert_allclose(found, one, rtol=0, atol=1e-12)
-
-
-def test_groups_that_keep_no_cache():
-    layer = mixed()
-    x = checks.random(1, 5, 12)
-    layer(x, x)
-    assert not layer.cached_decoding
-    assert not layer.cached_cross_attention
-    with pytest.raises(ValueError, match="RoutingHeads of assignment 'balanced' cannot be decoded"):
-        layer.prefill(x, 5, 9)
-
-
-def test_the_cache_of_another_layer():
-    layer = MultiHeadAttention(cached_groups(), 4)
-    x = checks.random(1, 5, 12)
-    layer(x, x)
-    with pytest.raises(ValueError, match="The cache is of 1 head groups; .* has 5. It must come"):
-        layer.call_with_cache(x[:, :1], layer.new_cache(1, 5)[:1], 0)
-
-
 # Rotary positions and grouped queries.
 
 
@@ -694,7 +568,7 @@ def repeated(weight, like):
 @pytest.mark.end_to_end
 def test_grouped_queries_are_as_if_keys_were_repeated():
     unfit = ("shared", "lsh", "causal-clustered")
-    kinds = [make() for name, make in EVERY_KIND.items() if name not in unfit]
+    kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in unfit]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, routed_key="key"), ClusteredHeads(2, 3, top_k=2)]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, kernel_size=3)]
     layer, plain = (
