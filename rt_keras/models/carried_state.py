@@ -177,8 +177,9 @@ def why_no_state(backbone):
     if wrong:
         return (
             "heads that keep a bounded number of keys and read a piece in one pass, such as "
-            "LocalHeads, RoutingHeads of assignment 'nearest' and LocalRoutingHeads with "
-            f"routed_key='previous_query'. Received: {', '.join(wrong)}"
+            "LocalHeads, FullHeads with a memory_length, RoutingHeads of assignment 'nearest' and "
+            "LocalRoutingHeads with routed_key='previous_query'. Received: "
+            f"{', '.join(wrong)}"
         )
     if backbone.max_sequence_length is not None:
         return (
