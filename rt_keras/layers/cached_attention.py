@@ -10,7 +10,7 @@ class CachedAttention:
     """Mixin of `MultiHeadAttention`: what it does position by position, or piece by piece.
 
     Outputs are those of one call on all positions. A cache holds what each head group keeps; see
-    `HeadGroup`.
+    `CachedHeads`.
     """
 
     @property

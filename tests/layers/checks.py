@@ -131,6 +131,33 @@ def decode(layer, x, count, max_length=None, **options):
     return tf.concat(outputs, axis=1)
 
 
+def decodes_to(expected, group, query, value, key, token_bias, count):
+    """A head group gives expected outputs from position `count` on, one at a time.
+
+    Args:
+        expected: `[batch, heads, length, value_depth]`.
+        group: a head group of float64.
+        query, value, key: `[batch, heads, length, ...]`; key may be None.
+        token_bias: `[batch, length]`.
+        count: int, the positions that are in the cache at first.
+    """
+    batch, _, length, depth = query.shape
+
+    def part(at):
+        return [None if x is None else x[:, :, at] for x in (query, value, key)]
+
+    cache = group.new_cache(batch, length, depth, value.shape[3])
+    if count:
+        first = slice(0, count + 2)
+        cache = group.make_cache(*part(first), count, length, token_bias=token_bias[:, first])
+    for position in range(count, length):
+        at = slice(position, position + 1)
+        output, cache = group.call_with_cache(
+            *part(at), cache, position, token_bias=token_bias[:, at]
+        )
+        np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
+
+
 def divergence_in_a_loop(p, q):
     """The Jensen-Shannon divergence of two distributions over the same keys."""
     total = 0.0

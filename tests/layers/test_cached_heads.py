@@ -48,18 +48,7 @@ def test_one_position_at_a_time_as_all_at_once(make, max_relative_distance, toke
     if isinstance(group, CentroidHeads):
         group.load_bias.assign(checks.random(2, 3))
         expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
-
-    def part(at):
-        return [None if x is None else x[:, :, at] for x in (query, value, key)]
-
-    cache = group.new_cache(2, 12, 6, 5)
-    if count:
-        first = slice(0, count + 2)
-        cache = group.make_cache(*part(first), count, 12, token_bias=bias[:, first])
-    for position in range(count, 12):
-        at = slice(position, position + 1)
-        output, cache = group.call_with_cache(*part(at), cache, position, token_bias=bias[:, at])
-        np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
+    checks.decodes_to(expected, group, query, value, key, bias, count)
 
 
 def test_token_bias_is_0_where_none_is_given():

@@ -179,7 +179,7 @@ def test_bad_numbers(name):
         FullHeads(**{"num_heads": 2, name: 0})
 
 
-# Decoding.
+# Persistent keys.
 
 
 PERSISTENT = [

@@ -129,18 +129,7 @@ def test_one_position_at_a_time_as_all_at_once(kind, max_relative_distance, coun
     if group.token_bias_weight is not None:
         group.token_bias_weight.assign(0.7)
     expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
-
-    def part(at):
-        return [x[:, :, at] for x in (query, value, key)]
-
-    cache = group.new_cache(2, 12, 6, 5)
-    if count:
-        first = slice(0, count + 2)
-        cache = group.make_cache(*part(first), count, 12, token_bias=bias[:, first])
-    for position in range(count, 12):
-        at = slice(position, position + 1)
-        output, cache = group.call_with_cache(*part(at), cache, position, token_bias=bias[:, at])
-        np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
+    checks.decodes_to(expected, group, query, value, key, bias, count)
 
 
 def test_heads_whose_members_depend_on_the_whole_sequence_have_no_cache():
