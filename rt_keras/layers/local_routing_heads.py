@@ -5,12 +5,20 @@ import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.positioned_heads import (
+    add_relative_kernel,
+    checked_positions,
+    wave_embeddings,
+)
 from rt_keras.ops.convolution import causal_convolution
 from rt_keras.ops.local_routing import local_routing_attention
 from rt_keras.ops.local_routing_decode import local_routing_cache, local_routing_step
 from rt_keras.ops.local_routing_piece import local_routing_piece
 
 ROUTED_KEYS = ("previous_query", "key")
+# Those that are a vector for each distance. Others put more dimensions into queries and keys, which
+# clusters have too.
+WINDOW_POSITIONS = ("learned", "sinusoidal")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -41,6 +49,12 @@ class LocalRoutingHeads(CentroidHeads):
     Training starts with 1 for s = 0 and little noise for the others. Queries before the first
     position and those of padding count as 0, and later ones have no part, causal or not.
 
+    Relative positions are of the window alone. With d = i - j and m the `max_relative_distance`,
+    beyond which distances count as m, the window adds a vector r_d to its keys: one that is learnt
+    for each distance, or, with `relative_positions` "sinusoidal", r_d = W R_d of a learnt W and
+    sines and cosines R_d of the distance. Transformer-XL has these too; its two biases of the
+    queries are here the bias of their dense layer.
+
     The logits of routed keys are those of normalised vectors, times the scale, plus the bias.
     Without `normalize` they are those of the vectors as they are.
 
@@ -69,15 +83,18 @@ class LocalRoutingHeads(CentroidHeads):
         kernel_size: int, over how many positions, its own the last, a routed query is convolved; 1
             for no convolution. Defaults to None, for 4, or for 1 with `routed_key` "key", which
             allows no other.
+        relative_positions: "learned", the default, or "sinusoidal"; see above.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range, `routed_key` is unknown, or `kernel_size` is above
-            1 with `routed_key` "key".
+        ValueError: if a number is out of range, `routed_key` or `relative_positions` is unknown,
+            these are not "learned" without a `max_relative_distance`, or `kernel_size` is above 1
+            with `routed_key` "key".
 
     Source: ours. Routing: Roy et al. 2021, section 4.1; keys of the position before: Olsson et al.
     2022, In-context Learning and Induction Heads; the convolution: after the finding of Xiao et al.
-    2025, Optimizing Mixture of Block Attention, that a short one over the keys helps routing.
+    2025, Optimizing Mixture of Block Attention, that a short one over the keys helps routing;
+    sinusoidal positions: Dai et al. 2019, Transformer-XL, section 3.3.
 
     >>> heads = LocalRoutingHeads(2, block_size=4, num_clusters=4, window_size=4)
     >>> x = keras.random.normal([1, 2, 20, 8])
@@ -105,6 +122,7 @@ class LocalRoutingHeads(CentroidHeads):
         token_bias=None,
         seed=None,
         kernel_size=None,
+        relative_positions="learned",
         **kwargs,
     ):
         super().__init__(
@@ -145,6 +163,9 @@ class LocalRoutingHeads(CentroidHeads):
                 f"kernel_size={kernel_size}, routed_key={routed_key!r}"
             )
         self.routed_kernel = None
+        self.relative_positions = checked_positions(
+            relative_positions, max_relative_distance, WINDOW_POSITIONS
+        )
 
     @property
     def shift_keys(self):
@@ -168,6 +189,18 @@ class LocalRoutingHeads(CentroidHeads):
                 shape=(self.num_heads, self.kernel_size, query_shape[-1]),
                 initializer=self._almost_identity,
             )
+
+    def build_relative_positions(self, depth, value_depth):
+        if self.relative_positions == "learned":
+            super().build_relative_positions(depth, value_depth)
+        else:
+            self.relative_kernel = add_relative_kernel(self, depth)
+
+    def _tables(self):
+        if self.relative_positions == "learned":
+            return super()._tables()
+        embeddings = wave_embeddings(self.relative_kernel, self.max_relative_distance)
+        return {"relative_embeddings": embeddings}
 
     def _almost_identity(self, shape, dtype=None):
         """A kernel that gives back the queries, and a little of those before them."""
@@ -289,4 +322,5 @@ class LocalRoutingHeads(CentroidHeads):
             "num_probes": self.num_probes,
             "normalize": self.normalize,
             "kernel_size": self.kernel_size,
+            "relative_positions": self.relative_positions,
         }

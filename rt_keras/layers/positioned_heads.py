@@ -55,17 +55,9 @@ class PositionedHeads(HeadGroup):
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
-        if relative_positions not in RELATIVE_POSITIONS:
-            raise ValueError(
-                f"relative_positions must be one of {RELATIVE_POSITIONS}. Received: "
-                f"relative_positions={relative_positions!r}"
-            )
-        if relative_positions != "learned" and max_relative_distance is None:
-            raise ValueError(
-                f"relative_positions={relative_positions!r} needs a max_relative_distance, how far "
-                "they reach. Received: max_relative_distance=None"
-            )
-        self.relative_positions = relative_positions
+        self.relative_positions = checked_positions(
+            relative_positions, max_relative_distance, RELATIVE_POSITIONS
+        )
 
     @property
     def takes_global_tokens(self):
@@ -78,12 +70,7 @@ class PositionedHeads(HeadGroup):
         elif self.relative_positions == "bucketed":
             self.bucket_bias = self._add_per_head("bucket_bias", 2 * BUCKETS, "zeros")
         else:
-            sines = 2 * math.ceil(self.num_heads * depth / 2)
-            self.relative_kernel = self.add_weight(
-                name="relative_kernel",
-                shape=(self.num_heads, sines, depth),
-                initializer=keras.initializers.RandomNormal(stddev=sines**-0.5),
-            )
+            self.relative_kernel = add_relative_kernel(self, depth)
             self.content_bias, self.position_bias = (
                 self._add_per_head(name, depth, "zeros")
                 for name in ("content_bias", "position_bias")
@@ -106,19 +93,17 @@ class PositionedHeads(HeadGroup):
     def _tables(self):
         if self.max_relative_distance is None or self.relative_positions == "learned":
             return super()._tables()
-        distances = np.arange(-self.max_relative_distance, self.max_relative_distance + 1)
         if self.relative_positions == "bucketed":
+            furthest = self.max_relative_distance
             bias = tf.gather(
                 tf.convert_to_tensor(self.bucket_bias),
-                buckets(distances, self.max_relative_distance),
+                buckets(np.arange(-furthest, furthest + 1), furthest),
                 axis=1,
             )[..., None]
             depth = self.key_depth
             nothing = tf.zeros([*bias.shape[:2], depth], bias.dtype)
             return {"relative_embeddings": tf.concat([nothing, bias * depth**0.5], axis=2)}
-        kernel = tf.convert_to_tensor(self.relative_kernel)
-        sines = tf.constant(waves(distances, kernel.shape[1]), kernel.dtype)
-        relative = tf.einsum("ns,hsd->hnd", sines, kernel)
+        relative = wave_embeddings(self.relative_kernel, self.max_relative_distance)
         difference = tf.convert_to_tensor(self.position_bias) - self.content_bias
         bias = tf.einsum("hnd,hd->hn", relative, difference)[..., None]
         return {"relative_embeddings": tf.concat([relative, bias], axis=2)}
@@ -129,6 +114,53 @@ class PositionedHeads(HeadGroup):
 
     def get_config(self):
         return {**super().get_config(), "relative_positions": self.relative_positions}
+
+
+def checked_positions(relative_positions, max_relative_distance, allowed):
+    """The `relative_positions` of a head group; a ValueError if they are unknown or need a reach.
+
+    Args:
+        relative_positions: what the group was given.
+        max_relative_distance: int or None.
+        allowed: the names that the group knows, "learned" among them.
+    """
+    if relative_positions not in allowed:
+        raise ValueError(
+            f"relative_positions must be one of {allowed}. Received: "
+            f"relative_positions={relative_positions!r}"
+        )
+    if relative_positions != "learned" and max_relative_distance is None:
+        raise ValueError(
+            f"relative_positions={relative_positions!r} needs a max_relative_distance, how far "
+            "they reach. Received: max_relative_distance=None"
+        )
+    return relative_positions
+
+
+def add_relative_kernel(heads, depth):
+    """Adds the weight W of sinusoidal positions to a head group, `[heads, sines, depth]`."""
+    sines = 2 * math.ceil(heads.num_heads * depth / 2)
+    return heads.add_weight(
+        name="relative_kernel",
+        shape=(heads.num_heads, sines, depth),
+        initializer=keras.initializers.RandomNormal(stddev=sines**-0.5),
+    )
+
+
+def wave_embeddings(relative_kernel, max_relative_distance):
+    """The vectors W R_d of the distances -m ... m.
+
+    Args:
+        relative_kernel: W, a weight `[heads, sines, depth]`.
+        max_relative_distance: int m.
+
+    Returns:
+        `[heads, 2 m + 1, depth]`.
+    """
+    kernel = tf.convert_to_tensor(relative_kernel)
+    distances = np.arange(-max_relative_distance, max_relative_distance + 1)
+    sines = tf.constant(waves(distances, kernel.shape[1]), kernel.dtype)
+    return tf.einsum("ns,hsd->hnd", sines, kernel)
 
 
 def waves(distances, width):

@@ -9,6 +9,7 @@ import dataclasses
 import math
 
 from rt_keras import layers
+from rt_keras.layers.local_routing_heads import WINDOW_POSITIONS
 from rt_keras.layers.positioned_heads import RELATIVE_POSITIONS
 from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.ops.compressive import COMPRESSIONS
@@ -135,8 +136,8 @@ def _attention_activation():
     return key("softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS))
 
 
-def _relative_positions():
-    return key("learned", "how distances become logits", one_of(*RELATIVE_POSITIONS))
+def _relative_positions(allowed=RELATIVE_POSITIONS):
+    return key("learned", "how distances become logits", one_of(*allowed))
 
 
 def _num_persistent_keys():
@@ -217,6 +218,7 @@ class LocalRouting(_Clustered):
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
     num_persistent_keys: int | None = _num_persistent_keys()
+    relative_positions: str = _relative_positions(WINDOW_POSITIONS)
 
     name = "local_routing"
     layer = layers.LocalRoutingHeads
@@ -224,6 +226,7 @@ class LocalRouting(_Clustered):
     def check(self, model):
         super().check(model)
         check_probes(self)
+        check_positions(self, model)
         check_persistent(self, model, self.layer.takes_global_tokens)
         if (self.kernel_size or 1) > 1 and self.routed_key != "previous_query":
             self.refuse("kernel_size", "it must be 1 unless routed_key is previous_query")

@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import LocalRoutingHeads
+from rt_keras.layers import LocalRoutingHeads, MultiHeadAttention, RoutingMemoryHeads
 from tests.layers import checks
+from tests.layers.test_positioned_heads import sines
 from tests.layers.test_routing_heads import statistics
 from tests.ops import reference
 
@@ -56,6 +57,50 @@ def test_equation(causal, routed_key, share_qk):
         relative_embeddings=group.relative_embeddings.numpy(),
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+def test_sinusoidal_positions_are_those_of_the_window():
+    query, key, value = vectors()
+    group = heads(max_relative_distance=3, relative_positions="sinusoidal")
+    kernel = np.float64(group.relative_kernel)
+    embeddings = np.einsum("ns,hsd->hnd", [sines(d, 12) for d in range(-3, 4)], kernel)
+    expected = reference.local_routing(
+        query,
+        key,
+        value,
+        group.centroids.numpy(),
+        shift_keys=True,
+        block_size=2,
+        look_back=1,
+        window_size=4,
+        causal=True,
+        num_probes=1,
+        load_bias=group.load_bias.numpy(),
+        routed_scale=group.routed_scale.numpy(),
+        routed_bias=group.routed_bias.numpy(),
+        routed_kernel=group.routed_kernel.numpy(),
+        relative_embeddings=embeddings,
+    )
+    found = group(query, value, key, use_causal_mask=True)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind, sizes",
+    [(LocalRoutingHeads, {}), (RoutingMemoryHeads, {"memory_length": 5, "memory_keys": 2})],
+    ids=["window and cluster", "memory"],
+)
+def test_sinusoidal_positions_in_decoding_training_and_configuration(kind, sizes):
+    options = {"max_relative_distance": 6, "relative_positions": "sinusoidal"}
+    group = kind(2, 4, 3, 4, **sizes, **options)
+    layer, x = MultiHeadAttention([group]), checks.random(2, 19, 8)
+    layer(x, x, use_causal_mask=True)
+    group.relative_kernel.assign(checks.random(*group.relative_kernel.shape, seed=5))
+    expected = layer(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(checks.decode(layer, x, 7), expected, rtol=0, atol=1e-5)
+    given = [checks.random(1, 2, 19, 4, seed=seed) for seed in range(3)]
+    checks.config_makes_an_equal_layer(group, *given, use_causal_mask=True)
+    checks.trains_every_weight(group, *given, use_causal_mask=True)
 
 
 def test_a_repetition_is_found_by_untrained_heads():
@@ -143,6 +188,8 @@ def test_dtype_policies(policy):
         ({"num_probes": 4}, "num_probes must be at most num_clusters. Received: num_probes=4"),
         ({"kernel_size": 0}, "kernel_size must be a positive integer or None. .*kernel_size=0"),
         ({"kernel_size": 4, "routed_key": "key"}, "kernel_size must be 1 unless .*=4, .*'key'"),
+        ({"relative_positions": "bucketed"}, "must be one of .'learned', 'sinusoidal'.. .*bucket"),
+        ({"relative_positions": "sinusoidal"}, "needs a max_relative_distance"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -48,7 +48,12 @@ def read(model, state, pieces, **options):
     [
         {},
         {
-            "head_groups": [LocalRoutingHeads(1, 4, 3, 4), LocalHeads(1, 4, sliding_window=3)],
+            "head_groups": [
+                LocalRoutingHeads(
+                    1, 4, 3, 4, max_relative_distance=7, relative_positions="sinusoidal"
+                ),
+                LocalHeads(1, 4, sliding_window=3),
+            ],
             "shift_tokens": True,
             "sinusoidal_positions": True,
         },

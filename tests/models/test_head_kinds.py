@@ -25,6 +25,7 @@ VALUES = {
         "num_probes": 2,
         "commitment_weight": 0.5,
         "num_persistent_keys": 3,
+        "relative_positions": "sinusoidal",
     },
     "hashed": {"num_clusters": 5, "window_size": 6, "share_qk": True},
     "random": {"num_clusters": 5, "window_size": 6},

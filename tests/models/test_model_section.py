@@ -230,6 +230,10 @@ def test_a_dialect_has_only_its_own_heads():
             "full.relative_positions is bucketed; it needs model.full.max_relative_distance",
         ),
         (
+            {"local_routing": {"num_heads": 2, "relative_positions": "sinusoidal"}},
+            "local_routing.relative_positions is sinusoidal; it needs model.local_routing.max_rel",
+        ),
+        (
             {"compressive": {"num_heads": 2, "compression_rate": 3}},
             "compressive.compression_rate is 3; it must divide block_size",
         ),
