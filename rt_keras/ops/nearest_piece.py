@@ -14,6 +14,7 @@ from rt_keras.ops.blocks import (
 from rt_keras.ops.chunks import chunks_of_blocks
 from rt_keras.ops.decode import with_bias
 from rt_keras.ops.nearest import clusters_of
+from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
 from rt_keras.ops.rings import add_members, attend_to_rings
@@ -80,15 +81,26 @@ def nearest_piece(
     length, num_clusters = size(query, 2), centroids.shape[1]
     positions = places_of_rows(position, tf.range(length))
     are_keys = None if count is None else tf.range(length) < places_of_rows(count, 0)
-    if "query" in cache:
+    shifted = "query" in cache
+    if shifted:
         asked = tf.concat([tf.cast(cache["query"], query.dtype), query], axis=2)
-        key = asked[:, :, :length]
+        query, key = asked, None
         # Before the first position there is no query that could be its key.
         are_keys = positions > 0 if count is None else are_keys & (positions > 0)
     routed_query, routed_key = prepare(query, key)
     query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
     of_queries = clusters_of(routed_query, centroids, load_bias, None, num_probes)
-    of_keys = clusters_of(routed_key, centroids, load_bias, are_keys, 1)
+    are_one_list = key is query
+    of_keys = (
+        of_queries[:, :, :1]
+        if are_one_list
+        else clusters_of(routed_key, centroids, load_bias, None, 1)
+    )
+    if shifted:
+        query, of_queries = query[:, :, 1:], of_queries[..., 1:]
+        key, of_keys = key[:, :, :length], of_keys[..., :length]
+    if are_keys is not None:
+        of_keys = tf.where(are_keys[:, None, None], of_keys, num_clusters)
 
     new = {"key": with_bias(key, token_bias), "value": repeat_heads(value, key.shape[1])}
     if "positions" in cache:
@@ -103,10 +115,13 @@ def nearest_piece(
         "seed": seed,
         "bound": None,
         "activation": "softmax",
-        "shift_keys": False,
+        "shift_keys": shifted,
         "seen": None,
     }
-    output = _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, options)
+    attend_own = _attend_list if are_one_list and num_probes == 1 else _attend_tiles
+    output = _attend(
+        query, of_queries, new, of_keys, cache, position, attend_own, return_logsumexp, options
+    )
     members = {name: tf.cast(x, cache[name].dtype) for name, x in new.items()}
     cache = add_members(cache, members, of_keys, num_clusters)
     if "query" in cache:
@@ -115,7 +130,9 @@ def nearest_piece(
     return output, cache
 
 
-def _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, options):
+def _attend(
+    query, of_queries, new, of_keys, cache, position, attend_own, return_logsumexp, options
+):
     """Attention of the positions of a piece to its own members and to those before it.
 
     Args:
@@ -125,6 +142,7 @@ def _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, 
         of_keys: int `[batch, key_heads, 1, length]`, their clusters.
         cache: the rings of those before it.
         position: int scalar or `[batch]`, that of the first query.
+        attend_own: `_attend_list` or `_attend_tiles`, which attends to members of the piece.
         return_logsumexp: see `nearest_piece`.
         options: dictionary of the options that `attend_blocks` takes, without "chunks".
     """
@@ -145,12 +163,35 @@ def _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, 
     seeds = (
         [None, None] if options["seed"] is None else tf.unstack(tf.random.split(options["seed"], 2))
     )
-    logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
-    chunks = chunks_of_blocks(heads, 2 * logits * (window + block_size_of(window)))
+    own = attend_own(
+        query, new, of_queries, of_keys, num_clusters, window, {**options, "seed": seeds[0]}
+    )
+    before = attend_to_rings(query, of_queries, rings, of_keys, {**options, "seed": seeds[1]})
+    return merge_pair(own, before, return_logsumexp=return_logsumexp)
+
+
+def _attend_list(query, new, of_queries, of_keys, num_clusters, window, options):
+    """Attention of queries that are keys, of their own position or the next, to those before."""
+    key, value = new["key"], new["value"]
+    if options["shift_keys"]:
+        # The list begins with a key that is no query of the piece, and ends with one of no key.
+        query = pad_axis(query, 2, 1, 0)
+        key, value = (pad_axis(x, 2, 0, 1) for x in (key, value))
+        of_queries = tf.concat([of_keys[..., :1], of_queries], axis=3)
+    chunks = _chunks(query, of_queries, window)
+    found = attend_sorted(
+        query, key, value, of_queries, num_clusters, window, True, True, {**options, **chunks}
+    )
+    return tuple(x[:, :, 1:] for x in found) if options["shift_keys"] else found
+
+
+def _attend_tiles(query, new, of_queries, of_keys, num_clusters, window, options):
+    """Attention of queries to the keys of the piece up to their own position."""
     intervals = key_intervals(
         of_queries, of_keys, num_clusters, window, causal=True, inclusive=True
     )
-    own = attend_tiles(
+    chunks = _chunks(query, of_queries, window)
+    return attend_tiles(
         query,
         new["key"],
         new["value"],
@@ -160,7 +201,12 @@ def _attend(query, of_queries, new, of_keys, cache, position, return_logsumexp, 
         num_clusters,
         window,
         True,
-        {**options, "seed": seeds[0], "chunks": chunks},
+        {**options, **chunks, "shift_keys": False},
     )
-    before = attend_to_rings(query, of_queries, rings, of_keys, {**options, "seed": seeds[1]})
-    return merge_pair(own, before, return_logsumexp=return_logsumexp)
+
+
+def _chunks(query, of_queries, window):
+    """The option "chunks" of `attend_blocks`."""
+    heads = query.shape[1]
+    logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
+    return {"chunks": chunks_of_blocks(heads, 2 * logits * (window + block_size_of(window)))}
