@@ -28,19 +28,43 @@ def causal_convolution(x, kernel, *, mask=None, before=None):
     [1.0, 2.5, 4.0]
     """
     x = tf.convert_to_tensor(x)
-    kernel, width, length = tf.cast(kernel, x.dtype), kernel.shape[1], size(x, 2)
+    kernel, width = tf.cast(kernel, x.dtype), kernel.shape[1]
     if mask is not None:
         x = tf.where(tf.cast(mask, tf.bool)[:, None, :, None], x, tf.zeros_like(x))
     if before is None:
         x = pad_axis(x, 2, width - 1, 0)
     else:
         x = tf.concat([tf.cast(before, x.dtype), x], axis=2)
-    return tf.add_n(
-        [
-            x[:, :, width - 1 - shift : width - 1 - shift + length] * kernel[:, shift, None]
-            for shift in range(width)
+    return _convolved(x, kernel)
+
+
+@tf.custom_gradient
+def _convolved(x, kernel):
+    """The convolution where x begins `width - 1` positions before the first output."""
+    width = kernel.shape[1]
+    length = size(x, 2) - width + 1
+
+    def gradients(upstream):
+        # Sums over positions as products with ones, and no gradients of slices: on a CPU four times
+        # as fast.
+        ones = tf.ones([length], upstream.dtype)
+        of_kernel = [
+            tf.reduce_sum(tf.einsum("n,bhnd->bhd", ones, part * upstream), axis=0)
+            for part in _shifts(x, length, reversed(range(width)))
         ]
-    )
+        padded = tf.pad(upstream, [[0, 0], [0, 0], [width - 1, width - 1], [0, 0]])
+        of_x = _weighted(_shifts(padded, size(x, 2), range(width)), kernel)
+        return of_x, tf.stack(of_kernel, axis=1)
+
+    return _weighted(_shifts(x, length, reversed(range(width))), kernel), gradients
+
+
+def _shifts(x, length, starts):
+    return [x[:, :, start : start + length] for start in starts]
+
+
+def _weighted(parts, kernel):
+    return tf.add_n([part * kernel[:, shift, None] for shift, part in enumerate(parts)])
 
 
 def last_vectors(x, count, number):

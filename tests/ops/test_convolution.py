@@ -37,3 +37,21 @@ def test_lower_precision():
     assert found.dtype == tf.bfloat16
     expected = reference.convolved(x, kernel)
     np.testing.assert_allclose(tf.cast(found, tf.float64), expected, rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("length, width", [(1, 4), (7, 1), (7, 4)])
+def test_gradients(length, width):
+    # The output is linear in each argument, so a gradient times a change is what it changes.
+    x, kernel = arrays(length, width)
+    rng = np.random.default_rng(1)
+    upstream, of_x, of_kernel = (rng.normal(size=a.shape) for a in (x, x, kernel))
+    given = [tf.constant(x), tf.constant(kernel)]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        output = causal_convolution(*given)
+    found = tape.gradient(output, given, upstream)
+    for gradient, change, changed in zip(
+        found, (of_x, of_kernel), ((of_x, kernel), (x, of_kernel))
+    ):
+        expected = np.sum(upstream * reference.convolved(*changed))
+        assert np.sum(gradient * change) == pytest.approx(expected, abs=1e-12)
