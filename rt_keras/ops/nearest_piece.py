@@ -124,7 +124,7 @@ def nearest_piece(
     )
     members = {name: tf.cast(x, cache[name].dtype) for name, x in new.items()}
     cache = add_members(cache, members, of_keys, num_clusters)
-    if "query" in cache:
+    if shifted:
         last = take_places(asked, places_of_rows(length if count is None else count, [0]))
         cache["query"] = tf.cast(last, cache["query"].dtype)
     return output, cache
