@@ -1,11 +1,26 @@
-"""Packaging of rt_keras: what it needs, in ranges that were installed and tested together."""
+"""Packaging of rt_keras: what it needs, in ranges that were installed and tested together.
 
+`docs/versions.md` says which versions were tried, and `.ci/versions` tries them.
+"""
+
+import os
 import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 here = Path(__file__).parent
+BASE = [
+    "tensorflow>=2.20,<2.22",
+    "keras>=3.15,<3.16",
+    "keras-hub>=0.32,<0.33",
+    # Progress bars and tables; Keras brings it too.
+    "rich>=13,<16",
+    "tensorflow-text>=2.20,<2.22",
+    # The published configurations; KerasHub brings it too.
+    "pyyaml>=6,<7",
+]
+# It needs TensorFlow 2.20, as tf-models-official does.
 TRAIN = [
     "tf-models-official>=2.20,<2.21",
     "tensorflow-datasets>=4.9.10,<4.10",
@@ -15,11 +30,80 @@ TRAIN = [
     "importlib_resources",
 ]
 # The protobufs of TensorFlow Serving, which need only TensorFlow.
-SERVING = ["tensorflow-serving-api>=2.20,<2.21"]
+SERVING = ["tensorflow-serving-api>=2.20,<2.22"]
 PLOT = ["matplotlib>=3.8,<4"]
 # The TPU compiler, in the versions known to take what TensorFlow 2.20 gives them; it compiles the
 # training step of a configuration.
 TPU_CHECK = [*TRAIN, "jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1"]
+
+# The site in `docs`. Its reference has the pages of what needs the other extras too.
+DOCS = [
+    *TRAIN,
+    *SERVING,
+    *PLOT,
+    "sphinx>=9,<10",
+    "myst-nb>=1.4,<2",
+    "pydata-sphinx-theme>=0.24,<0.25",
+    "sphinx-design>=0.8,<0.9",
+    "latex2mathml>=3.81,<4",
+]
+
+# Weights in Hugging Face's files, which `rt_keras.adapt` reads from a folder.
+PRETRAINED = ["safetensors>=0.5,<1"]
+
+EXTRAS = {
+    "train": TRAIN,
+    "serving": SERVING,
+    "plot": PLOT,
+    "pretrained": PRETRAINED,
+    # What `rt-keras benchmark` compares with. It also measures pytorch-fast-transformers where
+    # that is installed; building it takes a C++ compiler and, beside an nvcc, a CUDA toolkit.
+    "rivals": ["torch>=2.13,<3", "routing-transformer>=1.6.1,<2"],
+    "tpu-check": TPU_CHECK,
+    "docs": DOCS,
+    "test": [
+        *TRAIN,
+        *SERVING,
+        *PLOT,
+        *PRETRAINED,
+        "pytest>=8,<10",
+        "pytest-xdist>=3.6,<4",
+        "hypothesis>=6.100,<7",
+        "ruff>=0.17,<0.18",
+        "jsonschema>=4.20,<5",
+        "nbclient>=0.10,<1",
+        "ipykernel>=6.29,<8",
+        # They build the distributions and check them.
+        "build>=1.2,<2",
+        "setuptools>=77",
+        "twine>=6.1,<8",
+    ],
+}
+
+PYTHONS = ("3.11", "3.12")
+
+
+def on_supported(requirements):
+    """The requirements, for supported versions of Python alone.
+
+    On others pip's one line about the version is all that it says. Otherwise it might come upon a
+    package first that does not support them either, and list all versions of that.
+    """
+    python = f'python_version >= "{PYTHONS[0]}" and python_version <= "{PYTHONS[-1]}"'
+    return [f"{requirement}; {python}" for requirement in requirements]
+
+
+def described(url):
+    """The README, whose links and pictures are absolute if `url` is where the repository is.
+
+    A package index shows the README alone, without the files beside it.
+    """
+    text = (here / "README.md").read_text(encoding="utf-8")
+    if not url:
+        return text
+    text = re.sub(r"(!\[[^]]*\]\()(?!https:)", rf"\1{url}/raw/main/", text)
+    return re.sub(r"(\]\()(?!https:)", rf"\1{url}/blob/main/", text)
+
 
 version = re.search(r'__version__ = "(.+)"', (here / "rt_keras/__init__.py").read_text()).group(1)
 
@@ -27,49 +111,26 @@ setup(
     name="rt_keras",
     version=version,
     description="Routing Transformers in Keras: attention over long sequences, clustered online",
-    long_description=(here / "README.md").read_text(encoding="utf-8"),
+    long_description=described(os.environ.get("PROJECT_URL")),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.11,<3.13",
     # The YAML files of configs/ are installed as rt_keras/configs/.
     packages=[*find_packages(include=["rt_keras", "rt_keras.*"]), "rt_keras.configs"],
     package_dir={"rt_keras.configs": "configs"},
     package_data={"rt_keras.configs": ["*.yaml"]},
-    install_requires=[
-        "tensorflow>=2.20,<2.21",
-        "keras>=3.15,<3.16",
-        "keras-hub>=0.32,<0.33",
-        # Progress bars and tables; Keras brings it too.
-        "rich>=13,<16",
-        "tensorflow-text>=2.20,<2.21",
-        # The published configurations; KerasHub brings it too.
-        "pyyaml>=6,<7",
-    ],
-    extras_require={
-        "train": TRAIN,
-        "serving": SERVING,
-        "plot": PLOT,
-        # What `rt-keras benchmark` compares with. It also measures pytorch-fast-transformers where
-        # that is installed; building it takes a C++ compiler and, beside an nvcc, a CUDA toolkit.
-        "rivals": ["torch>=2.13,<3", "routing-transformer>=1.6.1,<2"],
-        "tpu-check": TPU_CHECK,
-        "test": [
-            *TRAIN,
-            *SERVING,
-            *PLOT,
-            "pytest>=8,<10",
-            "pytest-xdist>=3.6,<4",
-            "hypothesis>=6.100,<7",
-            "ruff>=0.17,<0.18",
-            "jsonschema>=4.20,<5",
-            "nbclient>=0.10,<1",
-            "ipykernel>=6.29,<8",
-        ],
-    },
+    install_requires=on_supported(BASE),
+    extras_require={extra: on_supported(needed) for extra, needed in EXTRAS.items()},
     entry_points={"console_scripts": ["rt-keras = rt_keras.__main__:run"]},
+    keywords="keras tensorflow attention transformer long-context sparse-attention",
     classifiers=[
-        "License :: OSI Approved :: Apache Software License",
-        "Programming Language :: Python :: 3.11",
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: {python}" for python in PYTHONS),
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md, in a copy of the package."""
+"""The examples for contributors in the documentation, in a copy of the package."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.end_to_end
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGES = ROOT / "docs" / "contributing"
 TASK = """
 import tensorflow as tf
 from rt_keras.training import experiment, tasks
@@ -66,9 +66,10 @@ print(keys_of(ModelSection)["first.num_keys"].meaning)
 """
 
 
-def block(language, path):
-    """The block of code that follows the name of a file."""
-    return re.search(rf"^`{path}`.*?^```{language}\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)[1]
+def block(page, language, path):
+    """The block of code that follows the name of a file on a page."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    return re.search(rf"^`{path}`.*?^```{language}\n(.*?)```", text, re.DOTALL | re.MULTILINE)[1]
 
 
 def patched(text, diff):
@@ -81,26 +82,48 @@ def patched(text, diff):
     return text
 
 
-def output(folder, script, new, changed):
-    """What a script prints in a copy of the package with the page's new and changed files."""
-    for name in ("rt_keras", "configs"):
+def output(folder, command, page, new, changed):
+    """What Python prints in a copy of the project with the page's new and changed files."""
+    for name in ("rt_keras", "configs", "tests"):
         shutil.copytree(ROOT / name, folder / name)
+    shutil.copy(ROOT / "pyproject.toml", folder)
     for path in new:
-        (folder / path).write_text(block("python", path))
+        (folder / path).write_text(block(page, "python", path))
     for path in changed:
-        (folder / path).write_text(patched((folder / path).read_text(), block("diff", path)))
+        change = block(page, "diff", path)
+        (folder / path).write_text(patched((folder / path).read_text(), change))
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     result = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True
     )
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
+HEADS_PAGE, TASK_PAGE = "add_heads.md", "add_task.md"
+NEW_HEADS = ["rt_keras/ops/first.py", "rt_keras/layers/first_heads.py"]
+CHANGED_BY_HEADS = ["rt_keras/layers/__init__.py", "rt_keras/models/head_kinds.py"]
+
+
+def test_the_heads_of_the_example_are_in_the_suite_of_the_contract(tmp_path):
+    suite = [f"tests/contract/test_{name}.py" for name in ("options", "claims", "models")]
+    options = [
+        "-m",
+        "end_to_end or not end_to_end",
+        "-k",
+        "FirstHeads",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    ]
+    command = ["-m", "pytest", *suite, *options]
+    printed = output(tmp_path, command, HEADS_PAGE, NEW_HEADS, CHANGED_BY_HEADS)
+    assert re.search(r"\b[1-9]\d+ passed", printed), printed
+
+
 def test_the_heads_of_the_example_are_made_like_any_other(tmp_path):
-    new = ["rt_keras/ops/first.py", "rt_keras/layers/first_heads.py"]
-    changed = ["rt_keras/layers/__init__.py", "rt_keras/models/head_kinds.py"]
-    assert output(tmp_path, HEADS, new, changed).splitlines() == [
+    printed = output(tmp_path, ["-c", HEADS], HEADS_PAGE, NEW_HEADS, CHANGED_BY_HEADS)
+    assert printed.splitlines() == [
         "model.first.num_keys is 0 (int); it must be an integer of at least 1",
         "keys that every query sees",
     ]
@@ -108,5 +131,5 @@ def test_the_heads_of_the_example_are_made_like_any_other(tmp_path):
 
 def test_the_task_of_the_example_is_made_and_scored_like_any_other(tmp_path):
     task, table = (f"rt_keras/training/tasks/{name}.py" for name in ("backward_lm", "__init__"))
-    printed = output(tmp_path, TASK, [task], [table])
+    printed = output(tmp_path, ["-c", TASK], TASK_PAGE, [task], [table])
     assert printed.startswith("9 ['bits_per_byte', "), printed

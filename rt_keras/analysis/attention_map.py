@@ -14,7 +14,7 @@ def attention_maps(model, text):
     """The attention weights of every head of a language model on a text.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
         text: string of at most a few hundred tokens, since all pairs of them are computed.
 
     Returns:

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras import progress
+from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.tables import table
 
 # Differences of log-probabilities up to this are rounding errors.
@@ -21,7 +22,7 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
     tokens: scored in parallel, all at once, and prefix by prefix, as in generation.
 
     Args:
-        model: a `RoutingTransformerCausalLM`.
+        model: a `RoutingTransformerCausalLM`, or an adapted causal language model.
         sequences: int array `[count, length + 1]`, tokens; all but the first of each row are
             predicted.
         num_positions: int, the number of positions p in each sequence, and of prefixes that are
@@ -86,27 +87,48 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
 
 
 def _functions(model):
-    """Two compiled functions: the losses of a prefix, and how another text changes the outputs."""
+    """Two compiled functions: the losses of a prefix, and how another text changes the outputs.
 
-    def log_probabilities(tokens, known):
+    What goes from one to the other are hidden states: the logits of all positions may not fit into
+    memory.
+    """
+
+    def states(tokens, known):
         mask = tf.cast(tf.range(tf.shape(tokens)[1])[None] < known, tf.int32)
-        logits = model({"token_ids": tokens, "padding_mask": mask}, training=False)
-        return tf.nn.log_softmax(tf.cast(logits[0], tf.float32))
+        return model.hidden_states({"token_ids": tokens, "padding_mask": mask}, training=False)
+
+    def chunk_size(tokens):
+        return positions_at_once(model.backbone.vocabulary_size, tokens.shape[1])
+
+    def compare_chunk(pair):
+        before, after = (
+            tf.nn.log_softmax(tf.cast(model.token_logits(hidden), tf.float32)) for hidden in pair
+        )
+        variation = tf.reduce_sum(tf.abs(tf.exp(before) - tf.exp(after)), axis=-1) / 2
+        return tf.stack([variation, tf.reduce_max(tf.abs(before - after), axis=-1)])
 
     @tf.function(jit_compile=True)
     def label_nats(tokens, labels, known):
-        found = log_probabilities(tokens, known)
-        return -tf.gather(found, labels[0], batch_dims=1), found
+        hidden = states(tokens, known)
+        return model.token_losses(hidden, labels, chunk_size(tokens))[0][0], hidden[0]
 
     @tf.function(jit_compile=True)
     def compare(before, other):
-        after = log_probabilities(other, tf.shape(other)[1])
-        variation = tf.reduce_sum(tf.abs(tf.exp(before) - tf.exp(after)), axis=-1) / 2
-        return variation, tf.reduce_max(tf.abs(before - after), axis=-1)
+        after, size = states(other, tf.shape(other)[1])[0], chunk_size(other)
+        length, depth = after.shape
+        pair = tf.pad(tf.stack([before, after]), [[0, 0], [0, -length % size], [0, 0]])
+        chunks = tf.transpose(tf.reshape(pair, [2, -1, size, depth]), [1, 0, 2, 3])
+        found = tf.map_fn(
+            lambda chunk: compare_chunk(tf.unstack(chunk)),
+            chunks,
+            fn_output_signature=tf.float32,
+            parallel_iterations=1,
+        )
+        return tf.unstack(tf.reshape(tf.transpose(found, [1, 0, 2]), [2, -1])[:, :length])
 
     def nats_in_numpy(tokens, labels, known):
-        nats, found = label_nats(*map(_int32, (tokens, labels, known)))
-        return nats.numpy(), found
+        nats, hidden = label_nats(*map(_int32, (tokens, labels, known)))
+        return nats.numpy(), hidden
 
     def compare_in_numpy(before, other):
         return [x.numpy() for x in compare(before, _int32(other))]

@@ -26,7 +26,7 @@ def find(model, sequences, verbose=0):
     "balanced" routing, clusters then pick members of their own.
 
     Args:
-        model: a `RoutingTransformerCausalLM`.
+        model: a `RoutingTransformerCausalLM`, or an adapted causal language model.
         sequences: int array `[count, length]`, tokens.
         verbose: int, 1 for a progress bar. Defaults to 0.
 

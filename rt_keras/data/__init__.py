@@ -14,6 +14,7 @@ _MODULES = {
     "WordTokenizer": "word_tokenizer",
     "write_word_vocabulary": "word_tokenizer",
     "TextFolder": "text_folder",
+    "TextFile": "text_file",
     "PythonSource": "python_source",
     "load_documents": "documents",
     "count_text": "documents",

@@ -50,6 +50,7 @@ class CsvFolder(TextFolder):
     """
 
     VERSION = TextFolder.VERSION
+    split_files = "the file {split}.csv"
 
     def _files_by_split(self):
         if not self.directory.is_dir():

@@ -2,9 +2,14 @@
 
 import tensorflow as tf
 
-NAMES = ("python_source", "text_folder", "pg19", "enwik8", "wikitext103")
-# The sets that read files of a folder, and their builders.
-FOLDERS = {"text_folder": "TextFolder", "enwik8": "Enwik8", "wikitext103": "WikiText103"}
+NAMES = ("python_source", "text_folder", "text_file", "pg19", "enwik8", "wikitext103")
+# The sets that read files of a folder, or one file, and their builders.
+FOLDERS = {
+    "text_folder": "TextFolder",
+    "text_file": "TextFile",
+    "enwik8": "Enwik8",
+    "wikitext103": "WikiText103",
+}
 OF_FOLDERS = tuple(FOLDERS)
 
 
@@ -13,11 +18,12 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 
     Args:
         name: "python_source" (the source of Python's standard library, which is always available),
-            "text_folder" (the `.txt` files of `directory`), "pg19" (books of Project Gutenberg
-            from before 1919; TensorFlow Datasets downloads 11 GB), "enwik8" or "wikitext103"
-            (their files in `directory`).
+            "text_folder" (the `.txt` files of `directory`), "text_file" (the file `directory`, cut
+            in three), "pg19" (books of Project Gutenberg from before 1919; TensorFlow Datasets
+            downloads 11 GB), "enwik8" or "wikitext103" (their files in `directory`).
         split: "train", "validation" or "test".
-        directory: path of the folder, for "text_folder", "enwik8" and "wikitext103".
+        directory: path of the folder, for "text_folder", "enwik8" and "wikitext103", or of the
+            file, for "text_file".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
         require_utf8: bool, whether a file that is not valid UTF-8 is an error, as it should be for
@@ -27,7 +33,7 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
         `tf.data.Dataset` of scalar strings, in a fixed order.
 
     Raises:
-        FileNotFoundError: if the folder does not exist or holds no text.
+        FileNotFoundError: if the folder or file does not exist, or the folder holds no text.
         OSError: if "pg19" cannot be downloaded and prepared.
         ValueError: if there is no such data set or split, if `directory` is missing or given to a
             set that does not take one, or if a file is not of the set, or not UTF-8 as required.

@@ -195,7 +195,7 @@ def reader(packed, manifest):
     return starts[-1], read
 
 
-def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
+def evaluation_dataset(documents, tokenizer, sequence_length, batch_size, start_token_id=None):
     """Batches in which each token of the documents is a label of weight 1 once, in order.
 
     Rows continue one another as the text does. Padding at the end of the last batch, which may be
@@ -206,6 +206,9 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
         tokenizer: a tokenizer of `rt_keras.data`.
         sequence_length: int, number of tokens in a sequence.
         batch_size: int, number of sequences in a batch.
+        start_token_id: int, the token before each document, which every sequence then begins with:
+            of models that were trained so, some are lost without it. Defaults to None, for end of
+            text before a document and nothing more.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
@@ -230,11 +233,15 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size):
      [1. 0. 0. 0.]]
     """
     check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
-    batches = _pack(documents, tokenizer, [batch_size, sequence_length])
+    length = length_after(start_token_id, sequence_length)
+    shape = [batch_size, length]
+    batches = _pack(documents, tokenizer, shape, before(tokenizer, start_token_id))
+    if start_token_id is not None:
+        batches = batches.map(starting(start_token_id, tokenizer.pad_token_id))
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def _pack(documents, tokenizer, shape):
+def _pack(documents, tokenizer, shape, start):
     """The stream of all tokens, cut into pieces of a shape and padded at its end."""
     check_whole(tokenizer)
     size = math.prod(shape)
@@ -242,7 +249,7 @@ def _pack(documents, tokenizer, shape):
     def inputs_and_labels(document):
         tokens = tf.cast(tokenizer(document), tf.int32)
         end = tf.constant([tokenizer.end_token_id], tf.int32)
-        return tf.concat([end, tokens], axis=0), tf.concat([tokens, end], axis=0)
+        return tf.concat([start, tokens], axis=0), tf.concat([tokens, end], axis=0)
 
     def pad(inputs, labels):
         count = tf.size(labels)
@@ -259,6 +266,74 @@ def _pack(documents, tokenizer, shape):
 
     stream = documents.map(inputs_and_labels, num_parallel_calls=tf.data.AUTOTUNE)
     return stream.rebatch(size).map(pad)
+
+
+def before(tokenizer, start_token_id=None):
+    """What comes before a document: a token, end of text if it is None, as int32 `[1]`."""
+    token = tokenizer.end_token_id if start_token_id is None else start_token_id
+    return tf.constant([token], tf.int32)
+
+
+def length_after(start_token_id, sequence_length):
+    """The tokens of a sequence that come after a start token, if there is one.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    if start_token_id is None:
+        return sequence_length
+    if sequence_length < 2:
+        raise ValueError(
+            "sequence_length must be at least 2, with a start token. Received: "
+            f"sequence_length={sequence_length}"
+        )
+    return sequence_length - 1
+
+
+def starting(start_token_id, pad_token_id):
+    """A function that puts a start token before sequences that do not begin with one.
+
+    The token after it is no label, as it is one in the sequence before. A sequence that begins with
+    a start token gets padding at its end instead.
+
+    Args:
+        start_token_id, pad_token_id: ints.
+
+    Returns:
+        A function of the inputs, labels and weights of sequences, `[..., length]`, to those of
+        `[..., length + 1]`.
+
+    >>> weights = tf.ones([2, 2])
+    >>> inputs = {"token_ids": tf.constant([[5, 6], [1, 8]]), "padding_mask": weights > 0}
+    >>> labels = tf.constant([[6, 7], [8, 9]])
+    >>> found, labels, weights = starting(1, 0)(inputs, labels, weights)
+    >>> print(found["token_ids"].numpy(), labels.numpy(), weights.numpy(), sep="\\n")
+    [[1 5 6]
+     [1 8 0]]
+    [[5 6 7]
+     [8 9 0]]
+    [[0. 1. 1.]
+     [1. 1. 0.]]
+    """
+
+    def start(inputs, labels, weights):
+        ids, mask = inputs["token_ids"], inputs["padding_mask"]
+        first = ids[..., :1]
+        starts = first == start_token_id
+
+        def with_one_more(x, before, after):
+            longer = (tf.concat(parts, axis=-1) for parts in ([x, after], [before, x]))
+            return tf.where(starts, *longer)
+
+        pad, nothing = tf.fill(tf.shape(first), pad_token_id), tf.zeros_like(weights[..., :1])
+        inputs = {
+            "token_ids": with_one_more(ids, tf.fill(tf.shape(first), start_token_id), pad),
+            "padding_mask": with_one_more(mask, mask[..., :1], tf.zeros_like(mask[..., :1])),
+        }
+        labels = with_one_more(labels, first, pad)
+        return inputs, labels, with_one_more(weights, nothing, nothing)
+
+    return start
 
 
 def check_whole(tokenizer):

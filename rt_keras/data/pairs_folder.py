@@ -45,6 +45,7 @@ class PairsFolder(TextFolder):
     """
 
     VERSION = TextFolder.VERSION
+    split_files = "the files {split}.source and {split}.target"
 
     def _files_by_split(self):
         if not self.directory.is_dir():

@@ -8,22 +8,22 @@ import tensorflow as tf
 from rt_keras.data import shards
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.order import rows_of_share, shuffled
-from rt_keras.data.packing import check_whole, reader
+from rt_keras.data.packing import before, check_whole, length_after, reader, starting
 
 # Tokens that are read at once while the starts of documents are looked for.
 SCANNED_TOKENS = 2**24
 
 
-def document_pieces(documents, tokenizer, length):
+def document_pieces(documents, tokenizer, length, start_token_id=None):
     """The pieces of each document in turn, each token of which is a label once.
 
-    The first token that a model reads of a document is the end of text. Padding is at the end of
-    a document's last piece.
+    Padding is at the end of a document's last piece.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
         length: int, number of tokens in a piece.
+        start_token_id: int, the token before each document. Defaults to end of text.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
@@ -41,12 +41,13 @@ def document_pieces(documents, tokenizer, length):
     0 [[  1 102   0]] [[102   1   0]]
     """
     check_at_least_one(length=length)
-    pieces = _windows(documents, tokenizer, length, length).batch(1, drop_remainder=True)
+    pieces = _windows(documents, tokenizer, length, length, before(tokenizer, start_token_id))
+    pieces = pieces.batch(1, drop_remainder=True)
     pieces = pieces.map(lambda *piece: (*piece[:3], piece[3][0]))
     return pieces.prefetch(tf.data.AUTOTUNE)
 
 
-def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride):
+def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, start_token_id=None):
     """Batches of overlapping windows of each document, each token of which is scored once.
 
     A window begins `stride` tokens after the one before it. All tokens of a document's first window
@@ -58,6 +59,9 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride):
         sequence_length: int, number of tokens in a window.
         batch_size: int, number of windows in a batch.
         stride: int, at most `sequence_length`.
+        start_token_id: int, the token before each document, which every window then begins with,
+            so that it has one token fewer of the document. Defaults to None, for end of text before
+            a document and nothing more.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
@@ -76,13 +80,15 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride):
      [0. 1. 1.]]
     """
     check_at_least_one(sequence_length=sequence_length, batch_size=batch_size, stride=stride)
-    if stride > sequence_length:
+    length = length_after(start_token_id, sequence_length)
+    if stride > length:
         raise ValueError(
-            f"stride must be at most {sequence_length}, the length of a window. Received: "
-            f"stride={stride}"
+            f"stride must be at most {length}, the length of a window. Received: stride={stride}"
         )
-    windows = _windows(documents, tokenizer, sequence_length, stride)
+    windows = _windows(documents, tokenizer, length, stride, before(tokenizer, start_token_id))
     windows = windows.map(lambda *window: window[:3])
+    if start_token_id is not None:
+        windows = windows.map(starting(start_token_id, tokenizer.pad_token_id))
     # So that the last batch is full too.
     nothing = tf.nest.map_structure(
         lambda spec: tf.zeros(spec.shape, spec.dtype), windows.element_spec
@@ -218,7 +224,7 @@ def _check_pieces(pieces, length, batch_size):
         )
 
 
-def _windows(documents, tokenizer, length, stride):
+def _windows(documents, tokenizer, length, stride, start_token):
     """The inputs, labels and weights of windows of each document, and their first positions."""
     check_whole(tokenizer)
     pad = tokenizer.pad_token_id
@@ -226,7 +232,7 @@ def _windows(documents, tokenizer, length, stride):
 
     def of_document(document):
         tokens = tf.cast(tokenizer(document), tf.int32)
-        stream = tf.concat([end, tokens, end], axis=0)
+        stream = tf.concat([start_token, tokens, end], axis=0)
         total = tf.size(stream) - 1
         count = 1 + tf.maximum(total - length + stride - 1, 0) // stride
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from rt_keras import extras
+from rt_keras.data import text_parts
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -53,7 +54,7 @@ def list_files(directory, suffix, left_out=()):
     if not directory.exists():
         raise wrong_folder("directory must exist", directory)
     if not directory.is_dir():
-        problem = "directory must be a folder, not a file"
+        problem = "directory must be a folder, not a file, which the data set text_file reads"
         raise wrong_folder(problem, directory, NotADirectoryError)
     names = []
     for folder, folders, files in os.walk(directory):
@@ -77,14 +78,16 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     """Builder of a dataset with one document per `.txt` file of a folder.
 
     If the folder has any of the subfolders `train`, `validation` and `test`, like PG-19, they are
-    the splits, and files beside them are ignored. Otherwise `split_of` gives the split of each
-    file, nested ones included, from its relative path. A split without files does not exist. Bytes
-    are taken as they are, valid UTF-8 or not.
+    the splits, and files beside them are ignored; a split without files does not exist. Otherwise
+    `split_of` gives the split of each file, nested ones included, from its relative path. Where
+    that leaves a split without files, as with a single one, every file is cut instead: its first
+    90% are for training, the next 5% for validation and the last 5% for testing. Bytes are taken as
+    they are, valid UTF-8 or not.
 
     The name of the prepared copy depends on the paths, sizes and times of the files, so a folder
     that has changed is read again.
 
-    Features: "text", the bytes of the file; "id", its path relative to the folder.
+    Features: "text", the bytes of the file or of its part; "id", its path relative to the folder.
 
     Args:
         directory: path of the folder.
@@ -92,8 +95,13 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
             Datasets.
         **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
+    Attributes:
+        files: dictionary from each split to the names of its files.
+        split_note: string, how files were cut, in one line; None if they were not.
+
     Raises:
         FileNotFoundError: if the folder does not exist or holds no `.txt` file.
+        ValueError: if files are to be cut and none has 100 bytes.
 
     Example:
 
@@ -112,6 +120,9 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     """
 
     VERSION = tfds.core.Version("1.0.0")
+    # What would add a split to a folder that has others.
+    split_files = "a folder {split} of .txt files"
+    split_note = None
 
     def __init__(self, directory, **kwargs):
         self.directory = Path(directory).resolve()
@@ -138,12 +149,28 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     def _files_by_split(self):
         names = list_files(self.directory, ".txt")
         if not any((self.directory / split).is_dir() for split in SPLITS):
-            return group_by_split(names, split_of)
+            files = group_by_split(names, split_of)
+            whole = len(files) == len(SPLITS)
+            return files if whole else self._cut(names, f"each file of {self.directory.name}")
         files = group_by_split(names, lambda name: name.split("/")[0])
         if not files:
             problem = "directory has subfolders named like splits, but no .txt files in them"
             raise wrong_folder(problem, self.directory)
         return files
+
+    def _cut(self, names, what):
+        """The files of each split if all are cut: all of them."""
+        most = max(self.size_and_time(name)[0] for name in names)
+        if most < text_parts.LEAST_BYTES:
+            raise ValueError(
+                f"directory must hold a text of at least {text_parts.LEAST_BYTES} bytes, to be "
+                f"split in three. Received: {self.directory / names[0]} of {most} bytes"
+            )
+        self.split_note = (
+            f"split by position: first 90% of {what} for training, next 5% for validation, last 5% "
+            "for testing; to choose, give a folder with train/, validation/ and test/"
+        )
+        return dict.fromkeys(SPLITS, names)
 
     def _config_name(self):
         listing = hashlib.sha256(os.fsencode(self.directory))
@@ -165,14 +192,24 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager):
-        return {split: self._generate_examples(names) for split, names in self.files.items()}
+        if self.split_note is None:
+            return {split: self._generate_examples(names) for split, names in self.files.items()}
+        return {split: self._generate_parts(split) for split in self.files}
 
     def _generate_examples(self, names):
         for name in names:
-            text = (self.directory / name).read_bytes()
-            if not _is_utf8(text):
-                self.info.metadata["not_utf8"].append(name)
-            yield name, {"text": text, "id": name}
+            yield name, self._example(name, (self.directory / name).read_bytes())
+
+    def _generate_parts(self, split):
+        for name in self.files[split]:
+            yield name, self._example(name, text_parts.read_part(self.directory / name, split))
+
+    def _example(self, name, text):
+        """The features of a document; notes its file if it is not UTF-8."""
+        not_utf8 = self.info.metadata["not_utf8"]
+        if name not in not_utf8 and not _is_utf8(text):
+            not_utf8.append(name)
+        return {"text": text, "id": name}
 
 
 def group_by_split(names, split_of_name):

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from rt_keras import extras, files, progress
-from rt_keras.data.text_folder import TextFolder
+from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
@@ -19,7 +19,7 @@ def make_builder(name, directory, data_dir, folders):
 
     Args:
         name: the name of the set.
-        directory: path of the folder to read; None for sets that are downloaded.
+        directory: path of the folder or file to read; None for sets that are downloaded.
         data_dir: path of the folder for prepared data sets, or None for that of TensorFlow
             Datasets.
         folders: dictionary from the names of sets that are read from a folder, which are those of
@@ -34,7 +34,7 @@ def make_builder(name, directory, data_dir, folders):
     """
     if name in folders:
         if directory is None:
-            raise ValueError(f"directory must be the folder to read for {name}. Received: None")
+            raise ValueError(f"directory must be the path to read for {name}. Received: None")
         module = importlib.import_module(f"rt_keras.data.{name}")
         return getattr(module, folders[name])(directory, data_dir=data_dir)
     if directory is not None:
@@ -207,7 +207,11 @@ def source(builder, split):
 
 def _check_split(builder, split):
     if split not in builder.info.splits:
-        raise ValueError(
+        message = (
             f"split must be one of {', '.join(builder.info.splits)} for {builder.name}. "
             f"Received: split={split!r}"
         )
+        if isinstance(builder, TextFolder) and split in SPLITS:
+            needed = builder.split_files.format(split=split)
+            message += f". {builder.directory} needs {needed}"
+        raise ValueError(message)

@@ -207,6 +207,11 @@ def fingerprint(tokenizer):
     return total.hexdigest()
 
 
+def needs_utf8(tokenizer):
+    """Whether what a tokenizer reads must be valid UTF-8; those of KerasHub read text alone."""
+    return getattr(tokenizer, "needs_utf8", True)
+
+
 def check_strings(name, strings, needs_utf8):
     """Raises an error that names the argument if a tokenizer cannot read it.
 

@@ -1,4 +1,4 @@
-"""What a training step costs on Cloud TPU, found without one; see `tpu.md`.
+"""What a training step costs on Cloud TPU, found without one; see `docs/guides/cloud_tpu.md`.
 
 - `check.py`: lowers a configuration's training step and has it compiled.
 - `step.py`: the training step as one function of static shapes.

@@ -1,3 +1,5 @@
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -65,10 +67,19 @@ def test_heads_that_arrange_whole_sequences_do(sequences, make_group):
 
 
 def test_a_model_that_looks_one_token_ahead_changes_there_alone(sequences):
-    class OneAhead(keras.layers.Layer):
-        def call(self, inputs):
+    class OneAhead:
+        backbone = types.SimpleNamespace(vocabulary_size=VOCABULARY)
+
+        def hidden_states(self, inputs, training):
             ahead = keras.ops.pad(inputs["token_ids"][:, 1:], [[0, 0], [0, 1]])
             return 5.0 * keras.ops.one_hot(ahead, VOCABULARY)
+
+        def token_logits(self, hidden):
+            return hidden
+
+        def token_losses(self, hidden, labels, chunk_size):
+            losses = keras.losses.sparse_categorical_crossentropy(labels, hidden, from_logits=True)
+            return losses, None
 
     figures = causality.measure(OneAhead(), sequences, num_positions=8, num_changes=3)
     first, *rest = figures["share_by_distance"]

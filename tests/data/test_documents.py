@@ -47,17 +47,32 @@ def test_not_utf8_names_the_file_in_its_split_alone(folder):
 
 def test_split_that_does_not_exist(folder):
     with pytest.raises(
-        ValueError, match="split must be one of train.* Received: split='validation'"
+        ValueError,
+        match="one of train.* Received: split='validation'. .*texts needs a folder validation of",
     ):
         load_documents("text_folder", "validation", **folder)
+    with pytest.raises(ValueError, match="Received: split='tset'$"):
+        load_documents("text_folder", "tset", **folder)
+
+
+def test_text_file(tmp_path):
+    lines = [f"line {number:2}\n".encode() for number in range(20)]
+    (tmp_path / "book.txt").write_bytes(b"".join(lines))
+    file = {"directory": tmp_path / "book.txt", "data_dir": tmp_path / "tfds"}
+    splits = [load_documents("text_file", x, **file) for x in ("train", "validation", "test")]
+    assert [list(x.as_numpy_iterator()) for x in splits] == [
+        [b"".join(lines[:18])],
+        [lines[18]],
+        [lines[19]],
+    ]
 
 
 def test_bad_names_and_folders(folder, tmp_path):
     with pytest.raises(
-        ValueError, match="python_source, text_folder, pg19.* Received: name='books'"
+        ValueError, match="python_source, text_folder, text_file, pg19.* Received: name='books'"
     ):
         load_documents("books", "train")
-    with pytest.raises(ValueError, match="directory must be the folder to read for"):
+    with pytest.raises(ValueError, match="directory must be the path to read for"):
         load_documents("text_folder", "train")
     with pytest.raises(ValueError, match="must be None for python_source; only text_folder"):
         load_documents("python_source", "train", directory=tmp_path)

@@ -50,7 +50,7 @@ def test_names_that_are_none():
     for name in ("glue", "glue/stsb", "glue/ax", "sst2"):
         with pytest.raises(ValueError, match=f"name must be csv_folder or .* name='{name}'"):
             load_labeled_texts(name, "train")
-    with pytest.raises(ValueError, match="directory must be the folder to read for csv_folder"):
+    with pytest.raises(ValueError, match="directory must be the path to read for csv_folder"):
         load_labeled_texts("csv_folder", "train")
 
 

@@ -245,6 +245,25 @@ def test_any_tokenizer(tokenizer, pack):
     assert found == (tuple(inputs), tuple(labels))
 
 
+def test_sequences_can_begin_with_a_token_of_their_own():
+    documents = dataset_of(["abcd", "e", "fg"])
+    batches = list(evaluation_dataset(documents, ByteTokenizer(), 4, 2, start_token_id=7))
+    # What was cut: 7 a b | c d 7 | 7 e 7 | ..., of which the last does not end where one does.
+    inputs, mask, labels, weights = (
+        np.concatenate([np.asarray(part) for part in parts]).tolist()
+        for parts in zip(
+            *((x["token_ids"], x["padding_mask"], y, weights) for x, y, weights in batches)
+        )
+    )
+    a, b, c, d, e, f, g = (ord(letter) + 2 for letter in "abcdefg")
+    assert inputs == [[7, a, b, 0], [7, c, d, 7], [7, e, 7, f], [7, g, 0, 0]]
+    assert labels == [[a, b, c, 0], [c, d, 1, e], [e, 1, f, g], [g, 1, 0, 0]]
+    assert weights == [[1, 1, 1, 0], [0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 0, 0]]
+    assert mask == [[True] * 3 + [False], [True] * 4, [True] * 4, [True] * 2 + [False] * 2]
+    with pytest.raises(ValueError, match="must be at least 2, with a start token"):
+        evaluation_dataset(documents, ByteTokenizer(), 1, 2, start_token_id=7)
+
+
 def test_no_documents(pack, tmp_path):
     assert list(evaluation_dataset(dataset_of([]), ByteTokenizer(), 4, 2)) == []
     with pytest.raises(ValueError, match="documents must not be empty"):

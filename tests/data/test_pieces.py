@@ -62,6 +62,21 @@ def test_windows_score_each_token_once_after_as_many_as_they_can(texts, length, 
     assert found == expected
 
 
+def test_documents_can_begin_with_a_token_of_their_own():
+    a, b, c, d = (ord(letter) + 2 for letter in "abcd")
+    documents = dataset_of([b"abcd", b"c"])
+    pieces = document_pieces(documents, ByteTokenizer(), 3, start_token_id=7)
+    found = np.concatenate([inputs["token_ids"] for inputs, *_ in pieces])
+    np.testing.assert_array_equal(found, [[7, a, b], [c, d, 0], [7, c, 0]])
+    windows = sliding_dataset(documents, ByteTokenizer(), 4, 2, stride=2, start_token_id=7)
+    (inputs, labels, weights), *_ = windows
+    np.testing.assert_array_equal(inputs["token_ids"], [[7, a, b, 0], [7, b, c, d]])
+    np.testing.assert_array_equal(labels, [[a, b, c, 0], [b, c, d, 1]])
+    np.testing.assert_array_equal(weights, [[1, 1, 1, 0], [0, 0, 1, 1]])
+    with pytest.raises(ValueError, match="stride must be at most 3"):
+        sliding_dataset(documents, ByteTokenizer(), 4, 2, stride=4, start_token_id=7)
+
+
 def pieces_of(texts, length):
     """Each piece of each document: what comes before it and the piece, as (inputs, labels)."""
     found = []

@@ -43,6 +43,32 @@ def test_flat_and_nested_files_are_split_by_name(tmp_path):
     assert all(text == name.encode() for files in splits.values() for name, text in files.items())
 
 
+def test_too_few_files_for_three_splits_are_all_cut(tmp_path):
+    lines = {name: [f"{name} {n:2}\n".encode() for n in range(40)] for name in ("a.txt", "b.txt")}
+    folder = write(tmp_path / "texts", {name: b"".join(x) for name, x in lines.items()})
+    assert {split_of(name) for name in lines} != {"train", "validation", "test"}
+    builder = TextFolder(folder, data_dir=tmp_path / "tfds")
+    assert "first 90% of each file of texts for training" in builder.split_note
+    assert prepared(folder, tmp_path / "tfds") == {
+        "train": {name: b"".join(x[:36]) for name, x in lines.items()},
+        "validation": {name: b"".join(x[36:38]) for name, x in lines.items()},
+        "test": {name: b"".join(x[38:]) for name, x in lines.items()},
+    }
+
+
+def test_files_that_were_not_cut_are_not_said_to_be(tmp_path):
+    flat = write(tmp_path / "flat", {f"{n}.txt": b"" for n in (0, 22, 10)})
+    split = write(tmp_path / "split", {"train/a.txt": b""})
+    for folder in (flat, split):
+        assert TextFolder(folder, data_dir=tmp_path / "tfds").split_note is None
+
+
+def test_texts_too_short_to_be_cut(tmp_path):
+    folder = write(tmp_path / "texts", {"a.txt": b"short", "b.txt": b""})
+    with pytest.raises(ValueError, match="at least 100 bytes.*Received: .*a.txt of 5 bytes"):
+        TextFolder(folder)
+
+
 def test_split_of_is_fixed_and_has_its_shares():
     assert [split_of(f"{n}.txt") for n in (0, 22, 10)] == ["train", "validation", "test"]
     splits = [split_of(str(number)) for number in range(20_000)]
@@ -97,7 +123,7 @@ def test_missing_and_empty_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="must hold .txt files"):
         TextFolder(tmp_path)
     file = write(tmp_path, {"a.txt": b""}) / "a.txt"
-    with pytest.raises(NotADirectoryError, match="must be a folder, not a file"):
+    with pytest.raises(NotADirectoryError, match="not a file, which the data set text_file reads"):
         TextFolder(file)
     (tmp_path / "train").mkdir()
     with pytest.raises(FileNotFoundError, match="no .txt files in them"):

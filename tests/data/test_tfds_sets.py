@@ -1,4 +1,3 @@
-import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -99,7 +98,7 @@ class Told:
 
 
 def test_what_another_process_prepares_is_waited_for(tmp_path, books, capfd, monkeypatch):
-    stderr = Told(sys.stderr, "waiting for process")
+    stderr = Told(sys.stderr, "waiting for ")
     monkeypatch.setattr(sys, "stderr", stderr)
     others = [TextFolder(books, data_dir=tmp_path) for _ in range(2)]
     for builder in others:
@@ -115,7 +114,7 @@ def test_what_another_process_prepares_is_waited_for(tmp_path, books, capfd, mon
         assert len(list(tfds_sets.read(builder, "train"))) == 3
     shown = capfd.readouterr().err
     assert shown.count("preparing text_folder\n") == 1
-    assert f"waiting for process {os.getpid()} on " in shown
+    assert "waiting for " in shown
 
 
 def test_identity_and_folder_of_a_split(tmp_path):

@@ -1,0 +1,27 @@
+"""What this process may use of the machine."""
+
+import os
+from pathlib import Path
+
+
+def machine_memory():
+    """Bytes of memory that this process may use.
+
+    >>> machine_memory() > 1e9
+    True
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        limit = Path("/sys/fs/cgroup") / name
+        if limit.is_file() and limit.read_text().strip().isdigit():
+            memory = min(memory, int(limit.read_text()))
+    return memory
+
+
+def count_cores():
+    """The number of processor cores that this process may run on.
+
+    >>> count_cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,87 @@
+"""Whether modules can be imported, tried in a process of its own: a broken one may end that.
+
+A library compiled for another processor or another version of CUDA does not raise an exception.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def try_imports(names):
+    """Imports modules in another process, one after the other.
+
+    Args:
+        names: list of strings, the modules.
+
+    Returns:
+        A tuple of a dictionary from each name to what went wrong, None if nothing did, and the
+        list of TensorFlow's devices, in words, which is empty if it was not imported.
+
+    >>> problems, devices = try_imports(["json", "no_such_module"])
+    >>> problems["json"], problems["no_such_module"]
+    (None, "ModuleNotFoundError: No module named 'no_such_module'")
+    >>> devices
+    []
+    """
+    problems, devices = {}, []
+    # A process that ended early has found out about at least one more module.
+    while rest := [name for name in names if name not in problems]:
+        found, status = _run(rest)
+        devices = found.pop("devices", devices)
+        problems |= found
+        if len(found) < len(rest):
+            problems[rest[len(found)]] = f"importing it ended the process with status {status}"
+    return problems, devices
+
+
+def _run(names):
+    """What a process found out about modules before it ended, and its exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "found"
+        path.touch()
+        command = [sys.executable, "-m", __name__, str(path), *names]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        status = subprocess.run(command, stdin=subprocess.DEVNULL, **quiet).returncode
+        lines = path.read_text(encoding="utf-8").splitlines()
+    return dict(json.loads(line) for line in lines), status
+
+
+def main(path, *names):
+    """Imports modules and adds a line about each to a file; then one about TensorFlow's devices."""
+    with open(path, "a", encoding="utf-8", buffering=1) as file:
+
+        def tell(name, value):
+            file.write(json.dumps([name, value]) + "\n")
+
+        for name in names:
+            tell(name, _problem(name))
+        if "tensorflow" in sys.modules:
+            tell("devices", _devices())
+
+
+def _problem(name):
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return None
+
+
+def _devices():
+    """TensorFlow's devices, each with its number and, of a GPU, what it is."""
+    import tensorflow as tf
+
+    def words(device):
+        number = device.name.removeprefix("/physical_device:")
+        kind = tf.config.experimental.get_device_details(device).get("device_name")
+        return f"{number} ({kind})" if kind else number
+
+    return [words(device) for device in tf.config.list_physical_devices()]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

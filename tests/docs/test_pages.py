@@ -1,0 +1,69 @@
+"""The code on the pages of the site runs as it stands.
+
+On each page the Python blocks run in order in one process, then the commands marked
+`<!-- test: commands -->`, then Python blocks marked `<!-- test: after commands -->`. Other commands
+do not run. A comment such as `<!-- not run: it needs a GPU -->` leaves a Python block out.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rt_keras
+
+DOCS = Path(rt_keras.__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^(?:<!-- (.*?) -->\n+)?```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+MARKS = {"python": r"|test: after commands|not run: \w.*", "bash": r"|test: commands"}
+# In the order in which they run.
+TESTED = [("", "python"), ("test: commands", "bash"), ("test: after commands", "python")]
+
+
+def blocks(page):
+    """The blocks of a page, as (comment above or "", language, code)."""
+    return BLOCK.findall((DOCS / page).read_text(encoding="utf-8"))
+
+
+ALL_PAGES = [str(path.relative_to(DOCS)) for path in sorted(DOCS.rglob("*.md"))]
+TESTED_PAGES = [page for page in ALL_PAGES if {x[:2] for x in blocks(page)} & {*TESTED}]
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_each_block_is_python_or_says_why_it_is_not_run(page):
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert len(re.findall("```(?:python|bash)", text)) == len(blocks(page))
+    for comment, language, code in blocks(page):
+        assert re.fullmatch(MARKS[language], comment), comment
+        if language == "python":
+            ast.parse(code)
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("page", TESTED_PAGES)
+def test_the_blocks_run_in_order(page, tmp_path):
+    # A folder of text for the commands.
+    (tmp_path / "tales" / "test").mkdir(parents=True)
+    (tmp_path / "tales" / "test" / "tale.txt").write_text("Once upon a time. " * 40)
+    for comment, language in TESTED:
+        code = "\n".join(x[2] for x in blocks(page) if x[:2] == (comment, language))
+        run(
+            [sys.executable, "-c", code] if language == "python" else ["bash", "-euc", code],
+            tmp_path,
+        )
+
+
+def run(command, folder):
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(DOCS.parent),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TFDS_DATA_DIR": str(folder / "tfds"),
+        "MPLBACKEND": "agg",
+    }
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"

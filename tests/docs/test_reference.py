@@ -1,0 +1,88 @@
+"""Every public name has its page in the reference, and a docstring that says all of it."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rt_keras
+from rt_keras import layers
+
+REFERENCE = Path(rt_keras.__file__).parents[1] / "docs" / "reference"
+# What docstrings still lack, by the name of the page.
+LACKING = yaml.safe_load(Path(__file__).with_name("lacking.yaml").read_text(encoding="utf-8"))
+
+
+def listed():
+    """The names that the pages of the reference list, each of which gets a page of its own."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(REFERENCE.glob("*.rst")))
+    return re.findall(r"^   ~(rt_keras\S+)$", text, re.MULTILINE)
+
+
+def exported():
+    """The objects that packages export, and their names."""
+    packages = [m.name for m in pkgutil.walk_packages(rt_keras.__path__, "rt_keras.") if m.ispkg]
+    for package in [importlib.import_module(name) for name in ["rt_keras", *packages]]:
+        for name in getattr(package, "__all__", ()):
+            yield getattr(package, name), f"{package.__name__}.{name}"
+
+
+def test_every_exported_name_has_one_page():
+    pages = [pkgutil.resolve_name(name) for name in listed()]
+    counts = {name: pages.count(thing) for thing, name in exported()}
+    assert len(counts) > 120
+    assert not [name for name, count in counts.items() if count != 1]
+
+
+def lacks(thing):
+    """What the docstring of a class or function does not say: a sorted list of words."""
+    text = inspect.getdoc(thing) or ""
+    is_class = inspect.isclass(thing)
+    computes = thing.__module__.split(".")[1] in ("ops", "layers", "t2t")
+    # The page of the base class says how heads are called.
+    is_kind = is_class and issubclass(thing, layers.HeadGroup) and thing is not layers.HeadGroup
+    call = thing.__init__ if is_class else thing
+    body = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(call)))))
+    gives = any(isinstance(x, ast.Return | ast.Yield) and x.value for x in body)
+    parts = {
+        "args": set(arguments(call)) <= described(text),
+        "shapes": not computes or is_kind or "`[" in text,
+        "returns": "Returns:" in text or "Yields:" in text or is_kind or not (computes or gives),
+        "raises": "Raises:" in text or not any(isinstance(x, ast.Raise) for x in body),
+        "source": not computes or "Source:" in text,
+        "example": ">>> " in text,
+    }
+    return sorted(part for part, said in parts.items() if not said)
+
+
+def arguments(call):
+    """The names of the arguments of a function, with their stars."""
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    parameters = inspect.signature(call).parameters.values()
+    return [stars.get(x.kind, "") + x.name for x in parameters if x.name != "self"]
+
+
+def described(text):
+    """The names that a docstring's "Args:" describes."""
+    section = re.search(r"^Args:\n((?: +.*\n?|\n)*)", text, re.MULTILINE)
+    heads = re.findall(r"^    (\S[^:]*):", section[1] if section else "", re.MULTILINE)
+    return {name.strip() for head in heads for name in head.split(",")}
+
+
+@pytest.mark.parametrize("name", listed())
+def test_docstring_lacks_what_is_written_down_and_nothing_else(name):
+    thing = pkgutil.resolve_name(name)
+    if inspect.ismodule(thing):
+        assert thing.__doc__
+    else:
+        assert lacks(thing) == LACKING.get(name, [])
+
+
+def test_what_is_written_down_is_of_names_with_a_page():
+    assert LACKING.keys() <= set(listed())
