@@ -1,26 +1,34 @@
 """`adapt` and `restore`: this package's attention in a model that is already there, and back."""
 
+import functools
+import os
+
+import keras
 import keras_hub
 
-from rt_keras.models.adapted.attention_layers import copy_kernels
+from rt_keras.models.adapted.architectures import check_known, left_out
+from rt_keras.models.adapted.attention_layers import num_heads, window_of
 from rt_keras.models.adapted.backbones import (
     ADAPTATION,
     BACKBONES,
     AdaptedBackbone,
     attention_layers,
     backbone_of,
-    check_layers,
+    check_head_groups,
+    chosen_layers,
     head_group_config,
     new_head_groups,
 )
+from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.graphs import adapt_graph, restore_graph
 from rt_keras.models.adapted.positions import (
     check_extension,
     config_for_length,
-    extended,
     preprocessor_for_length,
 )
 from rt_keras.models.adapted.tasks import TASKS
+from rt_keras.models.adapted.tokenizers import adapted_preprocessor, restored_preprocessor
+from rt_keras.models.adapted.weights import made_with_weights_of
 
 
 def adapt(
@@ -32,37 +40,45 @@ def adapt(
     max_sequence_length=None,
     trained_length=None,
     position_extension="repeat",
+    dtype=None,
 ):
     """A copy of a model with other heads, and with its weights.
 
     Args:
         model: a KerasHub backbone or task, of those in `rt_keras.models.adapted.backbones`; or a
-            functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`.
+            functional or `Sequential` model that calls `keras.layers.MultiHeadAttention`; or a
+            string or path, the folder of a pretrained model, in the layout of Hugging Face or as
+            KerasHub's `save_to_preset` writes it; or string, the name of a preset of KerasHub. Of a
+            folder or preset there is one copy of the weights in memory at any time, and the
+            preprocessor packs as many tokens as the model was trained on, where the files say so.
         head_groups: list of `HeadGroup`, as many heads as the attention has. Each layer gets its
             own. Routing heads with `normalize=False` attend by the queries and keys as the model
             has learnt them. Heads whose queries are their own keys lose the model's keys.
-        layers: list of int, the attention layers that get them, from 0; None, the default, for
-            all.
+        layers: list of int, the attention layers that get them, from 0; "global" for those without
+            a window; None, the default, for all.
         dense_below: int, the length of inputs below which attention stays full; None, the default,
             for none.
         num_global_tokens: int, how many tokens at the beginning see all others and are seen by all,
             such as the one that a classifier reads; see `MultiHeadAttention`. For models of
             KerasHub, and without a cache, as in encoders. None, the default, for none.
-        max_sequence_length: int, for longer sequences than the model takes: learned positions
-            become more, rotary ones are scaled (but a restored model has the original's), and the
-            preprocessor of a task packs as many tokens. None, the default, to leave positions as
-            they are.
+        max_sequence_length: int, at least what the model takes, for longer sequences: learned
+            positions become more, rotary ones are scaled (but a restored model has the original's),
+            and the preprocessor of a task packs as many tokens. None, the default, to leave
+            positions as they are.
         trained_length: int, the length that a model with rotary positions was trained on; needed
-            for those if `max_sequence_length` is given.
+            for those if `max_sequence_length` is given. Defaults to what the files of a folder say.
         position_extension: "repeat", the default, or "interpolate": how more learned positions are
             made of those that there are.
+        dtype: dtype policy of a model from a folder or preset; None, the default, for Keras's
+            global one.
 
     Returns:
         A model of the same kind, an ordinary Keras model. `model` stays as it is.
 
     Raises:
-        ValueError: if the model's attention is not known, is quantized or has been adapted, heads
-            or layers do not fit it, or it cannot have that length.
+        ValueError: if there is no such folder or preset, it is incomplete or damaged, the model's
+            attention is not known, is quantized or has been adapted, `head_groups` is not a list of
+            head groups, heads or layers do not fit the model, or it cannot have that length.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import FullHeads, LocalHeads
@@ -71,7 +87,24 @@ def adapt(
     >>> rt_keras.restore(local).count_params() == bert.count_params()
     True
     """
+    check_head_groups(head_groups)
+    check_extension(position_extension)
+    packed = max_sequence_length
+    if isinstance(model, (str, os.PathLike)):
+        check = functools.partial(_check_fits, head_groups, layers)
+        model, found = load_model(model, dtype, check)
+        packed = packed or found
+        if "max_sequence_length" not in backbone_of(model).get_config():
+            trained_length = trained_length or found
+    elif dtype is not None:
+        raise ValueError(
+            f"dtype is for folders and presets; a model has its own. Received: {dtype!r}"
+        )
     backbone = backbone_of(model)
+    if not isinstance(backbone, keras.Model):
+        raise ValueError(
+            f"model must be a Keras model, a folder or the name of a preset. Received: {model!r}"
+        )
     if not isinstance(backbone, keras_hub.models.Backbone):
         if max_sequence_length is not None:
             raise ValueError("max_sequence_length is for models of KerasHub alone")
@@ -80,30 +113,26 @@ def adapt(
         return _adapt_graph(model, head_groups, layers, dense_below)
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is adapted already; restore() it first")
-    if type(backbone) not in BACKBONES:
-        known = ", ".join(cls.__name__ for cls in BACKBONES)
-        raise ValueError(
-            f"The attention of {type(backbone).__name__} is not known. Known: {known}, and tasks "
-            "on them"
-        )
+    check_known(backbone)
     if model is not backbone and type(model) not in TASKS:
         raise ValueError(
             f"{type(model).__name__} is no task of KerasHub's own; adapt its backbone, and make "
             "the task anew"
         )
-    check_extension(position_extension)
-    config = {**backbone.get_config(), "rotary_scale": 1.0}
+    config = backbone.get_config()
+    config |= {**left_out(backbone, config), "rotary_scale": 1.0}
     if max_sequence_length is not None:
         config = config_for_length(config, max_sequence_length, trained_length)
+    if "max_sequence_length" not in config:
+        config["trained_length"] = trained_length
     config |= {"head_groups": head_groups, "layers": layers, "dense_below": dense_below}
     config["num_global_tokens"] = num_global_tokens
-    adapted = BACKBONES[type(backbone)].from_config(config)
-    _copy_weights(backbone, adapted, position_extension)
+    adapted = _made_from(backbone, BACKBONES[type(backbone)], config, position_extension)
     if model is backbone:
         return adapted
-    preprocessor = model.preprocessor
-    if max_sequence_length is not None:
-        preprocessor = preprocessor_for_length(preprocessor, max_sequence_length)
+    preprocessor = adapted_preprocessor(model.preprocessor)
+    if packed is not None:
+        preprocessor = preprocessor_for_length(preprocessor, packed)
     return _with_backbone(TASKS[type(model)], model, adapted, preprocessor)
 
 
@@ -127,19 +156,29 @@ def restore(model):
     config = backbone.get_config()
     for name in ADAPTATION:
         del config[name]
-    restored = _original(BACKBONES, type(backbone)).from_config(config)
-    _copy_weights(backbone, restored)
+    original = _original(BACKBONES, type(backbone))
+    restored = _made_from(backbone, original, config)
     if model is backbone:
         return restored
-    return _with_backbone(_original(TASKS, type(model)), model, restored, model.preprocessor)
+    preprocessor = restored_preprocessor(model.preprocessor)
+    return _with_backbone(_original(TASKS, type(model)), model, restored, preprocessor)
+
+
+def _check_fits(head_groups, layers, backbone):
+    """Raises a ValueError if a backbone cannot have heads, before it has its weights."""
+    check_known(backbone)
+    attention = attention_layers(backbone)
+    chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
+    configs = [head_group_config(group) for group in head_groups]
+    for number in chosen:
+        new_head_groups(configs, num_heads(attention[number]), backbone.dtype_policy)
 
 
 def _adapt_graph(model, head_groups, layers, dense_below):
     configs = [head_group_config(group) for group in head_groups]
 
     def make_groups(count, number, num_heads):
-        check_layers(layers, count)
-        if layers is not None and number not in layers:
+        if number not in chosen_layers(layers, [None] * count):
             return None
         return new_head_groups(configs, num_heads, model.dtype_policy, dense_below)
 
@@ -150,29 +189,25 @@ def _original(classes, adapted):
     return next(cls for cls, made in classes.items() if made is adapted)
 
 
-def _copy_weights(source, target, position_extension=None):
-    """Copies the weights of a backbone to one that differs in attention and positions alone."""
-    attention = [attention_layers(model) for model in (source, target)]
-    for old, new in zip(*attention):
-        copy_kernels(old, new)
-    rest = [_weights_without(*pair) for pair in zip((source, target), attention)]
-    for old, new in zip(*rest, strict=True):
-        if old.shape == new.shape:
-            new.assign(old)
-        else:
-            new.assign(extended(old.numpy(), new.shape[0], position_extension))
+def _made_from(source, cls, config, position_extension=None):
+    """A backbone of a class, with the weights of another."""
 
+    def attention_pairs(made):
+        return zip(attention_layers(source), attention_layers(made))
 
-def _weights_without(model, layers):
-    inside = {id(weight) for layer in layers for weight in layer.weights}
-    return [weight for weight in model.weights if id(weight) not in inside]
+    def make():
+        return cls.from_config(config)
+
+    return made_with_weights_of(source, make, attention_pairs, position_extension)
 
 
 def _with_backbone(cls, task, backbone, preprocessor):
     """A task of a class with another's configuration and weights."""
     config = {**task.get_config(), "backbone": backbone, "preprocessor": preprocessor}
+    of_backbone = {id(weight) for weight in task.backbone.weights}
     made = cls.from_config(config)
-    rest = [_weights_without(model, [model.backbone]) for model in (task, made)]
-    for old, new in zip(*rest, strict=True):
-        new.assign(old)
+    targets = {weight.path: weight for weight in made.weights}
+    for weight in task.weights:
+        if id(weight) not in of_backbone:
+            targets[weight.path].assign(weight)
     return made

@@ -23,8 +23,7 @@ class AdaptedAttention(MultiHeadAttention):
         value: the same; None, the default, for `query`.
         attention_mask: bool or int `[batch, 1, length]`, 0 for padding; or None.
         cache: None; or anything, while a model decodes: the cache itself is that of `decode`.
-        cache_update_index: int scalar, the number of positions before the first one; only with a
-            cache.
+        cache_update_index, cache_update_mask: what goes with it.
         hidden_states: another name of `query`.
         training: bool, whether dropout is on and statistics are collected.
 
@@ -38,6 +37,8 @@ class AdaptedAttention(MultiHeadAttention):
         self.rotary_scale = rotary_scale
         # While a model decodes: a function of the layer and its inputs, which gives the output.
         self.decode = None
+        # Layers that normalise each head's queries and keys before they are rotated.
+        self.query_norm = self.key_norm = None
 
     def call(
         self,
@@ -47,6 +48,7 @@ class AdaptedAttention(MultiHeadAttention):
         attention_mask=None,
         cache=None,
         cache_update_index=None,
+        cache_update_mask=None,
         return_attention_scores=False,
         hidden_states=None,
         training=None,
@@ -69,6 +71,10 @@ class AdaptedAttention(MultiHeadAttention):
             use_causal_mask=self.causal,
             training=training,
         )
+
+    def _placed(self, x, start, role):
+        norm = self.query_norm if role == "query" else self.key_norm
+        return super()._placed(x if norm is None else norm(x), start, role)
 
     def _rotated(self, x, start):
         if self.rotary_embedding is None or self.rotary_scale == 1:

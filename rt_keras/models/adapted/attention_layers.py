@@ -1,11 +1,12 @@
 """The attention inside KerasHub's blocks: where it is, and how it is replaced."""
 
+import functools
+
 import keras
 
-from rt_keras.layers import MultiHeadAttention
 from rt_keras.models.adapted.attention import AdaptedAttention
+from rt_keras.models.adapted.deferred import leave_empty
 
-NAME = "_self_attention_layer"
 DENSE = ("query_dense", "key_dense", "value_dense", "output_dense")
 
 
@@ -22,14 +23,16 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
     Returns:
         An `AdaptedAttention`, built, with weights of its own.
     """
-    num_heads, depth = old._query_dense.partial_output_shape[-2:]
-    num_key_value_heads, value_dim = old._value_dense.partial_output_shape[-2:]
-    features = old._output_dense.partial_output_shape[-1]
+    query_dense, value_dense = (_dense(old, name) for name in ("query_dense", "value_dense"))
+    num_heads, depth = query_dense.partial_output_shape[-2:]
+    num_key_value_heads, value_dim = value_dense.partial_output_shape[-2:]
+    features = _dense(old, "output_dense").partial_output_shape[-1]
     grouped = {}
     if num_key_value_heads != num_heads:
         grouped["num_key_value_heads"] = num_key_value_heads
-    if hasattr(old, "rotary_embedding_layer"):
-        grouped["rotary_embedding"] = old.rotary_embedding_layer
+    for name in ("rotary_embedding_layer", "rope_layer"):
+        if hasattr(old, name):
+            grouped["rotary_embedding"] = getattr(old, name)
     new = AdaptedAttention(
         head_groups,
         causal=causal,
@@ -38,12 +41,14 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         num_global_tokens=num_global_tokens,
         rotary_scale=rotary_scale,
         dropout=_of(old, "dropout"),
-        use_bias=old._query_dense.bias_axes is not None,
+        use_bias=query_dense.bias_axes is not None,
         kernel_initializer=_of(old, "kernel_initializer"),
         name=old.name,
         dtype=old.dtype_policy,
         **grouped,
     )
+    if hasattr(old, "query_norm"):
+        new.query_norm, new.key_norm = old.query_norm, old.key_norm
     # Under the path of the old one, by which KerasHub finds dtypes and layouts of weights.
     with keras.name_scope(old.path.rpartition("/")[0]):
         new.build((None, None, features), (None, None, features))
@@ -56,14 +61,31 @@ def _of(attention, name):
 
 
 def copy_kernels(source, target):
-    """Copies the dense layers of one attention to another: ours, or Keras's and KerasHub's.
+    """Copies the dense layers of one attention to another; see `attention_values`."""
+    values = attention_values(source, target)
+    for weight in target.weights:
+        if id(weight) in values:
+            weight.assign(values[id(weight)]())
 
-    Kernels are `[features, heads * depth]` in ours and `[features, heads, depth]` in theirs. Where
-    queries are their own keys, there are no kernels of keys; what had none gets those of queries.
+
+def attention_values(source, target):
+    """What the dense layers of one attention are in another: ours, or Keras's and KerasHub's.
+
+    Kernels are `[features, heads * depth]` in ours; in theirs `[features, heads, depth]`, or
+    `[heads, features, depth]` in Gemma. Where queries are their own keys, there are no kernels of
+    keys; what had none gets those of queries.
+
+    Args:
+        source, target: attention layers.
+
+    Returns:
+        Dictionary from the id of each weight of the target's dense layers to a function that gives
+        its value.
 
     Raises:
         ValueError: if the source is quantized.
     """
+    found = {}
     for name in DENSE:
         of_source, of_target = _dense(source, name), _dense(target, name)
         if of_target is None:
@@ -74,35 +96,77 @@ def copy_kernels(source, target):
             raise ValueError(
                 f"{source.path} is quantized. Adapt or restore a model first, then quantize it"
             )
-        for weight in ("kernel", "bias"):
-            value = getattr(of_source, weight)
-            if value is not None:
-                variable = getattr(of_target, weight)
-                variable.assign(keras.ops.reshape(value, variable.shape))
+        found[id(of_target.kernel)] = functools.partial(_kernel, of_source, of_target)
+        if of_source.bias is not None:
+            found[id(of_target.bias)] = functools.partial(_bias, of_source, of_target)
+    return found
+
+
+def _kernel(source, target):
+    """The kernel of a dense layer in the shape of another's."""
+    value, shape = source.kernel, target.kernel.shape
+    if _heads_first(source):
+        value = keras.ops.swapaxes(value, 0, 1)
+    if not _heads_first(target):
+        return keras.ops.reshape(value, shape)
+    return keras.ops.swapaxes(keras.ops.reshape(value, [shape[1], shape[0], shape[2]]), 0, 1)
+
+
+def _bias(source, target):
+    return keras.ops.reshape(source.bias, target.bias.shape)
+
+
+def _heads_first(dense):
+    """Whether a kernel is `[heads, features, depth]`."""
+    if not isinstance(dense, keras.layers.EinsumDense):
+        return False
+    inputs, kernel = dense.equation.split("->")[0].split(",")
+    return len(kernel) == 3 and kernel.index(inputs[-1]) == 1 and inputs[-2] not in kernel
 
 
 def _dense(attention, name):
-    return getattr(attention, name if isinstance(attention, MultiHeadAttention) else f"_{name}")
+    return getattr(attention, name if hasattr(attention, name) else f"_{name}")
 
 
-def replace_attention(block, new):
-    """Puts attention into a KerasHub block, in the place of its own."""
+def num_heads(attention):
+    """The heads of queries of a KerasHub block's attention."""
+    return _dense(attention, "query_dense").partial_output_shape[-2]
+
+
+def window_of(attention):
+    """How many keys a query of a KerasHub block sees up to its own; None for all."""
+    if getattr(attention, "use_sliding_window_attention", False):
+        return attention.sliding_window_size
+    return getattr(attention, "_sliding_window", None)
+
+
+def replace_attention(block, architecture, new):
+    """Puts attention into a KerasHub block, in the place of its own.
+
+    Args:
+        block: the block.
+        architecture: the `Architecture` of its backbone.
+        new: an `AdaptedAttention`.
+    """
     # The block is built, and so locked against further layers; this one takes another's place.
-    block._tracker.replace_tracked_value("layers", getattr(block, NAME), new)
-    setattr(block, NAME, new)
+    old = getattr(block, architecture.attention)
+    block._tracker.replace_tracked_value("layers", old, new)
+    setattr(block, architecture.attention, new)
+    used = {id(weight) for weight in new.weights}
+    leave_empty(weight for weight in old.weights if id(weight) not in used)
     if new.causal:
-        block._compute_self_attention_mask = _padding_alone
+        setattr(block, architecture.mask, _padding_alone)
 
 
 def _padding_alone(
-    decoder_sequence, decoder_padding_mask=None, decoder_attention_mask=None, **others
+    decoder_sequence, decoder_padding_mask=None, decoder_attention_mask=None, *others, **options
 ):
     """In the place of a decoder's mask of all pairs, which attention here does not need.
 
     Returns:
         `[batch, 1, keys]`, or None if there is no padding.
     """
-    if decoder_attention_mask is not None or not others.get("use_causal_mask", True):
+    if decoder_attention_mask is not None or not options.get("use_causal_mask", True):
         raise ValueError(
             "An adapted decoder is causal and takes no decoder_attention_mask; give "
             "decoder_padding_mask"

@@ -4,30 +4,31 @@ import keras
 import keras_hub
 
 from rt_keras.layers import FullHeads, LocalHeads
-from rt_keras.models.adapted.attention_layers import NAME, new_attention, replace_attention
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.models.adapted.architectures import ARCHITECTURES, architecture, left_out
+from rt_keras.models.adapted.attention_layers import (
+    new_attention,
+    num_heads,
+    replace_attention,
+    window_of,
+)
+from rt_keras.models.litert import LiteRTExport
+from rt_keras.ops.blocks import ceil_div
 
-# The backbones whose attention can be replaced: the lists of blocks of each, and whether those are
-# causal.
-STACKS = {
-    keras_hub.models.BertBackbone: {"transformer_layers": False},
-    keras_hub.models.RobertaBackbone: {"transformer_layers": False},
-    keras_hub.models.XLMRobertaBackbone: {"transformer_layers": False},
-    keras_hub.models.DistilBertBackbone: {"transformer_layers": False},
-    keras_hub.models.GPT2Backbone: {"transformer_layers": True},
-    keras_hub.models.OPTBackbone: {"transformer_layers": True},
-    keras_hub.models.BartBackbone: {
-        "encoder_transformer_layers": False,
-        "decoder_transformer_layers": True,
-    },
-    keras_hub.models.LlamaBackbone: {"transformer_layers": True},
-    keras_hub.models.Llama3Backbone: {"transformer_layers": True},
-    keras_hub.models.MistralBackbone: {"transformer_layers": True},
-}
 # What the configuration of an adapted backbone has besides.
-ADAPTATION = ("head_groups", "layers", "dense_below", "num_global_tokens", "rotary_scale")
+ADAPTATION = (
+    "head_groups",
+    "layers",
+    "dense_below",
+    "num_global_tokens",
+    "rotary_scale",
+    "trained_length",
+)
+# Blocks that a window is cut into: more waste fewer keys, and make smaller matrices.
+BLOCKS_OF_WINDOW = 4
 
 
-class AdaptedBackbone:
+class AdaptedBackbone(LiteRTExport):
     """What the adapted backbones add to those of KerasHub: other heads.
 
     `rt_keras.adapt` makes them, with the weights of a model.
@@ -35,10 +36,12 @@ class AdaptedBackbone:
     Args:
         head_groups: list of `HeadGroup`, or of their configurations, that each chosen block gets
             anew.
-        layers: list of int, the chosen blocks, from 0; None, the default, for all. The others keep
-            full attention, or a window where they had one.
+        layers: list of int, the chosen blocks, from 0; "global" for those without a window; None,
+            the default, for all. The others keep full attention, or a window where they had one.
         dense_below, num_global_tokens: see `rt_keras.adapt`.
         rotary_scale: float, by which rotary positions are divided. Defaults to 1.
+        trained_length: int, the length of the sequences that the model was trained on; None, the
+            default, if that is not known.
         **kwargs: arguments of the backbone.
     """
 
@@ -50,35 +53,39 @@ class AdaptedBackbone:
         dense_below=None,
         num_global_tokens=None,
         rotary_scale=1.0,
+        trained_length=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.rotary_scale = rotary_scale
+        self.rotary_scale, self.trained_length = rotary_scale, trained_length
         self.dense_below, self.num_global_tokens = dense_below, num_global_tokens
         self.layers_adapted = layers
         self.head_group_configs = [head_group_config(group) for group in head_groups]
-        blocks = list(attention_blocks(self))
-        check_layers(layers, len(blocks))
-        for number, (block, causal) in enumerate(blocks):
-            old = getattr(block, NAME)
+        made_of, blocks = architecture(self), list(attention_blocks(self))
+        attention = [getattr(block, made_of.attention) for block, _ in blocks]
+        chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
+        for number, ((block, causal), old) in enumerate(zip(blocks, attention)):
             groups, tokens = [_original_heads(old)], None
-            if layers is None or number in layers:
+            if number in chosen:
                 groups = new_head_groups(
-                    self.head_group_configs, _num_heads(old), block.dtype_policy, dense_below
+                    self.head_group_configs, num_heads(old), block.dtype_policy, dense_below
                 )
                 tokens = num_global_tokens
             new = new_attention(old, groups, causal, tokens, rotary_scale)
-            replace_attention(block, new)
+            replace_attention(block, made_of, new)
         self._functional_layer_ids = {id(layer) for layer in self._flatten_layers()}
 
     def get_config(self):
+        config = super().get_config()
         return {
-            **super().get_config(),
+            **config,
+            **left_out(self, config),
             "head_groups": list(self.head_group_configs),
             "layers": self.layers_adapted,
             "dense_below": self.dense_below,
             "num_global_tokens": self.num_global_tokens,
             "rotary_scale": self.rotary_scale,
+            "trained_length": self.trained_length,
         }
 
 
@@ -86,19 +93,20 @@ def attention_blocks(backbone):
     """The blocks of a backbone with self-attention, and whether each is causal.
 
     Args:
-        backbone: a backbone of `STACKS`, or an adapted one.
+        backbone: a backbone of `ARCHITECTURES`, or an adapted one.
 
     Yields:
         Tuples of a layer and a bool.
     """
-    for name, causal in stacks(type(backbone)).items():
+    for name, causal in architecture(backbone).stacks.items():
         for block in getattr(backbone, name):
             yield block, causal
 
 
 def attention_layers(backbone):
     """The self-attention of each of a backbone's blocks, as a list."""
-    return [getattr(block, NAME) for block, _ in attention_blocks(backbone)]
+    name = architecture(backbone).attention
+    return [getattr(block, name) for block, _ in attention_blocks(backbone)]
 
 
 def backbone_of(model):
@@ -106,9 +114,14 @@ def backbone_of(model):
     return model.backbone if isinstance(model, keras_hub.models.Task) else model
 
 
-def stacks(cls):
-    """The entry of `STACKS` of a class or of the class that it adapts."""
-    return next(STACKS[base] for base in cls.__mro__ if base in STACKS)
+def check_head_groups(head_groups):
+    """Raises a ValueError if this is not a list of head groups, or of their configurations."""
+    is_list = isinstance(head_groups, (list, tuple)) and len(head_groups) > 0
+    if not is_list or not all(isinstance(group, (HeadGroup, dict)) for group in head_groups):
+        raise ValueError(
+            "head_groups must be a list of at least one head group, such as "
+            f"[LocalHeads(4, block_size=64)]. Received: head_groups={head_groups!r}"
+        )
 
 
 def head_group_config(group):
@@ -123,7 +136,8 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
         configs: list of configurations of head groups.
         num_heads: int, the heads of the layer.
         dtype: dtype policy of the layer.
-        dense_below: int, see `HeadGroup`; None, the default, for what the configurations say.
+        dense_below: int, see `HeadGroup`, for groups that can have it; None, the default, for what
+            the configurations say.
 
     Returns:
         A list of head groups, new ones.
@@ -136,10 +150,11 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
     groups = []
     for config in configs:
         arguments = {**config["config"], "dtype": dtype}
-        if dense_below is not None:
-            arguments["dense_below"] = dense_below
         arguments.pop("name", None)
-        groups.append(keras.saving.deserialize_keras_object({**config, "config": arguments}))
+        group = keras.saving.deserialize_keras_object({**config, "config": arguments})
+        if dense_below is not None and group.can_be_dense:
+            group = type(group).from_config({**group.get_config(), "dense_below": dense_below})
+        groups.append(group)
     if len({group.share_qk for group in groups}) > 1:
         raise ValueError(
             "All head groups must have share_qk=True, and then have the model's queries alone, or "
@@ -154,23 +169,50 @@ def new_head_groups(configs, num_heads, dtype, dense_below=None):
     return groups
 
 
-def check_layers(layers, count):
-    """Raises a ValueError if one of the numbers of chosen layers is not below their count."""
-    wrong = [number for number in layers or () if number not in range(count)]
+def chosen_layers(layers, windows):
+    """The numbers of the chosen layers.
+
+    Args:
+        layers: list of int, "global" or None; see `AdaptedBackbone`.
+        windows: list of the window of each layer, None for full attention.
+
+    Returns:
+        A set of ints.
+
+    Raises:
+        ValueError: if a number is not below their count, or none has full attention.
+
+    >>> chosen_layers("global", [512, 512, None])
+    {2}
+    """
+    if layers is None:
+        return set(range(len(windows)))
+    if layers == "global":
+        found = {number for number, window in enumerate(windows) if window is None}
+        if not found:
+            raise ValueError('layers="global": every layer of the model has a window')
+        return found
+    wrong = isinstance(layers, str) or any(x not in range(len(windows)) for x in layers)
     if wrong:
-        raise ValueError(f"layers must be from 0 to {count - 1}. Received: layers={layers}")
+        raise ValueError(
+            f'layers must be "global" or a list of ints from 0 to {len(windows) - 1}. Received: '
+            f"layers={layers!r}"
+        )
+    return set(layers)
 
 
 def _original_heads(old):
     """The heads that a KerasHub block has."""
-    window = getattr(old, "_sliding_window", None)
+    window, heads = window_of(old), num_heads(old)
     if window is None:
-        return FullHeads(_num_heads(old), dtype=old.dtype_policy)
-    return LocalHeads(_num_heads(old), window, sliding_window=window, dtype=old.dtype_policy)
-
-
-def _num_heads(old):
-    return old._query_dense.partial_output_shape[-2]
+        return FullHeads(heads, dtype=old.dtype_policy)
+    return LocalHeads(
+        heads,
+        ceil_div(window, BLOCKS_OF_WINDOW),
+        look_back=BLOCKS_OF_WINDOW,
+        sliding_window=window,
+        dtype=old.dtype_policy,
+    )
 
 
 def _adapted(cls):
@@ -181,4 +223,4 @@ def _adapted(cls):
 
 
 # By the class that it adapts.
-BACKBONES = {cls: _adapted(cls) for cls in STACKS}
+BACKBONES = {cls: _adapted(cls) for cls in ARCHITECTURES}

@@ -27,11 +27,18 @@ def batches_of(model, data):
 
 def _is_batch(data):
     if isinstance(data, (list, tuple)):
-        return isinstance(data[0], str) if data else False
+        return _are_texts(data)
     return isinstance(data, dict) or tf.is_tensor(data) or hasattr(data, "__array__")
 
 
+def _are_texts(data):
+    return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], str)
+
+
 def _inputs(model, batch):
+    if _are_texts(batch):
+        # Keras would take the second text for labels.
+        batch = tf.constant(batch)
     inputs, _, _ = keras.utils.unpack_x_y_sample_weight(batch)
     texts = [x for x in tf.nest.flatten(inputs) if tf.convert_to_tensor(x).dtype == tf.string]
     if texts and isinstance(model, keras_hub.models.Task):

@@ -7,7 +7,7 @@ from rt_keras import progress
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_rules import moved_load_bias
 from rt_keras.layers import MultiHeadAttention
-from rt_keras.layers.attention_calls import attention_calls
+from rt_keras.layers.attention_calls import AttentionCall
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.batches import batches_of
@@ -20,34 +20,41 @@ def fit_centroids(model, data, iterations=10, balancing_steps=30, verbose=1):
     """Sets the centroids of a model by k-means on the queries and keys of sample data.
 
     Each iteration moves a centroid to the mean of its members. Then the centroids stay, and steps
-    that become smaller move the load biases until clusters are about equally large. The layers are
-    fitted one after the other, as the queries of each depend on the heads before it.
+    that become smaller move the load biases until clusters are about equally large. The data go
+    through the model once. Each layer is fitted as they come to it, before it attends, since the
+    queries of the next one depend on its outputs.
+
+    In a model that was trained with full attention, queries and keys may lie apart, so that the
+    clusters of queries hold few of the keys that matter to them. The result tells how many queries
+    find any key; whether they find the right ones, only the loss of the model tells.
 
     Args:
         model: a model with `CentroidHeads`, such as `adapt` makes.
-        data: a batch of inputs, or an iterable of batches such as a `tf.data.Dataset`; for a task
-            with a preprocessor, strings. All queries and keys of a layer are kept at once.
+        data: a batch of inputs, or an iterable of batches such as a `tf.data.Dataset`, all of one
+            length; for a task with a preprocessor, strings.
         iterations: int, iterations of k-means. Defaults to 10.
         balancing_steps: int, steps of the load biases; 0 leaves clusters as uneven as they are.
             Defaults to 30.
         verbose: 0 for silence, 1 for a progress bar. Defaults to 1.
 
     Returns:
-        Dictionary from the path of each group of heads to the share of members in the fullest
-        cluster of any of its heads.
+        Dictionary from the path of each group of heads to a dictionary of floats: "fullest", the
+        share of members in the fullest cluster of any of its heads, and "queries_with_keys", the
+        share of queries that see at least one key.
 
     Raises:
-        ValueError: if the model has no `CentroidHeads`, `iterations` is less than 1 or there are no
-            data.
+        ValueError: if the model has no `CentroidHeads`, `iterations` is less than 1, there are no
+            data, or their batches have different lengths.
 
     >>> import keras, rt_keras
     >>> from rt_keras.layers import RoutingHeads
     >>> inputs = keras.Input([16, 8])
     >>> attention = MultiHeadAttention([RoutingHeads(2, num_clusters=4, window_size=4)])
     >>> model = keras.Model(inputs, attention(inputs, inputs))
-    >>> fullest = rt_keras.fit_centroids(model, keras.random.normal([4, 16, 8]), verbose=0)
-    >>> list(fullest.values())[0] < 0.5
-    True
+    >>> found = rt_keras.fit_centroids(model, keras.random.normal([4, 16, 8]), verbose=0)
+    >>> (of_heads,) = found.values()
+    >>> of_heads["fullest"] < 0.5, 0 < of_heads["queries_with_keys"] <= 1
+    (True, True)
     """
     if iterations < 1:
         raise ValueError(f"iterations must be at least 1. Received: {iterations}")
@@ -58,42 +65,74 @@ def fit_centroids(model, data, iterations=10, balancing_steps=30, verbose=1):
     ]
     if not layers:
         raise ValueError(f"{model.name} has no heads with centroids")
-    batches, fullest = batches_of(model, data), {}
-    for layer in progress.track(layers, "fitting centroids", len(layers), "layers", verbose):
-        calls = [
-            call
-            for inputs in batches
-            for call in attention_calls(model, inputs)
-            if call.layer is layer
-        ]
-        for number, heads in enumerate(layer.head_groups):
-            if isinstance(heads, CentroidHeads):
-                vectors = [call.groups[number] for call in calls]
-                loads = _fit_heads(heads, vectors, iterations, balancing_steps)
-                fullest[heads.path] = float(np.max(loads / loads.sum(-1, keepdims=True)))
-    return fullest
+    inputs, found = _joined(batches_of(model, data)), {}
+    with progress.bar("fitting centroids", len(layers), "layers", verbose=verbose) as update:
+
+        def fit_layer(layer, groups):
+            for group in groups:
+                if isinstance(group[0], CentroidHeads):
+                    loads = _fit_heads(*group, iterations, balancing_steps)
+                    fullest = float(np.max(loads / loads.sum(-1, keepdims=True)))
+                    found[group[0].path] = {
+                        "fullest": fullest,
+                        "queries_with_keys": _queries_with_keys(layer, group),
+                    }
+            update(advance=1)
+
+        try:
+            for layer in layers:
+                layer.observer = lambda groups, layer=layer: fit_layer(layer, groups)
+            model(inputs, training=False)
+        finally:
+            for layer in layers:
+                layer.observer = None
+    return found
 
 
-def _fit_heads(heads, calls, iterations, balancing_steps):
-    """Fits a group of heads; returns the number of members, `[heads, clusters]`, at the end."""
+def _joined(batches):
+    """Batches as one."""
+    shapes = [[x.shape[1:] for x in tf.nest.flatten(batch)] for batch in batches]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError(f"The batches of data must be of one length. Received: {shapes}")
+    return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *batches)
+
+
+def _queries_with_keys(layer, group):
+    """The share of the queries of some heads that see at least one key.
+
+    The sum of their attention weights is more than 0.
+    """
+    sees = tf.cast(AttentionCall(layer, [group]).sums() > 0, tf.float32)
+    mask = group[2]["query_mask"]
+    mask = tf.ones_like(sees[:, 0]) if mask is None else tf.cast(mask, tf.float32)
+    return float(tf.reduce_sum(sees * mask[:, None]) / (tf.reduce_sum(mask) * sees.shape[1]))
+
+
+def _fit_heads(heads, arguments, options, iterations, balancing_steps):
+    """Fits a group of heads to what it is called with.
+
+    Returns:
+        The number of members at the end, `[heads, clusters]`.
+    """
     mover = CentroidEMA(
         decay=0.0,
         update="count",
         load_bias_step=0.0,
         initialize_from_batch=True,
-        restart_after=len(calls),
+        restart_after=1,
     )
     heads.updates.assign(tf.zeros_like(heads.updates))
     heads.load_bias.assign(tf.zeros_like(heads.load_bias))
     for _ in range(iterations):
-        _collect_all(heads, calls)
+        collect(heads, arguments, options)
         mover.update_heads(heads)
     # The largest score there is.
     depth = heads.centroids.shape[-1]
     for number in range(balancing_steps):
         step = FIRST_STEP * depth * (1 - number / balancing_steps)
-        heads.load_bias.assign(moved_load_bias(heads.load_bias, _loads(heads, calls), step))
-    return _loads(heads, calls).numpy()
+        loads = _loads(heads, arguments, options)
+        heads.load_bias.assign(moved_load_bias(heads.load_bias, loads, step))
+    return _loads(heads, arguments, options).numpy()
 
 
 def collect(heads, arguments, options):
@@ -108,14 +147,9 @@ def collect(heads, arguments, options):
     heads.collect(query=query, key=key, **masks)
 
 
-def _collect_all(heads, calls):
-    for _, arguments, options in calls:
-        collect(heads, arguments, options)
-
-
-def _loads(heads, calls):
+def _loads(heads, arguments, options):
     """The members of each cluster, `[heads, clusters]`."""
-    _collect_all(heads, calls)
+    collect(heads, arguments, options)
     loads = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
     heads.clear_statistics()
     return loads

@@ -114,5 +114,6 @@ def _keras_own(layer):
 def _shared(config):
     """The arguments that both layers have."""
     names = ("name", "dtype", "dropout", "use_bias", "kernel_initializer", "bias_initializer")
-    names += ("kernel_regularizer", "bias_regularizer", "seed")
+    names += ("kernel_regularizer", "bias_regularizer", "activity_regularizer", "seed")
+    names += ("kernel_constraint", "bias_constraint")
     return {name: config[name] for name in names}

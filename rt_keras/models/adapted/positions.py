@@ -25,7 +25,7 @@ def config_for_length(config, max_sequence_length, trained_length=None):
         A dictionary.
 
     Raises:
-        ValueError: if the length is not longer, or `trained_length` is missing or in vain.
+        ValueError: if the length is shorter, or `trained_length` is missing or in vain.
     """
     learned = "max_sequence_length" in config
     if learned and trained_length is not None:
@@ -39,9 +39,9 @@ def config_for_length(config, max_sequence_length, trained_length=None):
             "max_sequence_length needs trained_length for rotary positions, such as 4096 for "
             "Llama 2: they do not tell on what length they were trained"
         )
-    if max_sequence_length <= before:
+    if max_sequence_length < before:
         raise ValueError(
-            f"max_sequence_length must be above {before}, which the model has. Received: "
+            f"max_sequence_length must be at least {before}, which the model has. Received: "
             f"{max_sequence_length}"
         )
     if learned:

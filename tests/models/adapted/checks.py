@@ -22,8 +22,31 @@ FAMILIES = {
     "OPT": LEARNED,
     "Bart": LEARNED,
     "Llama": GROUPED,
-    "Llama3": GROUPED,
+    # As Llama 3.2 is, whose rotary positions are scaled by frequency.
+    "Llama3": {
+        **GROUPED,
+        "tie_word_embeddings": True,
+        "rope_max_wavelength": 500000.0,
+        "rope_frequency_adjustment_factor": 32.0,
+        "rope_low_freq_factor": 1.0,
+        "rope_high_freq_factor": 4.0,
+        "rope_pretraining_sequence_length": 8,
+    },
     "Mistral": {**GROUPED, "sliding_window": 5},
+    "Gemma3": {
+        **GROUPED,
+        "num_layers": 7,
+        "image_size": 16,
+        "head_dim": 8,
+        "use_post_ffw_norm": True,
+        "use_post_attention_norm": True,
+        "final_logit_soft_cap": 30.0,
+        "use_sliding_window_attention": True,
+        "sliding_window_size": 5,
+        "local_rope_scaling_factor": 1.0,
+        "global_rope_scaling_factor": 8.0,
+        "layer_norm_epsilon": 1e-6,
+    },
 }
 
 

@@ -30,10 +30,12 @@ def test_full_heads_give_what_the_original_gives_and_weights_come_back(family):
     original = make_backbone(family)
     inputs = make_inputs(original)
     expected = outputs_of(original, inputs)
-    heads = [FullHeads(4)]
+    heads, layers = [FullHeads(4)], None
     if family == "Mistral":
         heads = [LocalHeads(4, 5, sliding_window=5)]
-    adapted = rt_keras.adapt(original, heads)
+    if family == "Gemma3":
+        layers = "global"
+    adapted = rt_keras.adapt(original, heads, layers=layers)
     np.testing.assert_allclose(outputs_of(adapted, inputs), expected, atol=1e-5)
     # Blocks that are left alone have the original's heads, Mistral's its window.
     other = rt_keras.adapt(original, SPARSE, layers=[])
@@ -70,6 +72,14 @@ def test_short_inputs_keep_full_attention(bert):
     real = short["padding_mask"].astype(bool)
     found = np.asarray(dynamic(*short.values()))[real]
     np.testing.assert_allclose(found, outputs_of(bert, short), atol=1e-5)
+
+
+def test_full_heads_beside_others_are_dense_at_any_length(bert):
+    short = make_inputs(bert, length=8)
+    adapted = rt_keras.adapt(bert, [FullHeads(2), LocalHeads(2, 4)], dense_below=16)
+    np.testing.assert_allclose(outputs_of(adapted, short), outputs_of(bert, short), atol=1e-5)
+    groups = adapted.transformer_layers[0]._self_attention_layer.head_groups
+    assert [group.dense_below for group in groups] == [None, 16]
 
 
 def test_first_tokens_can_see_everything(bert):
@@ -182,6 +192,44 @@ def test_functional_models_have_their_attention_replaced(tmp_path):
     np.testing.assert_allclose(rt_keras.restore(loaded)(data), model(data), atol=1e-6)
 
 
+def test_functional_models_keep_what_binds_their_attention():
+    options = {
+        "kernel_regularizer": "l2",
+        "activity_regularizer": "l2",
+        "kernel_constraint": "non_neg",
+        "bias_constraint": keras.constraints.MaxNorm(0.1),
+    }
+    inputs = keras.Input([None, 8])
+    model = keras.Model(
+        inputs, keras.layers.MultiHeadAttention(4, 2, name="attention", **options)(inputs, inputs)
+    )
+    data = np.random.default_rng(0).normal(size=[2, 9, 8]).astype("float32")
+    adapted = rt_keras.adapt(model, [FullHeads(4)])
+    restored = rt_keras.restore(rt_keras.adapt(model, [LocalHeads(4, 2)]))
+    config = model.get_layer("attention").get_config()
+    assert {name: restored.get_layer("attention").get_config()[name] for name in options} == {
+        name: config[name] for name in options
+    }
+    trained = []
+    for made in (model, adapted, restored):
+        made.compile("sgd", "mse", jit_compile=False)
+        loss = made.fit(data, -data, epochs=2, verbose=0).history["loss"]
+        trained.append([np.float32(loss), *(x.ravel() for x in made.get_weights())])
+    for expected, *others in zip(*trained, strict=True):
+        for other in others:
+            np.testing.assert_allclose(other, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_may_keep_its_length(bert):
+    inputs = make_inputs(bert)
+    adapted = rt_keras.adapt(bert, [FullHeads(4)], max_sequence_length=24)
+    np.testing.assert_allclose(outputs_of(adapted, inputs), outputs_of(bert, inputs), atol=1e-5)
+    llama = make_backbone("Llama")
+    kept = rt_keras.adapt(llama, [FullHeads(4)], max_sequence_length=24, trained_length=24)
+    inputs = make_inputs(llama)
+    np.testing.assert_allclose(outputs_of(kept, inputs), outputs_of(llama, inputs), atol=1e-5)
+
+
 def make_wrong(case, bert):
     """What cannot be adapted or restored."""
     if case == "twice":
@@ -196,13 +244,19 @@ def make_wrong(case, bert):
         return rt_keras.adapt(
             keras.Model(inputs, keras_hub.layers.TransformerEncoder(8, 2)(inputs)), SPARSE
         )
+    if case == "one group in a graph":
+        inputs = keras.Input([None, 8])
+        model = keras.Model(inputs, keras.layers.MultiHeadAttention(4, 2)(inputs, inputs))
+        return rt_keras.adapt(model, LocalHeads(4, 2))
     if case == "restored":
         return rt_keras.restore(bert)
     arguments = {
         "heads": {"head_groups": [FullHeads(3)]},
         "shared": {"head_groups": [LocalHeads(2, 4), RoutingHeads(2, 2, 4, share_qk=True)]},
         "layers": {"layers": [2]},
-        "shorter": {"max_sequence_length": 24},
+        "one group": {"head_groups": FullHeads(4)},
+        "no groups": {"head_groups": []},
+        "shorter": {"max_sequence_length": 23},
         "extension": {"position_extension": "copy"},
         "trained": {"max_sequence_length": 48, "trained_length": 24},
     }
@@ -220,7 +274,10 @@ def make_wrong(case, bert):
         ("heads", "as many heads as the model's attention, 4. Received: 3"),
         ("shared", "share_qk=True, and then have the model's queries alone, or none"),
         ("layers", "from 0 to 1. Received: layers=\\[2\\]"),
-        ("shorter", "must be above 24, which the model has. Received: 24"),
+        ("one group", r"head_groups must be a list of .*\[LocalHeads.*Received: .*<FullHeads"),
+        ("one group in a graph", r"head_groups must be a list of .*Received: .*<LocalHeads"),
+        ("no groups", r"head_groups must be a list of at least one head group.*Received: .*\[\]"),
+        ("shorter", "must be at least 24, which the model has. Received: 23"),
         ("extension", "position_extension must be one of .*'copy'"),
         ("trained", "trained_length is for rotary positions"),
     ],

@@ -1,0 +1,199 @@
+"""`rt-keras adapt`: gives a pretrained model other heads."""
+
+import inspect
+import itertools
+import time
+from pathlib import Path
+
+from rt_keras import config_files, files, progress
+from rt_keras.tables import table
+
+# What is not said of a head group besides its number of heads, as all layers have it.
+OF_LAYERS = ("name", "dtype", "trainable", "num_heads")
+
+
+def add_arguments(parser):
+    """Adds the command's arguments to an `argparse` parser."""
+    parser.description += (
+        " The preset that it writes keeps the model's weights and tokenizer; other commands take "
+        "it as --model. Without --heads, full attention stays as it is, and attention in a sliding "
+        "window is computed in blocks, with the same results."
+    )
+    parser.epilog = (
+        "example: rt-keras adapt --model SmolLM2-135M --output models/smollm2 --heads "
+        "local.num_heads=9 local.block_size=256. Heads of two kinds in each layer: --heads "
+        "local.num_heads=6 local.block_size=256 full.num_heads=3. Of a Gemma 3, the layers "
+        "without a window alone: --heads local.num_heads=4 local.block_size=512 --layers global."
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        metavar="DIR|PRESET",
+        help="the folder of a pretrained model, with the files that Hugging Face has or those of "
+        "a preset of KerasHub; or the name of such a preset",
+    )
+    parser.add_argument(
+        "--output", required=True, metavar="DIR", help="a new or empty folder for the preset"
+    )
+    parser.add_argument(
+        "--heads",
+        nargs="+",
+        metavar="KEY=VALUE",
+        help="the heads of each layer, by the keys that the section `model` of a configuration "
+        "has for them, such as local.num_heads=9, which `rt-keras configs --keys` lists; all kinds "
+        "together must have as many heads as the model (default: the model's own)",
+    )
+    parser.add_argument(
+        "--layers",
+        nargs="+",
+        metavar="N",
+        help="the layers that get these heads, from 0; or global, for those without a sliding "
+        "window (default: all)",
+    )
+    parser.add_argument(
+        "--dtype",
+        metavar="POLICY",
+        help="the dtype policy of the model, such as bfloat16 (default: float32)",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="sequences of up to N tokens: learned positions are repeated, rotary ones scaled "
+        "(default: the model's length)",
+    )
+    parser.add_argument(
+        "--trained-length",
+        type=int,
+        metavar="N",
+        help="with --max-length, the length on which rotary positions were trained, if the files "
+        "do not say it",
+    )
+
+
+def main(args):
+    """Adapts a model, writes it as a preset, and says what its layers have."""
+    layers = _layers(args)
+    files.check_new_folder(args.output)
+    start = time.perf_counter()
+    with progress.bar(f"reading {args.model}"):
+        model = _adapted(args, layers)
+    with progress.bar(f"writing {args.output}"):
+        size = _write(model, args.output)
+    found = _figures(model, size, time.perf_counter() - start)
+    _print(found, args.output)
+    return {"preset": args.output, **found}
+
+
+def _layers(args):
+    """The value of `layers` for `rt_keras.adapt`."""
+    if args.heads is None:
+        if args.layers is not None:
+            raise ValueError("--layers says which layers get new heads; --heads must say which")
+        return []
+    if args.layers is None:
+        return None
+    if args.layers == ["global"]:
+        return "global"
+    if not all(number.isdecimal() for number in args.layers):
+        raise ValueError(
+            f"--layers must be numbers from 0, or global. Received: {' '.join(args.layers)}"
+        )
+    return list(map(int, args.layers))
+
+
+def _adapted(args, layers):
+    from rt_keras.layers import FullHeads
+    from rt_keras.models import adapt
+    from rt_keras.models.adapted.folders import attentions_of
+    from rt_keras.models.head_keys import read_head_groups
+
+    if args.heads is None:
+        # For no layer.
+        head_groups = [FullHeads(1)]
+    else:
+        values = dict(map(config_files.parse_assignment, args.heads))
+        head_groups = read_head_groups(values, attentions_of(args.model))
+    return adapt(
+        args.model,
+        head_groups,
+        layers,
+        max_sequence_length=args.max_length,
+        trained_length=args.trained_length,
+        dtype=args.dtype,
+    )
+
+
+def _write(model, output):
+    """Writes a preset, whole or not at all, and returns its size in bytes."""
+    with files.whole_folder(output) as part:
+        files.check_space(part, sum(weight.value.numpy().nbytes for weight in model.weights))
+        model.save_to_preset(part)
+        for weights in part.glob("*.weights.h5"):
+            files.seal_weights(weights)
+    return sum(file.stat().st_size for file in Path(output).rglob("*") if file.is_file())
+
+
+def _figures(model, size, seconds):
+    from rt_keras.models.adapted.backbones import attention_layers, backbone_of
+
+    backbone = backbone_of(model)
+    heads = [_described(layer) for layer in attention_layers(backbone)]
+    trained = backbone.trained_length or getattr(backbone, "max_sequence_length", None)
+    return {
+        "model": type(model).__name__,
+        "layers": heads,
+        "parameters": model.count_params(),
+        "trained_length": trained,
+        "bytes": size,
+        "seconds": seconds,
+    }
+
+
+def _described(attention):
+    """The heads of an attention layer, in words."""
+    return ", ".join(map(_described_group, attention.head_groups))
+
+
+def _described_group(group):
+    """The heads of a group, with what is not the default.
+
+    >>> from rt_keras.layers import LocalHeads
+    >>> _described_group(LocalHeads(9, block_size=256))
+    '9 LocalHeads(block_size=256)'
+    """
+    defaults = {
+        name: parameter.default
+        for cls in reversed(type(group).__mro__)
+        if "__init__" in vars(cls)
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+    }
+    values = [
+        f"{name}={value}"
+        for name, value in group.get_config().items()
+        if name not in OF_LAYERS and value != defaults.get(name)
+    ]
+    return f"{group.num_heads} {type(group).__name__}({', '.join(values)})"
+
+
+def _print(found, output):
+    print(table({"layer": "", "heads": ""}, _runs(found["layers"])))
+    trained = found["trained_length"]
+    length = "" if trained is None else f", trained on sequences of {trained:,} tokens"
+    print(
+        f"wrote an {found['model']} of {found['parameters']:,} weights{length}, to {output}: "
+        f"{found['bytes'] / 1e6:,.1f} MB in {found['seconds']:.0f} s"
+    )
+
+
+def _runs(heads):
+    """Rows for layers that follow each other and have the same heads.
+
+    >>> _runs(["1 A", "1 A", "1 B"])
+    [('0 to 1', '1 A'), ('2', '1 B')]
+    """
+    runs = itertools.groupby(range(len(heads)), key=heads.__getitem__)
+    numbers = [(own, list(run)) for own, run in runs]
+    return [
+        (str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}", own) for own, run in numbers
+    ]

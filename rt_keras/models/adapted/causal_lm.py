@@ -1,0 +1,323 @@
+"""Generation with KerasHub's language models on adapted backbones."""
+
+import functools
+import warnings
+
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
+from rt_keras.models.adapted.architectures import architecture
+from rt_keras.models.adapted.graph_generation import GraphGeneration
+from rt_keras.models.adapted.prompt_reading import PromptReading
+from rt_keras.models.adapted.token_scores import TokenScores
+from rt_keras.models.generation import (
+    check_length,
+    check_prompts,
+    check_sampler,
+    check_tokens,
+    written_tokens,
+)
+from rt_keras.ops.blocks import places_of_rows, size
+
+
+class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
+    """What adapted language models add to those of KerasHub.
+
+    Prompts are read first, see `PromptReading`. Then a sampler of KerasHub goes on with all rows at
+    once, each from the end of its own prompt.
+    """
+
+    # What was read before the prompts of a call of `generate`, and how many tokens it may add.
+    _state = _new_tokens = None
+
+    def new_cache(self, batch, max_length):
+        """An empty cache for `call_with_cache`.
+
+        Args:
+            batch: int or scalar tensor, rows of the cache.
+            max_length: int, the number of positions that there will be.
+
+        Returns:
+            A tuple of the cache of each layer: nested dictionaries and tuples of tensors with the
+            batch on axis 0.
+        """
+        return tuple(layer.new_cache(batch, max_length) for layer in self._causal_attention())
+
+    def call_with_cache(self, token_ids, cache, cache_update_index, count=None):
+        """Runs the model on the next tokens, given the cache of those before them.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            cache: the cache from the last call, or of `new_cache`.
+            cache_update_index: int scalar, the position of the first of these tokens; or int
+                `[batch]`, that of each row.
+            count: int `[batch]`, how many of the tokens count, the first ones; None, the default,
+                for all.
+
+        Returns:
+            Logits `[batch, length, vocabulary_size]`, the last hidden states
+            `[batch, length, hidden_dim]`, and the cache with these positions in it.
+        """
+        hidden, cache = self._read(token_ids, cache, cache_update_index, count)
+        return self.backbone.token_embedding(hidden, reverse=True), hidden, cache
+
+    def _read(self, token_ids, cache, position, count=None):
+        """The hidden states of the next tokens, and the cache."""
+        made_of = architecture(self.backbone)
+        positions = places_of_rows(position, tf.range(size(token_ids, 1)))
+        x = made_of.embed(self.backbone, token_ids, positions)
+
+        def attend(layer, inputs, number):
+            return layer.call_with_cache(inputs, cache[number], position, count=count)
+
+        with self._decode(attend) as caches:
+            for block in self.backbone.transformer_layers:
+                # The block hands this on to its attention, which has the cache elsewhere.
+                x, _ = block(x, **{made_of.cache: tf.zeros([1])})
+        return self.backbone.layer_norm(x), tuple(caches)
+
+    # Generation.
+
+    def generate(
+        self,
+        inputs,
+        max_length=None,
+        stop_token_ids="auto",
+        strip_prompt=False,
+        state=None,
+        max_new_tokens=None,
+    ):
+        """Continues prompts, as KerasHub's `generate` does, each from its own end.
+
+        Args:
+            inputs, max_length, stop_token_ids, strip_prompt: see `keras_hub.models.CausalLM`.
+            state: what comes before the prompts, from `read`; None, the default, for nothing. Of
+                one row, it comes before each of the prompts. `max_length` does not count it, and
+                the result does not repeat it.
+            max_new_tokens: int, how many tokens each row adds at most, in the place of
+                `max_length`; without a preprocessor, the prompts have room for as many. None, the
+                default, for up to `max_length`.
+
+        Returns:
+            A string, a list of strings, or a dictionary of token ids and a mask.
+
+        Raises:
+            ValueError: if the heads cannot decode with a cache, a number is out of range, or the
+                state has other rows or no room.
+        """
+        check_length("max_length", max_length)
+        check_length("max_new_tokens", max_new_tokens)
+        if max_new_tokens is not None and max_length is not None:
+            raise ValueError(
+                "Give max_length or max_new_tokens, not both. Received: "
+                f"max_length={max_length}, max_new_tokens={max_new_tokens}"
+            )
+        counts = self._prompt_lengths(inputs)
+        if max_new_tokens is not None and counts:
+            max_length = max(counts) + max_new_tokens
+        self._warn_of_length(counts, max_length)
+        self._state, self._new_tokens = state, max_new_tokens
+        try:
+            return super().generate(
+                inputs, max_length, stop_token_ids=stop_token_ids, strip_prompt=strip_prompt
+            )
+        finally:
+            self._state = self._new_tokens = None
+
+    def _prompt_lengths(self, inputs):
+        """The tokens of each prompt, of strings, with those of a start token; else empty."""
+        if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
+            return []
+        added = int(bool(self.preprocessor.add_start_token))
+        return [added + len(self.preprocessor.tokenizer(x)) for x in np.atleast_1d(inputs)]
+
+    def read(self, inputs, max_length=None, state=None, verbose=1):
+        """Reads texts once, so that `generate` can go on from there any number of times.
+
+        Args:
+            inputs: a string or list of strings; without a preprocessor, int `[batch, length]`.
+            max_length: int, the number of tokens that there will be in all, for which there is room
+                in the state. Defaults to the tokens of the longest text and those that the
+                preprocessor packs.
+            state: the state after what comes before; None, the default, if there is nothing.
+            verbose: 0 for silence, 1 for a progress bar. Defaults to 1.
+
+        Returns:
+            A dictionary of "count", int `[batch]`, how many tokens were read; "room", an int; and
+            "cache". It is not changed by those that take it.
+
+        Raises:
+            ValueError: if the heads cannot decode with a cache, there is nothing to read, or more
+                than there is room for.
+        """
+        rows = self._token_rows(inputs, state)
+        counts = np.array([len(row) for row in rows])
+        if not counts.size or not counts.min():
+            raise ValueError("inputs must be texts of at least one token")
+        tokens = np.zeros([len(rows), counts.max()], np.int32)
+        for row, ids in zip(tokens, rows):
+            row[: len(ids)] = ids
+        if state is not None:
+            state = _of_rows(state, len(rows))
+        elif max_length is None:
+            max_length = int(counts.max()) + getattr(self.preprocessor, "sequence_length", 0)
+        cache, _, room = self._read_prompts(tokens, counts, state, max_length, verbose)
+        before = 0 if state is None else state["count"]
+        return {"count": before + counts, "room": room, "cache": cache}
+
+    def _token_rows(self, inputs, state):
+        """Lists of token ids, with a start token unless something comes before."""
+        if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
+            return np.asarray(inputs).tolist()
+        tokenizer, texts = self.preprocessor.tokenizer, np.atleast_1d(inputs).tolist()
+        start = []
+        if state is None and self.preprocessor.add_start_token:
+            start = [tokenizer.start_token_id]
+        return [start + np.asarray(tokenizer(text)).tolist() for text in texts]
+
+    def make_generate_function(self):
+        """The function that `generate` calls on a batch of token ids."""
+        return self._generate_tokens
+
+    def _generate_tokens(self, inputs, stop_token_ids=None):
+        sampler, vocabulary_size = self.sampler, self.backbone.vocabulary_size
+        check_sampler(sampler, vocabulary_size)
+        check_tokens({"token_ids": inputs["token_ids"]}, vocabulary_size)
+        tokens = np.asarray(inputs["token_ids"], np.int32)
+        mask = np.asarray(inputs["padding_mask"]).astype(bool)
+        check_prompts(mask)
+        if not len(tokens):
+            return {"token_ids": tokens, "padding_mask": mask}
+        self._check_cached()
+        lengths, width = mask.sum(1), tokens.shape[1]
+        ends = np.full_like(lengths, width)
+        if self._new_tokens is not None:
+            ends = np.minimum(lengths + self._new_tokens, width)
+        state = self._state and _of_rows(self._state, len(tokens))
+        # Of what was read before, a start token is the beginning; it is not read again here.
+        begin = int(state is not None and self.preprocessor is not None) and int(
+            bool(self.preprocessor.add_start_token)
+        )
+        if lengths.min() <= begin:
+            raise ValueError("After a state, a prompt must have at least one token")
+        cache, hidden, _ = self._read_prompts(
+            tokens[:, begin:],
+            lengths - 1 - begin,
+            state,
+            width,
+            with_hidden=isinstance(sampler, keras_hub.samplers.ContrastiveSampler),
+        )
+        offset = np.zeros_like(lengths) if state is None else state["count"] - begin
+        even = bool(np.all(lengths == lengths[0]) and np.all(offset == offset[0]))
+        shift = lengths.max() - lengths
+        columns = int((ends + shift).max())
+        aligned = [_moved(x, shift, columns) for x in (tokens, mask)]
+        if hidden is not None:
+            hidden = _moved(np.pad(hidden, [[0, 0], [begin, 0], [0, 0]]), shift, columns)
+        found = self._sampling(even)(
+            *(tf.constant(x) for x in aligned),
+            tf.constant(offset - shift, tf.int32),
+            tf.constant(ends + shift, tf.int32),
+            tf.constant(lengths.max(), tf.int32),
+            cache,
+            hidden,
+            stop_token_ids=None if stop_token_ids is None else tuple(stop_token_ids),
+        )
+        tokens = _moved(np.asarray(found), -shift, width)
+        stops = None if stop_token_ids is None else list(stop_token_ids)
+        places = np.arange(width) < ends[:, None]
+        written = np.asarray(written_tokens(tokens, mask, stops)) & places
+        return {"token_ids": np.where(places, tokens, 0), "padding_mask": written}
+
+    def _sampling(self, even):
+        """The compiled function that continues prompts.
+
+        Args:
+            even: bool, whether all rows are at the same position.
+        """
+        return self.compiled_function(
+            f"sampling, {'even' if even else 'uneven'}",
+            lambda: self._compiled(functools.partial(self._sample, even)),
+        )
+
+    def _sample(self, even, tokens, mask, offset, limit, index, cache, hidden, stop_token_ids=None):
+        """Lets the sampler continue prompts that end in the same column.
+
+        Args:
+            even: bool, whether all rows are at the same position.
+            tokens: int `[batch, columns]`.
+            mask: bool `[batch, columns]`, True at the prompts.
+            offset: int `[batch]`, position of a row less the column.
+            limit: int `[batch]`, the column at which a row ends.
+            index: int scalar, the first column after the prompts.
+            cache: the cache of the prompts but for their last tokens.
+            hidden: `[batch, columns, hidden_dim]`, the states of the prompts; or None.
+            stop_token_ids: tuple of ints, or None.
+        """
+
+        def following(tokens, cache, index):
+            # A search has several sequences for each prompt.
+            each = tf.shape(tokens)[0] // tf.shape(offset)[0]
+            # A row that has all its tokens stays at its last position, for which there is room.
+            rows = tf.minimum(index, limit) - 1 + offset
+            position = rows[0] if even else tf.repeat(rows, each)
+            logits, states, cache = self.call_with_cache(
+                tokens[:, index - 1, None], cache, position
+            )
+            # A row that has all its tokens goes on with one that costs a search nothing, and that
+            # ends it where a token can.
+            end = stop_token_ids[0] if stop_token_ids else 0
+            ending = tf.one_hot(end, logits.shape[-1], 0.0, logits.dtype.min, dtype=logits.dtype)
+            ended = index >= tf.repeat(limit, each)
+            logits = tf.where(ended[:, None], ending, logits[:, 0])
+            return logits, states[:, 0], cache
+
+        return self.sampler(
+            next=following,
+            prompt=tokens,
+            cache=cache,
+            index=index,
+            mask=mask,
+            stop_token_ids=None if stop_token_ids is None else list(stop_token_ids),
+            hidden_states=hidden,
+            model=self,
+        )
+
+    def _warn_of_length(self, counts, max_length):
+        """Says when a prompt is cut, or goes beyond what the model was trained on."""
+        trained, length = self.backbone.trained_length, max_length
+        if self.preprocessor is not None:
+            length = length or self.preprocessor.sequence_length
+        if counts and max(counts) > length:
+            warnings.warn(
+                f"A prompt has {max(counts)} tokens, of which the first {length} are read: give a "
+                "larger max_length",
+                stacklevel=3,
+            )
+        if trained is not None and length is not None and length > trained:
+            warnings.warn(
+                f"max_length={length} goes beyond the {trained} positions that the model was "
+                "trained on, where it may write nonsense",
+                stacklevel=3,
+            )
+
+
+def _of_rows(state, rows):
+    """A state for so many rows."""
+    batch = len(state["count"])
+    if batch == rows:
+        return state
+    if batch != 1:
+        raise ValueError(f"state has {batch} rows, the inputs have {rows}")
+    cache = tf.nest.map_structure(lambda x: tf.repeat(x, rows, axis=0), state["cache"])
+    return {**state, "count": np.repeat(state["count"], rows), "cache": cache}
+
+
+def _moved(x, shift, width):
+    """Rows moved to the right, each by its own number of columns; zeros come in."""
+    moved = np.zeros([len(x), width, *x.shape[2:]], x.dtype)
+    for row, by in enumerate(shift):
+        part = x[row, max(0, -by) :][: width - max(0, by)]
+        moved[row, max(0, by) : max(0, by) + len(part)] = part
+    return moved

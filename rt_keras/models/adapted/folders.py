@@ -1,0 +1,318 @@
+"""Pretrained models from folders and presets, in the memory of their weights."""
+
+import contextlib
+import functools
+import json
+import math
+import os
+from pathlib import Path
+
+import h5py
+import keras
+import keras_hub
+import tensorflow as tf
+
+# KerasHub finds files, formats and converters by these, and has no public names for them.
+from keras_hub.src.utils.preset_utils import check_config_class, get_file, get_preset_loader
+
+from rt_keras.extras import needed
+from rt_keras.models.adapted.architectures import (
+    ARCHITECTURES,
+    check_class_known,
+    check_known,
+)
+from rt_keras.models.adapted.backbones import AdaptedBackbone
+from rt_keras.models.adapted.deferred import begin_with, empty_on_error, leave_empty
+from rt_keras.models.adapted.tensor_files import INDEX, WEIGHTS, TensorFiles, as_tensor
+from rt_keras.models.adapted.tokenizers import TOKENIZERS
+
+# What Hugging Face calls the kinds of models whose attention is known here.
+MODEL_TYPES = (
+    "bart",
+    "bert",
+    "distilbert",
+    "gemma3_text",
+    "gpt2",
+    "llama",
+    "mistral",
+    "roberta",
+    "xlm-roberta",
+)
+# Tasks and their preprocessors by the ends of the names of Hugging Face's classes; others are
+# encoders.
+_CAUSAL = keras_hub.models.CausalLM, keras_hub.models.CausalLMPreprocessor
+_SEQ_2_SEQ = keras_hub.models.Seq2SeqLM, keras_hub.models.Seq2SeqLMPreprocessor
+TASKS_BY_NAME = {
+    "ForCausalLM": _CAUSAL,
+    "LMHeadModel": _CAUSAL,
+    "BartForConditionalGeneration": _SEQ_2_SEQ,
+}
+KERAS_WEIGHTS, KERAS_SHARDS = "model.weights.h5", "model.weights.json"
+
+
+def load_model(preset, dtype=None, check=check_known):
+    """A pretrained model, without a second copy of its weights on the way.
+
+    What the folder says of itself is checked before weights are read; they are read one by one,
+    and no variable is initialized that is overwritten.
+
+    Args:
+        preset: string or path, a folder in the layout of Hugging Face or a preset of KerasHub; or
+            string, the name of a preset.
+        dtype: dtype policy; None, the default, for Keras's global one.
+        check: function that is given the backbone before its weights are read, and raises an error
+            if it will not do. Defaults to whether its attention is known.
+
+    Returns:
+        Tuple of a model, which is a task if the files say so and else a backbone, and of the
+        length that it was trained on, or None if that is not known.
+
+    Raises:
+        ValueError: if there is no such folder or preset, it lacks weights or the tokenizer of a
+            task, its files are damaged, or its attention is not known.
+
+    >>> load_model("no_such_folder")
+    Traceback (most recent call last):
+    ...
+    ValueError: model must be a folder that exists, the name of a preset or a model. Received:
+    'no_such_folder'
+    """
+    preset, dtype = os.fspath(preset), _policy(dtype)
+    loader = _loader(preset)
+    if "registered_name" in loader.config:
+        return _load_keras(preset, loader, dtype, check), None
+    return _load_hugging_face(preset, loader, dtype, check), _trained_length(loader.config)
+
+
+def attentions_of(preset):
+    """The self-attention that a pretrained model has, by its config.json alone.
+
+    Args:
+        preset: see `load_model`.
+
+    Returns:
+        Tuple of "encoder", "decoder" or both.
+
+    Raises:
+        ValueError: if there is no such folder or preset, or its attention is not known.
+    """
+    stacks = ARCHITECTURES[_backbone_class(preset, _loader(os.fspath(preset)))].stacks.values()
+    return tuple(
+        name for name, causal in (("encoder", False), ("decoder", True)) if causal in stacks
+    )
+
+
+def _backbone_class(preset, loader):
+    cls = loader.check_backbone_class()
+    if issubclass(cls, AdaptedBackbone):
+        raise ValueError(
+            f"{preset} is adapted already; load it with from_preset(), and restore() it"
+        )
+    check_class_known(cls)
+    return cls
+
+
+def _policy(dtype):
+    try:
+        return keras.config.dtype_policy() if dtype is None else keras.dtype_policies.get(dtype)
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"dtype must be a dtype policy, such as 'bfloat16'. Received: dtype={dtype!r}"
+        ) from None
+
+
+def _loader(preset):
+    """KerasHub's loader for a preset, by its config.json."""
+    folder, kind = Path(preset), None
+    if folder.is_dir():
+        kind = _config_of(folder).get("model_type")
+    elif "://" not in preset and preset not in keras_hub.models.Backbone.presets:
+        raise ValueError(
+            "model must be a folder that exists, the name of a preset or a model. Received: "
+            f"{preset!r}"
+        )
+    try:
+        with needed("pretrained", "Reading models from Hugging Face's files"):
+            return get_preset_loader(preset)
+    except ImportError:
+        raise
+    except Exception as error:  # Each of the hubs has errors of its own.
+        if kind is not None:
+            raise ValueError(_unknown_type(kind)) from None
+        raise ValueError(
+            f"The preset {preset!r} is not to be had, maybe for want of a connection; give a "
+            f"folder with its files ({type(error).__name__})"
+        ) from None
+
+
+def _config_of(folder):
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} is no folder of a model: it has no config.json")
+    config = _json(path)
+    if "registered_name" not in config and "model_type" not in config:
+        raise ValueError(f"{path} does not say what it is: it has no model_type")
+    return config
+
+
+def _json(path):
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it holds no JSON object")
+    return found
+
+
+def _unknown_type(kind):
+    return f"Models of type {kind!r} are not known. Known: {', '.join(MODEL_TYPES)}"
+
+
+def _file(preset, name):
+    """The path of a file of a preset, which may have to be fetched; None if there is none."""
+    try:
+        return get_file(preset, name)
+    except FileNotFoundError:
+        return None
+
+
+def _load_keras(preset, loader, dtype, check):
+    _backbone_class(preset, loader)
+    weights = _file(preset, KERAS_WEIGHTS)
+    if weights is None and _file(preset, KERAS_SHARDS) is None:
+        raise ValueError(f"{preset} has no weights: {KERAS_WEIGHTS} or {KERAS_SHARDS}")
+    if weights is not None:
+        _check_hdf5(weights)
+    with _LoadingScope() as scope, _complete(preset):
+        loaded = keras_hub.models.Backbone.from_preset
+        checked = loaded(preset, load_weights=False, dtype=dtype)
+        leave_empty(checked.weights)
+        check(checked)
+        backbone = loaded(preset, dtype=dtype)
+        _keep_values(backbone, scope)
+    config = _file(preset, "task.json")
+    if config is None:
+        return backbone
+    cls = check_config_class(_json(config))
+    with _complete(preset):
+        task = cls.from_preset(preset, load_weights=False, backbone=backbone)
+    weights = _file(preset, "task.weights.h5")
+    if weights is not None:
+        task.load_task_weights(weights)
+    return task
+
+
+class _LoadingScope(keras.StatelessScope):
+    """A scope that lets go of the arrays that variables are assigned from."""
+
+    def add_update(self, update):
+        super().add_update(update)
+        # TensorFlow keeps arrays that it has copied until it runs an operation.
+        tf.identity(0)
+
+
+def _check_hdf5(path):
+    try:
+        h5py.File(path).close()
+    except OSError as error:
+        raise ValueError(f"{path} is cut short or damaged ({error})") from None
+
+
+def _load_hugging_face(preset, loader, dtype, check):
+    _backbone_class(preset, loader)
+    files = TensorFiles(_weight_files(preset))
+    task, preprocessor_cls = _task_of(loader.config)
+    with keras.StatelessScope() as scope:
+        with _complete(preset):
+            backbone = keras_hub.models.Backbone.from_preset(
+                preset, load_weights=False, dtype=dtype
+            )
+        with empty_on_error(backbone.weights):
+            check(backbone)
+            preprocessor = _preprocessor(preset, loader, preprocessor_cls)
+            with _converting_loader(preset, files) as reader:
+                loader.converter.convert_weights(backbone, reader, loader.config)
+        _keep_values(backbone, scope)
+    if task is None:
+        return backbone
+    return task.from_preset(preset, backbone=backbone, preprocessor=preprocessor)
+
+
+def _preprocessor(preset, loader, cls):
+    if cls is None:
+        return None
+    backbone_cls, found = loader.check_backbone_class(), {}
+    try:
+        for original, adapted in TOKENIZERS.items():
+            if original.backbone_cls is backbone_cls:
+                found["tokenizer"] = loader.load_tokenizer(adapted)
+        return cls.from_preset(preset, **found)
+    except Exception as error:  # Each of the tokenizers' formats has errors of its own.
+        reason = str(error).splitlines()[:1]
+        raise ValueError(
+            f"{preset} has no tokenizer that can be read, which a task needs ({''.join(reason)})"
+        ) from None
+
+
+def _weight_files(preset):
+    index = _file(preset, INDEX)
+    with _complete(preset):
+        names = [WEIGHTS] if index is None else sorted({*_json(index)["weight_map"].values()})
+    found = [_file(preset, name) for name in names]
+    missing = [name for name, path in zip(names, found) if path is None]
+    if missing:
+        raise ValueError(f"{preset} has no weights: {', '.join(missing)} is missing")
+    return found
+
+
+def _task_of(config):
+    """The class of a task and of its preprocessor; None for both if the model is an encoder."""
+    name = (config.get("architectures") or [""])[0]
+    found = [classes for end, classes in TASKS_BY_NAME.items() if name.endswith(end)]
+    return found[0] if found else (None, None)
+
+
+@contextlib.contextmanager
+def _complete(preset):
+    """Says in one line what a preset lacks."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ValueError(f"{preset} is incomplete: {error}") from None
+    except KeyError as error:
+        raise ValueError(f"{preset} is incomplete: its JSON files lack {error}") from None
+
+
+def _converting_loader(preset, files):
+    from keras_hub.src.utils.transformers.safetensor_utils import SafetensorLoader
+
+    class Loader(SafetensorLoader):
+        """KerasHub's reader of weights; its own maps each file as a whole, and copies twice."""
+
+        def get_tensor(self, hf_weight_key):
+            return files.read(self.get_prefixed_key(hf_weight_key, files.tensors))
+
+        def port_weight(self, keras_variable, hf_weight_key, hook_fn=None):
+            value, shape = self.get_tensor(hf_weight_key), list(keras_variable.shape)
+            if value.size != math.prod(shape):
+                raise ValueError(
+                    f"{hf_weight_key} has shape {value.shape}, which is not what config.json says"
+                )
+            if hook_fn is not None:
+                value = hook_fn(value, shape)
+            keras_variable.assign(as_tensor(value, keras_variable.dtype))
+
+    return Loader(preset)
+
+
+def _keep_values(model, scope):
+    """Lets variables that were assigned in a scope begin with what they were assigned."""
+    for weight in model.weights:
+        value = scope.get_current_value(weight)
+        if value is not None:
+            begin_with(weight, functools.partial(tf.identity, value))
+
+
+def _trained_length(config):
+    return {**config, **config.get("text_config", {})}.get("max_position_embeddings")

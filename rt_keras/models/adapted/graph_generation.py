@@ -1,0 +1,163 @@
+"""Generation with adapted language models in a graph, and token by token."""
+
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
+from rt_keras.models.carried_state import NO_END, check_carries_state
+from rt_keras.models.generation import written_tokens
+from rt_keras.ops.blocks import size
+
+# Tokens of a prompt that go through the model at once in a graph.
+PROMPT_CHUNK = 1024
+SEARCHES = (keras_hub.samplers.BeamSampler, keras_hub.samplers.ContrastiveSampler)
+
+
+class GraphGeneration:
+    """What adapted language models add to `AdaptedCausalLM.generate`, which Python drives."""
+
+    def prompt_cache(self, token_ids, count):
+        """The cache of the first tokens of prompts.
+
+        Args:
+            token_ids: int tensor `[batch, max_length]`.
+            count: int, how many of the tokens the cache holds.
+
+        Returns:
+            The cache, as from `call_with_cache`.
+
+        Raises:
+            ValueError: if the heads cannot decode with a cache.
+        """
+        tokens = np.asarray(token_ids)
+        counts = np.full([len(tokens)], count)
+        return self._read_prompts(tokens, counts, None, tokens.shape[1])[0]
+
+    def next_logits(self, tokens, cache, index):
+        """The logits of the next token, for a sampler.
+
+        Args:
+            tokens: int `[batch, max_length]`, of which the first `index` are known.
+            cache: the cache of the first `index - 1`.
+            index: int scalar; or int `[batch]`, that of each row.
+
+        Returns:
+            Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
+            come from, `[batch, hidden_dim]`; and the cache with one position more.
+        """
+        logits, hidden, cache = self.call_with_cache(tokens[:, index - 1, None], cache, index - 1)
+        return logits[:, 0], hidden[:, 0], cache
+
+    def new_state(self, batch):
+        """The state of rows that have read nothing yet, for `read_on`.
+
+        Args:
+            batch: int or int scalar, the number of rows.
+
+        Returns:
+            A dictionary of "position", int32 `[batch]`, and "cache".
+
+        Raises:
+            ValueError: if the model cannot carry a state.
+        """
+        check_carries_state(self.backbone)
+        return {"position": tf.zeros([batch], tf.int32), "cache": self.new_cache(batch, NO_END)}
+
+    def read_on(self, token_ids, state, count):
+        """Reads the next tokens of each row; see `CarriedState.read_on`."""
+        position = state["position"]
+        hidden, cache = self._read(token_ids, state["cache"], position, count)
+        return hidden, {"position": position + count, "cache": cache}
+
+    def generate_step(self, inputs, stop_token_ids=None, sampler=None):
+        """Continues a batch of prompts in a graph, each from its own end.
+
+        Args:
+            inputs: dictionary of "token_ids", int `[batch, max_length]`, and "padding_mask", bool
+                `[batch, max_length]`, True at the prompts, which are at the left and have at least
+                one token.
+            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
+            sampler: a `keras_hub.samplers.Sampler` that chooses one token at a time. Defaults to
+                the one the model was compiled with.
+
+        Returns:
+            A dictionary of "token_ids", the prompts with the new tokens, and "padding_mask", True
+            up to the stop token.
+
+        Raises:
+            ValueError: if the heads cannot decode with a cache, or the sampler is a search.
+        """
+        self._check_cached()
+        sampler = sampler or self.sampler
+        if isinstance(sampler, SEARCHES):
+            # Their loops need a number of steps that depends on the prompts, which a graph has not.
+            raise ValueError(
+                "generate_step() needs a sampler that chooses one token at a time; generate() "
+                f"takes others. Received: {type(sampler).__name__}"
+            )
+        tokens = tf.cast(inputs["token_ids"], tf.int32)
+        mask = tf.cast(inputs["padding_mask"], tf.bool)
+        sample = self._continued if self._reads_chunks() else self._token_by_token
+        tokens = sample(tokens, mask, stop_token_ids, sampler)
+        return {"token_ids": tokens, "padding_mask": written_tokens(tokens, mask, stop_token_ids)}
+
+    def _reads_chunks(self):
+        """Whether all heads read several tokens at once, from a position of each row's own."""
+        return all(group.reads_pieces for group in self._groups())
+
+    def _token_by_token(self, tokens, mask, stop_token_ids, sampler):
+        """Continues prompts that are read as they would be written."""
+        return sampler(
+            next=self.next_logits,
+            prompt=tokens,
+            cache=self.new_cache(size(tokens, 0), size(tokens, 1)),
+            index=1,
+            mask=mask,
+            stop_token_ids=stop_token_ids,
+            model=self,
+        )
+
+    def _continued(self, tokens, mask, stop_token_ids, sampler):
+        """Continues prompts that are read in chunks, all at once."""
+        width, lengths = size(tokens, 1), tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        cache = self._read_in_graph(tokens, lengths - 1)
+        # The last token of each prompt and those after it: as many as the shortest has room for.
+        last = tf.gather(tokens, lengths - 1, axis=1, batch_dims=1)
+        places = tf.range(width - tf.reduce_min(lengths) + 1)
+        first = tf.broadcast_to(places == 0, [size(tokens, 0), tf.size(places)])
+
+        def following(written, cache, index):
+            # A row that has all its tokens stays at its last position, for which there is room.
+            position = tf.minimum(lengths + index - 2, width - 1)
+            logits, hidden, cache = self.call_with_cache(
+                written[:, index - 1, None], cache, position
+            )
+            return logits[:, 0], hidden[:, 0], cache
+
+        written = sampler(
+            next=following,
+            prompt=tf.where(first, last[:, None], 0),
+            cache=cache,
+            index=1,
+            mask=first,
+            stop_token_ids=stop_token_ids,
+            model=self,
+        )
+        places = tf.clip_by_value(tf.range(width) - lengths[:, None] + 1, 0, tf.size(places) - 1)
+        return tf.where(mask, tokens, tf.gather(written, places, axis=1, batch_dims=1))
+
+    def _read_in_graph(self, tokens, counts):
+        """The cache of the first tokens of each row, with room for all."""
+        batch, width = size(tokens, 0), size(tokens, 1)
+        last = tf.reduce_max(counts)
+        padded = tf.pad(tokens, [[0, 0], [0, PROMPT_CHUNK]])
+
+        def read(start, cache):
+            chunk = padded[:, start : start + PROMPT_CHUNK]
+            count = tf.clip_by_value(counts - start, 0, PROMPT_CHUNK)
+            _, cache = self._read(chunk, cache, tf.fill([batch], start), count)
+            return start + PROMPT_CHUNK, cache
+
+        return tf.while_loop(
+            lambda start, _: start < last, read, (0, self.new_cache(batch, width))
+        )[1]

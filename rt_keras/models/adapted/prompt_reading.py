@@ -1,0 +1,188 @@
+"""Prompts that are read in chunks, so that neither memory nor compilation grows with them."""
+
+import numpy as np
+import tensorflow as tf
+
+from rt_keras import progress
+from rt_keras.models.adapted.architectures import architecture
+from rt_keras.models.adapted.decoding import Decoding
+from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.generation import bucket
+from rt_keras.ops.blocks import places_of_rows
+
+# Tokens of a prompt that go through the model at once.
+PROMPT_CHUNK = 1024
+
+
+class PromptReading(CompiledFunctions, Decoding):
+    """Mixin of adapted language models: reads prompts of different lengths, chunk by chunk.
+
+    Rows that take equally many chunks are read together. Each chunk goes through the model block by
+    block. Blocks that differ in the values of their weights alone share one compiled program, so
+    that compilation takes as long, and a chunk as much memory, as in a model of one block.
+    """
+
+    def _read_prompts(self, tokens, counts, state, max_length, verbose=1, with_hidden=False):
+        """Reads the first tokens of each row.
+
+        Args:
+            tokens: int array `[batch, length]`.
+            counts: int array `[batch]`, how many tokens of each row.
+            state: the state before them, of as many rows; or None.
+            max_length: int, the number of positions that there will be, without a state.
+            verbose: 0 for silence, 1 for a progress bar on long prompts.
+            with_hidden: bool, whether the hidden states are kept.
+
+        Returns:
+            The cache; the hidden states, `[batch, length, hidden_dim]`, or None; and the positions
+            that there is room for.
+
+        Raises:
+            ValueError: if the heads cannot decode with a cache, or there is no room.
+        """
+        self._check_cached()
+        room = max_length if state is None else state["room"]
+        start = np.zeros([len(tokens)], np.int32) if state is None else state["count"]
+        last = int((start + counts).max())
+        if last > room:
+            raise ValueError(f"There is room for {room} positions. Received: {last}")
+        hidden = None
+        if with_hidden:
+            hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
+        chunk, read = PROMPT_CHUNK, self._read_chunk
+        if not all(group.reads_pieces for group in self._groups()):
+            chunk, read = 1, self._read_one
+        groups = _rows_by_chunks(counts, chunk)
+        total = sum(len(chunks) for _, chunks in groups)
+        caches = []
+        with progress.bar(
+            "reading the prompt", total, "chunks", verbose if total > 1 else 0
+        ) as update:
+            for rows, chunks in groups:
+                cache = self.new_cache(len(rows), room)
+                if state is not None:
+                    cache = state["cache"] if len(groups) == 1 else _gather(state["cache"], rows)
+                caches.append(list(cache))
+                for first, width in chunks:
+                    part = tokens[rows, first : first + width]
+                    part = np.pad(part, [[0, 0], [0, width - part.shape[1]]])
+                    count = np.clip(counts[rows] - first, 0, width)
+                    states = read(part, caches[-1], start[rows] + first, count)
+                    if with_hidden:
+                        width = min(width, tokens.shape[1] - first)
+                        hidden[rows, first : first + width] = states[:, :width]
+                    update(advance=1)
+        return _joined(caches, [rows for rows, _ in groups]), hidden, room
+
+    def _groups(self):
+        return [group for layer in self._causal_attention() for group in layer.head_groups]
+
+    def _read_chunk(self, tokens, cache, position, count):
+        """The hidden states of a chunk, whose rows are at positions of their own.
+
+        Args:
+            tokens: int array `[batch, chunk]`.
+            cache: list of each block's cache. New ones take their places one by one, so that there
+                are never two of everything.
+            position: int array `[batch]`, that of each row's first token.
+            count: int array `[batch]`, how many of the tokens count.
+        """
+        backbone, made_of = self.backbone, architecture(self.backbone)
+        position, count = (tf.constant(x, tf.int32) for x in (position, count))
+        positions = places_of_rows(position, tf.range(tokens.shape[1]))
+        x = made_of.embed(backbone, tf.constant(tokens), positions)
+        layers = zip(backbone.transformer_layers, self._causal_attention())
+        for number, (block, attention) in enumerate(layers):
+            run = self._block_program(block, attention)
+            weights = [
+                [weight.value for weight in kind]
+                for kind in (block.trainable_variables, block.non_trainable_variables)
+            ]
+            x, cache[number] = run(*weights, x, cache[number], position, count)
+        return backbone.layer_norm(x)
+
+    def _block_program(self, block, attention):
+        """The compiled function of a block, given its weights; the same one for blocks alike."""
+        of_weights = [(tuple(weight.shape), weight.dtype) for weight in block.weights]
+        name = f"reading, {_without_names(attention.get_config())}, {of_weights}"
+        cache_name = architecture(self.backbone).cache
+
+        def run(trainable, non_trainable, x, cache, position, count):
+            def attend(layer, inputs):
+                output, kept = layer.call_with_cache(inputs, cache, position, count=count)
+                found.append(kept)
+                return output
+
+            found, attention.decode = [], attend
+            try:
+                # The block hands this on to its attention, which has the cache elsewhere.
+                placeholder = {cache_name: tf.zeros([1])}
+                (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
+            finally:
+                attention.decode = None
+            return x, found[0]
+
+        return self.compiled_function(name, lambda: self._compiled(run))
+
+    def _read_one(self, tokens, cache, position, count):
+        """The same of one token, with heads that read no more; all rows are at one position."""
+        function = self.compiled_function("reading, steps", lambda: self._compiled(self._read))
+        position = tf.constant(position[0], tf.int32)
+        hidden, cache[:] = function(tf.constant(tokens), tuple(cache), position)
+        return hidden
+
+    def _compiled(self, function):
+        if self.run_eagerly:
+            return function
+        return tf.function(function, jit_compile=self.jit_generate, reduce_retracing=False)
+
+
+def _rows_by_chunks(counts, chunk):
+    """The rows that take equally many chunks, and where those begin and how long they are.
+
+    The last chunk of some rows is no longer than it must be, up to a power of two.
+
+    Args:
+        counts: int array `[batch]`, the tokens of each row.
+        chunk: int, the tokens of a chunk.
+
+    Returns:
+        A list of pairs of an array of rows, and a list of pairs of ints.
+
+    >>> _rows_by_chunks(np.array([20, 300, 290]), 256)
+    [(array([0]), [(0, 64)]), (array([1, 2]), [(0, 256), (256, 64)])]
+    """
+    found = []
+    of_rows = -(-counts // chunk)
+    for number in np.unique(of_rows):
+        rows = np.flatnonzero(of_rows == number)
+        chunks = [(first * chunk, chunk) for first in range(number)]
+        if chunks:
+            first, _ = chunks.pop()
+            chunks.append((first, bucket(int(counts[rows].max()) - first, chunk)))
+        found.append((rows, chunks))
+    return found
+
+
+def _joined(caches, rows):
+    """The cache of all rows, given those of some."""
+    if len(caches) == 1:
+        return tuple(caches[0])
+    order = np.argsort(np.concatenate(rows))
+    return tuple(
+        tf.nest.map_structure(lambda *parts: tf.gather(tf.concat(parts, axis=0), order), *of_block)
+        for of_block in zip(*caches)
+    )
+
+
+def _gather(cache, rows):
+    return tf.nest.map_structure(lambda x: tf.gather(x, rows), cache)
+
+
+def _without_names(config):
+    """A configuration without the names of layers, which differ in layers alike."""
+    if isinstance(config, dict):
+        return {key: _without_names(x) for key, x in config.items() if key != "name"}
+    if isinstance(config, (list, tuple)):
+        return [_without_names(x) for x in config]
+    return config

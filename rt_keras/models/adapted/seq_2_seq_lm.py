@@ -1,0 +1,78 @@
+"""Generation with KerasHub's encoder-decoder models on adapted backbones."""
+
+import tensorflow as tf
+
+from rt_keras.models.adapted.decoding import Decoding
+from rt_keras.models.generation import shortest_prompt
+from rt_keras.ops.blocks import size
+
+
+class AdaptedSeq2SeqLM(Decoding):
+    """What adapted sequence-to-sequence models add to those of KerasHub: see `Decoding`."""
+
+    # How many positions of a prompt the cache holds, while a prompt is read.
+    _count = None
+
+    def generate_step(self, inputs, stop_token_ids=None):
+        """Continues a batch of prompts, as the original model does."""
+        self._check_cached()
+        # The first step reads the last token of the shortest prompt.
+        mask = tf.cast(inputs["decoder_padding_mask"], tf.bool)
+        self._count = shortest_prompt(mask) - 1
+        try:
+            return super().generate_step(inputs, stop_token_ids)
+        finally:
+            self._count = None
+
+    def _prefill(self, length):
+        """A function for `_decode` that reads prompts of a length."""
+        count = length if self._count is None else self._count
+        return lambda layer, inputs, number: layer.prefill(inputs, count, length)
+
+    def _placeholder(self, token_ids):
+        """In the place of KerasHub's cache, which it slices by batch and layer."""
+        layers = len(self._causal_attention())
+        return tf.zeros([size(token_ids, 0), layers, 2, 1, 1, 1], self.compute_dtype)
+
+    def call_decoder_with_cache(
+        self,
+        encoder_hidden_states,
+        encoder_padding_mask,
+        decoder_token_ids,
+        self_attention_cache=None,
+        self_attention_cache_update_index=None,
+        cross_attention_cache=None,
+        cross_attention_cache_update_index=None,
+    ):
+        """Runs the decoder on prompts, or on one token given the caches of those before it.
+
+        Args:
+            encoder_hidden_states: `[batch, encoder_length, hidden_dim]`.
+            encoder_padding_mask: `[batch, encoder_length]`.
+            decoder_token_ids: int `[batch, length]` for prompts, else `[batch, 1]`.
+            self_attention_cache: the caches from the last call; for prompts, anything.
+            self_attention_cache_update_index: int scalar, the position of the first token.
+            cross_attention_cache: tensor of the keys and values of the encoder's outputs.
+            cross_attention_cache_update_index: 0 for prompts, to fill that tensor; else None.
+
+        Returns:
+            Logits, the last hidden states, and both caches.
+        """
+
+        def step(layer, inputs, number):
+            cache = self_attention_cache[number]
+            return layer.call_with_cache(inputs, cache, self_attention_cache_update_index)
+
+        reads_prompts = cross_attention_cache_update_index is not None
+        attend = self._prefill(size(decoder_token_ids, 1)) if reads_prompts else step
+        with self._decode(attend) as caches:
+            logits, hidden_states, _, cross_attention_cache = super().call_decoder_with_cache(
+                encoder_hidden_states,
+                encoder_padding_mask,
+                decoder_token_ids,
+                self._placeholder(decoder_token_ids),
+                self_attention_cache_update_index,
+                cross_attention_cache,
+                cross_attention_cache_update_index,
+            )
+        return logits, hidden_states, tuple(caches), cross_attention_cache

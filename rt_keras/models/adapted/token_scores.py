@@ -1,0 +1,100 @@
+"""Losses and scores of adapted language models, without all the logits at once."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.models.adapted.architectures import architecture
+from rt_keras.models.chunked_loss import ChunkedLoss, goes_in_chunks
+from rt_keras.ops.blocks import size
+from rt_keras.ops.cross_entropy import chunked_cross_entropy
+
+# Positions whose logits are computed at once: those of a vocabulary of 262,144 are 512 MiB.
+LOGITS_CHUNK = 512
+
+
+class TokenScores(ChunkedLoss):
+    """What adapted language models add to KerasHub's: losses in chunks of positions.
+
+    `fit` and `evaluate` never hold more than `loss_chunk_size` positions' logits, where loss and
+    metrics are of single tokens: cross entropy and accuracy. With others, such as a loss of one's
+    own, they hold all.
+    """
+
+    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
+        metrics = [*_list(weighted_metrics), *_list(kwargs.get("metrics"))]
+        self.loss_chunk_size = LOGITS_CHUNK if goes_in_chunks(loss, metrics) else None
+        super().compile(optimizer, loss, weighted_metrics=weighted_metrics, **kwargs)
+
+    def hidden_states(self, inputs, training=None):
+        """The states that logits are computed from, `[batch, length, hidden_dim]`."""
+        return self.backbone(inputs, training=training)
+
+    def token_logits(self, hidden):
+        """The logits of hidden states, `[..., vocabulary_size]`."""
+        return self.backbone.token_embedding(hidden, reverse=True)
+
+    def token_losses(self, hidden, labels, chunk_size):
+        """See `ChunkedLoss.token_losses`."""
+        embedding = self.backbone.token_embedding
+        table = embedding.embeddings
+        if not embedding.tie_weights:
+            table = keras.ops.transpose(embedding.reverse_embeddings)
+        table = tf.cast(tf.convert_to_tensor(table), hidden.dtype)
+        soft_cap = getattr(embedding, "logit_soft_cap", None)
+        return chunked_cross_entropy(hidden, table, labels, None, chunk_size, soft_cap)
+
+    def score(
+        self,
+        token_ids,
+        padding_mask=None,
+        scoring_mode="logits",
+        layer_intercept_fn=None,
+        target_ids=None,
+    ):
+        """Scores token ids.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            padding_mask: bool or int `[batch, length]`, 0 for padding; None, the default, if there
+                is none.
+            scoring_mode: "logits", the default, or "loss", whose logits are computed in chunks.
+            layer_intercept_fn: function of the states after each layer and its number, -1 for the
+                embedding, that returns states; None, the default, for none.
+            target_ids: int `[batch, length]`, the tokens to predict, for "loss".
+
+        Returns:
+            Logits, `[batch, length, vocabulary_size]`, or losses, `[batch, length]`.
+
+        Raises:
+            ValueError: if `scoring_mode` is unknown, or "loss" without `target_ids`.
+        """
+        if scoring_mode not in ("logits", "loss"):
+            raise ValueError(
+                f'scoring_mode must be "logits" or "loss". Received: scoring_mode={scoring_mode!r}'
+            )
+        if scoring_mode == "loss" and target_ids is None:
+            raise ValueError('scoring_mode="loss" needs target_ids, the tokens to predict')
+        token_ids = tf.convert_to_tensor(token_ids)
+        if padding_mask is None:
+            padding_mask = tf.ones_like(token_ids)
+        hidden = self._intercepted(token_ids, padding_mask, layer_intercept_fn)
+        if scoring_mode == "loss":
+            return self.token_losses(hidden, tf.convert_to_tensor(target_ids), LOGITS_CHUNK)[0]
+        return self.token_logits(hidden)
+
+    def _intercepted(self, token_ids, padding_mask, intercept):
+        inputs = {"token_ids": token_ids, "padding_mask": padding_mask}
+        if intercept is None:
+            return self.hidden_states(inputs)
+        made_of = architecture(self.backbone)
+        positions = tf.range(size(token_ids, 1))[None]
+        x = intercept(made_of.embed(self.backbone, token_ids, positions), -1)
+        for number, block in enumerate(self.backbone.transformer_layers):
+            x = intercept(block(x, **{made_of.padding: padding_mask}), number)
+        return self.backbone.layer_norm(x)
+
+
+def _list(metrics):
+    if metrics is None or metrics == "auto":
+        return []
+    return metrics if isinstance(metrics, (list, tuple)) else [metrics]

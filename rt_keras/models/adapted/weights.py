@@ -1,0 +1,57 @@
+"""The weights of a model in another that differs from it in attention and positions alone."""
+
+import functools
+
+import keras
+
+from rt_keras.models.adapted.attention_layers import attention_values
+from rt_keras.models.adapted.deferred import begin_with
+from rt_keras.models.adapted.positions import extended
+
+
+def made_with_weights_of(source, make, attention_pairs, position_extension=None):
+    """Makes a model that starts from another's weights, paired by their paths.
+
+    Nothing is initialized that is replaced at once, and weights of the same shape share their
+    memory until one of the models changes them: TensorFlow copies what two variables hold when it
+    writes.
+
+    Args:
+        source: a Keras model.
+        make: function that makes the new model.
+        attention_pairs: function that, given the new model, returns the pairs of attention layers
+            of both models.
+        position_extension: see `rt_keras.adapt`; None, the default, if there are as many positions.
+
+    Returns:
+        The new model. Weights that the source has not, such as centroids, are initialized.
+
+    Raises:
+        ValueError: if a weight of the source has no counterpart of its shape.
+    """
+    # Variables that are made inside are initialized at the end, each by its initializer.
+    with keras.StatelessScope():
+        made = make()
+        values, replaced = {}, set()
+        for old, new in attention_pairs(made):
+            values |= attention_values(old, new)
+            replaced |= {id(weight) for weight in old.weights}
+        targets = {weight.path: weight for weight in made.weights}
+        for weight in source.weights:
+            target = targets.get(weight.path)
+            if target is not None and id(target) not in values:
+                values[id(target)] = functools.partial(_value, weight, target, position_extension)
+            elif target is None and id(weight) not in replaced:
+                raise ValueError(f"{made.name} has no weight {weight.path}, which the model has")
+        for weight in made.weights:
+            if id(weight) in values:
+                begin_with(weight, values[id(weight)])
+    return made
+
+
+def _value(weight, target, position_extension):
+    if weight.shape == target.shape:
+        return weight.value
+    if position_extension is None or weight.shape[1:] != target.shape[1:]:
+        raise ValueError(f"{weight.path} has shape {weight.shape}, not {target.shape}")
+    return extended(weight.numpy(), target.shape[0], position_extension)

@@ -1,0 +1,23 @@
+"""KerasHub's language models with heads of this package: what the commands do with them."""
+
+from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
+from rt_keras.models.generation import check_texts
+from rt_keras.training.tasks.causal_lm import CausalLMTask
+
+
+class AdaptedCausalLMTask(CausalLMTask):
+    """`CausalLMTask` for models of `rt_keras.adapt`, which configurations do not describe.
+
+    Every sequence begins with the start token of KerasHub's tokenizer, as those did that the models
+    were trained on. Without it Gemma 3 needs half a nat more for a token.
+    """
+
+    model_class = AdaptedCausalLM
+
+    def prompts(self, texts, model, max_length):
+        added = int(model.preprocessor.add_start_token)
+        check_texts("prompt", texts, model.preprocessor.tokenizer, max_length, added)
+        return [text.decode("utf-8") for text in texts]
+
+    def start_token(self, preprocessor):
+        return preprocessor.tokenizer.start_token_id if preprocessor.add_start_token else None

@@ -1,0 +1,252 @@
+import json
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+import rt_keras
+from rt_keras.layers import FullHeads
+from rt_keras.training import experiment
+from tests.cli.checks import assert_one_line
+from tests.models.adapted.checks import make_backbone
+from tests.models.adapted.llama_folder import write_llama
+
+LOCAL = ["local.num_heads=4", "local.block_size=8"]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    """The folder of a pretrained model."""
+    return write_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def preset(llama, tmp_path_factory):
+    """The folder of the preset that `rt-keras adapt` makes of it."""
+    from rt_keras import cli
+
+    folder = tmp_path_factory.mktemp("adapted") / "preset"
+    command = ["adapt", "--model", str(llama), "--output", str(folder), "--heads", *LOCAL]
+    assert cli.main(command) == 0
+    return folder
+
+
+def adapt(run, model, output, *options):
+    return run("adapt", "--model", model, "--output", output, *options)
+
+
+def logits(task):
+    ids = np.arange(24)[None]
+    return np.asarray(task({"token_ids": ids, "padding_mask": np.ones_like(ids)}))
+
+
+def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
+    output, figures = tmp_path / "preset", tmp_path / "figures.json"
+    heads = ["local.num_heads=2", "local.block_size=8", "full.num_heads=2"]
+    options = ["--heads", *heads, "--layers", 1, "--json", figures]
+    status, shown, _ = adapt(run, llama, output, *options)
+    assert status == 0
+    found = json.loads(figures.read_text())
+    groups = "2 LocalHeads(block_size=8), 2 FullHeads()"
+    assert found["layers"] == ["4 FullHeads()", groups]
+    assert found["model"] == "AdaptedLlama3CausalLM" and found["trained_length"] == 48
+    assert found["bytes"] == sum(x.stat().st_size for x in output.rglob("*") if x.is_file())
+    assert f"1 {groups}" in " ".join(shown.split())
+    assert "trained on sequences of 48 tokens" in shown
+    loaded = experiment.load_model(output)
+    assert loaded.count_params() == found["parameters"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_without_heads_the_model_stays_as_it_is(run, llama, tmp_path):
+    assert adapt(run, llama, tmp_path / "preset")[0] == 0
+    original = keras_hub.models.CausalLM.from_preset(str(llama))
+    loaded = experiment.load_model(tmp_path / "preset")
+    np.testing.assert_allclose(logits(loaded), logits(original), atol=1e-5)
+
+
+def test_presets_longer_sequences_and_global_layers(run, tmp_path):
+    make_backbone("Llama").save_to_preset(tmp_path / "keras")
+    lengths = ["--max-length", 96, "--trained-length", 48]
+    options = ["--heads", *LOCAL, "--layers", "global", *lengths]
+    status, shown, _ = adapt(run, tmp_path / "keras", tmp_path / "preset", *options)
+    assert status == 0 and "0 to 1 4 LocalHeads(block_size=8)" in " ".join(shown.split())
+    backbone = keras_hub.models.Backbone.from_preset(str(tmp_path / "preset"))
+    assert backbone.rotary_scale == 2
+
+
+def test_encoders(run, tmp_path):
+    backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    backbone.save_to_preset(tmp_path / "bert")
+    output = tmp_path / "preset"
+    assert adapt(run, tmp_path / "bert", output, "--heads", "clustered.num_heads=2")[0] == 0
+    status, _, error = run("generate", "--model", output, "--prompt", "a")
+    assert_one_line(status, error, "holds a AdaptedBertBackbone alone")
+    status, _, error = adapt(
+        run, tmp_path / "bert", tmp_path / "other", "--heads", "causal_clustered.num_heads=2"
+    )
+    assert_one_line(status, error, "in the encoder there can be those of model.clustered")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--heads", "local"], "override 'local' must have the form"),
+        (["--heads", "locl.num_heads=4"], "the nearest right one is model.local.num_heads"),
+        (["--heads", "local.block_size=8"], "give their number"),
+        (["--heads", "local.num_heads=0"], "there are no heads"),
+        (["--heads", *LOCAL, "local.look_back=-1"], "model.local.look_back is -1 (int)"),
+        (["--heads", *LOCAL, "local.sliding_window=99"], "it must be at most look_back"),
+        (["--heads", "local.num_heads=3"], "as many heads as the model's attention, 4"),
+        (["--heads", "routing.num_heads=4", "routing.first_layer=1"], "model.routing.first_layer"),
+        (["--heads", *LOCAL, "--layers", "7"], "a list of ints from 0 to 1"),
+        (["--heads", *LOCAL, "--layers", "last"], "--layers must be numbers from 0, or global"),
+        (["--layers", "1"], "--heads must say which"),
+        (["--dtype", "float3"], "dtype must be a dtype policy"),
+        (["--max-length", "20"], "max_sequence_length must be at least 48"),
+    ],
+)
+def test_bad_arguments_give_one_line_before_weights_are_read(
+    run, llama, tmp_path, monkeypatch, options, part
+):
+    if part != "max_sequence_length must be at least 48":
+        monkeypatch.setattr("rt_keras.models.adapted.folders.TensorFiles.read", None)
+    status, _, error = adapt(run, llama, tmp_path / "preset", *options)
+    assert_one_line(status, error, part)
+    assert not (tmp_path / "preset").exists()
+
+
+def test_bad_folders_give_one_line(run, llama, preset, tmp_path):
+    status, _, error = adapt(run, tmp_path / "nothing", tmp_path / "preset")
+    assert_one_line(status, error, "model must be a folder that exists")
+    status, _, error = adapt(run, preset, tmp_path / "preset", "--heads", *LOCAL)
+    assert_one_line(status, error, "is adapted already")
+    status, _, error = adapt(run, llama, preset)
+    assert_one_line(status, error, "already holds something")
+
+
+def test_a_preset_that_cannot_be_written_leaves_nothing(run, llama, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("rt_keras.models.adapted.saving.SavedWhole.save_to_preset", fail)
+    status, _, error = adapt(run, llama, tmp_path / "preset")
+    assert_one_line(status, error, "the disk is full")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_that_commands_cannot_use_give_one_line(run, llama, preset, tmp_path):
+    generate = ["generate", "--prompt", "the", "--model"]
+    status, _, error = run(*generate, llama)
+    assert_one_line(status, error, "a model of type 'llama'", "`rt-keras adapt` makes one")
+    task = keras_hub.models.BertTextClassifier(
+        keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12), num_classes=3
+    )
+    task.save_to_preset(tmp_path / "bert")
+    status, _, error = run(*generate, tmp_path / "bert")
+    assert_one_line(status, error, "BertTextClassifier, which is no model", "`rt-keras adapt`")
+    rt_keras.adapt(task, [FullHeads(2)]).save_to_preset(tmp_path / "adapted")
+    status, _, error = run(*generate, tmp_path / "adapted")
+    assert_one_line(status, error, "commands take causal language models")
+
+
+def test_damaged_weights_give_one_line(run, preset, tmp_path):
+    import shutil
+
+    copy = shutil.copytree(preset, tmp_path / "copy")
+    weights = copy / "model.weights.h5"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    status, _, error = run("generate", "--model", copy, "--prompt", "the")
+    assert_one_line(status, error, "model.weights.h5 is damaged")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
+def test_dtypes_are_kept(run, llama, tmp_path, dtype):
+    assert adapt(run, llama, tmp_path / "preset", "--dtype", dtype)[0] == 0
+    loaded = experiment.load_model(tmp_path / "preset")
+    assert loaded.backbone.dtype_policy.name == dtype
+    assert loaded.weights[0].dtype == keras.dtype_policies.get(dtype).variable_dtype
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--prompt", "the", "--stop", "no such"], ["--stop must be tokens", "'no such'"]),
+        (["--prompt", "\udcff"], ["prompt must be valid UTF-8"]),
+        (["--prompt", "the cat", "--max-length", 3], ["prompt must have at most 3 tokens"]),
+        (["--prompt", "the", "--label", 0], ["--label does not apply"]),
+    ],
+)
+def test_bad_prompts_give_one_line(run, preset, options, parts):
+    status, _, error = run("generate", "--model", preset, *options)
+    assert_one_line(status, error, *parts)
+
+
+@pytest.mark.end_to_end
+def test_texts_are_continued_alike_at_once_and_streamed(run, preset, tmp_path):
+    figures = tmp_path / "figures.json"
+    options = ["--max-length", 24, "--json", figures]
+    for sampler in ("greedy", "random"):
+        command = ["generate", "--model", preset, "--sampler", sampler, *options]
+        assert run(*command, "--prompt", "the cat")[0] == 0
+        text = json.loads(figures.read_text())["text"]
+        assert text.startswith("the cat")
+        assert run(*command, "--prompt", "the cat", "--stream")[0] == 0
+        assert json.loads(figures.read_text())["text"] == text
+    assert run(*command, "--prompt", "the cat", "a", "--sampler", "greedy")[0] == 0
+    assert [text[:1] for text in json.loads(figures.read_text())["texts"]] == ["t", "a"]
+    stop = ["--stop", "<|endoftext|>", "<|im_end|>", "--sampler", "beam", "--num-beams", 2]
+    assert run(*command[:3], *options, "--prompt", "the", *stop)[0] == 0
+
+
+@pytest.mark.end_to_end
+def test_texts_are_scored_and_analyzed(run, preset, books, tmp_path):
+    figures = tmp_path / "figures.json"
+    options = ["--model", preset, "--data", books, "--json", figures]
+    scores = {}
+    for context in ("window", "sliding", "carry"):
+        assert run("evaluate", *options, "--context", context)[0] == 0
+        scores[context] = json.loads(figures.read_text())
+        assert scores[context]["bytes"] == sum(x.stat().st_size for x in (books / "test").iterdir())
+    assert len({score["tokens"] for score in scores.values()}) == 1
+    assert run("evaluate", *options, "--sequence-length", 1000)[0] == 0
+    whole = json.loads(figures.read_text())["nats_per_token"]
+    assert whole == pytest.approx(scores["carry"]["nats_per_token"], rel=0.02)
+    few = ["--sequences", 1, "--sequence-length", 24]
+    assert run("analyze", "causality", *options, *few, "--positions", 2)[0] == 0
+    assert json.loads(figures.read_text())["share_changed"] == 0
+    assert run("analyze", "heads", *options, *few)[0] == 0
+    (row, _) = json.loads(figures.read_text())["divergences"]
+    assert row["kinds"] == ["LocalHeads", "LocalHeads"]
+    status, _, error = run("analyze", "clusters", *options, *few)
+    assert_one_line(status, error, "must have heads with clusters")
+
+
+@pytest.mark.end_to_end
+def test_clusters_of_adapted_models(run, llama, books, tmp_path):
+    heads = ["routing.num_heads=4", "routing.num_clusters=2", "routing.window_size=8"]
+    assert adapt(run, llama, tmp_path / "preset", "--heads", *heads)[0] == 0
+    options = ["--model", tmp_path / "preset", "--data", books, "--sequence-length", 24]
+    figures = tmp_path / "figures.json"
+    assert run("analyze", "clusters", *options, "--sequences", 2, "--json", figures)[0] == 0
+    heads = json.loads(figures.read_text())["heads"]
+    assert len(heads) == 2 * 2 * 4 and {head["kind"] for head in heads} == {"RoutingHeads"}
+
+
+@pytest.mark.end_to_end
+def test_a_context_that_heads_do_not_allow_gives_one_line(run, llama, books, tmp_path):
+    assert adapt(run, llama, tmp_path / "preset")[0] == 0
+    options = ["--model", tmp_path / "preset", "--data", books, "--context", "carry"]
+    status, _, error = run("evaluate", *options)
+    assert_one_line(status, error, "FullHeads see the whole sequence")
+
+
+@pytest.mark.end_to_end
+def test_adapted_models_are_exported(run, preset, tmp_path):
+    status, shown, _ = run("export", "--model", preset, "--output", tmp_path / "exported")
+    assert status == 0 and "score, score_text, generate, new_state" in shown
+    assert "of tensorflow-text" in shown
+    assert (tmp_path / "exported" / "1" / "saved_model.pb").is_file()

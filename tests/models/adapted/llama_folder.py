@@ -1,0 +1,106 @@
+"""The folder of a tiny Llama in the layout of Hugging Face, with the files that SmolLM2 has."""
+
+import json
+
+import numpy as np
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGES = ("t h", "th e", "Ġ the")
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 48,
+    "rope_theta": 100000.0,
+}
+
+
+def write_llama(folder, without=(), shards=1, dtype="float32", **config):
+    """Writes the folder.
+
+    Args:
+        folder: path, created.
+        without: tuple of strings, files that are left out.
+        shards: int, the number of files that the weights are in.
+        dtype: string, the type of the weights.
+        **config: entries of config.json to change; None to leave one out.
+
+    Returns:
+        The path.
+    """
+    vocabulary = _vocabulary()
+    config = {**CONFIG, "vocab_size": len(vocabulary) + len(SPECIAL), **config}
+    added = [
+        {"id": len(vocabulary) + number, "content": token, "special": True}
+        for number, token in enumerate(SPECIAL)
+    ]
+    files = {
+        "config.json": {name: value for name, value in config.items() if value is not None},
+        "tokenizer.json": {
+            "added_tokens": added,
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": list(MERGES)},
+        },
+        "tokenizer_config.json": {"bos_token": SPECIAL[1], "eos_token": SPECIAL[2]},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        if name not in without:
+            (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    if "model.safetensors" not in without:
+        _write_weights(folder, _weights(config, dtype), shards)
+    return folder
+
+
+def _vocabulary():
+    """A token for each byte, as byte-level BPE writes them, and one for each merge."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    tokens = [*map(chr, printable), *(chr(256 + number) for number in range(len(others)))]
+    return {token: number for number, token in enumerate([*tokens, *map(_merged, MERGES)])}
+
+
+def _merged(merge):
+    return merge.replace(" ", "")
+
+
+def _weights(config, dtype):
+    rng = np.random.default_rng(0)
+    size, inner = config["hidden_size"], config["intermediate_size"]
+    pairs = size // config["num_attention_heads"] * config["num_key_value_heads"]
+    shapes = {
+        "self_attn.q_proj": (size, size),
+        "self_attn.k_proj": (pairs, size),
+        "self_attn.v_proj": (pairs, size),
+        "self_attn.o_proj": (size, size),
+        "mlp.gate_proj": (inner, size),
+        "mlp.up_proj": (inner, size),
+        "mlp.down_proj": (size, inner),
+        "input_layernorm": (size,),
+        "post_attention_layernorm": (size,),
+    }
+    found = {"model.embed_tokens": (config["vocab_size"], size), "model.norm": (size,)}
+    for number in range(CONFIG["num_hidden_layers"]):
+        found |= {f"model.layers.{number}.{name}": shape for name, shape in shapes.items()}
+    return {
+        f"{name}.weight": (rng.normal(size=shape) * 0.3).astype(dtype)
+        for name, shape in found.items()
+    }
+
+
+def _write_weights(folder, weights, shards):
+    from safetensors.numpy import save_file
+
+    if shards == 1:
+        save_file(weights, folder / "model.safetensors")
+        return
+    names = [f"model-{number}.safetensors" for number in range(shards)]
+    places = {key: names[number % shards] for number, key in enumerate(weights)}
+    for name in names:
+        save_file({key: weights[key] for key in weights if places[key] == name}, folder / name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))

@@ -1,0 +1,94 @@
+import warnings
+
+import numpy as np
+import pytest
+
+import rt_keras
+from rt_keras.layers import LocalHeads
+from rt_keras.models.adapted import prompt_reading
+from tests.models.adapted.llama_folder import write_llama
+
+HEADS = [LocalHeads(4, block_size=4)]
+PROMPTS = ["the cat and the dog and the end", "the"]
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    task = rt_keras.adapt(write_llama(tmp_path_factory.mktemp("llama")), HEADS)
+    task.compile(sampler="greedy", jit_compile=False)
+    return task
+
+
+def count_tokens(task, text):
+    return 1 + len(task.preprocessor.tokenizer(text))
+
+
+def test_each_prompt_gets_as_many_new_tokens(task):
+    together = task.generate(PROMPTS, max_new_tokens=5, stop_token_ids=None)
+    alone = [
+        task.generate(prompt, count_tokens(task, prompt) + 5, stop_token_ids=None)
+        for prompt in PROMPTS
+    ]
+    assert together == alone
+
+
+def test_token_ids_have_room_for_new_tokens(task):
+    ids = np.random.default_rng(0).integers(3, 20, size=[2, 12])
+    mask = np.arange(12) < np.array([[8], [3]])
+    inputs = {"token_ids": ids * mask, "padding_mask": mask}
+    preprocessor, task.preprocessor = task.preprocessor, None
+    try:
+        found = task.generate(inputs, stop_token_ids=None, max_new_tokens=2)
+        whole = task.generate(inputs, stop_token_ids=None)
+    finally:
+        task.preprocessor = preprocessor
+    ends = np.array([[10], [5]])
+    np.testing.assert_array_equal(found["padding_mask"], np.arange(12) < ends)
+    np.testing.assert_array_equal(found["token_ids"], whole["token_ids"] * (np.arange(12) < ends))
+
+
+def test_questions_follow_what_was_read_once(task):
+    state = task.read(PROMPTS[0], verbose=0)
+    questions = [" and the cat", " dog"]
+    found = task.generate(questions, state=state, max_new_tokens=4, stop_token_ids=None)
+    for question, answer in zip(questions, found):
+        whole = task.generate(PROMPTS[0] + question, max_new_tokens=4, stop_token_ids=None)
+        assert whole == PROMPTS[0] + answer
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_long_prompts_are_read_in_chunks(task, monkeypatch, jit_compile):
+    ids = np.random.default_rng(0).integers(3, 20, size=[2, 40])
+    task.compile(sampler="greedy", jit_compile=jit_compile)
+    whole = task.read(ids, verbose=0)
+    monkeypatch.setattr(prompt_reading, "PROMPT_CHUNK", 16)
+    in_chunks = task.read(ids, verbose=0)
+    for found, expected in zip(in_chunks["cache"], whole["cache"]):
+        for part, of_whole in zip(found, expected):
+            for name, value in part.items():
+                np.testing.assert_allclose(value, of_whole[name], atol=1e-5)
+    # Its two blocks share a program.
+    assert sum(name.startswith("reading") for name in task._kept.functions) == 1
+
+
+def test_warnings_of_lengths(task):
+    with pytest.warns(UserWarning, match="A prompt has .* tokens, of which the first 4 are read"):
+        task.generate(PROMPTS[0], max_length=4)
+    with pytest.warns(UserWarning, match="goes beyond the 48 positions"):
+        task.generate("the", max_length=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task.generate("the", max_length=6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1. Received: max_new_tokens=0"),
+        ({"max_length": 0}, "max_length must be at least 1. Received: max_length=0"),
+        ({"max_length": 9, "max_new_tokens": 2}, "max_length or max_new_tokens, not both"),
+    ],
+)
+def test_lengths_that_are_refused(task, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        task.generate("the", **arguments)

@@ -1,0 +1,209 @@
+import subprocess
+import sys
+
+import keras_hub
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rt_keras
+from rt_keras.layers import FullHeads, LocalHeads
+from rt_keras.models.adapted.architectures import ARCHITECTURES
+from rt_keras.models.adapted.folders import MODEL_TYPES, load_model
+from tests.models.adapted.llama_folder import SPECIAL, write_llama
+
+TEXT = f"the cat and the dog{SPECIAL[2]} the end"
+HEADS = [FullHeads(4)]
+
+
+def logits(task, text=TEXT):
+    return np.asarray(task(task.preprocessor.generate_preprocess([text], sequence_length=32)))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_folders_give_what_kerashub_gives(tmp_path, shards):
+    write_llama(tmp_path, shards=shards)
+    original = keras_hub.models.CausalLM.from_preset(str(tmp_path))
+    adapted = rt_keras.adapt(tmp_path, HEADS)
+    assert type(adapted).__name__ == "AdaptedLlama3CausalLM"
+    np.testing.assert_allclose(logits(adapted), logits(original), atol=1e-5)
+    # What the folder says of its length.
+    assert adapted.backbone.trained_length == adapted.preprocessor.sequence_length == 48
+    restored = rt_keras.restore(adapted)
+    kinds = [
+        (type(x), type(x.preprocessor), type(x.preprocessor.tokenizer))
+        for x in (restored, original)
+    ]
+    assert kinds[0] == kinds[1]
+    np.testing.assert_array_equal(logits(restored), logits(original))
+
+
+def test_lengths_can_be_chosen(tmp_path):
+    write_llama(tmp_path)
+    longer = rt_keras.adapt(str(tmp_path), HEADS, max_sequence_length=96)
+    assert longer.preprocessor.sequence_length == 96
+    assert longer.backbone.rotary_scale == 2
+
+
+@pytest.mark.parametrize("stored", [ml_dtypes.bfloat16, np.float32])
+def test_dtypes_of_files_and_models(tmp_path, stored):
+    write_llama(tmp_path, dtype=stored)
+    half = rt_keras.adapt(tmp_path, HEADS, dtype="bfloat16")
+    assert {weight.dtype for weight in half.weights} == {"bfloat16"}
+    whole = rt_keras.adapt(tmp_path, HEADS, dtype="mixed_bfloat16")
+    assert {weight.dtype for weight in whole.weights} == {"float32"}
+    for ours, theirs in zip(half.weights, whole.weights):
+        np.testing.assert_array_equal(ours, np.asarray(theirs).astype(ml_dtypes.bfloat16))
+
+
+def test_models_without_a_head_are_backbones(tmp_path):
+    write_llama(tmp_path, without=["tokenizer.json"], architectures=["LlamaModel"])
+    adapted = rt_keras.adapt(tmp_path, HEADS)
+    assert type(adapted).__name__ == "AdaptedLlama3Backbone"
+
+
+def test_presets_of_kerashub_are_loaded(tmp_path):
+    backbone = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    task = keras_hub.models.BertTextClassifier(backbone, num_classes=3)
+    task.save_to_preset(tmp_path / "task")
+    inputs = {name: np.ones([1, 5], "int32") for name in backbone.input}
+    loaded = rt_keras.adapt(tmp_path / "task", [FullHeads(2)])
+    np.testing.assert_allclose(loaded(inputs), task(inputs), atol=1e-6)
+    backbone.save_to_preset(tmp_path / "backbone")
+    loaded = rt_keras.adapt(tmp_path / "backbone", [FullHeads(2)], dtype="bfloat16")
+    assert loaded.dtype_policy.name == "bfloat16"
+    rt_keras.adapt(task, [FullHeads(2)]).save_to_preset(tmp_path / "adapted")
+    with pytest.raises(ValueError, match="is adapted already; load it with from_preset"):
+        rt_keras.adapt(tmp_path / "adapted", [FullHeads(2)])
+
+
+def test_types_of_models_have_known_attention():
+    from keras_hub.src.utils.transformers.preset_loader import TransformersPresetLoader
+
+    for name in MODEL_TYPES:
+        loader = TransformersPresetLoader("", {"model_type": name})
+        assert loader.check_backbone_class() in ARCHITECTURES
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"without": ["config.json"]}, "is no folder of a model: it has no config.json"),
+        ({"without": ["model.safetensors"]}, "has no weights: model.safetensors is missing"),
+        ({"model_type": "rwkv"}, "Models of type 'rwkv' are not known. Known: bart, bert"),
+        ({"model_type": "qwen3"}, "attention of Qwen3Backbone is not known: its norms"),
+        ({"model_type": None}, "does not say what it is: it has no model_type"),
+        ({"rope_theta": None}, "is incomplete: its JSON files lack 'rope_theta'"),
+        ({"without": ["tokenizer.json"]}, "has no tokenizer that can be read.*tokenizer.json"),
+        ({"without": ["tokenizer_config.json"]}, "has no tokenizer that can be read"),
+        ({"num_hidden_layers": 3}, "no tensor model.layers.2.input_layernorm.weight"),
+        ({"intermediate_size": 20}, None),
+    ],
+)
+def test_folders_that_are_incomplete_are_refused(tmp_path, options, message):
+    write_llama(tmp_path, **options)
+    if message is None:
+        # As many as the files have, until they are said to be others.
+        config = tmp_path / "config.json"
+        config.write_text(
+            config.read_text().replace('"intermediate_size": 20', '"intermediate_size": 24')
+        )
+        message = r"mlp.gate_proj.weight has shape \(20, 16\), which is not what config.json says"
+    with pytest.raises(ValueError, match=message) as found:
+        rt_keras.adapt(tmp_path, HEADS)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        ("model.safetensors", -1, "is cut short: it has .* of .* bytes"),
+        ("model.safetensors", 20, "is cut short: it has 20 bytes, not even its header"),
+        ("model.safetensors", 0, "is cut short: it has 0 bytes"),
+        ("config.json", 9, "is damaged: it holds no JSON object"),
+        ("tokenizer.json", 9, "has no tokenizer that can be read"),
+    ],
+)
+def test_files_that_are_cut_short_are_refused(tmp_path, name, size, message):
+    write_llama(tmp_path)
+    cut(tmp_path / name, size)
+    with pytest.raises(ValueError, match=message) as found:
+        rt_keras.adapt(tmp_path, HEADS)
+    assert "\n" not in str(found.value)
+
+
+def test_every_shard_is_checked(tmp_path):
+    write_llama(tmp_path, shards=2)
+    cut(tmp_path / "model-1.safetensors", -4)
+    with pytest.raises(ValueError, match="model-1.safetensors is cut short"):
+        load_model(tmp_path)
+    (tmp_path / "model-1.safetensors").unlink()
+    with pytest.raises(ValueError, match="has no weights: model-1.safetensors is missing"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("no_such_folder", {}, "model must be a folder that exists, .*'no_such_folder'"),
+        (5, {}, "model must be a Keras model, a folder or the name of a preset. Received: 5"),
+        (None, {"dtype": "float3"}, "dtype must be a dtype policy, .*'float3'"),
+        (None, {"head_groups": [LocalHeads(3, 4)]}, "as many heads as .*, 4. Received: 3"),
+        (None, {"layers": [2]}, r"a list of ints from 0 to 1. Received: layers=\[2\]"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_weights_are_read(
+    tmp_path, monkeypatch, model, options, message
+):
+    write_llama(tmp_path)
+    monkeypatch.setattr("rt_keras.models.adapted.folders.TensorFiles.read", None)
+    with pytest.raises(ValueError, match=message):
+        rt_keras.adapt(tmp_path if model is None else model, **{"head_groups": HEADS, **options})
+
+
+def test_presets_that_are_not_to_be_had_are_refused(monkeypatch):
+    def offline(*_):
+        raise ConnectionError("no route\nto host")
+
+    monkeypatch.setattr("rt_keras.models.adapted.folders.get_preset_loader", offline)
+    with pytest.raises(ValueError, match="'bert_tiny_en_uncased' is not to be had") as found:
+        rt_keras.adapt("bert_tiny_en_uncased", [FullHeads(2)])
+    assert "\n" not in str(found.value)
+
+
+def test_a_dtype_is_for_folders():
+    bert = keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12)
+    with pytest.raises(ValueError, match="dtype is for folders and presets"):
+        rt_keras.adapt(bert, [FullHeads(2)], dtype="bfloat16")
+
+
+PEAK = """
+import sys, keras_hub, rt_keras
+import keras_hub.src.utils.transformers.preset_loader
+from rt_keras.layers import FullHeads
+
+def memory(name):
+    lines = dict(line.split(":") for line in open("/proc/self/status"))
+    return int(lines[name].split()[0]) * 1024
+
+rt_keras.adapt(sys.argv[1], [FullHeads(4)])
+before = memory("VmRSS")
+adapted = rt_keras.adapt(sys.argv[2], [FullHeads(4)], dtype=sys.argv[3])
+peak = memory("VmHWM")
+size = sum(weight.value.numpy().nbytes for weight in adapted.weights)
+print((peak - before) / size)
+"""
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_loading_takes_the_memory_of_the_weights(tmp_path, dtype):
+    write_llama(tmp_path / "small")
+    write_llama(tmp_path / "large", vocab_size=60000, hidden_size=1024, intermediate_size=8192)
+    arguments = [sys.executable, "-c", PEAK, tmp_path / "small", tmp_path / "large", dtype]
+    found = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    assert float(found.split()[-1]) < 1.3

@@ -1,0 +1,116 @@
+import subprocess
+import sys
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rt_keras
+from rt_keras.layers import FullHeads, LocalHeads
+from tests.models.adapted.llama_folder import SPECIAL, write_llama
+
+TEXT = f"the cat and the dog{SPECIAL[2]} the end"
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    return rt_keras.adapt(write_llama(tmp_path_factory.mktemp("llama")), [LocalHeads(4, 8)])
+
+
+def inputs_of(task):
+    return task.preprocessor.generate_preprocess([TEXT, "the"], sequence_length=32)
+
+
+def check_same(loaded, expected):
+    assert type(loaded) is type(expected)
+    assert loaded.backbone.trained_length == expected.backbone.trained_length
+    assert loaded.preprocessor.sequence_length == expected.preprocessor.sequence_length
+    for found, wanted in zip(inputs_of(loaded).values(), inputs_of(expected).values()):
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(loaded(inputs_of(loaded)), expected(inputs_of(expected)))
+
+
+def test_special_tokens_are_kept(adapted):
+    tokenizer = adapted.preprocessor.tokenizer
+    assert (tokenizer.start_token, tokenizer.end_token) == SPECIAL[1:]
+    ids = np.asarray(inputs_of(adapted)["token_ids"][0])
+    assert ids[0] == tokenizer.start_token_id
+    assert tokenizer.end_token_id in ids
+    made = type(tokenizer).from_config(tokenizer.get_config())
+    assert sorted(made.special_tokens) == sorted(SPECIAL)
+
+
+def test_keras_files_and_weights_are_loaded(adapted, tmp_path):
+    adapted.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    check_same(loaded, adapted)
+    for weight in loaded.weights:
+        weight.assign(tf.zeros_like(weight))
+    adapted.save_weights(tmp_path / "model.weights.h5")
+    loaded.load_weights(tmp_path / "model.weights.h5")
+    check_same(loaded, adapted)
+
+
+def test_presets_are_loaded(adapted, tmp_path):
+    adapted.save_to_preset(tmp_path)
+    check_same(keras_hub.models.CausalLM.from_preset(str(tmp_path)), adapted)
+    tokenizer = keras_hub.tokenizers.Tokenizer.from_preset(str(tmp_path))
+    assert type(tokenizer) is type(adapted.preprocessor.tokenizer)
+
+
+def test_preprocessors_that_are_set_later_are_saved_whole(tmp_path):
+    folder = write_llama(tmp_path / "llama")
+    original = keras_hub.models.CausalLM.from_preset(str(folder))
+    task = rt_keras.adapt(original, [FullHeads(4)])
+    task.preprocessor = original.preprocessor
+    task.save(tmp_path / "model.keras")
+    check_same(keras.saving.load_model(tmp_path / "model.keras"), task)
+    assert type(original.preprocessor.tokenizer) is keras_hub.tokenizers.Llama3Tokenizer
+
+
+@pytest.mark.parametrize("save", ["save", "save_to_preset"])
+def test_what_could_not_be_loaded_is_not_saved(adapted, tmp_path, save):
+    class Own(keras_hub.models.Llama3CausalLMPreprocessor):
+        pass
+
+    task = rt_keras.adapt(rt_keras.restore(adapted), [FullHeads(4)])
+    for preprocessor in (Own(task.preprocessor.tokenizer), lambda x: x):
+        task.preprocessor = preprocessor
+        with pytest.raises(ValueError, match="could not be loaded again. Register its class"):
+            getattr(task, save)(tmp_path / "model.keras")
+    assert not (tmp_path / "model.keras").exists()
+
+
+LOAD = """
+import sys, numpy as np, tensorflow as tf
+import keras, keras_hub, rt_keras
+folder = sys.argv[1]
+saved = np.load(f"{folder}/saved.npz")
+inputs = {name: saved[name] for name in ("token_ids", "padding_mask")}
+keras_file = keras.saving.load_model(f"{folder}/model.keras")
+preset = keras_hub.models.CausalLM.from_preset(f"{folder}/preset")
+for task in (keras_file, preset):
+    found = task.preprocessor.generate_preprocess([str(saved["text"]), "the"], sequence_length=32)
+    np.testing.assert_array_equal(found["token_ids"], inputs["token_ids"])
+    np.testing.assert_array_equal(task(inputs), saved["logits"])
+exported = tf.saved_model.load(f"{folder}/exported")
+served = exported.serve({name: tf.constant(x, tf.int32) for name, x in inputs.items()})
+np.testing.assert_allclose(served, saved["logits"], atol=1e-5)
+"""
+
+
+@pytest.mark.end_to_end
+def test_other_processes_load_what_was_saved(adapted, tmp_path, capsys):
+    inputs = {name: np.asarray(x) for name, x in inputs_of(adapted).items()}
+    np.savez(tmp_path / "saved.npz", text=TEXT, logits=adapted(inputs), **inputs)
+    adapted.save(tmp_path / "model.keras")
+    adapted.save_to_preset(tmp_path / "preset")
+    adapted.export(tmp_path / "exported")
+    adapted.backbone.export(tmp_path / "backbone")
+    assert capsys.readouterr().out == ""
+    found = subprocess.run(
+        [sys.executable, "-c", LOAD, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
