@@ -1,5 +1,6 @@
 """The process of `rt-keras`, which is also `python -m rt_keras`."""
 
+import contextlib
 import logging
 import os
 import re
@@ -32,10 +33,12 @@ def silence_logs():
     TensorFlow's own log level does not reach all that its libraries write to file descriptor 2,
     so a child process filters what goes there. Python's `sys.stderr` keeps the original.
     """
-    from absl import logging as absl_logging
-
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    absl_logging.set_verbosity(absl_logging.ERROR)
+    # Where it is missing, so is TensorFlow, as `rt-keras doctor` says.
+    with contextlib.suppress(ModuleNotFoundError):
+        from absl import logging as absl_logging
+
+        absl_logging.set_verbosity(absl_logging.ERROR)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     original = os.dup(2)
     source, sink = os.pipe()

@@ -72,12 +72,78 @@ def read_config(name):
 
     Raises:
         FileNotFoundError: if the file or its base does not exist.
-        ValueError: if a file is no YAML mapping, is empty, or builds on itself.
+        ValueError: if a file is no YAML mapping, is empty, holds a key twice, or builds on itself.
 
     >>> read_config("quickstart")["data"]["name"]
     'python_source'
     """
     return _read(find_config(name), chain=())
+
+
+class GivenTwice(yaml.YAMLError):
+    """The error that a mapping holds a key twice, of which YAML's readers would drop the first."""
+
+
+def parse(text):
+    """What a text in YAML holds.
+
+    Args:
+        text: string.
+
+    Returns:
+        Dictionaries, lists and values.
+
+    Raises:
+        yaml.YAMLError: if it is not valid YAML; a `GivenTwice` if a mapping holds a key twice.
+
+    >>> parse("{num_heads: 2, window: null}")
+    {'num_heads': 2, 'window': None}
+    """
+    return yaml.load(text, Loader=_Loader)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice."""
+
+    def compose_mapping_node(self, anchor):
+        # Before `<<` brings in keys of other mappings, which the mapping's own may replace.
+        node = super().compose_mapping_node(anchor)
+        found = {}
+        for key, _ in node.value:
+            if key.id != "scalar":
+                continue
+            before = found.setdefault((key.tag, key.value), key)
+            if before is not key:
+                one, other = (mark.line + 1 for mark in (before.start_mark, key.start_mark))
+                lines = f"line {one}" if one == other else f"lines {one} and {other}"
+                raise GivenTwice(f"the key {key.value!r} is given twice, in {lines}")
+        return node
+
+
+def parse_assignment(text):
+    """The key and the value of a text `key=value`, with the value as YAML.
+
+    Args:
+        text: string.
+
+    Returns:
+        Tuple of a string and a value.
+
+    Raises:
+        ValueError: if it has another form, or the value is not valid YAML.
+
+    >>> parse_assignment("model.num_layers=3")
+    ('model.num_layers', 3)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"override {text!r} must have the form section.key=value")
+    try:
+        return key.strip(), parse(value)
+    except GivenTwice as error:
+        raise ValueError(f"override {text!r}: {error}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise ValueError(f"the value of override {text!r} is not valid YAML") from None
 
 
 def merge(base, changes):
@@ -124,9 +190,11 @@ def _read(path, chain):
 def _load(path):
     """The mapping that a YAML file holds."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a YAML file: it is not UTF-8 text") from None
+    except GivenTwice as error:
+        raise ValueError(f"{path}: {error}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from None
     except RecursionError:

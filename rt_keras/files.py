@@ -325,7 +325,8 @@ def _lock(file, folder, wait):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
-        owner = file.read()
+        # Whoever has just locked it has not written its name yet.
+        owner = file.read() or "another process"
         if not wait:
             raise BlockingIOError(f"{folder} is in use by {owner}") from None
         print(f"waiting for {owner}, which is using {folder}", file=sys.stderr, flush=True)

@@ -18,6 +18,22 @@ def add_integers(parser, integers):
         )
 
 
+def check_share(args, name):
+    """Raises a ValueError if an option is not above 0 and at most 1.
+
+    Args:
+        args: namespace of the options.
+        name: string, the option, with underscores.
+
+    >>> import argparse
+    >>> check_share(argparse.Namespace(top_p=0.0), "top_p")
+    Traceback (most recent call last):
+    ValueError: --top-p must be above 0 and at most 1. Received: 0.0
+    """
+    if not 0 < getattr(args, name) <= 1:
+        _refuse(args, name, "above 0 and at most 1")
+
+
 def check_range(args, name, lowest, highest=None):
     """Raises a ValueError if an option is out of range.
 
@@ -35,4 +51,9 @@ def check_range(args, name, lowest, highest=None):
     value = getattr(args, name)
     if not lowest <= value <= (value if highest is None else highest):
         allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
-        raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")
+        _refuse(args, name, allowed)
+
+
+def _refuse(args, name, allowed):
+    option = f"--{name.replace('_', '-')}"
+    raise ValueError(f"{option} must be {allowed}. Received: {getattr(args, name)}")

@@ -10,8 +10,8 @@ def bar(description, total=None, unit="", completed=0, verbose=1):
     """Shows how far a computation has come, on standard error.
 
     In a terminal it draws one bar with the elapsed and the remaining time, which disappears at the
-    end; what is printed meanwhile appears above it. Elsewhere, as in a file or a notebook, it
-    prints `description` once, without control characters.
+    end; what is printed meanwhile appears above it, and a bar inside takes its place. Elsewhere, as
+    in a file or a notebook, it prints `description` once, without control characters.
 
     Args:
         description: string, what is being done.
@@ -31,18 +31,39 @@ def bar(description, total=None, unit="", completed=0, verbose=1):
     """
     from rich.progress import Progress
 
-    drawn = verbose == 1 and in_terminal(sys.stderr)
+    drawn = is_drawn(verbose)
     if verbose and not drawn:
         print(description, file=sys.stderr, flush=True)
-    with Progress(
+    progress = Progress(
         *_columns(total, unit),
         console=_console(),
         transient=True,
         disable=not drawn,
         redirect_stdout=in_terminal(sys.stdout),
-    ) as progress:
+    )
+    with _alone(progress) if drawn else contextlib.nullcontext():
         task = progress.add_task(description, total=total, completed=completed, note="")
         yield functools.partial(progress.update, task)
+
+
+# What is drawn, the innermost last.
+_drawn = []
+
+
+@contextlib.contextmanager
+def _alone(progress):
+    """Draws a bar, in the place of the one that it is inside of."""
+    outer = _drawn[-1:]
+    for other in outer:
+        other.stop()
+    _drawn.append(progress)
+    try:
+        with progress:
+            yield
+    finally:
+        _drawn.pop()
+        for other in outer:
+            other.start()
 
 
 def track(values, description, total=None, unit="", verbose=1):
@@ -59,6 +80,15 @@ def track(values, description, total=None, unit="", verbose=1):
         for value in values:
             yield value
             update(advance=1)
+
+
+def is_drawn(verbose=1):
+    """Whether a `bar` of this `verbose` is drawn, and not only said to begin.
+
+    >>> is_drawn(verbose=2)
+    False
+    """
+    return verbose == 1 and in_terminal(sys.stderr)
 
 
 def in_terminal(stream):

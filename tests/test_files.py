@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -153,6 +154,14 @@ def test_a_folder_has_one_owner_at_a_time(tmp_path):
             pass
     with files.locked(folder):
         assert (folder / "a").exists()
+
+
+def test_an_owner_that_has_not_said_yet_who_it_is(tmp_path):
+    with open(tmp_path / ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        message = "is in use by another process$"
+        with pytest.raises(BlockingIOError, match=message), files.locked(tmp_path):
+            pass
 
 
 def test_who_waits_gets_the_folder_once_it_is_free(tmp_path, capfd):

@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from rt_keras.options import add_integers, check_range
+from rt_keras.options import add_integers, check_range, check_share
 
 
 def parse(*given):
@@ -34,6 +34,15 @@ def test_numbers_out_of_range_are_refused_by_the_name_of_their_option(value, hig
     with pytest.raises(ValueError) as error:
         check_range(args, "look_back", 1, highest)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1.5, float("nan")])
+def test_a_share_is_above_0_and_at_most_1(value):
+    with pytest.raises(ValueError) as error:
+        check_share(argparse.Namespace(top_p=value), "top_p")
+    assert str(error.value) == f"--top-p must be above 0 and at most 1. Received: {value}"
+    for allowed in (1e-9, 1.0):
+        check_share(argparse.Namespace(top_p=allowed), "top_p")
 
 
 def test_limits_are_in_the_range():

@@ -42,3 +42,23 @@ def test_an_error_leaves_no_bar_behind():
     code = "from rt_keras import progress\nwith progress.bar('failing'): raise SystemExit(3)"
     status, lines = run_in_terminal(["-c", code])
     assert status == 3 and all(line.startswith("failing") for line in lines)
+
+
+INSIDE = """
+import time
+from rt_keras import progress
+with progress.bar("outer"):
+    time.sleep(0.3)
+    for _ in progress.track(range(2), "inner"):
+        time.sleep(0.3)
+    time.sleep(0.3)
+print("done")
+"""
+
+
+def test_a_bar_inside_takes_the_place_of_the_other():
+    status, lines = run_in_terminal(["-c", INSIDE])
+    names = [line.split()[0] for line in lines]
+    assert status == 0 and names[-1] == "done" and lines[-1].strip() == "done"
+    order = [name for name, before in zip(names, [None, *names]) if name != before]
+    assert order == ["outer", "inner", "outer", "done"]

@@ -115,6 +115,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self.load_bias_step = load_bias_step
         self.initialize_from_batch = initialize_from_batch
         self.restart_after = restart_after
+        self._heads = None
 
     def set_model(self, model):
         """Tells the callback which model's centroids to move. `fit` calls it.
@@ -142,7 +143,14 @@ class CentroidEMA(keras.callbacks.Callback):
         Returns:
             For each routing layer that is trained, the number of members of its clusters since the
             last update, `[heads, clusters]`.
+
+        Raises:
+            RuntimeError: if there was no `set_model` before.
         """
+        if self._heads is None:
+            raise RuntimeError(
+                "CentroidEMA has no model: call set_model(model) once before the training loop"
+            )
         replica = tf.distribute.get_replica_context()
         if replica is None:
             return self._update_all()

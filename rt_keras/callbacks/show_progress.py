@@ -11,13 +11,16 @@ from rt_keras import progress
 class ShowProgress(keras.callbacks.Callback):
     """Shows the loss, the tokens per second and the time left for all epochs.
 
-    It replaces Keras's own bar: pass `verbose=0` to `fit`. After each epoch it prints one line.
+    It replaces Keras's own bar: pass `verbose=0` to `fit`. After each epoch it prints one line, and
+    where no bar is drawn, as in a log file, one from time to time between.
 
     Args:
         update: function that `rt_keras.progress.bar` yields, whose total is the number of steps of
             all epochs.
         total_steps: int, that number.
         speed: the `MeasureSpeed` of the run. Place it before this callback.
+        line_seconds: float, the seconds without a line after which the end of a step prints one.
+            Defaults to None: only epochs do.
 
     Example:
 
@@ -34,19 +37,33 @@ class ShowProgress(keras.callbacks.Callback):
     step 4 of 4: loss 0.0000, ... tokens/s
     """
 
-    def __init__(self, update, total_steps, speed):
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, update, total_steps, speed, line_seconds=None):
         super().__init__()
         self.update = update
         self.total_steps = total_steps
         self.speed = speed
         # Step and time at the end of the first execution, which compiles; None before it.
         self.start = None
+        self.line_seconds = line_seconds
+        # The time of the last line, or of the beginning.
+        self.last_line = None
+
+    def on_train_begin(self, logs=None):
+        if self.last_line is None:
+            self.last_line = self.clock()
 
     def on_train_batch_end(self, batch, logs=None):
         if self.start is None:
-            self.start = self.speed.step, time.monotonic()
+            self.start = self.speed.step, self.clock()
         note = ", ".join([f"loss {float(logs['loss']):.4f}", *self._rate()])
         self.update(completed=self.speed.step, description="training", note=note)
+        # The last step of an epoch has the line of the epoch.
+        if self.line_seconds is None or batch + 1 == self.params["steps"]:
+            return
+        if self.clock() - self.last_line >= self.line_seconds:
+            self._print_line([note])
 
     def on_test_begin(self, logs=None):
         self.update(description="validating")
@@ -55,8 +72,12 @@ class ShowProgress(keras.callbacks.Callback):
         losses = [f"loss {logs['loss']:.4f}"]
         if "val_loss" in logs:
             losses.append(f"validation loss {logs['val_loss']:.4f}")
-        line = ", ".join([*losses, *self._rate(), *self._left()])
+        self._print_line([*losses, *self._rate()])
+
+    def _print_line(self, parts):
+        line = ", ".join([*parts, *self._left()])
         print(f"step {self.speed.step:,} of {self.total_steps:,}: {line}", flush=True)
+        self.last_line = self.clock()
 
     def _rate(self):
         """Tokens per second of the epoch, once there is more than the first execution."""
@@ -69,4 +90,4 @@ class ShowProgress(keras.callbacks.Callback):
         done, left = self.speed.step - step, self.total_steps - self.speed.step
         if not done or not left:
             return []
-        return [f"{progress.duration((time.monotonic() - moment) / done * left)} left"]
+        return [f"{progress.duration((self.clock() - moment) / done * left)} left"]

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rt_keras.callbacks.centroid_ema import routing_heads
 from rt_keras.layers.attention_calls import attention_calls
+from rt_keras.layers.attention_scores import check_scores
 from rt_keras.layers.head_divergence import head_divergences, pairs_by_kind
 
 
@@ -29,6 +30,10 @@ class WatchHeads(keras.callbacks.Callback):
     Args:
         inputs: a small batch that the model is called on.
 
+    Raises:
+        ValueError: when training begins, if heads have no attention weights of single keys, such as
+            `CompressiveHeads`.
+
     Source: Roy et al. 2021, section 6.
 
     >>> from rt_keras.callbacks import CentroidEMA
@@ -49,7 +54,9 @@ class WatchHeads(keras.callbacks.Callback):
         self.inputs = inputs
 
     def on_train_begin(self, logs=None):
-        clusters = self._all_clusters(attention_calls(self.model, self.inputs))
+        calls = attention_calls(self.model, self.inputs)
+        check_scores(group for call in calls for group, *_ in call.groups)
+        clusters = self._all_clusters(calls)
         # The clusters after the last epoch: what the callback carries from one to the next.
         self.variables = [tf.Variable(x, trainable=False) for x in clusters.values()]
 

@@ -10,8 +10,9 @@ import argparse
 import os
 import signal
 import sys
+import warnings
 
-from rt_keras import files
+from rt_keras import __version__, files
 from rt_keras.cli.options import add_commands
 
 COMMANDS = {
@@ -21,10 +22,12 @@ COMMANDS = {
     "evaluate": "score a model on held-out texts or images",
     "generate": "continue or translate a text, or complete an image",
     "export": "write a model as a SavedModel",
+    "adapt": "give a pretrained model other heads",
     "convert": "import checkpoints of other projects",
     "analyze": "inspect the attention of a model",
     "benchmark": "measure speed, memory and learning",
     "tpu-check": "compile a training step for Cloud TPU",
+    "doctor": "show what is installed and whether it works",
     "quickstart": "train and use a small model in about five minutes",
 }
 
@@ -53,13 +56,16 @@ def main(argv=None):
     """
     parser = argparse.ArgumentParser(
         prog="rt-keras",
-        description="Trains, evaluates, samples and exports Routing Transformers.",
+        description="Trains, adapts, evaluates, samples and exports Routing Transformers.",
         epilog="example: rt-keras quickstart",
     )
+    parser.add_argument("--version", action="version", version=f"rt_keras {__version__}")
     add_commands(parser, "rt_keras.cli", COMMANDS)
     args = parser.parse_args(argv)
     try:
-        run(args)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            run(args)
         sys.stdout.flush()
     except KeyboardInterrupt as interruption:
         print(f"rt-keras: {str(interruption) or 'interrupted'}", file=sys.stderr)
@@ -92,6 +98,11 @@ def run(args):
         print(f"wrote {args.json}")
     if "error" in figures:
         raise ValueError(figures["error"])
+
+
+def _show_warning(message, *_, **__):
+    """Prints a warning as one line, without the place in the code that Python adds."""
+    print(f"rt-keras: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _message(error):

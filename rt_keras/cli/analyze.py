@@ -71,10 +71,14 @@ def _sequences(args, model, documents, name):
     if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
     batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
+    # The first sequence of a text may be one token shorter than others.
+    length = model.preprocessor.sequence_length - int(
+        task.start_token(model.preprocessor) is not None
+    )
     rows = [
-        np.concatenate([inputs["token_ids"][0, :1], labels[0]])
-        for inputs, labels, weights in batches.take(args.sequences).as_numpy_iterator()
-        if weights.all()
+        np.concatenate([inputs["token_ids"][0, :length], labels[0, length - 1 : length]])
+        for inputs, labels, _ in batches.take(args.sequences).as_numpy_iterator()
+        if inputs["padding_mask"][0, :length].all()
     ]
     if not rows:
         raise ValueError(f"{name} is shorter than one sequence of the model")

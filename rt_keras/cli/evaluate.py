@@ -26,6 +26,13 @@ def add_arguments(parser):
         help="tokens from one window to the next, with --context sliding (default: half a window)",
     )
     parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=4,
+        metavar="N",
+        help="sequences or examples in a batch of each device; fewer take less memory (default: 4)",
+    )
+    parser.add_argument(
         "--plot",
         metavar="FILE",
         help="draw bits per byte against how much came before to FILE (.png, .svg, .pdf), with "
@@ -47,13 +54,20 @@ def main(args):
             raise ValueError("--plot needs --context carry")
         check_ending("--plot", args.plot)
         files.check_writable("--plot", args.plot)
+    options.check_range(args, "batch_size", 1)
     cluster = read_cluster() if args.strategy == "multi_worker" else None
     with peer_errors(cluster) if cluster else contextlib.nullcontext():
         strategy = experiment.make_strategy(args, cluster)
         with strategy.scope():
             loaded = examples.load(args)
         is_chief = Workers(strategy).is_chief
-        scores = evaluate(*loaded, int(is_chief), context=args.context, stride=args.stride)
+        scores = evaluate(
+            *loaded,
+            int(is_chief),
+            batch_size=args.batch_size,
+            context=args.context,
+            stride=args.stride,
+        )
         if args.plot is not None:
             context_picture.draw({args.model: scores["by_position"]}, args.plot)
             print(f"wrote {args.plot}")
@@ -68,7 +82,7 @@ def evaluate(model, data, name, verbose=1, **options):
         data: `tf.data.Dataset` of the examples.
         name: string, what the examples are called.
         verbose: int, 0 to print nothing. Defaults to 1.
-        **options: `context` and `stride` of `rt_keras.training.evaluation.evaluate`.
+        **options: `batch_size`, `context` and `stride` of `rt_keras.training.evaluation.evaluate`.
 
     Returns:
         What `rt_keras.training.evaluation.evaluate` returns.

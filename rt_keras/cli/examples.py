@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from rt_keras.cli.options import load_model
+from rt_keras.cli import options
 
 
 def load(args):
     """Loads the model of `--model` and the examples of `--data` and `--split`.
 
     Args:
-        args: namespace of `model`, `data` and `split`.
+        args: namespace of `model`, `data`, `split` and `sequence_length`.
 
     Returns:
         A tuple of the model, a `tf.data.Dataset` of its kind of examples, and what they are called.
@@ -17,8 +17,10 @@ def load(args):
     from rt_keras.training import config as config_lib
     from rt_keras.training.tasks import task_of
 
-    model = load_model(args.model)
+    model = options.load_model(args.model)
     task = task_of(model)
+    if args.sequence_length is not None:
+        _set_length(args, model)
     run = Path(args.model) / "config.yaml"
     if args.data is not None:
         config = config_lib.DataConfig(**task.data_named(args.data))
@@ -26,5 +28,17 @@ def load(args):
         config = config_lib.load_config(run).data
     else:
         raise ValueError(f"--data is missing; {args.model} does not say what to evaluate on")
+    note = task.split_note(config)
+    if note:
+        print(note)
     examples = task.load_split(config, args.split, model.preprocessor)
     return model, examples, f"the {args.split} split of {config.name}"
+
+
+def _set_length(args, model):
+    """Has the preprocessor of a model make sequences of `--sequence-length` tokens."""
+    if not hasattr(model.preprocessor, "sequence_length"):
+        raise ValueError(f"--sequence-length does not apply: {args.model} reads no single texts")
+    longest = getattr(model.backbone, "max_sequence_length", None)
+    options.check_range(args, "sequence_length", 1, longest)
+    model.preprocessor.sequence_length = args.sequence_length

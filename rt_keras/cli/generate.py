@@ -31,7 +31,7 @@ def add_arguments(parser):
         type=float,
         default=0.8,
         metavar="T",
-        help="divides the logits; lower values are less random (default: 0.8)",
+        help="divides the logits; above 0, and lower values are less random (default: 0.8)",
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     _add_text_arguments(parser.add_argument_group("text models"))
@@ -77,7 +77,7 @@ def _add_text_arguments(group):
         "--top-p",
         type=float,
         metavar="P",
-        help="probability mass that top_p draws from (default: 0.9)",
+        help="probability mass that top_p draws from, above 0 and at most 1 (default: 0.9)",
     )
     group.add_argument(
         "--num-beams", type=int, metavar="N", help="number of beams of beam search (default: 5)"
@@ -118,6 +118,8 @@ def _refuse(args, names, kind):
 
 
 def _generate_text(model, task, args):
+    from rt_keras.models.generation import stop_tokens
+
     if args.prompt is None:
         raise ValueError("--prompt is missing: the text to start from")
     max_length = 256 if args.max_length is None else args.max_length
@@ -127,17 +129,25 @@ def _generate_text(model, task, args):
         raise ValueError("--stream is for one --prompt of a causal language model")
     model.compile(sampler=_make_sampler(args, model.backbone.vocabulary_size))
     tokenizer = model.preprocessor.tokenizer
-    stop = [tokenizer.end_token_id]
-    if args.stop is not None:
-        stop = [tokenizer.token_to_id(name) for name in args.stop]
+    stop = stop_tokens(tokenizer) if args.stop is None else _stops(tokenizer, args.stop)
     # Bytes, as the shell gave them, which need not be UTF-8.
     prompts = [os.fsencode(prompt) for prompt in args.prompt]
+    prompts = task.prompts(prompts, model, max_length)
     if args.stream:
         return {"text": _stream(model, prompts[0], max_length, stop)}
     with progress.bar("compiling and generating"):
-        texts = model.generate(task.prompts(prompts), max_length=max_length, stop_token_ids=stop)
+        texts = model.generate(prompts, max_length=max_length, stop_token_ids=stop)
     print("\n\n".join(texts))
     return {"text": texts[0]} if len(texts) == 1 else {"texts": texts}
+
+
+def _stops(tokenizer, names):
+    """The ids of the tokens of `--stop`."""
+    known = set(tokenizer.get_vocabulary())
+    for name in names:
+        if name not in known:
+            raise ValueError(f"--stop must be tokens of the vocabulary. Received: {name!r}")
+    return [tokenizer.token_to_id(name) for name in names]
 
 
 def _stream(model, prompt, max_length, stop_token_ids):
@@ -161,12 +171,16 @@ def _make_sampler(args, vocabulary_size):
 
     name = args.sampler or "random"
     sampler, own = SAMPLERS[name]
-    most = {"top_k": vocabulary_size, "top_p": 1, "num_beams": None}
-    for option, highest in most.items():
+    checks = {
+        "top_k": lambda: options.check_range(args, "top_k", 1, vocabulary_size),
+        "top_p": lambda: options.check_share(args, "top_p"),
+        "num_beams": lambda: options.check_range(args, "num_beams", 1),
+    }
+    for option, check in checks.items():
         if getattr(args, option) is not None:
             if option not in own.values():
                 raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
-            options.check_range(args, option, 0 if option == "top_p" else 1, highest)
+            check()
     if name == "greedy":
         return samplers.GreedySampler()
     arguments = {

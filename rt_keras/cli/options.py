@@ -4,6 +4,7 @@ import importlib
 
 from rt_keras import progress
 from rt_keras.options import check_range as check_range
+from rt_keras.options import check_share as check_share
 from rt_keras.training.cluster import STRATEGIES
 
 
@@ -66,15 +67,26 @@ def add_config(parser, required):
     )
 
 
-def add_examples(parser):
-    """Adds `--data` and `--split`."""
+def add_data(parser, default):
+    """Adds `--data`."""
     parser.add_argument(
         "--data",
-        metavar="NAME|DIR",
-        help="a data set, such as python_source, pg19 or cifar10, or a folder of text files or "
-        "text pairs (default: the data that the model was trained on)",
+        metavar="NAME|PATH",
+        help="a data set, such as python_source, pg19 or cifar10, a text file, or a folder of text "
+        f"files or text pairs (default: {default})",
     )
+
+
+def add_examples(parser):
+    """Adds `--data`, `--split` and `--sequence-length`."""
+    add_data(parser, default="the data that the model was trained on")
     parser.add_argument("--split", default="test", help="train, validation or test (default: test)")
+    parser.add_argument(
+        "--sequence-length",
+        type=int,
+        metavar="N",
+        help="tokens in a sequence of a text (default: as many as the model was trained on)",
+    )
 
 
 def add_strategy(parser):

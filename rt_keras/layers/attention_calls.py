@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.layers.attention_scores import check_scores, outputs_for
 from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.global_tokens import with_values
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.ops.blocks import repeat_heads, size
@@ -51,7 +51,10 @@ class AttentionCall:
         Yields:
             float32 `[batch, heads, queries, keys]` for the next keys, at most 512. They sum to 1
             over all keys; to 0 for a query that sees none; and to less than 1 for one that is in
-            several clusters of a head and sees no key in some of them.
+            several clusters of a head and sees no key in some of them, or to persistent keys.
+
+        Raises:
+            ValueError: if a group has no weights of each key, such as `CompressiveHeads`.
         """
         length = size(self.groups[0][1][1], 2)
         count = length if count is None else min(count, length)
@@ -85,12 +88,8 @@ class AttentionCall:
 
     def _outputs(self, values):
         """The outputs of all heads for values `[keys, width]` of every head and sequence."""
-        outputs = []
-        for group, (query, value, key), options in self.groups:
-            shape = [size(value, 0), size(value, 1), *values.shape]
-            same = tf.broadcast_to(tf.cast(values, value.dtype), shape)
-            # Without training: routing heads would count the batch once more.
-            outputs.append(group(query, same, key, **with_values(options, same), training=False))
+        check_scores(group for group, *_ in self.groups)
+        outputs = [outputs_for(values, *group) for group in self.groups]
         return tf.cast(tf.concat(outputs, axis=1), tf.float32)
 
     def clusters(self):

@@ -21,9 +21,14 @@ class CachedAttention:
 
     @property
     def cached_cross_attention(self):
-        """Whether all groups can attend to another sequence one query at a time."""
+        """Whether all groups can attend to another sequence one query at a time.
+
+        A query alone does not know how many there will be, which `dense_below` goes by.
+        """
         return all(
-            group.cached_cross_attention and group.num_persistent_keys is None
+            group.cached_cross_attention
+            and group.num_persistent_keys is None
+            and group.dense_below is None
             for group in self.head_groups
         )
 
@@ -59,7 +64,13 @@ class CachedAttention:
         for group, arguments in self._hand_out(*self._project(inputs, inputs, inputs)):
             caches.append(group.make_cache(*arguments, count, max_length, token_bias))
             outputs.append(
-                group(*arguments, token_bias=token_bias, use_causal_mask=True, training=False)
+                group(
+                    *arguments,
+                    token_bias=token_bias,
+                    use_causal_mask=True,
+                    training=False,
+                    total_length=max_length,
+                )
             )
         return self._merge(outputs), tuple(caches)
 

@@ -4,7 +4,8 @@ import functools
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import move_axis, size
+from rt_keras.ops.attend import accumulation_dtype
+from rt_keras.ops.blocks import move_axis, repeat_heads, size
 from rt_keras.ops.full_decode import full_cache, full_step
 from rt_keras.ops.full_piece import full_piece
 
@@ -12,8 +13,8 @@ from rt_keras.ops.full_piece import full_piece
 class CachedHeads:
     """Mixin of `HeadGroup`: what it does position by position, or piece by piece.
 
-    A subclass whose outputs depend on no later position has `fill_cache` and `step`, and `piece` if
-    it reads several positions in one pass.
+    A subclass whose outputs depend on no later position has `fill_cache` and `step`, and `piece`
+    and `reads_pieces` if it reads several positions in one pass.
     """
 
     # Whether a causal output depends on the positions up to its own alone, so that it can be
@@ -22,6 +23,12 @@ class CachedHeads:
     cached_cross_attention = False
     # Whether the cache holds every position, so that it grows with the sequence.
     cache_grows = False
+    # Whether `piece` reads several positions in one pass, with rows at positions of their own,
+    # padding at the right, dropout and statistics.
+    reads_pieces = False
+
+    # Whether `step` takes rows at positions of their own. For others it is called row by row.
+    steps_by_row = False
 
     def new_cache(self, batch, max_length, key_depth, value_depth):
         """An empty cache; see `make_cache`.
@@ -65,7 +72,9 @@ class CachedHeads:
         options = self._cached_token_bias(token_bias, key)
         if self._decodes_densely(max_length):
             return {"full": full_cache(key, value, max_length=max_length, **options)}
-        return self.fill_cache(key=key, value=value, count=count, max_length=max_length, **options)
+        return self.fill_cache(
+            query=query, key=key, value=value, count=count, max_length=max_length, **options
+        )
 
     def call_with_cache(
         self,
@@ -88,7 +97,7 @@ class CachedHeads:
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             cache: the cache of `make_cache`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
-                each row, if `carries_state`.
+                each row, for one position, and for several if `carries_state`.
             token_bias: `[batch, length]`, or None.
             count: int `[batch]`, how many of the positions count, the first ones, if
                 `carries_state`; others are padding. None, the default, for all.
@@ -103,42 +112,97 @@ class CachedHeads:
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
+        query, key, value = (
+            x if x is None else tf.convert_to_tensor(x) for x in (query, key, value)
+        )
         options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
         query, key = self.with_positions(query, key)
         inputs = {"query": query, "key": key, "value": value}
-        by_row = count is not None or tf.convert_to_tensor(position).shape.rank > 0
         if count is not None:
             options["count"] = count
         if training:
             mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
             masks = self.before_attention(query, value, mask, mask)
             options |= {"dropout": dropout, "seed": seed}
-        one = query.shape[2] == 1 and not training and not by_row
-        if "full" in cache:
-            inputs["key"] = query if key is None else key
-            attend = full_step if one else full_piece
-            output, kept = attend(**inputs, cache=cache["full"], position=position, **options)
-            cache = {"full": kept}
-        else:
-            attend = self.step if one else self.piece
-            if self.persistent_keys is not None:
-                attend = functools.partial(self._with_persistent, attend)
-            output, cache = attend(**inputs, cache=cache, position=position, **options)
+        one = query.shape[2] == 1 and not training and count is None
+        if one and tf.convert_to_tensor(position).shape.rank:
+            return self._step_of_rows(inputs, cache, position, options)
+        read = self._step if one else self._piece
+        output, cache = read(inputs, cache, position, options)
         if training:
+            if not self.groups_queries:
+                key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
             self.after_attention(query=query, key=key, value=value, **masks)
         return output, cache
 
+    def _step(self, inputs, cache, position, options):
+        """The output and the cache of one position, of all rows the same."""
+        return self._attend_cached(full_step, self.step, inputs, cache, position, options)
+
+    def _piece(self, inputs, cache, position, options):
+        """The outputs and the cache of several positions."""
+        return self._attend_cached(full_piece, self.piece, inputs, cache, position, options)
+
+    def _attend_cached(self, dense, sparse, inputs, cache, position, options):
+        """Attends by one of two ops: the one for sequences below `dense_below`, or the kind's."""
+        if "full" in cache:
+            if inputs["key"] is None:
+                inputs = {**inputs, "key": inputs["query"]}
+            options = {**options, "activation": self.attention_activation}
+            output, kept = dense(**inputs, cache=cache["full"], position=position, **options)
+            return output, {"full": kept}
+        if self.persistent_keys is not None:
+            sparse = functools.partial(self._with_persistent, sparse)
+        return sparse(**inputs, cache=cache, position=position, **options)
+
+    def _step_of_rows(self, inputs, cache, position, options):
+        """One position of each row, where rows are at positions of their own.
+
+        A step costs far less than a piece of one position, which is computed as blocks.
+        """
+        # As many positions as rows, which loops need to know.
+        position = tf.broadcast_to(position, [size(inputs["value"], 0)])
+        if self.steps_by_row or "full" in cache:
+            return self._step(inputs, cache, position, options)
+        token_bias = options.pop("token_bias", None)
+        if token_bias is not None:
+            inputs["token_bias"] = token_bias
+        inputs = {name: x for name, x in inputs.items() if x is not None}
+
+        def step(row):
+            arguments, kept, place = row
+            arguments, kept = tf.nest.map_structure(lambda x: x[None], (arguments, kept))
+            found, kept = self._step({"key": None, **arguments}, kept, place, options)
+            return tf.nest.map_structure(lambda x: x[0], (found, kept))
+
+        kinds = tf.nest.map_structure(lambda x: x.dtype, cache)
+        rows = inputs, cache, position
+        output, after = tf.map_fn(step, rows, fn_output_signature=(inputs["value"].dtype, kinds))
+        return output, tf.nest.map_structure(
+            lambda x, before: tf.ensure_shape(x, before.shape), after, cache
+        )
+
     @property
     def carries_state(self):
-        """Whether the cache is bounded, and a piece of a sequence reads it in one pass."""
-        return self.cached_decoding and not self.cache_grows
+        """Whether the cache is bounded, and a piece of a text without an end reads it in one pass.
+
+        With `dense_below` there must be an end.
+        """
+        bounded = self.cached_decoding and not self.cache_grows
+        return bounded and self.reads_pieces and self.dense_below is None
 
     def _decodes_densely(self, max_length):
-        if self.dense_below is None or tf.is_tensor(max_length):
+        if self.dense_below is None:
             return False
-        return max_length < self.dense_below
+        length = tf.get_static_value(max_length) if tf.is_tensor(max_length) else max_length
+        if length is None:
+            raise ValueError(
+                f"{self._described()} with dense_below={self.dense_below} need a max_length that "
+                "is known when a function is traced. Received: a tensor"
+            )
+        return length < self.dense_below
 
-    def fill_cache(self, *, key, value, count, max_length, **options):
+    def fill_cache(self, *, query, key, value, count, max_length, **options):
         """The group's cache: one call of a `..._cache` op."""
         raise NotImplementedError
 
@@ -149,7 +213,8 @@ class CachedHeads:
     def piece(self, *, query, key, value, cache, position, token_bias=None, **options):
         """The outputs and the cache of several positions: one call of a `..._piece` op.
 
-        Here, for kinds that have none, one step after the other.
+        Here, for kinds that have none, one step after the other. With `return_logsumexp` the
+        outputs are a pair with the logsumexps of their logits, as those of a step are.
         """
         by_row = "count" in options or tf.convert_to_tensor(position).shape.rank > 0
         if by_row or "dropout" in options:
@@ -165,14 +230,20 @@ class CachedHeads:
             one = {name: x[index][:, :, None] for name, x in of_positions.items()}
             if token_bias is not None:
                 options["token_bias"] = token_bias[:, index, None]
-            output, cache = self.step(
+            found, cache = self.step(
                 cache=cache, position=position + index, **{"key": None, **one, **options}
             )
-            return index + 1, cache, outputs.write(index, output[:, :, 0])
+            # Beside the output, its logsumexp where that is asked for.
+            found = found if isinstance(found, tuple) else (found,)
+            return index + 1, cache, [x.write(index, y[:, :, 0]) for x, y in zip(outputs, found)]
 
-        loop = 0, cache, tf.TensorArray(value.dtype, length)
+        dtypes = [value.dtype]
+        if options.get("return_logsumexp"):
+            dtypes.append(accumulation_dtype(query.dtype))
+        loop = 0, cache, [tf.TensorArray(dtype, length) for dtype in dtypes]
         _, cache, outputs = tf.while_loop(lambda index, *_: index < length, step, loop)
-        return move_axis(outputs.stack(), 0, 2), cache
+        found = tuple(move_axis(x.stack(), 0, 2) for x in outputs)
+        return found if len(found) > 1 else found[0], cache
 
     def cross_attention_step(self, query, value, key, position, key_mask=None, token_bias=None):
         """The output of one position that attends to another sequence.

@@ -4,10 +4,13 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_group import positive_int, refuse_options
 from rt_keras.ops.blocks import repeat_heads
 from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_clustered_step
+
+# What other heads with centroids have.
+NOT_TAKEN = ("window_size", "share_qk", "max_relative_distance")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -31,7 +34,8 @@ class CausalClusteredHeads(CentroidHeads):
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range, or a call is not to be causal.
+        ValueError: if a number is out of range, there is an option that these heads do not have,
+            such as `max_relative_distance`, or a call is not to be causal.
 
     Its model is the clustered attention of Vyas et al. 2020.
 
@@ -41,9 +45,9 @@ class CausalClusteredHeads(CentroidHeads):
     TensorShape([1, 2, 10, 8])
     """
 
+    strictly_causal = True
+    needs_causal_mask = True
     cached_decoding = True
-    # Its cache is bounded, but a piece is read position by position.
-    carries_state = False
     # Centroids stand for queries.
     clusters_queries_alone = True
 
@@ -57,6 +61,7 @@ class CausalClusteredHeads(CentroidHeads):
         seed=None,
         **kwargs,
     ):
+        refuse_options(self, kwargs, NOT_TAKEN)
         super().__init__(
             num_heads,
             num_clusters,
@@ -69,15 +74,11 @@ class CausalClusteredHeads(CentroidHeads):
         self.block_size = block_size
 
     def attend(self, *, causal, **arguments):
-        if not causal:
-            raise ValueError(
-                "CausalClusteredHeads attend with use_causal_mask=True only. Use ClusteredHeads."
-            )
         return causal_clustered_attention(
             **self._routing(), load_bias=tf.convert_to_tensor(self.load_bias), **arguments
         )
 
-    def fill_cache(self, *, key, value, **arguments):
+    def fill_cache(self, *, query, key, value, **arguments):
         key, value = self._of_each_head(key, value)
         return causal_clustered_cache(key=key, value=value, **self._routing(), **arguments)
 
@@ -100,6 +101,6 @@ class CausalClusteredHeads(CentroidHeads):
 
     def get_config(self):
         config = super().get_config()
-        for name in ("window_size", "share_qk", "max_relative_distance"):
+        for name in NOT_TAKEN:
             del config[name]
         return {**config, "block_size": self.block_size}

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.layers.replica_number import replica_number
-from rt_keras.ops.blocks import fold_heads
+from rt_keras.ops.blocks import fold_heads, repeat_heads
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
 
 
@@ -125,12 +125,6 @@ class CentroidHeads(HeadGroup):
     def before_attention(self, query, value, query_mask, key_mask):
         if not self.share_qk:
             return {"query_mask": query_mask, "key_mask": key_mask}
-        if len({query.shape[2], value.shape[2]} - {None}) > 1:
-            raise ValueError(
-                f"{type(self).__name__} with share_qk=True need as many values as queries, which "
-                f"are their own keys. Received: query of length {query.shape[2]}, value of length "
-                f"{value.shape[2]}."
-            )
         # One list of vectors has one mask; the op takes None for the keys' to be the same.
         masks = [mask for mask in (query_mask, key_mask) if mask is not None]
         mask = tf.logical_and(*masks) if len(masks) > 1 else next(iter(masks), None)
@@ -184,7 +178,8 @@ class CentroidHeads(HeadGroup):
         centroids = tf.convert_to_tensor(self.centroids)
         members = []
         for vectors, mask in sources.values():
-            vectors = normalize(vectors)
+            # Each head that has centroids of its own counts the keys that it shares.
+            vectors = normalize(repeat_heads(vectors, centroids.shape[0]))
             members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
         return members
 

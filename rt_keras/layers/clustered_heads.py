@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.head_group import HeadGroup, positive_int, refuse_options
 from rt_keras.ops.clustered import clustered_attention
 
 
@@ -17,10 +17,10 @@ class ClusteredHeads(HeadGroup):
 
     Args:
         num_heads: int, heads in the group.
-        num_clusters: int, groups of the queries of each head, at most as many as there are queries.
+        num_clusters: int, groups of the queries of each head; fewer if there are fewer queries.
             Defaults to 100.
-        top_k: int, how many keys each query weighs by itself, for improved clustered attention.
-            None, the default, for none.
+        top_k: int, how many keys each query weighs by itself, for improved clustered attention; all
+            keys if there are fewer. None, the default, for none.
         bits: int, number of projections. Defaults to 63.
         iterations: int, iterations of k-means in a call. Defaults to 10.
         causal_by_mask: bool, whether attention may be causal as in the code of the paper's authors:
@@ -34,8 +34,8 @@ class ClusteredHeads(HeadGroup):
         projections: `[heads, bits, depth]`, not trainable.
 
     Raises:
-        ValueError: if a size is not a positive integer, `causal_by_mask` has no `top_k`, or a call
-            is to be causal without it.
+        ValueError: if a size is not a positive integer, `causal_by_mask` has no `top_k`, there is a
+            `max_relative_distance`, or a call is to be causal without `causal_by_mask`.
 
     Source: Vyas et al. 2020, Fast Transformers with Clustered Attention.
 
@@ -57,6 +57,7 @@ class ClusteredHeads(HeadGroup):
         seed=None,
         **kwargs,
     ):
+        refuse_options(self, kwargs, ("max_relative_distance",))
         super().__init__(num_heads, token_bias=token_bias, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)
         self.top_k = None if top_k is None else positive_int("top_k", top_k)
@@ -75,13 +76,12 @@ class ClusteredHeads(HeadGroup):
             keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
         )
 
+    @property
+    def takes_causal_mask(self):
+        """Whether `causal_by_mask`."""
+        return self.causal_by_mask
+
     def attend(self, *, causal, **arguments):
-        if causal and not self.causal_by_mask:
-            raise ValueError(
-                "ClusteredHeads cannot attend with use_causal_mask=True: groups depend on all "
-                "queries, and so on later ones. Use CausalClusteredHeads; or causal_by_mask=True, "
-                "for what the paper's authors compute."
-            )
         return clustered_attention(
             projections=tf.convert_to_tensor(self.projections),
             num_clusters=self.num_clusters,

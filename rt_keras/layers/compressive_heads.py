@@ -53,7 +53,12 @@ class CompressiveHeads(HeadGroup):
     TensorShape([1, 2, 40, 8])
     """
 
+    strictly_causal = True
+    needs_causal_mask = True
     cached_decoding = True
+    reads_pieces = True
+    # The entries of the memory have no single keys, and kernels are for values of their depth.
+    returns_attention_scores = False
 
     def __init__(
         self,
@@ -124,8 +129,6 @@ class CompressiveHeads(HeadGroup):
         )
 
     def attend(self, *, query, key, value, causal, query_mask, key_mask, **options):
-        if not causal:
-            raise ValueError("CompressiveHeads need use_causal_mask=True: they remember the past.")
         output = compressive_attention(
             query, key, value, key_mask=key_mask, **self._memory(), **options
         )
@@ -147,7 +150,7 @@ class CompressiveHeads(HeadGroup):
             )
             self.add_loss(tf.cast(self.reconstruction_weight * loss, keras.config.floatx()))
 
-    def make_cache(self, query, value, key, count, max_length, token_bias=None):
+    def fill_cache(self, *, query, key, value, count, max_length):
         cache = compressive_cache(
             size(query, 0),
             self.num_heads,

@@ -52,7 +52,10 @@ class FullHeads(PositionedHeads):
     TensorShape([1, 2, 10, 8])
     """
 
+    strictly_causal = True
     cached_decoding = True
+    reads_pieces = True
+    steps_by_row = True
     runs_in_litert = True
 
     def __init__(
@@ -87,6 +90,16 @@ class FullHeads(PositionedHeads):
         return self.memory_length is None
 
     @property
+    def needs_causal_mask(self):
+        """Whether there is a memory_length: how many keys a query sees up to its own."""
+        return self.memory_length is not None
+
+    @property
+    def can_be_dense(self):
+        """Whether there is a memory_length: without it these heads are dense."""
+        return self.memory_length is not None
+
+    @property
     def _blocks(self):
         """The blocks of local attention that hold what a memory does."""
         block_size = ceil_div(self.memory_length, BLOCKS_OF_MEMORY)
@@ -97,17 +110,12 @@ class FullHeads(PositionedHeads):
         window = {**self._blocks, "sliding_window": self.memory_length}
         return {**window, "activation": self.attention_activation}
 
-    def attend(self, *, causal, **arguments):
+    def attend(self, **arguments):
         if self.memory_length is None:
-            return full_attention(activation=self.attention_activation, causal=causal, **arguments)
-        if not causal:
-            raise ValueError(
-                f"memory_length={self.memory_length} needs use_causal_mask=True: it is how many "
-                "keys a query sees up to its own"
-            )
-        return local_attention(**self._window, causal=True, **arguments)
+            return full_attention(activation=self.attention_activation, **arguments)
+        return local_attention(**self._window, **arguments)
 
-    def fill_cache(self, *, count, **arguments):
+    def fill_cache(self, *, query, count, **arguments):
         if self.memory_length is not None:
             return local_cache(**self._blocks, count=count, **arguments)
         # The step masks what lies behind its position.
@@ -126,9 +134,20 @@ class FullHeads(PositionedHeads):
     def cross_step(self, **arguments):
         return full_cross_step(activation=self.attention_activation, **arguments)
 
+    def _described(self):
+        memory = "" if self.memory_length is None else f" with memory_length={self.memory_length}"
+        return f"{type(self).__name__}{memory}"
+
     def get_config(self):
         return {
             **super().get_config(),
             "attention_activation": self.attention_activation,
             "memory_length": self.memory_length,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        if config.get("memory_length") is None:
+            # There are files of a version that took it, without effect.
+            config = {**config, "dense_below": None}
+        return super().from_config(config)

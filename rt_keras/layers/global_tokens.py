@@ -19,8 +19,9 @@ def check_global_tokens(num_global_tokens, global_projections, head_groups):
     for group in head_groups:
         if group.num_persistent_keys is not None:
             raise ValueError(
-                "num_global_tokens cannot be combined with num_persistent_keys, which global "
-                f"tokens would not see. Received: num_global_tokens={num_global_tokens}, "
+                f"{group._described()} with num_persistent_keys, which global tokens would not "
+                "see, cannot have num_global_tokens. Received: "
+                f"num_global_tokens={num_global_tokens}, "
                 f"num_persistent_keys={group.num_persistent_keys}"
             )
         if not group.takes_global_tokens:

@@ -12,6 +12,8 @@ class HashedHeads(HeadGroup):
     """Heads whose queries see the first keys in their bucket of a locality-sensitive hash.
 
     See `rt_keras.ops.hashed_attention`. The projections that hash are random and are not trained.
+    The members of a bucket depend on the whole sequence, and so does an output, even if attention
+    is causal.
 
     Args:
         num_heads: int, heads in the group.

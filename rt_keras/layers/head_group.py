@@ -1,6 +1,8 @@
 """The base class of head groups: heads of one kind inside `MultiHeadAttention`."""
 
 import functools
+import inspect
+import warnings
 
 import keras
 import tensorflow as tf
@@ -42,10 +44,12 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         token_bias: what the group does with the `token_bias` of a call, `[batch, keys]`: None, the
             default, to ignore it; "fixed" or "trainable", to add it to the logits of each key,
             times a scalar weight that starts at 1.
-        dense_below: int, the length of queries below which the group is full attention, of queries
-            and keys as they are: short sequences cost little, and lose nothing then. Decoding goes
-            by `max_length`. None, the default, for never. A sequence whose length is known at run
-            time alone is compared then.
+        dense_below: int, the length of sequences below which the group is full attention, of
+            queries and keys as they are: short sequences cost little, and lose nothing then. What
+            counts is the length that a sequence will have: with a cache its `max_length`, else
+            that of the queries, compared at run time if it is not known before. A group with
+            `dense_below` carries no state, whose sequences have no known end. None, the default,
+            for never.
         num_persistent_keys: int, keys and values that each head learns, and that every query sees
             under the same softmax; None, the default, for none. See
             `rt_keras.ops.persistent_attention`.
@@ -66,15 +70,28 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         training: bool, whether dropout is on and statistics are collected.
         global_tokens: `rt_keras.ops.global_tokens.GlobalTokens`, only if `takes_global_tokens`; or
             None.
+        total_length: int, the length of the sequence whose first positions these are, for
+            `dense_below`; None, the default, for that of the queries.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
 
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer,
-            `token_bias` is unknown, an `attention_mask` is given that the group cannot take,
-            `key_heads` do not divide `num_heads`, or queries that are their own keys are grouped.
+            `token_bias` is unknown, the group cannot have `dense_below` or persistent keys, an
+            `attention_mask` is given that the group cannot take, a call is causal or is not where
+            it must be the other, `key_heads` do not divide `num_heads`, or queries that are their
+            own keys are grouped or not as many as values. Where lengths are known at run time
+            alone, the last is an `InvalidArgumentError`, and is not checked by XLA.
     """
+
+    # What the group is and can do. `strictly_causal`: whether with use_causal_mask no output
+    # depends on a later position; where members are chosen by the whole sequence, a causal mask
+    # alone does not see to that. `needs_causal_mask` and `takes_causal_mask`: whether a call must
+    # be causal, and whether it may.
+    strictly_causal = False
+    needs_causal_mask = False
+    takes_causal_mask = True
 
     # Whether queries are their own keys: `key` is then None.
     share_qk = False
@@ -87,8 +104,19 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     # layer-normalised queries and keys.
     takes_global_tokens = False
     normalizes = False
+    # Whether full attention is another thing, and one that `dense_below` can ask for.
+    can_be_dense = True
+    # How logits become weights.
+    attention_activation = "softmax"
+    # Whether attention weights can be read off the outputs for one-hot values.
+    returns_attention_scores = True
     # Whether LiteRT's kernels, which broadcast few dimensions, can run what the group computes.
     runs_in_litert = False
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _naming_the_kind(cls.__init__)
 
     def __init__(
         self,
@@ -130,6 +158,11 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def build(self, query_shape, value_shape=None, key_shape=None):
+        if self.dense_below is not None and not self.can_be_dense:
+            raise ValueError(
+                f"dense_below must be None for {self._described()}. Received: "
+                f"dense_below={self.dense_below}"
+            )
         if value_shape is not None:
             self.key_heads = self._checked_key_heads(value_shape[1])
         if self.max_relative_distance is not None:
@@ -207,13 +240,11 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         seed=None,
         training=None,
         global_tokens=None,
+        total_length=None,
     ):
-        if attention_mask is not None and not self.takes_attention_mask:
-            raise ValueError(
-                f"{type(self).__name__} cannot take an attention_mask of [batch, queries, keys]: "
-                "it never forms that matrix. Give query_mask, value_mask or use_causal_mask, or an "
-                "attention_mask of [batch, 1, keys]."
-            )
+        self._check_call(attention_mask, use_causal_mask)
+        if self.share_qk:
+            query, value = self._of_one_length(query, value)
         if not self.groups_queries:
             key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
         masks = self.before_attention(query, value, query_mask, key_mask)
@@ -221,13 +252,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
         query, key = self.with_positions(query, key)
-        attend = self.attend if self.dense_below is None else self._attend_by_length
-        if self.persistent_keys is not None:
-            attend = functools.partial(self._with_persistent, attend)
-        if global_tokens is not None:
-            attend = functools.partial(
-                global_attention, attend, global_tokens, normalized=self.normalizes
-            )
+        attend = self._attention(
+            size(query, 2) if total_length is None else total_length, global_tokens
+        )
         output = attend(
             query=query,
             key=key,
@@ -240,6 +267,47 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if training:
             self.after_attention(query=query, key=key, value=value, **masks)
         return output
+
+    def _check_call(self, attention_mask, use_causal_mask):
+        """Raises a ValueError, or warns, where a group cannot do what a call asks for."""
+        name = self._described()
+        if attention_mask is not None and not self.takes_attention_mask:
+            raise ValueError(
+                f"{name} cannot take an attention_mask of [batch, queries, keys]: it never forms "
+                "that matrix. Give query_mask, value_mask or use_causal_mask, or an "
+                "attention_mask of [batch, 1, keys]."
+            )
+        if self.needs_causal_mask and not use_causal_mask:
+            raise ValueError(f"{name} need use_causal_mask=True: they see earlier positions alone.")
+        if use_causal_mask and not self.takes_causal_mask:
+            raise ValueError(
+                f"{name} cannot attend with use_causal_mask=True: they are for both directions. "
+                "Take heads that are strictly causal, such as CausalClusteredHeads or LocalHeads."
+            )
+        if use_causal_mask and not self.strictly_causal:
+            warnings.warn(
+                f"With use_causal_mask=True no query of {name} sees a later key, but which keys it "
+                "sees depends on later positions: a language model sees something of its future. "
+                "Heads with strictly_causal=True do not.",
+                stacklevel=3,
+            )
+
+    def _of_one_length(self, query, value):
+        """Queries and values; raises an error if there are not as many of one as of the other."""
+        lengths = [size(query, 2), size(value, 2)]
+        message = (
+            f"{type(self).__name__} with share_qk=True need as many values as queries, which are "
+            "their own keys."
+        )
+        if any(tf.is_tensor(length) for length in lengths):
+            # Before what fails without it, and with a message that nobody understands.
+            with tf.control_dependencies([tf.debugging.assert_equal(*lengths, message)]):
+                return tf.identity(query), tf.identity(value)
+        if lengths[0] != lengths[1]:
+            raise ValueError(
+                f"{message} Received: query of length {lengths[0]}, value of length {lengths[1]}."
+            )
+        return query, value
 
     def before_attention(self, query, value, query_mask, key_mask):
         """Hook: checks a call's inputs.
@@ -279,21 +347,42 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         output = (output, logsumexp) if with_logsumexp else output
         return output if cache is None else (output, cache)
 
-    def _attend_by_length(self, *, query, key, value, **options):
-        """Full attention of short sequences, the group's own of others."""
+    def _attention(self, length, global_tokens):
+        """The function of attention for sequences of a length: the group's own, or full."""
+        own = self._with_others(self.attend, global_tokens, self.normalizes)
+        if self.dense_below is None:
+            return own
+        full = self._with_others(self._attend_fully, global_tokens, False)
+        is_short = length < self.dense_below
+        if not tf.is_tensor(is_short):
+            return full if is_short else own
+        return lambda **arguments: tf.cond(
+            is_short, lambda: full(**arguments), lambda: own(**arguments)
+        )
 
-        def full():
-            keys = key if key is None else repeat_heads(key, self.num_heads)
-            values = repeat_heads(value, self.num_heads)
-            return full_attention(query, keys, values, **options)
+    def _with_others(self, attend, global_tokens, normalized):
+        """A function of attention that persistent keys and global tokens join."""
+        if self.persistent_keys is not None:
+            attend = functools.partial(self._with_persistent, attend)
+        if global_tokens is not None:
+            attend = functools.partial(
+                global_attention, attend, global_tokens, normalized=normalized
+            )
+        return attend
 
-        def own():
-            return self.attend(query=query, key=key, value=value, **options)
-
-        is_short = size(query, 2) < self.dense_below
-        if tf.is_tensor(is_short):
-            return tf.cond(is_short, full, own)
-        return full() if is_short else own()
+    def _attend_fully(self, *, query, key, value, query_mask=None, key_mask=None, **options):
+        if key is None and key_mask is None:
+            # One list of vectors has one mask.
+            key_mask = query_mask
+        return full_attention(
+            query,
+            None if key is None else repeat_heads(key, self.num_heads),
+            repeat_heads(value, self.num_heads),
+            query_mask=query_mask,
+            key_mask=key_mask,
+            activation=self.attention_activation,
+            **options,
+        )
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):
         """Hook: what a training step does besides, such as collecting statistics."""
@@ -332,6 +421,24 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return None
 
 
+def _naming_the_kind(init):
+    """A constructor whose refusals name the kind of heads, of which a model may have many."""
+
+    @functools.wraps(init)
+    def wrapped(self, *args, **kwargs):
+        try:
+            init(self, *args, **kwargs)
+        except ValueError as error:
+            kind = type(self).__name__
+            if kind in str(error):
+                raise
+            raise ValueError(f"{kind}: {error}") from error
+
+    # Keras reads it off the function itself, not off the one that is wrapped.
+    wrapped.__signature__ = inspect.signature(init)
+    return wrapped
+
+
 def copy_groups(head_groups, dtype):
     """New head groups with the same configuration but another dtype policy."""
     configs = [{**group.get_config(), "dtype": dtype} for group in head_groups]
@@ -343,3 +450,18 @@ def positive_int(name, value, allowed="a positive integer"):
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}")
     return value
+
+
+def refuse_options(group, options, names):
+    """Raises a ValueError for an option of a base class that a kind of heads does not have.
+
+    Args:
+        group: the head group.
+        options: dictionary of its keyword arguments, from which these options are taken, as None
+            and False ask for nothing.
+        names: tuple of strings, the options.
+    """
+    for name in names:
+        value = options.pop(name, None)
+        if value is not None and value is not False:
+            raise ValueError(f"{type(group).__name__} take no {name}. Received: {name}={value!r}")

@@ -60,7 +60,7 @@ class LocalHeads(PositionedHeads):
     TensorShape([1, 2, 10, 8])
     """
 
-    cached_decoding = True
+    strictly_causal = True
     cached_cross_attention = True
 
     def __init__(
@@ -128,10 +128,14 @@ class LocalHeads(PositionedHeads):
                 dtype=self.state_dtype,
                 autocast=False,
                 constraint=lambda share: keras.ops.clip(share, 0.0, 1.0),
-                regularizer=keras.regularizers.L1(
-                    self.span_loss_weight * self._furthest / self.num_heads
-                ),
+                regularizer=self._span_loss,
             )
+
+    def _span_loss(self, share):
+        """λ times the mean span, from the heads' shares of the largest."""
+        loss = self.span_loss_weight * self._furthest * keras.ops.mean(keras.ops.absolute(share))
+        # The dtype of Keras's losses, which it can only add up if they agree.
+        return keras.ops.cast(loss, keras.config.floatx())
 
     @property
     def _furthest(self):
@@ -174,7 +178,27 @@ class LocalHeads(PositionedHeads):
         """Whether there is a grid, on which blocks in view lie far apart."""
         return self.grid is not None
 
-    def fill_cache(self, **arguments):
+    @property
+    def takes_causal_mask(self):
+        """Whether blocks of keys are those of queries, not of another sequence."""
+        return self.key_block_size in (None, self.block_size)
+
+    @property
+    def cached_decoding(self):
+        """Whether blocks of keys are those of queries."""
+        return self.takes_causal_mask
+
+    @property
+    def reads_pieces(self):
+        """Whether there is no grid, and blocks of keys are those of queries."""
+        return self.grid is None and self.takes_causal_mask
+
+    @property
+    def steps_by_row(self):
+        """Whether there is no grid."""
+        return self.grid is None
+
+    def fill_cache(self, *, query, **arguments):
         return local_cache(**self.blocks, **arguments)
 
     def step(self, **arguments):
@@ -196,6 +220,10 @@ class LocalHeads(PositionedHeads):
             pad_to(query, length), value, key, key_mask=key_mask, token_bias=token_bias
         )
         return output[:, :, : size(query, 2)]
+
+    def _described(self):
+        keys = "" if self.key_block_size is None else f" with key_block_size={self.key_block_size}"
+        return f"{type(self).__name__}{keys}"
 
     def get_config(self):
         return {

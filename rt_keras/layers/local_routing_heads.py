@@ -103,6 +103,7 @@ class LocalRoutingHeads(CentroidHeads):
     """
 
     groups_queries = True
+    strictly_causal = True
     cached_decoding = True
     takes_global_tokens = True
 
@@ -248,25 +249,12 @@ class LocalRoutingHeads(CentroidHeads):
         return causal_convolution(query, kernel, mask=query_mask, before=before)
 
     @property
-    def carries_state(self):
+    def reads_pieces(self):
         """Whether routed keys are queries: else a piece is read position by position."""
         return self.shift_keys
 
-    def make_cache(self, query, value, key, count, max_length, token_bias=None):
-        if self._decodes_densely(max_length):
-            return super().make_cache(query, value, key, count, max_length, token_bias)
-        # Unlike that of other groups, the cache may need queries.
-        key = query if self.share_qk else key
-        return local_routing_cache(
-            query,
-            key,
-            value,
-            count=count,
-            max_length=max_length,
-            shift_keys=self.shift_keys,
-            **self._routing(),
-            **self._cached_token_bias(token_bias, key),
-        )
+    def fill_cache(self, **arguments):
+        return local_routing_cache(shift_keys=self.shift_keys, **self._routing(), **arguments)
 
     def step(self, *, query, key, **arguments):
         return local_routing_step(

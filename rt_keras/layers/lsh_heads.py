@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.head_group import HeadGroup, positive_int, refuse_options
 from rt_keras.ops.lsh import lsh_attention
 
 
@@ -13,8 +13,9 @@ class LSHHeads(HeadGroup):
 
     See `rt_keras.ops.lsh_attention`. Queries are their own keys. The rotations that hash are random
     and are not trained; unlike in the Reformer's code they stay the same from step to step, so that
-    a model computes the same in training as later. `HashedHeads` are what the paper authors of
-    routing attention compared themselves with.
+    a model computes the same in training as later. Which positions share a chunk depends on the
+    whole sequence, and so does an output, even if attention is causal. `HashedHeads` are what the
+    paper authors of routing attention compared themselves with.
 
     Args:
         num_heads: int, heads in the group.
@@ -30,7 +31,8 @@ class LSHHeads(HeadGroup):
         rotations: `[heads, num_rounds, depth, num_buckets / 2]`, not trainable.
 
     Raises:
-        ValueError: if a size is not a positive integer, or `num_buckets` is odd.
+        ValueError: if a size is not a positive integer, `num_buckets` is odd, or there is a
+            `max_relative_distance`.
 
     Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
 
@@ -52,6 +54,7 @@ class LSHHeads(HeadGroup):
         seed=None,
         **kwargs,
     ):
+        refuse_options(self, kwargs, ("max_relative_distance",))
         super().__init__(num_heads, token_bias=token_bias, **kwargs)
         if positive_int("num_buckets", num_buckets) % 2:
             raise ValueError(f"num_buckets must be even. Received: num_buckets={num_buckets}")

@@ -4,14 +4,15 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.attention_masks import check_attention_mask, split_attention_mask
+from rt_keras.layers.attention_scores import attention_scores, check_scores
 from rt_keras.layers.cached_attention import CachedAttention
 from rt_keras.layers.dropout import draw_seed
 from rt_keras.layers.global_tokens import (
     check_global_mask,
     check_global_tokens,
     with_global_tokens,
-    with_values,
 )
+from rt_keras.layers.head_constraint import HeadConstraint
 from rt_keras.layers.head_group import HeadGroup, positive_int
 from rt_keras.layers.saved_dtype import saved_dtype
 from rt_keras.ops.blocks import places_of_rows, size
@@ -49,6 +50,12 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         bias_initializer: initializer of the biases. Defaults to "zeros".
         kernel_regularizer: regularizer of the kernels. Defaults to None.
         bias_regularizer: regularizer of the biases. Defaults to None.
+        activity_regularizer: regularizer of what the dense layers give: queries, keys, values and
+            output. Defaults to None.
+        kernel_constraint: constraint of the kernels. It sees those of queries, keys and values as
+            `[features, heads, depth]` and that of the output as `[heads, depth, features]`, as in
+            `keras.layers.MultiHeadAttention`. Defaults to None.
+        bias_constraint: constraint of the biases, `[heads, depth]` likewise. Defaults to None.
         seed: int, seed of the dropout. Defaults to None.
         num_key_value_heads: int, heads of keys and values, for grouped queries: each serves
             num_heads / num_key_value_heads consecutive heads of queries, all of one group. None,
@@ -77,7 +84,8 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
             and `[queries, keys]` stand for all heads. Only `FullHeads` take masks of pairs; every
             group takes one that all queries share, such as `[batch, 1, keys]`.
         return_attention_scores: bool, whether to return the attention weights too,
-            `[batch, heads, queries, keys]`. That costs O(n²) whatever the heads.
+            `[batch, heads, queries, keys]`. That costs O(n²) whatever the heads. `CompressiveHeads`
+            have none, as their memory holds no single keys.
         use_causal_mask: bool, whether a query sees no later position.
         training: bool, whether dropout is on and routing heads collect statistics.
         token_bias: `[batch, keys]`, added to the logits of each key in the groups that take it.
@@ -92,9 +100,9 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
 
     Raises:
         ValueError: if `head_groups` is not a list of head groups, an argument is out of range, the
-            heads do not divide the features, a group cannot take a mask or global tokens, there are
-            more global tokens than there can be, or heads that share keys are not all of one group,
-            or are their own keys.
+            heads do not divide the features, a group cannot take a mask or global tokens or has no
+            attention weights to return, there are more global tokens than there can be, or heads
+            that share keys are not all of one group, or are their own keys.
 
     Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2; grouped
     queries: Ainslie et al. 2023, GQA; rotations: Su et al. 2021, RoFormer; global tokens: Beltagy
@@ -147,6 +155,9 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         rotary_embedding=None,
         num_global_tokens=None,
         global_projections=False,
+        activity_regularizer=None,
+        kernel_constraint=None,
+        bias_constraint=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -175,6 +186,10 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
+        # The dense layers have it; under the name of the base layer's it would count twice.
+        self._activity_regularizer = keras.regularizers.get(activity_regularizer)
+        self.kernel_constraint = keras.constraints.get(kernel_constraint)
+        self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed) if dropout else None
         if num_key_value_heads is not None:
@@ -238,15 +253,16 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
         key_dim = self._head_depth(query_shape[-1])
         value_dim = self.value_dim or key_dim
-        self.query_dense = self._dense("query", self.num_heads * key_dim, query_shape)
+        self.query_dense = self._head_dense("query", self.num_heads, key_dim, query_shape)
         self.key_dense = None
         if key_heads:
-            self.key_dense = self._dense("key", key_heads * key_dim, key_shape)
-        self.value_dense = self._dense("value", value_heads * value_dim, value_shape)
+            self.key_dense = self._head_dense("key", key_heads, key_dim, key_shape)
+        self.value_dense = self._head_dense("value", value_heads, value_dim, value_shape)
         if self.rotary_embedding is not None and not self.rotary_embedding.built:
             self.rotary_embedding.build((*query_shape[:-1], self.num_heads, key_dim))
         merged = (*query_shape[:-1], self.num_heads * value_dim)
-        self.output_dense = self._dense("attention_output", output_dim, merged)
+        by_heads = (self.num_heads, value_dim, output_dim)
+        self.output_dense = self._dense("attention_output", output_dim, merged, by_heads)
         self.head_dense = None
         if self.use_head_dense:
             shape = (query_shape[0], self.num_heads, query_shape[1], value_dim)
@@ -254,9 +270,9 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         self.global_denses = ()
         if self.global_projections:
             self.global_denses = (
-                self._dense("global_query", self.num_heads * key_dim, query_shape),
-                self._dense("global_key", self.num_heads * key_dim, key_shape),
-                self._dense("global_value", self.num_heads * value_dim, value_shape),
+                self._head_dense("global_query", self.num_heads, key_dim, query_shape),
+                self._head_dense("global_key", self.num_heads, key_dim, key_shape),
+                self._head_dense("global_value", self.num_heads, value_dim, value_shape),
             )
         for group in self.head_groups:
             group.build(
@@ -273,7 +289,13 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
             )
         return self.key_dim or features // self.num_heads
 
-    def _dense(self, name, units, input_shape, use_bias=None):
+    def _head_dense(self, name, heads, depth, input_shape):
+        by_heads = (input_shape[-1], heads, depth)
+        return self._dense(name, heads * depth, input_shape, by_heads, (heads, depth))
+
+    def _dense(self, name, units, input_shape, kernel_shape=None, bias_shape=(-1,), use_bias=None):
+        """A dense layer, built; its constraints see weights in the shapes given."""
+        kernel_shape = kernel_shape or (input_shape[-1], units)
         layer = keras.layers.Dense(
             units,
             use_bias=self.use_bias if use_bias is None else use_bias,
@@ -282,6 +304,9 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
             bias_initializer=self.bias_initializer.clone(),
             kernel_regularizer=self.kernel_regularizer,
             bias_regularizer=self.bias_regularizer,
+            activity_regularizer=self._activity_regularizer,
+            kernel_constraint=_by_heads(self.kernel_constraint, kernel_shape),
+            bias_constraint=_by_heads(self.bias_constraint, bias_shape),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -303,6 +328,8 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         token_bias=None,
         global_mask=None,
     ):
+        if return_attention_scores:
+            check_scores(self.head_groups)
         key = value if key is None else key
         of_queries, of_keys, of_pairs = split_attention_mask(
             attention_mask, self.num_heads, query, value
@@ -335,7 +362,7 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
                 group(*arguments, **of_group, dropout=self.dropout, seed=seed, training=training)
             )
             if return_attention_scores:
-                scores.append(_scores(group, *arguments, of_group))
+                scores.append(attention_scores(group, arguments, of_group))
         output = self._merge(outputs)
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
@@ -350,13 +377,17 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         queries = keys = values = None
         if query is not None:
             queries = _split_heads(self.query_dense(query), query_heads)
-            queries = _heads_first(self._rotated(queries, start))
+            queries = _heads_first(self._placed(queries, start, "query"))
         if key is not None and key_heads:
             keys = _split_heads(self.key_dense(key), key_heads)
-            keys = _heads_first(self._rotated(keys, start))
+            keys = _heads_first(self._placed(keys, start, "key"))
         if value is not None:
             values = _heads_first(_split_heads(self.value_dense(value), value_heads))
         return queries, keys, values
+
+    def _placed(self, x, start, role):
+        """Queries or keys as heads get them; a subclass may treat the two differently."""
+        return self._rotated(x, start)
 
     def _rotated(self, x, start):
         """Queries or keys `[batch, length, heads, depth]`, rotated by their positions."""
@@ -423,6 +454,8 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         token_bias=None,
         global_mask=None,
     ):
+        if return_attention_scores:
+            check_scores(self.head_groups)
         if attention_mask is not None:
             check_attention_mask(attention_mask.shape, self.num_heads, query.shape, value.shape)
         if global_mask is not None:
@@ -450,6 +483,9 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": keras.regularizers.serialize(self._activity_regularizer),
+            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
+            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
             "seed": self.seed,
             "num_key_value_heads": self.num_key_value_heads,
             "rotary_embedding": serialize(self.rotary_embedding),
@@ -468,6 +504,10 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
 def are_head_groups(x):
     """Whether x is a list of head groups that is not empty."""
     return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(y, HeadGroup) for y in x)
+
+
+def _by_heads(constraint, shape):
+    return None if constraint is None else HeadConstraint(constraint, shape)
 
 
 def _split_heads(x, heads):
@@ -490,12 +530,3 @@ def _all_of(*masks):
     """Positions that every given mask allows; None if none is given."""
     masks = [tf.cast(mask, tf.bool) for mask in masks if mask is not None]
     return tf.reduce_all(tf.stack(masks), axis=0) if masks else None
-
-
-def _scores(group, query, value, key, options):
-    """The attention weights of a group: its output for values that are one-hot positions."""
-    batch, heads, length = (size(value, axis) for axis in range(3))
-    positions = tf.eye(length, dtype=value.dtype)
-    positions = tf.broadcast_to(positions, [batch, heads, length, length])
-    # Without training: routing heads would count the batch once more.
-    return group(query, positions, key, **with_values(options, positions), training=False)

@@ -51,6 +51,12 @@ class ScaleNormalization(keras.layers.Layer):
         epsilon: float. Defaults to 1e-6.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
+    Call arguments:
+        inputs: `[..., width]`.
+
+    Returns:
+        A tensor of the same shape.
+
     Source: Nguyen & Salazar 2019, Transformers without Tears, section 3.2.
 
     >>> ScaleNormalization()(keras.ops.array([[3.0, 4.0]])).numpy().round(3).tolist()
@@ -91,6 +97,12 @@ class ResidualWeight(keras.layers.Layer):
 
     Args:
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: `[..., width]`.
+
+    Returns:
+        A tensor of the same shape.
 
     Source: Bachlechner et al. 2020, ReZero is All You Need, section 3.
 

@@ -84,7 +84,7 @@ class PositionedHeads(HeadGroup):
             return query, key
         depth = query.shape[3]
         if self.relative_positions == "sinusoidal":
-            query += tf.cast(self.content_bias, query.dtype)[:, None]
+            query = query + tf.cast(self.content_bias, query.dtype)[:, None]
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
         # The ops divide by the root of the new depth.
         query *= math.sqrt((depth + 1) / depth)

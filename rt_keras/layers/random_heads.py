@@ -12,7 +12,8 @@ class RandomHeads(HeadGroup):
     """Heads whose clusters draw their members at random: the baseline of routing.
 
     See `rt_keras.ops.random_attention`. The members are the same at every call on sequences of one
-    length, and with `use_causal_mask` an output depends on no later position.
+    length, and with `use_causal_mask` an output depends on no later position, but on how many
+    there are.
 
     Args:
         num_heads: int, heads in the group.
@@ -33,6 +34,8 @@ class RandomHeads(HeadGroup):
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
+
+    strictly_causal = True
 
     def __init__(
         self,

@@ -147,7 +147,12 @@ class RoutingHeads(CentroidHeads):
         """Whether the assignment is "nearest": with "balanced", members depend on what follows."""
         return self.assignment == "nearest"
 
-    def fill_cache(self, **arguments):
+    @property
+    def strictly_causal(self):
+        """Whether the assignment is "nearest"."""
+        return self.assignment == "nearest"
+
+    def fill_cache(self, *, query, **arguments):
         return nearest_cache(
             **self._routing(),
             window_size=self.window_size,
@@ -164,13 +169,13 @@ class RoutingHeads(CentroidHeads):
         )
 
     def piece(self, **arguments):
-        if not self.carries_state:
+        if not self.reads_pieces:
             # What a query sees in the piece and before it would have to be sorted as one.
             return super().piece(**arguments)
         return nearest_piece(**self._routing(), num_probes=self.num_probes, **arguments)
 
     @property
-    def carries_state(self):
+    def reads_pieces(self):
         """Whether the assignment is "nearest" and attention softmax."""
         return self.assignment == "nearest" and self.attention_activation == "softmax"
 

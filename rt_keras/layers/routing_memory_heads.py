@@ -19,7 +19,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
     remembers besides the last `window_size`, the `memory_keys` that fit it best. The clusters are
     the index of that memory: no query is compared with more than one cluster's. A model can carry
     it on from piece to piece of a text, and so find what it read a million tokens ago. For the
-    equation see `rt_keras.ops.memory_piece`.
+    equation see `rt_keras.ops.routing_memory.memory_piece`.
 
     The memory changes when a block of `memory_block_size` positions ends, and no gradient passes
     through it. Each time costs a copy of the memory, so these blocks may well be longer than those
@@ -54,6 +54,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
     TensorShape([1, 2, 40, 8])
     """
 
+    needs_causal_mask = True
     takes_global_tokens = False
 
     def __init__(
@@ -90,9 +91,7 @@ class RoutingMemoryHeads(LocalRoutingHeads):
                 f"Received: routed_key={self.routed_key!r}, token_bias={self.token_bias!r}"
             )
 
-    def attend(self, *, query, key, value, causal, query_mask, key_mask, seed=None, **options):
-        if not causal:
-            raise ValueError("RoutingMemoryHeads need use_causal_mask=True: memory is of the past.")
+    def attend(self, *, query, key, value, query_mask, key_mask, seed=None, **options):
         if self.share_qk:
             key, key_mask = query, query_mask
         seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
@@ -100,7 +99,6 @@ class RoutingMemoryHeads(LocalRoutingHeads):
             query,
             key,
             value,
-            causal=True,
             query_mask=query_mask,
             key_mask=key_mask,
             num_probes=self.num_probes,
@@ -130,10 +128,8 @@ class RoutingMemoryHeads(LocalRoutingHeads):
         real = tf.cast(query_mask, tf.bool)[:, None, :, None]
         return tf.where(real, output, tf.zeros_like(output))
 
-    def make_cache(self, query, value, key, count, max_length, token_bias=None):
-        cache = super().make_cache(query, value, key, count, max_length, token_bias)
-        if "full" in cache:
-            return cache
+    def fill_cache(self, *, query, value, count, **arguments):
+        cache = super().fill_cache(query=query, value=value, count=count, **arguments)
         routed = self.routed_query(query)
         *_, memory = memory_piece(
             routed,

@@ -32,6 +32,7 @@ class StridedHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
+    strictly_causal = True
     cached_decoding = True
     cache_grows = True
 
@@ -49,7 +50,7 @@ class StridedHeads(HeadGroup):
     def attend(self, **arguments):
         return strided_attention(stride=self.stride, **arguments)
 
-    def fill_cache(self, *, count, **arguments):
+    def fill_cache(self, *, query, count, **arguments):
         # The step masks what lies behind its position.
         return strided_cache(stride=self.stride, **arguments)
 

@@ -5,6 +5,8 @@ import types
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.models.replicated_training import is_replicated
 
 # Longer than any sequence. What is carried does not grow with it.
@@ -93,7 +95,10 @@ class CarriedState:
                 raise ValueError('"starts" among the inputs needs a call of carry_state() first')
             state = tf.nest.map_structure(tf.convert_to_tensor, self._carried.variables)
             state = cleared(state, starts, self.new_state(state["position"].shape[0]))
-        hidden, state = self._read(inputs, state, training)
+        token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
+        self._check_state(state, token_ids.shape[0])
+        count = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
+        hidden, state = self.read_on(token_ids, state, count, bool(training))
         outputs = (
             self.token_logits(hidden) if labels is None else self.labels_scored(hidden, labels)
         )
@@ -104,14 +109,22 @@ class CarriedState:
         )
         return outputs
 
-    def _read(self, inputs, state, training):
-        """The hidden states of the next tokens, and the state after them."""
-        token_ids = inputs["token_ids"]
-        self._check_state(state, token_ids.shape[0])
-        count = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)
+    def read_on(self, token_ids, state, count, training=False):
+        """Reads the next tokens of each row.
+
+        Args:
+            token_ids: int `[batch, length]`.
+            state: the state after the tokens before these.
+            count: int `[batch]`, how many of the tokens count, the first ones.
+            training: bool, whether dropout is on and statistics are collected. Defaults to False.
+
+        Returns:
+            The states that logits are computed from, `[batch, length, hidden_dim]`, and the state
+            after these tokens.
+        """
         position, cache = state["position"], tf.nest.map_structure(tf.stop_gradient, state["cache"])
         hidden, cache = self.backbone.call_with_cache(
-            token_ids, cache, position, count=count, training=bool(training)
+            token_ids, cache, position, count=count, training=training
         )
         return hidden, {"position": position + count, "cache": cache}
 
@@ -168,11 +181,9 @@ def why_no_state(backbone):
     """What a backbone lacks to carry on what it has read, in words; None if it lacks nothing.
 
     Args:
-        backbone: a `RoutingTransformerBackbone`.
+        backbone: a `RoutingTransformerBackbone`, or the adapted backbone of a causal model.
     """
-    groups = [
-        group for block in backbone.transformer_blocks for group in block.attention.head_groups
-    ]
+    groups = head_groups_inside(backbone)
     wrong = sorted({type(group).__name__ for group in groups if not group.carries_state})
     if wrong:
         return (
@@ -181,12 +192,22 @@ def why_no_state(backbone):
             "LocalRoutingHeads with routed_key='previous_query'. Received: "
             f"{', '.join(wrong)}"
         )
-    if backbone.max_sequence_length is not None:
+    learned = getattr(backbone, "max_sequence_length", None)
+    if learned is not None:
         return (
             "a model without learned positions, of which there are only "
-            f"max_sequence_length={backbone.max_sequence_length}"
+            f"max_sequence_length={learned}"
         )
     return "heads without a token_bias" if "token_bias" in backbone.input else None
+
+
+def head_groups_inside(backbone):
+    """The head groups of all attention in a backbone, as a list."""
+    return [
+        group
+        for attention in layers_inside(backbone, MultiHeadAttention)
+        for group in attention.head_groups
+    ]
 
 
 class RowsOfReplicas:

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.ops.chunks import LOGITS_AT_ONCE
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
 
@@ -117,6 +118,38 @@ class TokenAccuracy(keras.metrics.Mean):
     def update_state(self, y_true, y_pred, sample_weight=None):
         found = tf.cast(y_pred[..., 1], tf.int32) == tf.cast(y_true, tf.int32)
         return super().update_state(found, sample_weight)
+
+
+def positions_at_once(vocabulary_size, count):
+    """The number of positions whose logits are computed at once where nothing is said of it.
+
+    Args:
+        vocabulary_size: int.
+        count: int or int scalar tensor, the number of all positions.
+
+    Returns:
+        `count`, or fewer if the vocabulary is large.
+
+    >>> positions_at_once(vocabulary_size=2**20, count=100)
+    32
+    """
+    most = max(1, LOGITS_AT_ONCE // vocabulary_size)
+    return tf.minimum(most, count) if tf.is_tensor(count) else min(most, count)
+
+
+def goes_in_chunks(loss, metrics):
+    """Whether a loss and metrics can be computed from those two numbers of each token.
+
+    Args:
+        loss: what `compile` was given.
+        metrics: list of metrics.
+    """
+    try:
+        _token_loss(loss)
+        _token_metrics(metrics)
+    except ValueError:
+        return False
+    return True
 
 
 def _token_loss(loss):

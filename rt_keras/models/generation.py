@@ -1,9 +1,10 @@
 """What the models share of generation: checks, the compiled function, and masks."""
 
+import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import check_strings
+from rt_keras.data.tokenizer import check_strings, needs_utf8
 
 # The shortest prompt that the compiled function is made for.
 SHORTEST_BUCKET = 64
@@ -130,16 +131,34 @@ def check_texts(name, texts, tokenizer, limit, added=1):
     """
     if not tf.executing_eagerly():
         return
-    check_strings(name, texts, tokenizer.needs_utf8)
+    check_strings(name, texts, needs_utf8(tokenizer))
     texts = np.atleast_1d(np.asarray(tf.convert_to_tensor(texts))).tolist()
     for place, text in enumerate(texts):
         row = f"{name} {place}" if len(texts) > 1 else name
-        count = len(tokenizer(text)) + added
+        count = len(tokenizer(tf.constant(text))) + added
         if count > limit:
             raise ValueError(
                 f"{row} must have at most {limit} tokens, including those that are put around it. "
                 f"Received: {count} tokens"
             )
+
+
+def stop_tokens(tokenizer):
+    """The tokens at which KerasHub's `generate` ends a text unless it is told others.
+
+    Args:
+        tokenizer: the tokenizer of a causal language model.
+
+    Returns:
+        A list of ints.
+    """
+    found = [tokenizer.end_token_id]
+    # Llama 3 has two; Gemma 3 ends its turn in a chat.
+    if hasattr(tokenizer, "end_token2_id"):
+        found.append(tokenizer.end_token2_id)
+    if isinstance(tokenizer, keras_hub.tokenizers.Gemma3Tokenizer):
+        found.append(tokenizer.token_to_id("<end_of_turn>"))
+    return found
 
 
 def no_tokens(length, prefix=""):

@@ -68,6 +68,18 @@ class HeadKind:
             model: the `ModelSection` that the section is in.
         """
 
+    def check_attentions(self, attentions):
+        """Raises a ValueError where a model would ignore values; for kinds that have heads.
+
+        Args:
+            attentions: tuple of those that the model has, see `Place`.
+        """
+
+    def has_values(self):
+        """Whether any value but the number of heads differs from its default."""
+        fields = [field for field in dataclasses.fields(self) if field.name != "num_heads"]
+        return any(getattr(self, field.name) != field.default for field in fields)
+
     def check_length(self, name, length):
         """Raises a ValueError where sequences are too short; for kinds that have heads.
 
@@ -325,20 +337,14 @@ class Clustered(_WithoutPositions):
         super().check(model)
         if self.causal_by_mask and self.top_k is None:
             self.refuse("causal_by_mask", "it needs model.clustered.top_k")
-        if self.causal_by_mask or model.num_encoder_layers:
-            return
-        keys = [field for field in dataclasses.fields(self) if field.name != "num_heads"]
-        if all(getattr(self, field.name) == field.default for field in keys):
-            return
-        raise ValueError(
-            "model.clustered has values but a decoder has the heads of model.causal_clustered; "
-            "give them there, or model.clustered.causal_by_mask true"
-        )
 
-    def check_length(self, name, length):
-        # There cannot be more groups than queries.
-        if self.causal_by_mask and self.num_clusters > length:
-            self.refuse("num_clusters", f"{name} is only {length}")
+    def check_attentions(self, attentions):
+        in_vain = "encoder" not in attentions and not self.causal_by_mask
+        if in_vain and self.has_values():
+            raise ValueError(
+                "model.clustered has values but a decoder has the heads of model.causal_clustered; "
+                "give them there, or model.clustered.causal_by_mask true"
+            )
 
     def replacement(self, place):
         if place.attention == "encoder" or self.causal_by_mask:
@@ -357,6 +363,13 @@ class CausalClustered(_WithoutPositions):
 
     name = "causal_clustered"
     layer = layers.CausalClusteredHeads
+
+    def check_attentions(self, attentions):
+        if "decoder" not in attentions and self.has_values():
+            raise ValueError(
+                "model.causal_clustered has values but an encoder has the heads of "
+                "model.clustered; give them there"
+            )
 
     def replacement(self, place):
         # It is of one sequence, and of the past.

@@ -1,17 +1,21 @@
-"""Export of models for LiteRT, the runtime for devices."""
+"""Export of models, also for LiteRT, the runtime for devices."""
 
 from rt_keras.layers import HeadGroup
 
 
 class LiteRTExport:
-    """Mixin of backbones and tasks, before KerasHub's bases: `export` knows what LiteRT can run."""
+    """Mixin of backbones and tasks, before KerasHub's bases: `export` knows what LiteRT can run.
 
-    def export(self, filepath, format="tf_saved_model", **kwargs):
+    It also keeps quiet: Keras prints a line for each weight.
+    """
+
+    def export(self, filepath, format="tf_saved_model", verbose=False, **kwargs):
         """Exports the model as Keras does; for LiteRT, only if LiteRT can run it.
 
         Args:
             filepath: path of the file or folder to write.
             format: "tf_saved_model", the default, or another format of `keras.Model.export`.
+            verbose: bool, whether to print the signatures and every weight. Defaults to False.
             **kwargs: other keyword arguments of `keras.Model.export`.
 
         Raises:
@@ -26,4 +30,4 @@ class LiteRTExport:
                     "more than four dimensions, on which LiteRT aborts. Received: a model with "
                     f"{', '.join(names)}"
                 )
-        super().export(filepath, format=format, **kwargs)
+        super().export(filepath, format=format, verbose=verbose, **kwargs)

@@ -140,11 +140,17 @@ ModelSection = dataclasses.make_dataclass(
 )
 
 
-def check_heads(model):
-    """Raises a ValueError where the heads of a `ModelSection` do not go together."""
+def check_heads(model, attentions=("decoder",)):
+    """Raises a ValueError where the heads of a `ModelSection` do not go together.
+
+    Args:
+        model: the `ModelSection`.
+        attentions: tuple of the attentions that the model has, see `Place`. Defaults to a decoder's
+            alone.
+    """
     counts = head_counts(model)
     # What other heads may become, and the kind whose blocks an image has.
-    useful = {*_replacements(model), "local"}
+    useful = {*_replacements(model, attentions), "local"}
     for name in HEAD_KINDS:
         in_vain = counts[name] == 0 and name not in useful
         if in_vain and _has_values_in_vain(getattr(model, name)):
@@ -172,6 +178,7 @@ def check_heads(model):
                 f"{model.dialect} has no such heads"
             )
         kind.check(model)
+        kind.check_attentions(attentions)
 
 
 def check_networks(model):
@@ -193,20 +200,15 @@ def check_networks(model):
         raise ValueError("model.product_keys needs a model without an encoder beside its decoder")
 
 
-def _replacements(model):
+def _replacements(model, attentions):
     """The names of the kinds that some heads of a `ModelSection` become somewhere."""
-    attentions = ("decoder", "encoder", "cross") if model.num_encoder_layers else ("decoder",)
     places = [Place(block=0, attention=attention) for attention in attentions]
     return {kind.replacement(place) for kind in _present(model) for place in places}
 
 
 def _has_values_in_vain(section):
     """Whether a section says something of heads, but not how many there are."""
-    default = HEAD_KINDS[section.name]()
-    names = (field.name for field in dataclasses.fields(default))
-    return section.num_heads is None and any(
-        getattr(section, name) != getattr(default, name) for name in names
-    )
+    return section.num_heads is None and section.has_values()
 
 
 def check_length(model, name, length):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rt_keras.models.carried_state import CarriedState, why_no_state
 from rt_keras.models.generation import (
+    bucket,
     make_generate_function,
     pad_length,
     shortest_prompt,
@@ -135,6 +136,29 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
             token_bias = token_bias[:, :length]
         hidden, cache["blocks"] = self.backbone.prefill(token_ids, count, max_length, token_bias)
         return hidden, cache
+
+    def prompt_cache(self, token_ids, count):
+        """The cache of the first tokens of prompts, by one compiled call.
+
+        Args:
+            token_ids: int tensor `[batch, max_length]`.
+            count: int, how many of the tokens the cache holds.
+
+        Returns:
+            The cache, as from `prefill`; nothing if `cached_decoding` is False.
+        """
+        if not self.cached_decoding:
+            return ()
+
+        def read(tokens, count, max_length):
+            return self.prefill(tokens, count, max_length)[1]
+
+        compiled = self.compiled_function(
+            "prompt",
+            lambda: tf.function(read, jit_compile=self.jit_generate, reduce_retracing=True),
+        )
+        width = token_ids.shape[1]
+        return compiled(token_ids[:, : bucket(count + 1, width)], tf.constant(count), width)
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
         """Runs the model on the next tokens, given the cache of those before them.

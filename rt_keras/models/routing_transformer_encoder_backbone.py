@@ -17,7 +17,8 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
     `max_sequence_length` or `sinusoidal_positions`.
 
     Args:
-        *args, **kwargs: those of `RoutingTransformerBackbone`.
+        *args: positional arguments of `RoutingTransformerBackbone`.
+        **kwargs: its keyword arguments.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; "padding_mask", bool or int

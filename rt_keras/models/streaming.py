@@ -6,7 +6,8 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.generation import bucket, check_prompts, check_sampler
+from rt_keras.data.tokenizer import needs_utf8
+from rt_keras.models.generation import check_prompts, check_sampler, stop_tokens
 
 # Tokens that are generated in the graph for each piece.
 TOKENS_AT_ONCE = 8
@@ -20,11 +21,12 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     character in several tokens.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor, compiled with the sampler to use.
+        model: a `RoutingTransformerCausalLM`, or an adapted causal language model, with a
+            preprocessor, compiled with the sampler to use.
         prompt: string.
         max_length: int, the highest number of tokens, including the prompt and its start token.
             Defaults to the preprocessor's `sequence_length`.
-        stop_token_ids: ids that end the text. Defaults to the tokenizer's end of text.
+        stop_token_ids: ids that end the text. Defaults to those of `generate`.
 
     Yields:
         Strings, none of them empty.
@@ -53,14 +55,12 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     check_sampler(model.sampler, model.backbone.vocabulary_size)
     tokenizer = model.preprocessor.tokenizer
     if stop_token_ids is None:
-        stop_token_ids = [tokenizer.end_token_id]
+        stop_token_ids = stop_tokens(tokenizer)
     inputs = model.preprocessor.generate_preprocess([prompt], sequence_length=max_length)
     tokens = tf.cast(inputs["token_ids"], tf.int32)
     width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))
-    start, advance = model.compiled_function("stream", lambda: _make_functions(model))
-    cache = ()
-    if model.cached_decoding:
-        cache = start(tokens, tf.constant(known), bucket(known, width))
+    advance = model.compiled_function("stream", lambda: _make_advance(model))
+    cache = model.prompt_cache(tokens, known - 1)
     text = TextPieces(tokenizer)
     index, done = known, False
     yield from text.new(tokens[0, :known])
@@ -74,11 +74,8 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     yield from text.rest()
 
 
-def _make_functions(model):
-    """The two compiled functions: from a prompt to its cache, and to some more tokens."""
-
-    def start(tokens, known, length):
-        return model.prefill(tokens[:, :length], known - 1, tokens.shape[1])[1]
+def _make_advance(model):
+    """The compiled function from some tokens, and the cache of all but the last, to some more."""
 
     def advance(tokens, cache, index, count):
         def step(tokens, cache, index, left):
@@ -91,8 +88,7 @@ def _make_functions(model):
         state = (tokens, cache, index, count)
         return tf.while_loop(lambda *state: state[3] > 0, step, state)[:2]
 
-    options = {"jit_compile": model.jit_generate, "reduce_retracing": True}
-    return tf.function(start, **options), tf.function(advance, **options)
+    return tf.function(advance, jit_compile=model.jit_generate, reduce_retracing=True)
 
 
 class TextPieces:
@@ -125,7 +121,7 @@ class TextPieces:
         if isinstance(self.text, str):
             self.text = self.text.encode("utf-8")
         end = len(self.text)
-        if self.tokenizer.needs_utf8:
+        if needs_utf8(self.tokenizer):
             # Not the last word, which may continue.
             end = max(self.text.rfind(space) + 1 for space in (b" ", b"\n", b"\t"))
         if end > self.taken:

@@ -248,6 +248,8 @@ def from_blocks(x, block_shape, shape):
     Returns:
         `[batch, d1, ..., dn, ...]`.
 
+    Source: Parmar et al. 2018, Image Transformer, section 3.1.
+
     >>> x = tf.reshape(tf.range(16), [1, 4, 4])
     >>> bool(tf.reduce_all(from_blocks(to_blocks(x, (2, 2)), (2, 2), (4, 4)) == x))
     True

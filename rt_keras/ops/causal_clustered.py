@@ -60,7 +60,8 @@ def causal_clustered_attention(
     Raises:
         ValueError: if queries and keys differ in length.
 
-    Centroids in the place of mean queries make the clustered attention of Vyas et al. 2020 causal.
+    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, made causal here by
+    centroids in the place of mean queries.
 
     >>> x, centroids = tf.random.normal([1, 2, 12, 4]), tf.random.normal([2, 3, 4])
     >>> causal_clustered_attention(x, x, x, centroids, block_size=4).shape

@@ -68,8 +68,9 @@ def clustered_attention(
         value: `[batch, heads, keys, value_depth]`.
         projections: `[heads, bits, depth]`, whose signs group the queries; not needed if `groups`
             are given.
-        num_clusters: int, number of groups.
-        top_k: int, how many keys each query weighs by itself; None, the default, for none.
+        num_clusters: int, number of groups, of which some are empty if there are fewer queries.
+        top_k: int, how many keys each query weighs by itself, all if there are fewer; None, the
+            default, for none.
         groups: int `[batch, heads, queries]`, the group of each query, from 0; that of padding may
             be any number. None, the default, for those of `hamming_groups`.
         iterations: int, iterations of `hamming_groups`. Defaults to 10.
@@ -85,8 +86,8 @@ def clustered_attention(
         `[batch, heads, queries, value_depth]`. A query that may see no key gets 0.
 
     Raises:
-        ValueError: if there are neither `projections` nor `groups`, more groups than queries,
-            fewer keys than `top_k`, or no `top_k` but `causal`.
+        ValueError: if there are neither `projections` nor `groups`, a number is below 1, or there
+            is no `top_k` but `causal`.
 
     Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, section 3; its code holds
     m_c constant in the gradient, unlike this.
@@ -98,10 +99,21 @@ def clustered_attention(
     if key is None:
         key, key_mask = query, query_mask if key_mask is None else key_mask
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    _check(query, key, num_clusters, top_k, causal)
+    _check(num_clusters, top_k, causal)
+    queries = size(query, 2)
+    # There is something to group, and there are as many best keys as are looked for.
+    query, query_mask, without = _at_least(1, query, query_mask)
+    if groups is not None:
+        groups = _fill_up(groups, 2, without)
+    key, key_mask, missing = _at_least(top_k or 0, key, key_mask)
+    value = _fill_up(value, 2, missing)
+    if token_bias is not None:
+        token_bias = _fill_up(token_bias, 1, missing)
     if groups is None:
         if projections is None:
             raise ValueError("clustered_attention needs projections or groups")
+        if isinstance(queries, int):
+            num_clusters = min(num_clusters, max(queries, 1))
         groups = hamming_groups(
             query, projections, num_clusters=num_clusters, iterations=iterations, mask=query_mask
         )
@@ -111,7 +123,7 @@ def clustered_attention(
         # Behind all groups, and without a part in any gradient.
         groups = tf.where(real, groups, num_clusters)
         query = tf.where(real[..., None], query, tf.zeros([], query.dtype))
-    return over_heads(
+    output = over_heads(
         lambda arguments: _attend(arguments, num_clusters, top_k, causal, dropout),
         {"query": query, "key": key, "value": value, "groups": groups},
         {},
@@ -119,18 +131,31 @@ def clustered_attention(
         size(query, 0) * query.shape[1] * num_clusters * size(key, 2),
         value.dtype,
     )
+    return output[:, :, :queries]
 
 
-def _check(query, key, num_clusters, top_k, causal):
-    """Raises a ValueError for what static sizes rule out."""
-    queries, keys = query.shape[2], key.shape[2]
-    if num_clusters < 1 or queries is not None and num_clusters > queries:
-        raise ValueError(
-            f"num_clusters must be from 1 to the number of queries, {queries}. Received: "
-            f"{num_clusters}"
-        )
-    if top_k is not None and (top_k < 1 or keys is not None and top_k > keys):
-        raise ValueError(f"top_k must be from 1 to the number of keys, {keys}. Received: {top_k}")
+def _at_least(count, x, mask):
+    """A sequence with padding behind it if it is shorter than `count`, its mask, and how much."""
+    length = size(x, 2)
+    if count == 0 or isinstance(length, int) and length >= count:
+        return x, mask, 0
+    mask = tf.ones([size(x, 0), length], tf.bool) if mask is None else tf.cast(mask, tf.bool)
+    missing = count - length if isinstance(length, int) else tf.maximum(count - length, 0)
+    return _fill_up(x, 2, missing), _fill_up(mask, 1, missing), missing
+
+
+def _fill_up(x, axis, missing):
+    """What is missing behind `x` along an axis, as zeros."""
+    x = tf.convert_to_tensor(x)
+    return x if isinstance(missing, int) and missing == 0 else pad_axis(x, axis, 0, missing)
+
+
+def _check(num_clusters, top_k, causal):
+    """Raises a ValueError if arguments are out of range or do not go together."""
+    if num_clusters < 1:
+        raise ValueError(f"num_clusters must be at least 1. Received: num_clusters={num_clusters}")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k must be at least 1. Received: top_k={top_k}")
     if causal and top_k is None:
         raise ValueError("clustered_attention needs top_k if causal=True: only these keys are seen")
 
@@ -207,7 +232,8 @@ def _best(logits, top_k):
     logits = pad_axis(logits, 2, 0, parts * PART_SIZE - keys, fill=logits.dtype.min)
     maxima = tf.reduce_max(split_blocks(logits, parts, PART_SIZE), axis=3)
     rows = _top(tf.linalg.matrix_transpose(maxima), top_k)[..., None] * PART_SIZE
-    rows = tf.reshape(rows + tf.range(PART_SIZE), [*rows.shape[:3], top_k * PART_SIZE])
+    shape = [size(rows, axis) for axis in range(3)]
+    rows = tf.reshape(rows + tf.range(PART_SIZE), [*shape, top_k * PART_SIZE])
     return tf.gather(rows, _top(_at_best(logits, rows), top_k), batch_dims=3)
 
 

@@ -235,7 +235,7 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     count = length // block_size
     whole = count * block_size
     real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
-    real = tf.reduce_all(tf.reshape(real[:, :whole], [-1, 1, count, block_size]), axis=3)
+    real = tf.reduce_all(tf.reshape(real[:, :whole], [size(real, 0), 1, count, block_size]), axis=3)
     # Blocks with another behind them.
     both = tf.cast((real[:, :, :-1] & real[:, :, 1:])[..., None, None], query.dtype)
     query, key, value = (
@@ -334,16 +334,16 @@ def _attend(
         "key": tf.concat([tf.cast(kept["key"], key.dtype), new["key"]], axis=2),
         "value": tf.concat([tf.cast(kept["value"], value.dtype), new["value"]], axis=2),
     }
-    rows = tf.maximum(tf.shape(kept["real"])[0], tf.shape(new["real"])[0])
+    rows = tf.broadcast_dynamic_shape(tf.shape(kept["real"])[:1], tf.shape(new["real"])[:1])[0]
     entries["real"] = tf.concat(
         [tf.broadcast_to(x, [rows, size(x, 1)]) for x in (kept["real"], new["real"])], axis=1
     )
 
     def windows(x):
         # Those of the last blocks are for queries that come later.
-        x = x[:, :, : (num_blocks + memory.blocks - 1 - look_back) * memory.entries]
-        offset = look_back * memory.entries
-        return overlapping_blocks(x, num_blocks, memory.entries, memory.blocks, offset)
+        count = (num_blocks + memory.blocks - 1) * memory.entries
+        x = pad_axis(x, 2, look_back * memory.entries, 0)[:, :, :count]
+        return overlapping_blocks(x, num_blocks, memory.entries, memory.blocks, 0)
 
     remembered = windows(entries["key"])
     if memory_embeddings is not None:
@@ -433,7 +433,7 @@ def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
         used = tf.reduce_sum(tf.cast(weights, query.dtype) * counted, axis=3)
         used = join_blocks(used, num_blocks * block_size)
         # To the block that the weights are for.
-        total += pad_axis(used[:, :, back * block_size :], 2, 0, back * block_size)
+        total += pad_axis(used, 2, 0, back * block_size)[:, :, back * block_size :]
     return total[:, :, :length, None]
 
 

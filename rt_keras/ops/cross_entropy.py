@@ -5,13 +5,15 @@ import tensorflow as tf
 from rt_keras.ops.blocks import size
 
 
-def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
+def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None):
     """The cross entropy of each position, and the likeliest label, a chunk of positions at a time.
 
     ```
     logits = hidden · tableᵀ + bias
     loss_i = log Σ_v exp(logits_iv) - logits_i,label_i
     ```
+
+    A soft cap c makes c · tanh(logits / c) of the logits.
 
     At most `chunk_size * vocabulary` logits are in memory: the gradient recomputes those of each
     chunk. Logits and all sums are float32.
@@ -23,6 +25,7 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
         bias: `[vocabulary]`, or None, the default, for zeros.
         chunk_size: int, positions, of all rows together, whose logits are computed at once.
             Defaults to 1024.
+        soft_cap: float, the soft cap; None, the default, for none.
 
     Returns:
         Losses, float32 `[batch, length]`, NaN for labels out of range; and the labels of the
@@ -46,7 +49,7 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
     def computed(hidden, table, bias):
         chunks = _chunks(hidden, padding, chunk_size)
         losses, likeliest, logsumexps = tf.map_fn(
-            lambda chunk: _forward(*chunk, table, bias),
+            lambda chunk: _forward(*chunk, table, bias, soft_cap),
             (chunks, labels),
             fn_output_signature=(tf.float32, tf.int32, tf.float32),
             parallel_iterations=1,
@@ -54,7 +57,9 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024):
 
         def gradient(of_losses, _):
             of_losses = _chunks(of_losses, padding, chunk_size)
-            of_chunks, *of_whole = _gradients(chunks, labels, logsumexps, of_losses, table, bias)
+            of_chunks, *of_whole = _gradients(
+                chunks, labels, logsumexps, of_losses, table, bias, soft_cap
+            )
             return _join(of_chunks, count, tf.shape(hidden)), *of_whole
 
         return (_join(losses, count, shape), _join(likeliest, count, shape)), gradient
@@ -75,18 +80,19 @@ def _join(x, count, shape):
     return tf.reshape(tf.reshape(x, [-1, *x.shape[2:]])[:count], shape)
 
 
-def _logits(hidden, table, bias):
+def _logits(hidden, table, bias, soft_cap):
     hidden, table, bias = (tf.cast(x, tf.float32) for x in (hidden, table, bias))
-    return tf.matmul(hidden, table, transpose_b=True) + bias
+    logits = tf.matmul(hidden, table, transpose_b=True) + bias
+    return logits if soft_cap is None else soft_cap * tf.tanh(logits / soft_cap)
 
 
 def _is_label(labels, logits):
     return labels[:, None] == tf.range(size(logits, 1))
 
 
-def _forward(hidden, labels, table, bias):
+def _forward(hidden, labels, table, bias, soft_cap):
     """Losses of a chunk, the labels of its largest logits, and the logsumexp of its logits."""
-    logits = _logits(hidden, table, bias)
+    logits = _logits(hidden, table, bias, soft_cap)
     logsumexps = tf.reduce_logsumexp(logits, axis=1)
     of_labels = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=1)
     known = (labels >= 0) & (labels < size(table, 0))
@@ -94,15 +100,17 @@ def _forward(hidden, labels, table, bias):
     return losses, tf.argmax(logits, axis=1, output_type=tf.int32), logsumexps
 
 
-def _gradients(chunks, labels, logsumexps, of_losses, table, bias):
+def _gradients(chunks, labels, logsumexps, of_losses, table, bias, soft_cap):
     """The gradients of all chunks, of the table and of the bias."""
     count = size(chunks, 0)
 
     def step(index, found, of_table, of_bias):
-        logits = _logits(chunks[index], table, bias)
+        logits = _logits(chunks[index], table, bias, soft_cap)
         of_logits = tf.exp(logits - logsumexps[index][:, None])
         of_logits -= tf.cast(_is_label(labels[index], logits), tf.float32)
         of_logits *= of_losses[index][:, None]
+        if soft_cap is not None:
+            of_logits *= 1 - (logits / soft_cap) ** 2
         found = found.write(index, tf.cast(of_logits @ tf.cast(table, tf.float32), chunks.dtype))
         hidden = tf.cast(chunks[index], tf.float32)
         of_table += tf.matmul(of_logits, hidden, transpose_a=True)

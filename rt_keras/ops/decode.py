@@ -39,9 +39,10 @@ def attend_step(
         query: `[batch, heads, queries, depth]`.
         key: `[batch, key_heads, keys, depth]`; or one deeper, with t at the end, see `with_bias`.
         value: `[batch, key_heads, keys, value_depth]`.
-        allowed: bool, broadcastable to `[batch, key_heads, queries, keys]`; with fewer `key_heads`
-            than heads, the same for all heads and queries.
-        distance: int `[keys]` or `[batch, heads, keys]`, from the query back to each key.
+        allowed: bool, broadcastable to `[batch, heads, queries, keys]`; with fewer `key_heads` than
+            heads, the same for all queries.
+        distance: int `[keys]`, `[batch, 1, keys]` or `[batch, heads, keys]`, from the query back to
+            each key.
         causal: bool, whether no distance below 0 is allowed. Defaults to True.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m; further ones
             count as m. None for no relative positions.
@@ -60,6 +61,8 @@ def attend_step(
         far = relative_embeddings.shape[1] // 2
         first = 0 if causal else -far
         row = tf.clip_by_value(distance, first, far) - first
+        if row.shape.rank > 1:
+            row = tf.broadcast_to(row, [size(query, 0), query.shape[1], size(row, 2)])
         table = tf.cast(relative_embeddings[:, first + far :], query.dtype)
         products = tf.einsum("bhqd,hrd->bhqr", query, table)
         relative = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
@@ -67,9 +70,12 @@ def attend_step(
     if key.shape[-1] > query.shape[-1]:
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
     heads, key_heads = query.shape[1], key.shape[1]
-    if bias is not None and key_heads != heads:
+    if key_heads != heads:
         shape = [size(query, 0), heads, size(query, 2), size(key, 2)]
-        bias = fold_heads(tf.broadcast_to(bias, shape), key_heads)
+        if bias is not None:
+            bias = fold_heads(tf.broadcast_to(bias, shape), key_heads)
+        if allowed.shape.rank > 2 and allowed.shape[-3] != 1:
+            allowed = fold_heads(tf.broadcast_to(allowed, shape), key_heads)
     # The queries that share keys attend together, so that these are read once.
     output, logsumexp = attend(
         fold_heads(query, key_heads), key, value, allowed, bias=bias, activation=activation
@@ -102,8 +108,21 @@ def without_bias(key, depth):
     return key[..., :depth], None if key.shape[-1] == depth else key[:, 0, :, depth]
 
 
+def from_rows(position, offsets):
+    """`position + offsets`, int `[...]`, or `[batch, 1, ...]` of positions `[batch]`.
+
+    Args:
+        position: int scalar, or int `[batch]`.
+        offsets: int, or int `[n]`.
+    """
+    position = tf.convert_to_tensor(position)
+    return position + offsets if position.shape.rank == 0 else position[:, None, None] + offsets
+
+
 def write(cache, position, **rows):
-    """A cache with new rows `[batch, heads, 1, depth]` at a position of axis 2."""
+    """A cache with new rows `[batch, heads, 1, depth]` at a place of axis 2, or at `[batch]`."""
+    if tf.convert_to_tensor(position).shape.rank:
+        position = position[:, None]
     written = {name: put_rows(cache[name], position, row) for name, row in rows.items()}
     return like({**cache, **written}, cache)
 
@@ -141,7 +160,7 @@ def pad_to(x, length):
 
 def check_position(position, length):
     """Raises a ValueError if a position is known to lie behind the end of a cache."""
-    known = tf.get_static_value(position)
+    known = tf.get_static_value(tf.reduce_max(position))
     if known is not None and isinstance(length, int) and not 0 <= known < length:
         raise ValueError(
             f"The cache holds {length} positions, 0 to {length - 1}. Received: position={known}"

@@ -62,11 +62,11 @@ def check_activation(activation, reason=None):
     """
     if activation not in ACTIVATIONS:
         raise ValueError(
-            f"The activation of attention must be one of {ACTIVATIONS}. Received: {activation!r}"
+            f"attention_activation must be one of {ACTIVATIONS}. Received: {activation!r}"
         )
     if reason is not None and activation != "softmax":
         raise ValueError(
-            f"The activation of attention must be 'softmax' with {reason}. Received: {activation!r}"
+            f"attention_activation must be 'softmax' with {reason}. Received: {activation!r}"
         )
 
 

@@ -127,11 +127,11 @@ def _blocks_first(x, num_blocks, block_size):
 def _attend_block(block, causal, dropout, activation):
     """Attention of one block of queries to all keys, and the logsumexp."""
     query, key, value = block["query"], block["key"], block["value"]
-    queries, keys = size(query, 2), size(key, 2)
+    keys = size(key, 2)
     allowed = tf.ones([1, 1, 1, 1], tf.bool)
     if causal:
-        positions = block["start"] + tf.range(queries)
-        allowed = (tf.range(keys) <= positions[:, None])[None, None]
+        of_keys, of_queries = _positions(query, keys, block["start"])
+        allowed = (of_keys <= of_queries[:, None])[None, None]
     if "key_mask" in block:
         allowed &= tf.expand_dims(block["key_mask"][:, None], 1)
     if "query_mask" in block:
@@ -155,3 +155,15 @@ def _attend_block(block, causal, dropout, activation):
         seed=block.get("seed"),
         activation=activation,
     )
+
+
+def _positions(query, keys, start):
+    """The positions of all keys, and those of a block of queries from `start` on.
+
+    TensorFlow would make a constant of n² bytes of their comparison, so that they depend on an
+    input: on where the greatest of one number is, which is 0. They are floats, exact up to 2²⁴,
+    which XLA on a CPU compares as fast as it reads such a constant.
+    """
+    zero = tf.reduce_sum(tf.argmax(query[:1, :1, :1, :1], axis=-1, output_type=tf.int32))
+    positions = tf.range(keys), start + tf.range(size(query, 2))
+    return (tf.cast(zero + x, tf.float32) for x in positions)

@@ -3,7 +3,14 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
-from rt_keras.ops.decode import attend_step, check_position, pad_to, with_bias, write
+from rt_keras.ops.decode import (
+    attend_step,
+    check_position,
+    from_rows,
+    pad_to,
+    with_bias,
+    write,
+)
 
 
 def full_cache(key, value, *, max_length, token_bias=None):
@@ -48,7 +55,7 @@ def full_step(
         key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `full_cache` or of the last step.
-        position: int scalar, the query's position.
+        position: int scalar, the query's position; or int `[batch]`.
         token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         activation: see `full_attention`.
@@ -69,13 +76,13 @@ def full_step(
     length = size(cache["key"], 2)
     check_position(position, length)
     cache = write(cache, position, key=with_bias(key, token_bias), value=value)
-    places = tf.range(length)
+    distance = from_rows(position, -tf.range(length))
     output = attend_step(
         query,
         cache["key"],
         cache["value"],
-        places <= position,
-        position - places,
+        distance[..., None, :] >= 0,
+        distance,
         relative_embeddings=relative_embeddings,
         activation=activation,
         return_logsumexp=return_logsumexp,

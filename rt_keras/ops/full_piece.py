@@ -2,9 +2,12 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import places_of_rows, repeat_heads, size, take_places
+from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, merge_pair
+from rt_keras.ops.blocks import ceil_div, places_of_rows, repeat_heads, size, take_places
 from rt_keras.ops.decode import check_position, with_bias, without_bias
+
+# Keys that the queries of a piece are compared with at once, of longer caches.
+KEYS_AT_ONCE = 1024
 
 
 def full_piece(
@@ -23,6 +26,11 @@ def full_piece(
     return_logsumexp=False,
 ):
     """Causal `full_attention` of the positions of a piece, given those before it.
+
+    Keys are read in blocks, as far as there are any, and each block's part of the softmax is joined
+    with those before it. So memory grows with neither length, and places of the cache that are
+    still empty cost nothing. Other activations need all keys at once. XLA does not compile the
+    gradient of this loop, which caches of more than `KEYS_AT_ONCE` places have.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -65,25 +73,68 @@ def full_piece(
         "key": put(cache["key"], with_bias(key, token_bias)),
         "value": put(cache["value"], value),
     }
-    keys, bias = without_bias(repeat_heads(cache["key"], heads), query.shape[3])
-    bias = None if bias is None else bias[:, None, None]
+    query = query * query.shape[3] ** -0.5
     own = places_of_rows(position, tf.range(length))
-    distance = own[:, :, None] - places
-    query *= query.shape[3] ** -0.5
-    if relative_embeddings is not None:
-        relative = _relative(query, relative_embeddings, distance)
-        bias = relative if bias is None else bias + relative
-    found = attend(
-        query,
-        keys,
-        repeat_heads(cache["value"], heads),
-        (distance >= 0)[:, None],
-        bias=bias,
-        dropout=dropout,
-        seed=seed,
-        activation=activation,
-    )
+
+    def attend_keys(first, number, start=0, seed=seed):
+        """Attention to some keys of the cache, of which those before `start` do not count."""
+        keys, bias = without_bias(_some(cache["key"], first, number), query.shape[3])
+        bias = None if bias is None else bias[:, None, None]
+        places = first + tf.range(number)
+        distance = own[:, :, None] - places
+        if relative_embeddings is not None:
+            relative = _relative(query, relative_embeddings, distance)
+            bias = relative if bias is None else bias + relative
+        return attend(
+            query,
+            repeat_heads(keys, heads),
+            repeat_heads(_some(cache["value"], first, number), heads),
+            ((distance >= 0) & (places >= start))[:, None],
+            bias=bias,
+            dropout=dropout,
+            seed=seed,
+            activation=activation,
+        )
+
+    if activation != "softmax" or not isinstance(room, int) or room <= KEYS_AT_ONCE:
+        found = attend_keys(0, room)
+    else:
+        filled = tf.minimum(tf.reduce_max(position + count), room)
+        found = _over_blocks(attend_keys, query, value.shape[3], room, filled, dropout, seed)
     return found if return_logsumexp else found[0], cache
+
+
+def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
+    """Attention to the first `filled` keys, block by block."""
+    blocks = ceil_div(room, KEYS_AT_ONCE)
+    seeds = tf.random.split(seed, blocks) if dropout else None
+
+    def attend_block(number, *before):
+        start = number * KEYS_AT_ONCE
+        # The last block, too, is as long as the others.
+        first = tf.minimum(start, room - KEYS_AT_ONCE)
+        of_block = None if seeds is None else seeds[number]
+        found = attend_keys(first, KEYS_AT_ONCE, start, of_block)
+        return number + 1, *merge_pair(before, found, return_logsumexp=True)
+
+    shape = [size(query, axis) for axis in range(3)]
+    nothing = (
+        tf.zeros([*shape, value_depth], query.dtype),
+        tf.fill(shape, tf.constant(MASKED, accumulation_dtype(query.dtype))),
+    )
+    _, *found = tf.while_loop(
+        lambda number, *_: number * KEYS_AT_ONCE < filled,
+        attend_block,
+        (0, *nothing),
+        maximum_iterations=blocks,
+    )
+    return tuple(found)
+
+
+def _some(kept, first, number):
+    """Some of the places of a cache."""
+    shape = [size(kept, axis) for axis in range(4)]
+    return tf.slice(kept, [0, 0, first, 0], [*shape[:2], number, shape[3]])
 
 
 def _relative(query, embeddings, distance):

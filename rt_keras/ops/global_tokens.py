@@ -44,6 +44,8 @@ def find_global_tokens(global_mask, count):
     Raises:
         ValueError: if there are more, where values are known: outside of compiled functions.
 
+    Source: Beltagy et al. 2020, Longformer, section 3.1.
+
     >>> find_global_tokens([[False, True, False, True]], count=2).places.numpy().tolist()
     [[1, 3]]
     """

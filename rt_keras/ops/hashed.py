@@ -107,6 +107,8 @@ def hash_buckets(x, projections):
     Returns:
         int32 `[batch, heads, length]`.
 
+    Source: the hash of `hashed_attention`.
+
     >>> x = tf.constant([[[[1.0, 2.0], [-1.0, 2.0]]]])
     >>> hash_buckets(x, tf.constant([[[1.0, 0.0], [0.0, 1.0]]])).numpy().tolist()
     [[[3, 2]]]

@@ -68,8 +68,9 @@ def local_attention(
         key_block_size: int, if keys are another sequence: positions in a block of it, such that
             both have as many blocks. None, the default, for the same sequence, or one of the same
             length.
-        sliding_window: int w, to see key j only if |i - j| < w; at most `look_back` · `block_size`
-            + 1, so that it lies inside the blocks. None, the default, for whole blocks.
+        sliding_window: int w, to see key j only if `|i - j| < w`; at most
+            `look_back` · `block_size` + 1, so that it lies inside the blocks. None, the default,
+            for whole blocks.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
@@ -267,10 +268,10 @@ def check_span(has_span, activation, grid=None, key_block_size=None):
     """Raises a ValueError if what else is asked for rules out an adaptive span."""
     if not has_span:
         return
-    check_activation(activation, "an adaptive span")
+    check_activation(activation, "adaptive_span")
     if grid is not None or key_block_size is not None:
         raise ValueError(
-            "An adaptive span goes with neither grid nor key_block_size: it is for one sequence. "
+            "adaptive_span goes with neither grid nor key_block_size: it is for one sequence. "
             f"Received: grid={grid}, key_block_size={key_block_size}"
         )
 

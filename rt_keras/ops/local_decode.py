@@ -6,7 +6,14 @@ import math
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, size, split_blocks
-from rt_keras.ops.decode import attend_step, check_position, pad_to, with_bias, write
+from rt_keras.ops.decode import (
+    attend_step,
+    check_position,
+    from_rows,
+    pad_to,
+    with_bias,
+    write,
+)
 from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
 
 
@@ -76,7 +83,7 @@ def local_step(
         key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `local_cache` or of the last step.
-        position: int scalar, the query's position.
+        position: int scalar, the query's position; or, without a grid, int `[batch]`.
         block_size: int, positions in a block.
         look_back: int, blocks before its own that a query sees, or a tuple with one int for each
             dimension of `grid`. Defaults to 1.
@@ -104,7 +111,7 @@ def local_step(
     cache = add_position(cache, position, key, value, grid, token_bias)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
     if sliding_window is not None:
-        seen["allowed"] &= seen["distance"] < sliding_window
+        seen["allowed"] &= seen["distance"][..., None, :] < sliding_window
     if span is not None:
         seen |= _with_span(seen, span, span_ramp, query.dtype)
     seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
@@ -177,7 +184,11 @@ def local_cross_step(
 
 def _with_span(seen, span, ramp, dtype):
     """The mask and the bias of the keys in view with an adaptive span."""
-    inside, bias = (x[:, None] for x in span_masks(span, seen["distance"], ramp, dtype))
+    found = span_masks(span, seen["distance"], ramp, dtype)
+    if seen["distance"].shape.rank > 1:
+        inside, bias = (tf.transpose(x, [1, 0, 2, 3]) for x in found)
+    else:
+        inside, bias = (x[:, None] for x in found)
     return {"allowed": seen["allowed"] & inside, "bias": bias}
 
 
@@ -194,13 +205,13 @@ def keys_in_view(cache, position, block_size, look_back, grid):
     if grid is not None:
         return keys_in_window(cache, position, block_size, block_size, look_back, grid, causal=True)
     length = size(cache["key"], 2)
-    distance = (position - tf.range(length)) % length
     first_block = position // block_size - per_dimension(look_back, (1,))[0]
     first = tf.maximum(first_block * block_size, 0)
+    distance = from_rows(position, -tf.range(length)) % length
     return {
         "key": cache["key"],
         "value": cache["value"],
-        "allowed": distance <= position - first,
+        "allowed": distance[..., None, :] <= from_rows(position - first, 0)[..., None],
         "distance": distance,
     }
 

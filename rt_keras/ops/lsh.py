@@ -102,6 +102,8 @@ def lsh_buckets(x, rotations):
     Returns:
         int32 `[batch, heads, rounds, length]`, from 0 to buckets - 1. There is no gradient.
 
+    Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
+
     >>> x = tf.constant([[[[1.0, 2.0], [-3.0, 1.0]]]])
     >>> lsh_buckets(x, tf.eye(2)[None, None]).numpy().tolist()
     [[[[1, 2]]]]
@@ -204,9 +206,12 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
     if "bias" in seen:
         bias += tf.cast(seen["bias"][..., None, :], dtype)
     query = here["query"]
+    # The epsilon of the norm, by which that of what lies beyond the ends has a gradient, is 0 in
+    # float16.
+    key = tf.math.l2_normalize(tf.cast(seen["query"], dtype), axis=-1)
     return attend(
         query * query.shape[-1] ** -0.5,
-        tf.math.l2_normalize(seen["query"], axis=-1),
+        tf.cast(key, query.dtype),
         seen["value"],
         allowed,
         bias=bias,

@@ -105,7 +105,7 @@ def nearest_piece(
     new = {"key": with_bias(key, token_bias), "value": repeat_heads(value, key.shape[1])}
     if "positions" in cache:
         new["positions"] = tf.broadcast_to(positions[:, None], tf.shape(of_keys[:, :, 0]))
-    query *= query.shape[3] ** -0.5
+    query = query * query.shape[3] ** -0.5
     if scale is not None:
         query *= tf.cast(scale, query.dtype)[:, None, None]
     options = {

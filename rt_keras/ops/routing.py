@@ -90,6 +90,13 @@ def cluster_statistics(x, clusters, num_clusters, mask=None):
     Returns:
         Sums `[heads, clusters, depth]` and counts `[heads, clusters]`, float32 (float64 for
         float64 vectors).
+
+    Source: Roy et al. 2021, section 4.1, whose update of the centroids takes their means.
+
+    >>> x = tf.constant([[[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]])
+    >>> sums, counts = cluster_statistics(x, tf.constant([[[0, 1, 0]]]), num_clusters=2)
+    >>> sums.numpy().tolist(), counts.numpy().tolist()
+    ([[[6.0, 8.0], [3.0, 4.0]]], [[2.0, 1.0]])
     """
     dtype = accumulation_dtype(x.dtype)
     members = tf.one_hot(clusters, num_clusters, dtype=dtype)
@@ -128,6 +135,10 @@ def commitment(x, clusters, centroids, mask=None):
         A scalar, float32 (float64 for float64 vectors), 0 if all is padding or there is nothing.
 
     Source: van den Oord et al. 2017, Neural Discrete Representation Learning, section 3.2.
+
+    >>> x, centroids = tf.constant([[[[1.0, 2.0]]]]), tf.constant([[[0.0, 0.0], [1.0, 0.0]]])
+    >>> float(commitment(x, tf.constant([[[1]]]), centroids))
+    4.0
     """
     dtype = accumulation_dtype(x.dtype)
     members = tf.one_hot(clusters, centroids.shape[1], dtype=dtype)

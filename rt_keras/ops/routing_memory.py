@@ -286,7 +286,7 @@ def _members(routed, value):
 
 
 def _scaled(query, scale):
-    query *= query.shape[3] ** -0.5
+    query = query * query.shape[3] ** -0.5
     return query if scale is None else query * tf.cast(scale, query.dtype)[:, None, None]
 
 
@@ -377,7 +377,9 @@ def _remember(kept, key, value, of_keys, eviction):
         """Members by their place among all those held, the first to go first, and the new ones."""
         old, new = tf.minimum(which, places - 1), which - held
         if ranking is not None:
-            old = tf.gather(ranking, old, batch_dims=3)
+            # Only where members go, so that the order, and with it which of two equal members
+            # goes, depends on blocks that have ended and not on how they came.
+            old = tf.where(gone > 0, tf.gather(ranking, old, batch_dims=3), old)
         arrived = {
             "number": kept["counts"][..., None] + new,
             "used": tf.zeros(tf.shape(which)),

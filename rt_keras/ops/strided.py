@@ -84,14 +84,15 @@ def _strided_attention(arguments, stride, causal, dropout):
     query = columns(arguments["query"], stride)
     length, steps = size(arguments["query"], 2), size(query, 3)
     allowed = columns(tf.ones([1, 1, length], tf.bool), stride)[..., None, :]
-    if causal:
-        allowed &= tf.range(steps) <= tf.range(steps)[:, None]
     if "key_mask" in arguments:
         key_mask = tf.cast(arguments["key_mask"], tf.bool)[:, None]
         allowed &= columns(key_mask, stride)[..., None, :]
     if "query_mask" in arguments:
         query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
         allowed &= columns(query_mask, stride)[..., None]
+    if causal:
+        # Apart: see `attend`.
+        allowed = allowed, tf.range(steps) <= tf.range(steps)[:, None]
     bias = None
     if "relative_embeddings" in arguments:
         bias = window_bias(query, arguments["relative_embeddings"], steps, 0, causal)

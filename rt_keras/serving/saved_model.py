@@ -39,11 +39,13 @@ def export_saved_model(model, path, max_length=None):
     does.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        model: a `RoutingTransformerCausalLM` with a preprocessor, or an adapted causal language
+            model.
         path: path of a folder of versions, as TensorFlow Serving watches them, in which the next
             version is written; or, if its name is a number, of the version itself.
         max_length: int, the most tokens of a sequence, including start and end of text. Defaults to
-            the number of positions of the model, or 65,536 if it has no such limit.
+            the number of positions of the model, or those that an adapted one was trained on, or
+            65,536 if there is no such number.
 
     Returns:
         `Path` of the folder that was written.
@@ -59,7 +61,9 @@ def export_saved_model(model, path, max_length=None):
             f"model={model} without one"
         )
     positions = getattr(model.backbone, "max_sequence_length", None)
-    max_length = _checked_length(max_length, positions)
+    if max_length is None:
+        max_length = positions or getattr(model.backbone, "trained_length", None) or MAX_LENGTH
+    _check_length(max_length, positions)
     path = version_folder(path)
     files.check_new_folder(path)
     score = scoring_function(model, max_length)
@@ -83,16 +87,13 @@ def export_saved_model(model, path, max_length=None):
     return path
 
 
-def _checked_length(max_length, positions):
-    """The most tokens of a sequence; `positions` is the model's limit, or None."""
-    if max_length is None:
-        return positions or MAX_LENGTH
+def _check_length(max_length, positions):
+    """Raises a ValueError if sequences cannot be so long; `positions` is the model's limit."""
     limit = positions or tf.int32.max
     if not isinstance(max_length, int) or not 2 <= max_length <= limit:
         raise ValueError(
             f"max_length must be an integer from 2 to {limit:,}. Received: max_length={max_length}"
         )
-    return max_length
 
 
 def version_folder(path):

@@ -1,13 +1,16 @@
 """The functions of an exported model: from token ids or strings to scores or strings.
 
 Each consists of TensorFlow operations only, for any batch: no state, no Python, nothing that only
-XLA can run.
+XLA can run. (Byte-pair tokenizers of KerasHub keep the words that they have split, for speed.)
 """
 
 import math
 
 import tensorflow as tf
 
+from rt_keras.data.tokenizer import needs_utf8
+from rt_keras.models.chunked_loss import positions_at_once
+from rt_keras.models.generation import stop_tokens
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
 from rt_keras.serving import checks
 from rt_keras.serving.request_sampler import RequestSampler
@@ -27,15 +30,28 @@ def scoring_function(model, max_length=MAX_LENGTH):
     """The signature `score` of a causal language model.
 
     `log_probabilities[b, i] = ln p(ids[b, i] | start, ids[b, 0], ..., ids[b, i - 1])`, with the
-    tokenizer's start token before every sequence, as in training. Padding scores 0.
+    tokenizer's start token before every sequence, as in training. Padding scores 0; where it has
+    the id of a token that texts have too, such as end of text, only that at the end is padding.
+    The logits of a few positions are in memory at a time.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
         max_length: int, the most tokens of a sequence. Defaults to 65,536.
 
     Returns:
         A `tf.function` from `ids`, int32 `[batch, length]`, both of any size, to a dict with
         `log_probabilities`, float32 `[batch, length]`.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> score = scoring_function(model)
+    >>> score(tf.constant([[97, 98, 99]]))["log_probabilities"].shape
+    TensorShape([1, 3])
     """
     vocabulary_size = model.backbone.vocabulary_size
 
@@ -46,7 +62,8 @@ def scoring_function(model, max_length=MAX_LENGTH):
         ids = checks.checked("ids", ids, 2, [checks.known_tokens(vocabulary_size)])
         lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
         with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
-            return {"log_probabilities": _log_probabilities(model, ids)}
+            real = real_tokens(model.preprocessor.tokenizer, ids)
+            return {"log_probabilities": _log_probabilities(model, ids, real)}
 
     return score
 
@@ -55,7 +72,7 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
     """The signature `score_text` of a causal language model.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
         max_length: int, the most tokens of a text, including end of text. Defaults to 65,536.
 
     Returns:
@@ -63,6 +80,17 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
         `log_probability`, float32, ln p of the whole text and its end of text; `bits_per_byte`,
         float32, -log2 p per byte of the text, or 0 for an empty text; `tokens`, int32, the number
         of tokens that were scored, including end of text.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> score_text = text_scoring_function(model)
+    >>> score_text(tf.constant(["abc", ""]))["tokens"].numpy().tolist()
+    [4, 1]
     """
     tokenizer = model.preprocessor.tokenizer
 
@@ -78,7 +106,8 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
         lengths = checks.not_longer("texts", lengths, max_length)
         with tf.control_dependencies([lengths]):
             ids = ids.to_tensor(tokenizer.pad_token_id)
-        nats = tf.reduce_sum(_log_probabilities(model, ids), axis=1)
+        real = tf.sequence_mask(lengths, tf.shape(ids)[1])
+        nats = tf.reduce_sum(_log_probabilities(model, ids, real), axis=1)
         count = tf.cast(tf.strings.length(texts), tf.float32)
         bits_per_byte = tf.math.divide_no_nan(-nats / math.log(2), count)
         return {"log_probability": nats, "bits_per_byte": bits_per_byte, "tokens": lengths}
@@ -96,7 +125,7 @@ def generating_function(model, max_length=MAX_LENGTH):
     `model.generate`.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
         max_length: int, the most tokens of a start token, a prompt and its continuation together.
             Defaults to 65,536.
 
@@ -107,6 +136,18 @@ def generating_function(model, max_length=MAX_LENGTH):
         which is off; `top_k`, int32, defaults to 0, which is off; `seed`, int64, defaults to 0. It
         returns a dict of strings `[batch]`: `texts`, the prompts with their continuations, and
         `continuations`.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> generate = generating_function(model)
+    >>> written = generate(tf.constant(["abc"]), max_new_tokens=tf.constant(4))
+    >>> written["texts"].numpy()[0].startswith(b"abc")
+    True
     """
     tokenizer = model.preprocessor.tokenizer
     specs = [tf.TensorSpec([None], tf.string, name="prompts")]
@@ -140,7 +181,7 @@ def generating_function(model, max_length=MAX_LENGTH):
                     "token_ids": ids.to_tensor(tokenizer.pad_token_id, shape=[-1, width]),
                     "padding_mask": places < begins[:, None],
                 },
-                [tokenizer.end_token_id],
+                stop_tokens(tokenizer),
                 sampler=sampler,
             )
             written = tf.cast(output["padding_mask"], tf.bool) & (places < ends[:, None])
@@ -171,7 +212,7 @@ def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, see
 
 def checked_texts(name, texts, tokenizer):
     """Texts `[batch]` that the tokenizer can read."""
-    conditions = [checks.valid_utf8] if tokenizer.needs_utf8 else []
+    conditions = [checks.valid_utf8] if needs_utf8(tokenizer) else []
     return checks.checked(name, texts, 1, conditions)
 
 
@@ -186,22 +227,32 @@ def strings(tokenizer, ids, kept):
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
-def _log_probabilities(model, ids):
-    """ln p of ids `[batch, length]`, each given those before it; 0 for padding."""
-    # The model is not run on nothing.
-    return tf.cond(tf.size(ids) > 0, lambda: _scored(model, ids), lambda: tf.cast(ids, tf.float32))
-
-
-def _scored(model, ids):
-    tokenizer = model.preprocessor.tokenizer
-    rows = tf.shape(ids)[0]
+def real_tokens(tokenizer, ids):
+    """Which of the ids `[batch, length]` are no padding: see `scoring_function`."""
     real = ids != tokenizer.pad_token_id
+    if tokenizer.pad_token_id in stop_tokens(tokenizer):
+        real = tf.cumsum(tf.cast(real, tf.int32), axis=1, reverse=True) > 0
+    return real
+
+
+def _log_probabilities(model, ids, real):
+    """ln p of ids `[batch, length]`, each given those before it; 0 where they are not real."""
+    # The model is not run on nothing.
+    return tf.cond(
+        tf.size(ids) > 0, lambda: _scored(model, ids, real), lambda: tf.cast(ids, tf.float32)
+    )
+
+
+def _scored(model, ids, real):
+    start = tf.fill([tf.shape(ids)[0], 1], model.preprocessor.tokenizer.start_token_id)
     # The start token counts even if it is the same as padding.
-    inputs = {
-        "token_ids": tf.concat([tf.fill([rows, 1], tokenizer.start_token_id), ids], axis=1),
-        "padding_mask": tf.concat([tf.ones([rows, 1], tf.bool), real], axis=1),
-    }
-    inputs = {name: tf.cast(values[:, :-1], tf.int32) for name, values in inputs.items()}
-    logits = tf.cast(model(inputs, training=False), tf.float32)
-    nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
-    return tf.where(real, -nats, 0.0)
+    before = [tf.concat([start, ids], axis=1), tf.concat([tf.ones_like(start) > 0, real], axis=1)]
+    token_ids, mask = (tf.cast(values[:, :-1], tf.int32) for values in before)
+    hidden = model.hidden_states({"token_ids": token_ids, "padding_mask": mask}, training=False)
+    return tf.where(real, -nats_in_chunks(model, hidden, ids), 0.0)
+
+
+def nats_in_chunks(model, hidden, ids):
+    """-ln p of ids `[batch, length]`, of which `hidden` are the states before."""
+    chunk_size = positions_at_once(model.backbone.vocabulary_size, tf.size(ids))
+    return model.token_losses(hidden, ids, chunk_size)[0]

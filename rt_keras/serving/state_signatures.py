@@ -7,12 +7,16 @@ and an output of the same name, `state_00`, `state_01` and so on, with a row for
 
 import tensorflow as tf
 
+from rt_keras.models.carried_state import NO_END
+from rt_keras.models.generation import stop_tokens
 from rt_keras.serving import checks
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
     SAMPLING,
     checked_sampler,
     checked_texts,
+    nats_in_chunks,
+    real_tokens,
     strings,
     tokens_of,
 )
@@ -22,7 +26,8 @@ def starting_function(model):
     """The signature `new_state` of a causal language model: the state before the first token.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor, which can carry a state.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor, which can
+            carry a state.
 
     Returns:
         A `tf.function` from `rows`, int32 scalar, to a dict of the tensors of a state.
@@ -43,7 +48,8 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
     A text may have fewer tokens than others in the batch, and padding at its end, which scores 0.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor, which can carry a state.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor, which can
+            carry a state.
         max_length: int, the most tokens of a piece. Defaults to 65,536.
 
     Returns:
@@ -52,11 +58,12 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
         after it.
     """
     known = checks.known_tokens(model.backbone.vocabulary_size)
-    pad = model.preprocessor.tokenizer.pad_token_id
+    tokenizer = model.preprocessor.tokenizer
 
     def padded_at_end(ids):
-        after = tf.concat([ids[:, 1:], tf.fill([tf.shape(ids)[0], 1], pad)], axis=1)
-        return (ids != pad) | (after == pad), "padding must be at the end"
+        real = real_tokens(tokenizer, ids)
+        after = tf.pad(real[:, 1:], [[0, 0], [0, 1]])
+        return real | ~after, "padding must be at the end"
 
     specs = [tf.TensorSpec([None, None], tf.int32, name="ids"), _specs(model)]
 
@@ -66,10 +73,10 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
         lengths = tf.fill([tf.shape(ids)[0]], tf.shape(ids)[1])
         with tf.control_dependencies([checks.not_longer("ids", lengths, max_length)]):
             state = _nested(model, state, tf.shape(ids)[0])
-        real = ids != pad
-        logits, state = _read(model, ids, real, state)
-        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.cast(logits, tf.float32))
-        return {"log_probabilities": tf.where(real, -nats, 0.0), **_flat(state)}
+        real = real_tokens(tokenizer, ids)
+        hidden, state = _read(model, ids, real, state)
+        log_probabilities = tf.where(real, -nats_in_chunks(model, hidden, ids), 0.0)
+        return {"log_probabilities": log_probabilities, **_flat(state)}
 
     return score_next
 
@@ -78,7 +85,8 @@ def state_generating_function(model, max_length=MAX_LENGTH):
     """The signature `generate_next`: reads prompts and continues them, given all before them.
 
     Args:
-        model: a `RoutingTransformerCausalLM` with a preprocessor, which can carry a state.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor, which can
+            carry a state.
         max_length: int, the most tokens of a prompt, and of a continuation. Defaults to 65,536.
 
     Returns:
@@ -87,7 +95,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         with `continuations`, string `[batch]`, and the tensors of the state after these.
     """
     tokenizer = model.preprocessor.tokenizer
-    end = tokenizer.end_token_id
+    stops = stop_tokens(tokenizer)
     specs = [tf.TensorSpec([None], tf.string, name="prompts"), _specs(model)]
     specs += [tf.TensorSpec(None, x.dtype, name=name) for name, x in SAMPLING.items()]
 
@@ -118,12 +126,11 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         def read_one(tokens, read, index):
             """The logits after the token before a place, of rows that have not ended."""
             before = (places > 0) & (places < index)
-            goes_on = ~tf.reduce_any((tokens == end) & before, axis=1) & (index <= count)
-            logits, read = model(
-                {"token_ids": tokens[:, index - 1, None], "padding_mask": goes_on[:, None]},
-                state=read,
+            goes_on = ~tf.reduce_any(_among(tokens, stops) & before, axis=1) & (index <= count)
+            hidden, read = model.read_on(
+                tokens[:, index - 1, None], read, tf.cast(goes_on, tf.int32)
             )
-            return logits[:, 0], None, read
+            return model.token_logits(hidden)[:, 0], None, read
 
         tokens, read = sampler.sample(
             read_one,
@@ -131,9 +138,9 @@ def state_generating_function(model, max_length=MAX_LENGTH):
             cache=state["read"],
             index=1,
             mask=first,
-            stop_token_ids=[end],
+            stop_token_ids=stops,
         )
-        ends = tf.cast((tokens == end) & (places > 0), tf.int32)
+        ends = tf.cast(_among(tokens, stops) & (places > 0), tf.int32)
         kept = (places > 0) & (places <= count[:, None])
         kept &= tf.cumsum(ends, axis=1, exclusive=True) == 0
         # The last token is written, and not read yet.
@@ -160,12 +167,18 @@ def _read(model, ids, real, state):
         state: the state before it.
 
     Returns:
-        The logits of each token of the piece, `[batch, length, vocabulary_size]`, and the state.
+        The states that the logits of each token of the piece are computed from,
+        `[batch, length, hidden_dim]`, and the state after it.
     """
     joined = tf.concat([state["token"][:, None], ids], axis=1)
-    logits, read = model({"token_ids": joined[:, :-1], "padding_mask": real}, state=state["read"])
     count = tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
-    return logits, {"read": read, "token": tf.gather(joined, count, batch_dims=1)}
+    hidden, read = model.read_on(joined[:, :-1], state["read"], count)
+    return hidden, {"read": read, "token": tf.gather(joined, count, batch_dims=1)}
+
+
+def _among(tokens, ids):
+    """Which tokens are one of some ids."""
+    return tf.reduce_any(tokens[..., None] == tf.constant(ids), axis=-1)
 
 
 def _specs(model):
@@ -182,7 +195,20 @@ def _flat(state):
 
 
 def _nested(model, tensors, batch):
-    """A state of its tensors by name."""
+    """A state of its tensors by name, which are checked."""
     empty = _first_state(model, 1)
-    tensors = [checks.as_many_rows(name, tensors[name], batch) for name in _flat(empty)]
-    return tf.nest.pack_sequence_as(empty, tensors)
+    names = tf.nest.pack_sequence_as(empty, list(_flat(empty)))
+
+    def checked(name, none):
+        shape = [None, *none.shape[1:]]
+        value = checks.of_shape(name, tensors[name], shape, "new_state")
+        return checks.as_many_rows(name, value, batch)
+
+    state = tf.nest.map_structure(checked, names, empty)
+    known = checks.known_tokens(model.backbone.vocabulary_size)
+    state["token"] = checks.checked(names["token"], state["token"], 1, [known])
+    position = checks.from_0_to(NO_END)
+    state["read"]["position"] = checks.checked(
+        names["read"]["position"], state["read"]["position"], 1, [position]
+    )
+    return state

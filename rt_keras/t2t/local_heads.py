@@ -2,9 +2,20 @@
 
 import keras
 
+from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.t2t.ops.local import local_attention, local_cross_step, local_step
 from rt_keras.t2t.relative_tables import RelativeTables
+
+# Options of `LocalHeads`, and of its base, that this dialect does not know, with their defaults.
+WITHOUT = {
+    "sliding_window": None,
+    "attention_activation": "softmax",
+    "adaptive_span": False,
+    "span_ramp": 32,
+    "span_loss_weight": 2e-6,
+    "relative_positions": "learned",
+}
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -30,16 +41,34 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     """
 
     takes_global_tokens = False
+    # A piece is read position by position.
+    reads_pieces = False
+    steps_by_row = False
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        given = {
-            "sliding_window": self.sliding_window,
-            "adaptive_span": self.adaptive_span or None,
-            "attention_activation": self.attention_activation,
-        }
-        for name, value in given.items():
-            if value not in (None, "softmax"):
+    def __init__(
+        self,
+        num_heads,
+        block_size,
+        look_back=1,
+        max_relative_distance=None,
+        grid=None,
+        key_block_size=None,
+        token_bias=None,
+        **kwargs,
+    ):
+        super().__init__(
+            num_heads,
+            block_size,
+            look_back,
+            max_relative_distance,
+            grid,
+            key_block_size,
+            token_bias,
+            **kwargs,
+        )
+        for name, default in WITHOUT.items():
+            value = getattr(self, name)
+            if value != default:
                 raise ValueError(
                     f"T2TLocalHeads have no {name}. Received: {name}={value!r}. Use LocalHeads"
                 )
@@ -49,6 +78,9 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
 
     def step(self, **arguments):
         return local_step(**self.blocks, **arguments)
+
+    def piece(self, **arguments):
+        return CachedHeads.piece(self, **arguments)
 
     def cross_step(self, **arguments):
         return local_cross_step(**self.blocks, key_block_size=self.key_block_size, **arguments)

@@ -10,6 +10,8 @@ class RelativeTables:
     """
 
     relative_values = None
+    # What these heads compute is another program's, at every length.
+    can_be_dense = False
 
     @property
     def adds_to_values(self):

@@ -5,16 +5,16 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import progress
-from rt_keras.models.carried_state import NO_END
+from rt_keras.models.carried_state import NO_END, head_groups_inside
+from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.models.replicated_training import is_replicated
-from rt_keras.training.tasks.task import label_nats
 
 # Ranges of positions, each twice as long as the one before it.
 RANGES = 31
 STARTS = 2 ** np.arange(RANGES)
 
 
-def carried_sums(model, examples, length, verbose):
+def carried_sums(model, examples, length, verbose, start_token_id=None):
     """The sums of -ln p over the tokens of documents, each given all that came before it.
 
     A document is read in pieces, of which each goes on with the cache of those before it: what a
@@ -22,10 +22,11 @@ def carried_sums(model, examples, length, verbose):
     grow.
 
     Args:
-        model: a `RoutingTransformerCausalLM`.
+        model: a `RoutingTransformerCausalLM`, or an adapted causal language model.
         examples: `tf.data.Dataset` of documents.
         length: int, tokens in a piece.
         verbose: int, 1 for a progress bar.
+        start_token_id: int, the token before each document. Defaults to end of text.
 
     Returns:
         A dictionary of the floats "nats" and "labels", the number of tokens; and of both as
@@ -37,7 +38,9 @@ def carried_sums(model, examples, length, verbose):
     """
     _check(model)
     sums_of_piece = model.compiled_function("carried evaluation", lambda: _make_sums(model))
-    pieces = data_lib.document_pieces(examples, model.preprocessor.tokenizer, length)
+    pieces = data_lib.document_pieces(
+        examples, model.preprocessor.tokenizer, length, start_token_id
+    )
     sums, empty = np.zeros([2, RANGES]), model.new_cache(1, NO_END)
     cache = empty
     for piece in progress.track(pieces, "evaluating", unit="pieces", verbose=verbose):
@@ -55,12 +58,15 @@ def _make_sums(model):
 
     @tf.function(jit_compile=True)
     def sums(token_ids, labels, weights, cache, position):
-        logits, _, cache = model.call_with_cache(token_ids, cache, position)
+        # The logits of all tokens, which may not fit into memory, are not computed: nothing asks.
+        _, hidden, cache = model.call_with_cache(token_ids, cache, position)
+        chunk_size = positions_at_once(model.backbone.vocabulary_size, labels.shape[1])
+        nats, _ = model.token_losses(hidden, labels, chunk_size)
         before = position + 1 + tf.range(tf.shape(labels)[1])
         here = tf.one_hot(
             tf.reduce_sum(tf.cast(before[:, None] >= STARTS[1:], tf.int32), 1), RANGES
         )
-        figures = tf.stack([label_nats(logits, labels) * weights, weights])
+        figures = tf.stack([nats * weights, weights])
         return tf.einsum("fbn,nr->fr", figures, here), cache
 
     return sums
@@ -98,19 +104,18 @@ def bits_by_position(sums, num_bytes):
 def _check(model):
     """Raises a ValueError if the model's cache is none, or has to hold a whole document."""
     backbone = model.backbone
-    groups = [
-        group for block in backbone.transformer_blocks for group in block.attention.head_groups
-    ]
+    groups = head_groups_inside(backbone)
     whole = sorted({type(x).__name__ for x in groups if not x.cached_decoding or x.cache_grows})
     if whole:
         raise ValueError(
             f'context="carry" needs heads whose cache is bounded; {" and ".join(whole)} see the '
             'whole sequence. Use "sliding" or "window".'
         )
-    if backbone.max_sequence_length is not None:
+    learned = getattr(backbone, "max_sequence_length", None)
+    if learned is not None:
         raise ValueError(
             'context="carry" needs a model without learned positions; this one has '
-            f'max_sequence_length={backbone.max_sequence_length}. Use "sliding" or "window".'
+            f'max_sequence_length={learned}. Use "sliding" or "window".'
         )
     if is_replicated(model.distribute_strategy):
         raise ValueError('context="carry" reads one document at a time, on one device')

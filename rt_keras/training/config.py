@@ -77,7 +77,7 @@ class DataConfig(hyperparams.Config):
     """
 
     name: str = key("python_source", "the data set")
-    directory: str | None = key(None, "the folder to read, for data sets that are a folder")
+    directory: str | None = key(None, "the folder or file to read, for data sets that are one")
     data_dir: str | None = key(
         None, "where prepared data sets are kept, null for the default of TFDS"
     )
@@ -217,7 +217,9 @@ def load_config(name, overrides=()):
     >>> config.model.routing.assignment, config.optimizer.learning_rate
     ('nearest', 0.0005)
     """
-    return _config(config_files.read_config(name), dict(map(_parsed, overrides)))
+    return _config(
+        config_files.read_config(name), dict(map(config_files.parse_assignment, overrides))
+    )
 
 
 def make_config(values):
@@ -268,16 +270,11 @@ def to_yaml(config):
 
     Returns:
         A string.
+
+    >>> print(to_yaml(make_config({"model.hidden_dim": 64})))
+    model:
+    ...
+      hidden_dim: 64
+    ...
     """
     return yaml.safe_dump(config.as_dict(), sort_keys=False)
-
-
-def _parsed(override):
-    """The key and the value of a string `section.key=value`."""
-    key, equals, value = override.partition("=")
-    if not equals:
-        raise ValueError(f"override {override!r} must have the form section.key=value")
-    try:
-        return key.strip(), yaml.safe_load(value)
-    except (yaml.YAMLError, RecursionError):
-        raise ValueError(f"the value of override {override!r} is not valid YAML") from None

@@ -1,17 +1,19 @@
 """Which values of a configuration go together."""
 
 from rt_keras.config_files import flatten
-from rt_keras.models.model_section import check_heads, check_length, check_networks
+from rt_keras.models.head_kinds import HEAD_KINDS
+from rt_keras.models.model_section import check_heads, check_length, check_networks, head_counts
 from rt_keras.training.tasks import TASKS, task_named
 
 
 def check_together(config):
     """Raises a ValueError where values do not go together."""
-    check_heads(config.model)
+    check_heads(config.model, task_named(config.model.kind).attentions)
     check_networks(config.model)
     _check_task(config)
     _check_lengths(config)
     _check_steps(config)
+    _check_watching(config)
 
 
 def _check_task(config):
@@ -87,3 +89,13 @@ def _check_steps(config):
             f"schedule.warmup_steps is {config.schedule.warmup_steps}; it must be at most "
             f"trainer.steps, {trainer.steps}"
         )
+
+
+def _check_watching(config):
+    for name, count in head_counts(config.model).items():
+        has_scores = HEAD_KINDS[name].layer.returns_attention_scores
+        if config.trainer.watch_heads and count and not has_scores:
+            raise ValueError(
+                "trainer.watch_heads is True; it must be False with heads of "
+                f"model.{name}, which have no attention weights of single keys"
+            )

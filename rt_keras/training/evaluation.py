@@ -21,11 +21,12 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
     N / tokens, bits per byte N / (ln 2 · bytes), perplexity per token exp(N / tokens), perplexity
     per word exp(N / words), with the words of `rt_keras.data.count_text` as for PG-19. Documents
     are cut into sequences of the preprocessor's length; what precedes a token is what `context`
-    says. Of a pair of texts the second one is scored, up to the preprocessor's length. Of an
-    image each value of each channel is a token, and bits per dimension are N / (ln 2 · tokens).
-    A masked language model predicts the same share of tokens each time, a classifier the labels of
-    texts, and accuracy is the share that it gets right. Answers to questions are compared with
-    those that people gave; see `rt_keras.training.answers`.
+    says, and a start token before the sequences of adapted models. Of a pair of texts the second
+    one is scored, up to the preprocessor's length. Of an image each value of each channel is a
+    token, and bits per dimension are N / (ln 2 · tokens). A masked language model predicts the same
+    share of tokens each time, a classifier the labels of texts, and accuracy is the share that it
+    gets right. Answers to questions are compared with those that people gave; see
+    `rt_keras.training.answers`.
 
     A model that was made under a `tf.distribute` strategy is scored on all of its replicas. Several
     workers call this at the same time, and all get the scores.
@@ -63,7 +64,7 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
     counts = task.count(examples)
     if context == "carry":
         length = batch_size * model.preprocessor.sequence_length
-        sums = carried_sums(model, examples, length, verbose)
+        sums = carried_sums(model, examples, length, verbose, task.start_token(model.preprocessor))
     else:
         batch_size *= strategy.num_replicas_in_sync
         batches = _batches(task, model, examples, batch_size, context, stride)
@@ -97,7 +98,8 @@ def _batches(task, model, examples, batch_size, context, stride):
     length = model.preprocessor.sequence_length
     stride = max(1, length // 2) if stride is None else stride
     tokenizer = model.preprocessor.tokenizer
-    return data_lib.sliding_dataset(examples, tokenizer, length, batch_size, stride)
+    start_token = task.start_token(model.preprocessor)
+    return data_lib.sliding_dataset(examples, tokenizer, length, batch_size, stride, start_token)
 
 
 def _sums(model, task, batches, verbose):

@@ -25,6 +25,10 @@ def make_model(config, tokenizer=None):
 
     Raises:
         ValueError: if `model.vocabulary_size` is less than the tokenizer's.
+
+    >>> from rt_keras.training.config import make_config
+    >>> type(make_model(make_config({"model.hidden_dim": 64}))).__name__
+    'RoutingTransformerCausalLM'
     """
     dtype = "mixed_bfloat16" if config.trainer.mixed_bfloat16 else "float32"
     task = task_named(config.model.kind)
@@ -51,6 +55,11 @@ def load_model(path):
             return _load_preset(folder)
     if (path / "config.yaml").is_file():
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
+    if (path / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{path} holds {_what_is_in(path)}, and no task of rt_keras; `rt-keras adapt` makes "
+            "one of a pretrained language model"
+        )
     raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
 
 
@@ -86,17 +95,70 @@ def _in_words(weight):
     return "nothing" if weight is None else f"{weight.path} {tuple(weight.shape)}"
 
 
+def _what_is_in(folder):
+    """What the folder of a model without a task holds, in words."""
+    config = files.read_json(folder / "config.json")
+    if "class_name" in config:
+        return f"a {config['class_name']} alone"
+    return f"a model of type {config.get('model_type')!r}"
+
+
 def _load_preset(folder):
     saved = files.read_json(folder / "task.json").get("class_name")
     classes = {task.model_class.__name__: task.model_class for task in TASKS.values()}
-    if saved not in classes:
-        raise ValueError(f"{folder} holds a {saved}, which is no model of rt_keras")
-    files.read_json(folder / "config.json")
-    files.check_weights(folder / "model.weights.h5")
+    cls, options = classes.get(saved), {}
+    config = files.read_json(folder / "config.json")
+    if cls is None:
+        # One of ours is loaded in Keras's global dtype policy, this one as it was adapted.
+        cls, options = _adapted_class(folder, saved), {"dtype": _dtype(config)}
+    _check_weights(folder)
     try:
-        return classes[saved].from_preset(str(folder))
+        return cls.from_preset(str(folder), **options)
     except Exception as error:
         raise ValueError(f"{folder} holds a model that cannot be loaded: {error}") from error
+
+
+def _adapted_class(folder, name):
+    """The class of an adapted language model by its name."""
+    from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
+    from rt_keras.models.adapted.tasks import TASKS as ADAPTED
+
+    adapted = {cls.__name__: cls for cls in ADAPTED.values()}
+    if name not in adapted:
+        more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""
+        raise ValueError(f"{folder} holds a {name}, which is no model of rt_keras{more}")
+    if not issubclass(adapted[name], AdaptedCausalLM):
+        raise ValueError(
+            f"{folder} holds a {name}; of adapted models, commands take causal language models"
+        )
+    return adapted[name]
+
+
+def _dtype(config):
+    """The dtype policy of a preset's config.json; None for what KerasHub loads by itself."""
+    dtype = config.get("config", {}).get("dtype") or {}
+    # Quantized models have a policy for each of their layers.
+    return None if dtype.get("class_name") != "DTypePolicy" else dtype["config"]["name"]
+
+
+def _check_weights(folder):
+    """Raises an error if the weights of a preset, in one file or several, are damaged."""
+    names, shards = {"model.weights.h5"}, folder / "model.weights.json"
+    if shards.is_file():
+        names = {*keras.tree.flatten(files.read_json(shards)["weight_map"])}
+    for name in sorted(names):
+        files.check_weights(folder / name)
+
+
+def make_rate(config):
+    """The learning rate of an `ExperimentConfig` over its steps, a schedule of Keras."""
+    return make_schedule(
+        config.schedule.name,
+        config.optimizer.learning_rate,
+        config.schedule.warmup_steps,
+        config.trainer.steps,
+        config.schedule.final_fraction,
+    )
 
 
 def make_optimizer(config):
@@ -107,16 +169,14 @@ def make_optimizer(config):
 
     Returns:
         A `keras.optimizers.Optimizer`.
+
+    >>> from rt_keras.training.config import make_config
+    >>> type(make_optimizer(make_config({"optimizer.name": "adamw"}))).__name__
+    'AdamW'
     """
     optimizer = config.optimizer
     arguments = {
-        "learning_rate": make_schedule(
-            config.schedule.name,
-            optimizer.learning_rate,
-            config.schedule.warmup_steps,
-            config.trainer.steps,
-            config.schedule.final_fraction,
-        ),
+        "learning_rate": make_rate(config),
         # None saves Adam and Adafactor the work of a decay by 0; AdamW does not accept it.
         "weight_decay": optimizer.weight_decay or (0.0 if optimizer.name == "adamw" else None),
         "global_clipnorm": optimizer.global_clipnorm,

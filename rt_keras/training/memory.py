@@ -1,11 +1,10 @@
 """How much memory training needs at least, estimated before it starts."""
 
 import math
-import os
-from pathlib import Path
 
 import tensorflow as tf
 
+from rt_keras.machine import machine_memory
 from rt_keras.models.model_section import head_counts
 from rt_keras.training.tasks import task_named
 
@@ -127,20 +126,6 @@ def input_bytes(config):
     """Bytes of one example of a batch, with the batch that is prepared meanwhile."""
     specs = tf.nest.flatten(task_named(config.model.kind).example_spec(config, batch_size=1))
     return 2 * sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
-
-
-def machine_memory():
-    """Bytes of memory that this process may use.
-
-    >>> machine_memory() > 1e9
-    True
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        limit = Path("/sys/fs/cgroup") / name
-        if limit.is_file() and limit.read_text().strip().isdigit():
-            memory = min(memory, int(limit.read_text()))
-    return memory
 
 
 def _lengths(config):

@@ -30,6 +30,9 @@ from rt_keras.training.memory import check_memory
 from rt_keras.training.pictures import pictures
 from rt_keras.training.tasks import task_named
 
+# Between validations, where no bar shows how far a run has come.
+LINE_SECONDS = 60
+
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
     """Trains the model of a configuration.
@@ -51,6 +54,9 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     `KeepState`. SIGTERM and SIGINT end a run once its state is kept: see `StopAtSignal`. While it
     runs, no other run can use the folder.
 
+    A run may be resumed with more `trainer.steps`, one that has ended too. The learning rate of
+    schedule "cosine" then goes on along the cosine of all these steps, and so rises once.
+
     With `trainer.strategy` "multi_worker" every worker calls this with the same arguments, each
     with its own `TF_CONFIG`. The chief writes the folder, which all must be able to read.
 
@@ -61,7 +67,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
             is one, and else to start it. Defaults to False.
         overwrite: bool, whether to delete the run in the folder first. Defaults to False.
         verbose: int, 0 for silence, 1 for a line after each validation and, in a terminal, one
-            progress bar, 2 for the lines alone. Defaults to 1.
+            progress bar, elsewhere a line a minute, 2 for the lines alone. Defaults to 1.
 
     Returns:
         A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step (or per
@@ -117,6 +123,12 @@ def _train(config, output, resume, strategy, verbose):
             experiment.start_from(model, config.model.preset)
     if verbose:
         print(describe(config, model, first_step), flush=True)
+        note = task.split_note(config.data)
+        if note:
+            print(note, flush=True)
+        change = resume and run_folder.change_of_schedule(output, config, first_step)
+        if change:
+            print(change, flush=True)
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
         seconds = _fit(config, model, output, checkpoints, best, first_step, resume, verbose)
@@ -174,7 +186,8 @@ def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
             progress.bar("compiling", trainer.steps, "steps", first_step, verbose) as update,
             StopAtSignal(keep_state) as stop,
         ):
-            shown = [ShowProgress(update, trainer.steps, speed)] if verbose else []
+            seconds = None if progress.is_drawn(verbose) else LINE_SECONDS
+            shown = [ShowProgress(update, trainer.steps, speed, seconds)] if verbose else []
             for training, epochs, steps_per_epoch in parts:
                 model.fit(
                     training,

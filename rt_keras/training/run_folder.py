@@ -1,11 +1,12 @@
 """The folder of a run: whether one may start or go on there, and what it was at a checkpoint."""
 
 import os
+from pathlib import Path
 
 from rt_keras import files
 from rt_keras.config_files import flatten
 from rt_keras.training import config as config_lib
-from rt_keras.training import source
+from rt_keras.training import experiment, source
 
 # Keys that may change when a run is resumed, as what it has computed does not depend on them.
 FREE_KEYS = (
@@ -16,6 +17,8 @@ FREE_KEYS = (
     "trainer.strategy",
     "trainer.tpu_address",
 )
+# Keys that name files and folders.
+PATH_KEYS = ("model.preset", "tokenizer.vocabulary", "data.directory", "data.data_dir")
 
 
 def check(output, config, resume, overwrite):
@@ -55,11 +58,12 @@ def check(output, config, resume, overwrite):
 
 def _check_same(config, saved):
     """Raises a ValueError that names the keys in which a run to resume differs."""
-    ours, theirs = (
-        dict(flatten(x.as_dict())) for x in (config, config_lib.load_config(str(saved)))
-    )
-    # The learning rate of all steps depends on their number in one schedule alone.
-    free = (*FREE_KEYS, "trainer.steps") if config.schedule.name != "cosine" else FREE_KEYS
+    ours, theirs = (_values(x) for x in (config, config_lib.load_config(saved)))
+    free = FREE_KEYS
+    # In a cosine alone the learning rate depends on the number of steps: with more it rises once,
+    # which training on is worth.
+    if config.schedule.name != "cosine" or ours["trainer.steps"] > theirs["trainer.steps"]:
+        free = (*FREE_KEYS, "trainer.steps")
     changed = [key for key in ours if ours[key] != theirs.get(key) and key not in free]
     if changed:
         key = changed[0]
@@ -68,6 +72,29 @@ def _check_same(config, saved):
             f"{ours[key]!r}, and was {theirs.get(key)!r}"
             + (f"; so do {', '.join(changed[1:])}" if changed[1:] else "")
         )
+
+
+def change_of_schedule(output, config, step):
+    """What more steps than a run was to have do to its learning rate, in one line.
+
+    Args:
+        output: `Path`, the folder of the run, with the configuration that it had.
+        config: the `ExperimentConfig` that it goes on with.
+        step: int, the number of steps that are done.
+
+    Returns:
+        A string; None if the learning rate stays what it was.
+    """
+    saved = config_lib.load_config(output / "config.yaml")
+    steps = [x.trainer.steps for x in (config, saved)]
+    if config.schedule.name != "cosine" or step == 0 or steps[0] == steps[1]:
+        return None
+    rates = [float(experiment.make_rate(x)(step)) for x in (config, saved)]
+    return (
+        f"trainer.steps is {steps[0]:,}, and was {steps[1]:,}: the learning rate of schedule "
+        f"cosine falls over all of them, and so goes on from {rates[0]:.3g}, where it had come to "
+        f"{rates[1]:.3g}"
+    )
 
 
 def go_back(output, checkpoints, best):
@@ -143,9 +170,25 @@ def start(output, config):
 def write_config(output, config):
     """Writes the configuration of a run, with all keys.
 
+    Paths become absolute, so that they hold in whatever folder the run is read from.
+
     Args:
         output: `Path`, the folder of the run.
         config: an `ExperimentConfig`.
     """
     with files.whole_file(output / "config.yaml") as part:
-        part.write_text(config_lib.to_yaml(config), encoding="utf-8")
+        absolute = config_lib.make_config(_values(config))
+        part.write_text(config_lib.to_yaml(absolute), encoding="utf-8")
+
+
+def _values(config):
+    """The values of a configuration by their dotted keys, with absolute paths."""
+    values = dict(flatten(config.as_dict()))
+    return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values.items()}
+
+
+def _absolute(path):
+    """A path from the root; what is on another machine, or in a home folder, stays as it is."""
+    if path is None or "://" in path or path.startswith("~"):
+        return path
+    return str(Path(path).resolve())

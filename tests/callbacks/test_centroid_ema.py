@@ -584,6 +584,11 @@ def test_bad_arguments(argument):
         CentroidEMA(**argument)
 
 
+def test_a_loop_without_a_model_is_told_what_to_call():
+    with pytest.raises(RuntimeError, match=r"CentroidEMA has no model: call set_model\(model\)"):
+        CentroidEMA().update_centroids()
+
+
 def test_a_model_without_routing_heads():
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse", jit_compile=False)

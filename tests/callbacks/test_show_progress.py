@@ -1,3 +1,4 @@
+import itertools
 import re
 
 import keras
@@ -8,12 +9,16 @@ from rt_keras.callbacks.measure_speed import MeasureSpeed
 from rt_keras.callbacks.show_progress import ShowProgress
 
 
-def fit(seen, epochs=2, first_step=0, steps_per_execution=1, **options):
+def fit(
+    seen, epochs=2, first_step=0, steps_per_execution=1, line_seconds=None, clock=None, **options
+):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse", steps_per_execution=steps_per_execution, run_eagerly=False)
     speed = MeasureSpeed(10, first_step)
-    shown = ShowProgress(lambda **fields: seen.append(fields), 6, speed)
+    shown = ShowProgress(lambda **fields: seen.append(fields), 6, speed, line_seconds)
+    if clock is not None:
+        shown.clock = clock
     data = np.ones([6, 1]), np.zeros([6, 1])
     model.fit(*data, batch_size=2, epochs=epochs, verbose=0, callbacks=[speed, shown], **options)
 
@@ -35,6 +40,25 @@ def test_each_epoch_ends_with_a_line(capsys):
     loss = r"loss \d\.\d{4}, validation loss \d\.\d{4}, [\d,]+ tokens/s"
     assert re.fullmatch(rf"step 3 of 6: {loss}, 0:00:0\d left", first)
     assert re.fullmatch(rf"step 6 of 6: {loss}", last)
+
+
+def test_lines_between_validations_come_after_their_seconds(capsys):
+    # Each look at the clock is 25 s after the one before; some steps look twice.
+    seconds = itertools.count(0, 25)
+    fit([], line_seconds=60, clock=lambda: next(seconds))
+    lines = capsys.readouterr().out.splitlines()
+    steps = [int(re.match(r"step (\d) of 6: loss \d\.\d{4}", line)[1]) for line in lines]
+    assert steps == sorted(steps) and 3 in steps and steps[-1] == 6
+    assert 2 < len(steps) < 6
+    between = next(line for line in lines if line.startswith("step 2"))
+    assert re.fullmatch(r"step 2 of 6: loss [\d.]{6}, [\d,]+ tokens/s, [\d:]+ left", between)
+
+
+@pytest.mark.parametrize("line_seconds, count", [(0, 6), (3600, 2), (None, 2)])
+def test_validations_have_the_only_line_of_their_step(capsys, line_seconds, count):
+    fit([], line_seconds=line_seconds)
+    steps = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(steps) == count == len(set(steps))
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 3])

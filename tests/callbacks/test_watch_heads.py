@@ -4,7 +4,13 @@ import pytest
 
 from rt_keras.callbacks import CentroidEMA, WatchHeads
 from rt_keras.callbacks.centroid_ema import routing_heads
-from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention, RoutingHeads
+from rt_keras.layers import (
+    CompressiveHeads,
+    FullHeads,
+    LocalHeads,
+    MultiHeadAttention,
+    RoutingHeads,
+)
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_divergence import head_divergences
 from tests.layers import checks
@@ -72,3 +78,14 @@ def test_layers_that_are_not_trained_are_not_logged(model):
     history = fit(model, 1)
     assert "divergence_0_LocalHeads_RoutingHeads" in history
     assert "routing_0_stable" not in history
+
+
+def test_heads_without_weights_of_single_keys_are_refused_before_the_first_step():
+    inputs = keras.Input([12, 8])
+    attention = MultiHeadAttention([LocalHeads(1, 4), CompressiveHeads(1, 4, 2)])
+    model = keras.Model(inputs, attention(inputs, inputs, use_causal_mask=True))
+    model.compile("sgd", "mse")
+    x = checks.random(2, 12, 8)
+    with pytest.raises(ValueError, match="CompressiveHeads have no attention weights"):
+        model.fit(x, x, verbose=0, callbacks=[WatchHeads(x[:1])])
+    assert model.optimizer.iterations == 0

@@ -18,6 +18,7 @@ def test_a_run_is_scored_on_its_own_data(run, tiny_run, books, tmp_path):
 def test_a_preset_is_scored_on_a_folder(run, tiny_run, books, tmp_path):
     figures = tmp_path / "figures.json"
     arguments = ["--model", tiny_run / "model", "--data", books, "--split", "train"]
+    arguments += ["--sequence-length", 16, "--batch-size", 3]
     assert run("evaluate", *arguments, "--json", figures)[0] == 0
     scores = json.loads(figures.read_text())
     assert scores["documents"] == 3 and "is_chief" not in scores
@@ -41,6 +42,8 @@ def test_bits_per_byte_are_drawn_against_what_came_before(run, tiny_run, books, 
         (["--plot", "a.png"], ["--plot needs --context carry"]),
         (["--context", "carry", "--plot", "a.txt"], ["--plot must end in .png", "a.txt"]),
         (["--split", "dev"], ["'dev'", "train, validation, test"]),
+        (["--batch-size", 0], ["--batch-size must be at least 1. Received: 0"]),
+        (["--sequence-length", 0], ["--sequence-length must be at least 1. Received: 0"]),
     ],
 )
 def test_bad_arguments_give_one_line(run, tiny_run, arguments, parts):

@@ -65,7 +65,19 @@ def test_a_stream_comes_in_pieces_once_all_is_compiled(run, tiny_run, monkeypatc
         (["--prompt", "a", "--top-p", 0.5], ["--top-p does not apply to sampler random"]),
         (
             ["--prompt", "a", "--sampler", "top_p", "--top-p", 2],
-            ["--top-p must be from 0 to 1. Received: 2.0"],
+            ["--top-p must be above 0 and at most 1. Received: 2.0"],
+        ),
+        (
+            ["--prompt", "a", "--sampler", "top_p", "--top-p", 0],
+            ["--top-p must be above 0 and at most 1. Received: 0.0"],
+        ),
+        (
+            ["--prompt", "a", "--sampler", "top_p", "--top-p", "nan"],
+            ["--top-p must be above 0 and at most 1. Received: nan"],
+        ),
+        (
+            ["--prompt", "a", "--sampler", "top_p", "--top-k", 0],
+            ["--top-k must be from 1 to 258. Received: 0"],
         ),
         (
             ["--prompt", "a", "--sampler", "top_k", "--top-k", 1000000],

@@ -2,14 +2,17 @@ import json
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 
+import rt_keras
 from rt_keras import cli, files
 from rt_keras.callbacks.stop_at_signal import Stopped
 from tests.cli.checks import assert_one_line
 
 COMMANDS = [
+    ["adapt"],
     ["analyze"],
     ["analyze", "causality"],
     ["analyze", "clusters"],
@@ -25,6 +28,7 @@ COMMANDS = [
     ["configs"],
     ["convert"],
     ["convert", "t2t"],
+    ["doctor"],
     ["evaluate"],
     ["export"],
     ["generate"],
@@ -42,6 +46,13 @@ def test_every_help_has_an_example(command, capsys):
     assert stopped.value.code == 0
     help_text = capsys.readouterr().out
     assert f"example: rt-keras {' '.join(command)}" in " ".join(help_text.split())
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"rt_keras {rt_keras.__version__}\n"
 
 
 def test_every_command_is_tested_above():
@@ -106,3 +117,13 @@ def test_output_whose_reader_is_gone_is_no_error():
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait() == 141
+
+
+def test_warnings_are_one_line(monkeypatch, capsys):
+    def configs(args):
+        warnings.warn("this is\nodd", stacklevel=1)
+        return {}
+
+    monkeypatch.setattr("rt_keras.cli.configs.main", configs)
+    assert cli.main(["configs"]) == 0
+    assert capsys.readouterr().err == "rt-keras: warning: this is odd\n"

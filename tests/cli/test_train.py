@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 
 import pytest
 
@@ -29,6 +30,58 @@ def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
     assert status == 0 and "nothing left to train" in output and "tokens/s" not in output
     status, output, _ = run(*train, "--resume=auto")
     assert status == 0 and "nothing left to train" in output
+
+
+def as_of_a_file(settings):
+    """The `--set` arguments of the settings without their data, which `--data` names."""
+    left_out = ("data.name", "data.directory")
+    return overrides({key: value for key, value in settings.items() if key not in left_out})
+
+
+@pytest.mark.end_to_end
+def test_one_file_is_split_trained_on_resumed_and_scored(run, tiny_settings, tmp_path):
+    file, folder = tmp_path / "a book", tmp_path / "run"
+    file.write_text("".join(f"the café opens at {hour}.\n" for hour in range(200)))
+    settings = as_of_a_file({**tiny_settings, "data.data_dir": tmp_path / "prepared"})
+    train = ["train", "--config", "books", *settings, "--data", file, "--output", folder]
+    status, output, error = run(*train)
+    assert status == 0, error
+    note = "split by position: first 90% of a book for training, next 5% for validation, last 5%"
+    assert [line for line in output.splitlines() if line.startswith(note)]
+    assert "on text_file: 4 steps" in output and (folder / "model").is_dir()
+    status, output, error = run(*train, "--resume")
+    assert status == 0 and "nothing left to train" in output, error
+    for data in ([], ["--data", file]):
+        status, output, error = run("evaluate", "--model", folder, *data)
+        assert status == 0 and note in output and "the test split of text_file" in output, error
+    with file.open("a") as more:
+        more.write("more")
+    assert_one_line(*run(*train, "--resume")[::2], "training data have changed", "a book has")
+
+
+@pytest.mark.parametrize(
+    "data, parts",
+    [
+        (["--data", "no/such.txt"], ["no/such.txt", "no such folder or text file"]),
+        (["--data", "pg91"], ["'pg91'", "or a folder or text file"]),
+        (
+            ["--data", "pg19", "--set", "data.directory=x"],
+            ["--data and --set data.directory=x exclude each other"],
+        ),
+    ],
+)
+def test_bad_data_give_one_line(run, tmp_path, data, parts):
+    status, _, error = run("train", "--config", "books", *data, "--output", tmp_path / "run")
+    assert_one_line(status, error, *parts)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_lacks_a_split_says_how_to_add_it(run, tiny_settings, books, tmp_path):
+    shutil.copytree(books / "train", tmp_path / "texts" / "train")
+    data = {"data.data_dir": tmp_path / "prepared", "data.directory": tmp_path / "texts"}
+    given = overrides({**tiny_settings, **data})
+    status, _, error = run("train", "--config", "books", *given, "--output", tmp_path / "run")
+    assert_one_line(status, error, "texts needs a folder validation of .txt files")
 
 
 @pytest.mark.parametrize(

@@ -38,24 +38,24 @@ def case():
 # What it computes.
 
 
-# In "strided", the scores of two positions differ by 3e-7, which decides whether one of them joins
-# a cluster. In float32 that depends on how the processor's matrix products round.
-DTYPES = {"strided": "float64"}
+# Clusters take their members by rank. Equal tokens have equal scores before they know of their
+# neighbours, and the first is taken; in "strided", two scores differ by 3e-7. In float32 some
+# processors round the products of equal rows differently, and others join. In float64 none does.
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_logits(name):
-    dtype = DTYPES.get(name, "float32")
-    with checks.computed_in(dtype):
+    with checks.computed_in("float64"):
         case = checks.Case(name)
         logits = case.load()(case.inputs, training=False)
-    assert logits.dtype == dtype
+    assert logits.dtype == "float64"
     np.testing.assert_allclose(logits, case.expected["logits"], rtol=0, atol=2e-5)
 
 
 def test_a_training_step():
     case = checks.Case("train_step_ema")
-    model = case.load()
+    with checks.computed_in("float64"):
+        model = case.load()
     targets = case.inputs["targets"]
     callback = CentroidEMA(decay=case.hparams["decay"], update="count", load_bias_step=0.0)
     callback.set_model(model)
@@ -64,7 +64,7 @@ def test_a_training_step():
         logits = model({"targets": targets}, training=True)
         losses = keras.losses.sparse_categorical_crossentropy(targets, logits, from_logits=True)
         loss, extra_loss = tf.reduce_mean(losses), tf.add_n(model.losses)
-        total = loss + extra_loss
+        total = loss + tf.cast(extra_loss, loss.dtype)
     callback.on_train_batch_end(0)
     variables = model.trainable_variables
     gradients = tape.gradient(total, [variable.value for variable in variables])
@@ -142,8 +142,7 @@ def test_converted_to_a_preset(case, vocabulary, tmp_path):
     output = tmp_path / "preset"
     convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=vocabulary)
     task = RoutingTransformerCausalLM.from_preset(str(output))
-    found = T2TModel(task)(case.inputs)
-    np.testing.assert_allclose(found, case.expected["logits"], rtol=0, atol=2e-5)
+    np.testing.assert_array_equal(T2TModel(task)(case.inputs), case.load()(case.inputs))
     assert task.preprocessor.sequence_length == case.hparams["max_target_length"]
     # That code shifts in a 0 before the first token.
     assert task.preprocessor.tokenizer.start_token_id == 0
@@ -186,7 +185,7 @@ def test_an_image_model_converted_to_a_preset(tmp_path):
     )
     task = RoutingTransformerImageLM.from_preset(str(tmp_path / "preset"))
     found = task({"images": case.inputs["targets"]})
-    np.testing.assert_allclose(found, case.expected["logits"], rtol=0, atol=2e-5)
+    np.testing.assert_array_equal(found, case.load()(case.inputs))
 
 
 def test_nothing_is_written_where_a_checkpoint_is_refused(case, vocabulary, tmp_path):
@@ -219,7 +218,7 @@ def test_slots_and_other_prefixes(case, tmp_path):
     variables["global_step"] = np.int64(7)
     checkpoint = checks.write_checkpoint(variables, tmp_path / "model.ckpt")
     model = load_t2t_checkpoint(checkpoint, case.hparams, **case.options)
-    np.testing.assert_allclose(model(case.inputs), case.expected["logits"], rtol=0, atol=2e-5)
+    np.testing.assert_array_equal(model(case.inputs), case.load()(case.inputs))
 
 
 def test_the_embedding_of_the_encoders_tokens(tmp_path):

@@ -14,6 +14,7 @@ from rt_keras.layers import (
     LocalHeads,
     LocalRoutingHeads,
     LSHHeads,
+    MultiHeadAttention,
     RandomHeads,
     RoutingHeads,
     StridedHeads,
@@ -50,6 +51,15 @@ def padding(batch, length, kind="right"):
 
 def largest_difference(a, b):
     return float(np.max(np.abs(np.asarray(a, "float64") - np.asarray(b, "float64"))))
+
+
+def close(found, expected, tolerance):
+    """Two results of float32 agree, which rounds in proportion to what it holds.
+
+    The tolerance is for values up to 1, and grows with the largest expected value.
+    """
+    largest = max(1, np.max(np.abs(expected)))
+    assert largest_difference(found, expected) <= tolerance * largest
 
 
 def mask_of(x):
@@ -156,6 +166,28 @@ def decodes_to(expected, group, query, value, key, token_bias, count):
             *part(at), cache, position, token_bias=token_bias[:, at]
         )
         np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
+
+
+def takes_empty_batches_and_sequences(group, static, use_causal_mask=True):
+    """A group gives outputs, losses and gradients of nothing where there is nothing."""
+    layer = MultiHeadAttention([group], 4)
+    layer.build((None, None, 6), (None, None, 6))
+
+    def train(x, mask):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            masks = {"query_mask": mask, "value_mask": mask}
+            y = layer(x, x, **masks, use_causal_mask=use_causal_mask, training=True)
+            loss = tf.reduce_sum(y) + sum(layer.losses)
+        return y, loss, tape.gradient(loss, x)
+
+    if not static:
+        specs = tf.TensorSpec([None, None, 6]), tf.TensorSpec([None, None], tf.bool)
+        train = tf.function(train, input_signature=specs)
+    for shape in ((0, 9), (2, 0), (0, 0)):
+        output, loss, gradient = train(tf.ones([*shape, 6]), tf.ones(shape, tf.bool))
+        assert output.shape == gradient.shape == (*shape, 6) and loss == 0
+    assert not hasattr(group, "member_counts") or not np.any(group.member_counts)
 
 
 def divergence_in_a_loop(p, q):

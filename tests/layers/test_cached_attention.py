@@ -1,20 +1,25 @@
 import keras_hub
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.layers import (
+    CausalClusteredHeads,
+    CompressiveHeads,
     FullHeads,
     LocalHeads,
     LocalRoutingHeads,
     MultiHeadAttention,
     RoutingHeads,
+    RoutingMemoryHeads,
+    StridedHeads,
 )
 from rt_keras.layers.head_group import copy_groups
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
-CACHED = {name: make for name, make in checks.EVERY_KIND.items() if make().cached_decoding}
+CACHED = {name: checks.EVERY_KIND[name] for name in ("local", "nearest")}
 CACHED["keys"] = lambda: LocalRoutingHeads(2, 3, 3, 4, routed_key="key", token_bias="fixed")
 CACHED["shifted"] = lambda: LocalRoutingHeads(2, 3, 3, 4, share_qk=True, token_bias="trainable")
 CACHED["grid"] = lambda: LocalHeads(2, 3, grid=(5, 1))
@@ -113,3 +118,47 @@ def test_the_cache_of_another_layer():
     layer(x, x)
     with pytest.raises(ValueError, match="The cache is of 1 head groups; .* has 5. It must come"):
         layer.call_with_cache(x[:, :1], layer.new_cache(1, 5)[:1], 0)
+
+
+DENSE = {
+    "local": lambda **options: LocalHeads(4, 3, **options),
+    "local routing": lambda **options: LocalRoutingHeads(4, 3, 3, 4, **options),
+    "routing memory": lambda **options: RoutingMemoryHeads(4, 3, 3, 4, 4, **options),
+    "nearest": lambda **options: RoutingHeads(4, 3, 4, **options),
+    "strided": lambda **options: StridedHeads(4, 3, **options),
+    "causal clustered": lambda **options: CausalClusteredHeads(4, 3, 4, **options),
+    "memory": lambda **options: FullHeads(4, memory_length=3, **options),
+    "compressive": lambda **options: CompressiveHeads(4, 4, 4, **options),
+}
+
+
+@pytest.mark.parametrize("kind", DENSE)
+def test_dense_below_goes_by_the_length_that_there_will_be(kind):
+    x = checks.random(2, 12, 8, dtype="float64")
+    for length in (9, 12):
+        layer = MultiHeadAttention([DENSE[kind](dense_below=10, dtype="float64")], dtype="float64")
+        expected = layer(x[:, :length], x[:, :length], use_causal_mask=True)
+        found = checks.decode(layer, x[:, :length], count=5)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+    (group,) = layer.head_groups
+    assert not group.carries_state
+
+
+def test_dense_below_needs_a_length_that_is_known():
+    group = LocalHeads(2, 3, dense_below=10)
+    group.build((None, 2, None, 4), (None, 2, None, 4))
+
+    @tf.function(input_signature=[tf.TensorSpec([], "int32")])
+    def new_cache(length):
+        return group.new_cache(1, length, 4, 4)
+
+    with pytest.raises(ValueError, match="LocalHeads with dense_below=10 need a max_length"):
+        new_cache(12)
+
+
+def test_dense_below_is_for_sparse_heads_in_self_attention():
+    with pytest.raises(ValueError, match="dense_below must be None for FullHeads"):
+        MultiHeadAttention([FullHeads(2, dense_below=10)]).build([1, 5, 8], [1, 5, 8])
+    # A query alone does not know of how many it will be one.
+    layer = MultiHeadAttention([LocalHeads(2, 3, dense_below=10)])
+    assert layer.cached_decoding and not layer.cached_cross_attention

@@ -1,54 +1,22 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.layers import (
-    CentroidHeads,
-    ClusterStridedHeads,
+    CausalClusteredHeads,
+    CompressiveHeads,
     FullHeads,
-    HashedHeads,
     LocalHeads,
     LocalRoutingHeads,
-    RandomHeads,
+    MultiHeadAttention,
     RoutingHeads,
+    RoutingMemoryHeads,
     StridedHeads,
 )
+from rt_keras.t2t import T2TLocalHeads, T2TStridedHeads
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
-
-
-@pytest.mark.parametrize("token_bias", [None, "trainable"])
-@pytest.mark.parametrize("max_relative_distance", [None, 3])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda **kwargs: LocalHeads(2, 4, **kwargs),
-        lambda **kwargs: LocalHeads(2, 3, (0, 1), grid=(2, 2), **kwargs),
-        lambda **kwargs: FullHeads(2, **kwargs),
-        lambda **kwargs: RoutingHeads(2, 3, 4, **kwargs),
-        lambda **kwargs: RoutingHeads(2, 3, 4, share_qk=True, num_probes=2, **kwargs),
-        lambda **kwargs: StridedHeads(2, 3, **kwargs),
-        lambda **kwargs: LocalRoutingHeads(2, 2, 3, 4, num_probes=2, kernel_size=3, **kwargs),
-        lambda **kwargs: LocalRoutingHeads(2, 3, 3, 4, share_qk=True, **kwargs),
-        lambda **kwargs: LocalRoutingHeads(2, 3, 3, 4, look_back=0, routed_key="key", **kwargs),
-    ],
-)
-@pytest.mark.parametrize("count", [0, 7])
-def test_one_position_at_a_time_as_all_at_once(make, max_relative_distance, token_bias, count):
-    group = make(
-        max_relative_distance=max_relative_distance, token_bias=token_bias, dtype="float64"
-    )
-    query, key = (checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in range(2))
-    value, bias = checks.random(2, 2, 12, 5, dtype="float64"), checks.random(2, 12, seed=3)
-    key = None if group.share_qk else key
-    expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
-    if token_bias:
-        group.token_bias_weight.assign(0.7)
-        expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
-    if isinstance(group, CentroidHeads):
-        group.load_bias.assign(checks.random(2, 3))
-        expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
-    checks.decodes_to(expected, group, query, value, key, bias, count)
 
 
 def test_token_bias_is_0_where_none_is_given():
@@ -62,22 +30,72 @@ def test_token_bias_is_0_where_none_is_given():
 
 
 @pytest.mark.parametrize(
-    "group",
+    "make",
     [
-        RoutingHeads(2, 3, 4, assignment="balanced"),
-        ClusterStridedHeads(2, 3, 4),
-        HashedHeads(2, 4, 4),
-        RandomHeads(2, 3, 4),
+        lambda: FullHeads(2),
+        lambda: FullHeads(2, 3, relative_positions="sinusoidal"),
+        lambda: LocalHeads(2, 4),
+        lambda: RoutingHeads(2, 3, 4),
+        lambda: StridedHeads(2, 3),
+        lambda: LocalRoutingHeads(2, 3, 3, 4),
+        lambda: RoutingMemoryHeads(2, 3, 3, 4, 4),
+        lambda: CausalClusteredHeads(2, 3, 4),
+        lambda: T2TLocalHeads(2, 4),
+        lambda: T2TStridedHeads(2, 3),
     ],
-    ids=lambda group: type(group).__name__,
 )
-def test_heads_that_need_the_whole_sequence_say_so(group):
-    assert not group.cached_decoding
-    assert not group.cached_cross_attention
-    x = checks.random(1, 2, 5, 6)
-    with pytest.raises(ValueError, match=f"{type(group).__name__}.* depends on the whole sequence"):
-        group.new_cache(1, 5, 6, 6)
-    with pytest.raises(ValueError, match="cannot be decoded with a cache"):
-        group.call_with_cache(x, x, x, {}, 0)
-    with pytest.raises(ValueError, match="cannot attend to a sequence one query at a time"):
-        group.cross_attention_step(x, x, x, 0)
+def test_arrays_are_left_as_they_were(make):
+    group, x = make(), checks.random(2, 2, 12, 6)
+    group.build(x.shape, x.shape)
+    if getattr(group, "relative_positions", None) == "sinusoidal":
+        group.content_bias.assign(checks.random(2, 6))
+    given = [x.copy() for _ in range(3)]
+    group.make_cache(*given, 12, 12)
+    cache = group.new_cache(2, 12, 6, 6)
+    for start, end in ((0, 5), (5, 6)):
+        parts = [y[:, :, start:end] for y in given]
+        _, cache = group.call_with_cache(*parts, cache, start)
+    for after in given:
+        np.testing.assert_array_equal(after, x)
+
+
+STARTS = np.array([3, 7, 12])
+LENGTH = 18
+GROUPS = {
+    "relative": lambda: LocalHeads(4, 4, max_relative_distance=3, dtype="float64"),
+    "sliding": lambda: LocalHeads(4, 4, sliding_window=3, dtype="float64"),
+    "span": lambda: LocalHeads(4, 4, adaptive_span=True, dtype="float64"),
+    "persistent": lambda: LocalHeads(4, 4, num_persistent_keys=2, dtype="float64"),
+    "dense": lambda: LocalHeads(4, 4, dense_below=30, dtype="float64"),
+    "full": lambda: FullHeads(4, max_relative_distance=3, dtype="float64"),
+    "memory": lambda: FullHeads(4, memory_length=5, dtype="float64"),
+    "routing": lambda: RoutingHeads(4, 2, 4, dtype="float64"),
+    "local routing": lambda: LocalRoutingHeads(4, 4, 2, 4, dtype="float64"),
+    "compressive": lambda: CompressiveHeads(4, 4, 4, dtype="float64"),
+}
+
+
+@pytest.mark.parametrize("key_heads", [None, 2])
+@pytest.mark.parametrize("name", GROUPS)
+def test_steps_of_rows_at_positions_of_their_own(name, key_heads):
+    attention = MultiHeadAttention(
+        [GROUPS[name]()], key_dim=4, num_key_value_heads=key_heads, dtype="float64"
+    )
+    attention.build((None, None, 8), (None, None, 8))
+    for weight in attention.weights:
+        if weight.name == "span_share":
+            weight.assign(np.full(weight.shape, 0.5))
+    x = tf.constant(np.random.default_rng(0).normal(size=[3, LENGTH, 8]))
+    expected = attention(x, x, use_causal_mask=True)
+    caches = [
+        attention.prefill(x[row : row + 1], int(start), LENGTH)[1]
+        for row, start in enumerate(STARTS)
+    ]
+    cache = tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *caches)
+    for more in range(LENGTH - STARTS.max()):
+        position = tf.constant(STARTS + more, tf.int32)
+        one = tf.gather(x, position, batch_dims=1)[:, None]
+        output, cache = attention.call_with_cache(one, cache, position)
+        np.testing.assert_allclose(
+            output[:, 0], tf.gather(expected, position, batch_dims=1), atol=1e-12
+        )

@@ -61,5 +61,5 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="block_size must be a positive integer"):
         CausalClusteredHeads(2, block_size=0)
     x = checks.random(1, 2, 9, 6)
-    with pytest.raises(ValueError, match="use_causal_mask=True only. Use ClusteredHeads"):
+    with pytest.raises(ValueError, match="CausalClusteredHeads need use_causal_mask=True"):
         CausalClusteredHeads(2)(x, x, x)

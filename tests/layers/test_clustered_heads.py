@@ -71,6 +71,22 @@ def test_every_weight_trains():
     checks.trains_every_weight(group, x, x, x, token_bias=token_bias)
 
 
+def test_fit_of_sequences_of_a_known_length():
+    inputs = keras.Input((70, 6))
+    layer = MultiHeadAttention([ClusteredHeads(2, 3, top_k=4)], 4)
+    model = keras.Model(inputs, layer(inputs, inputs))
+    model.compile("sgd", "mse")
+    x = checks.random(5, 70, 6)
+    assert np.isfinite(model.fit(x, x, batch_size=2, verbose=0).history["loss"])
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("top_k", [None, 4])
+def test_empty_batches_and_sequences(top_k, static):
+    group = ClusteredHeads(2, 3, top_k)
+    checks.takes_empty_batches_and_sequences(group, static, use_causal_mask=False)
+
+
 @pytest.mark.end_to_end
 def test_beside_other_heads_a_model_is_saved_and_loaded(tmp_path):
     inputs = keras.Input((9, 6))
@@ -98,7 +114,5 @@ def test_bad_calls():
     x = checks.random(1, 2, 9, 6)
     with pytest.raises(ValueError, match="cannot attend with use_causal_mask=True"):
         ClusteredHeads(2, 3)(x, x, x, use_causal_mask=True)
-    with pytest.raises(ValueError, match="num_clusters must be from 1 to the number of queries, 9"):
-        ClusteredHeads(2)(x, x, x)
     with pytest.raises(ValueError, match="cannot take an attention_mask"):
         ClusteredHeads(2, 3)(x, x, x, attention_mask=np.ones((1, 9, 9), bool))

@@ -37,6 +37,13 @@ def test_equation_and_padding():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_empty_batches_and_sequences(compression, static):
+    group = CompressiveHeads(2, 4, 2, compression=compression, max_relative_distance=3)
+    checks.takes_empty_batches_and_sequences(group, static)
+
+
 @pytest.mark.end_to_end
 def test_every_weight_trains():
     group = CompressiveHeads(2, 4, 2, compression_rate=2, max_relative_distance=3)

@@ -133,9 +133,7 @@ def test_chunks_change_nothing(length, dtype):
     tolerance = 0.05 if dtype == "mixed_bfloat16" else 1e-6
     for a, b in zip(*found, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape
-        np.testing.assert_allclose(
-            tf.cast(a, tf.float64), tf.cast(b, tf.float64), rtol=tolerance, atol=tolerance
-        )
+        checks.close(tf.cast(a, "float64"), tf.cast(b, "float64"), tolerance)
 
 
 def test_chunks_draw_masks_of_their_own_which_the_gradient_draws_again():

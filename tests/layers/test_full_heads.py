@@ -35,3 +35,10 @@ def test_attention_activation():
     np.testing.assert_allclose(checks.decode(layer, x, 3), expected, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="must be one of .* Received: 'max'"):
         FullHeads(2, attention_activation="max")
+
+
+def test_files_with_dense_below_load():
+    group = FullHeads.from_config({**FullHeads(2).get_config(), "dense_below": 8})
+    assert group.dense_below is None
+    config = {**FullHeads(2, memory_length=3).get_config(), "dense_below": 8}
+    assert FullHeads.from_config(config).dense_below == 8

@@ -4,6 +4,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.layers import (
+    CausalClusteredHeads,
+    ClusteredHeads,
     ClusterStridedHeads,
     CompressiveHeads,
     FullHeads,
@@ -11,6 +13,7 @@ from rt_keras.layers import (
     HeadGroup,
     LocalHeads,
     LocalRoutingHeads,
+    LSHHeads,
     MultiHeadAttention,
     RandomHeads,
     RoutingHeads,
@@ -18,6 +21,7 @@ from rt_keras.layers import (
 )
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_group import copy_groups, positive_int
+from rt_keras.t2t import T2THashedHeads, T2TRoutingHeads
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
@@ -57,7 +61,7 @@ def test_relative_positions(make):
         weight.assign(source)
     assert checks.largest_difference(relative(x, x, x), plain(x, x, x)) > 1e-2
     relative.relative_embeddings.assign(np.zeros((2, 7, 6)))
-    assert checks.largest_difference(relative(x, x, x), plain(x, x, x)) < 1e-6
+    checks.close(relative(x, x, x), plain(x, x, x), 1e-6)
 
 
 @pytest.mark.parametrize("make", GROUPS)
@@ -116,7 +120,7 @@ def test_token_bias(make):
     assert checks.largest_difference(found, plain) > 1e-2
     trainable.token_bias_weight.assign(-2.0)
     doubled = fixed(x, x, x, token_bias=-2 * token_bias)
-    assert checks.largest_difference(trainable(x, x, x, token_bias=token_bias), doubled) < 1e-6
+    checks.close(trainable(x, x, x, token_bias=token_bias), doubled, 1e-6)
     checks.trains_every_weight(trainable, x, x, x, token_bias=token_bias)
 
 
@@ -230,5 +234,57 @@ def test_who_can_have_no_persistent_keys(group, options, message):
 
 
 def test_global_tokens_and_persistent_keys_are_not_combined():
-    with pytest.raises(ValueError, match="cannot be combined with num_persistent_keys"):
+    with pytest.raises(ValueError, match="LocalHeads with num_persistent_keys"):
         MultiHeadAttention([LocalHeads(2, 4, num_persistent_keys=3)], num_global_tokens=1)
+
+
+SHARED = {
+    "hashed": lambda: HashedHeads(2, 3, 4, share_qk=True),
+    "lsh": lambda: LSHHeads(2, 4, 3),
+    "nearest": lambda: RoutingHeads(2, 3, 4, share_qk=True),
+    "balanced": lambda: RoutingHeads(2, 3, 4, assignment="balanced", share_qk=True),
+    "cluster-strided": lambda: ClusterStridedHeads(2, 3, 4, share_qk=True),
+    "local-routing": lambda: LocalRoutingHeads(2, 3, 3, 4, share_qk=True),
+    "hashed of the dialect": lambda: T2THashedHeads(2, 4, 4, 4, share_qk=True),
+    "routing of the dialect": lambda: T2TRoutingHeads(2, 2, 4, 4, share_qk=True),
+}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+@pytest.mark.parametrize("keys", [6, 14])
+def test_queries_that_are_their_own_keys_have_as_many_values(kind, keys):
+    group = SHARED[kind]()
+    name = type(group).__name__
+    query, value = checks.random(2, 2, 9, 4), checks.random(2, 2, keys, 4)
+    message = f"{name} with share_qk=True need as many values as queries"
+    with pytest.raises(ValueError, match=f"{message}.* length 9, value of length {keys}"):
+        group(query, value)
+    unknown = tf.TensorSpec([None, 2, None, 4])
+    attend = tf.function(group, input_signature=[unknown] * 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        attend(query, value)
+    np.testing.assert_allclose(attend(query, query), group(query, query), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "make, option",
+    [
+        (lambda **options: LSHHeads(2, 4, 4, **options), {"max_relative_distance": 3}),
+        (lambda **options: ClusteredHeads(2, 3, **options), {"max_relative_distance": 3}),
+        (lambda **options: CausalClusteredHeads(2, 3, **options), {"max_relative_distance": 3}),
+        (lambda **options: CausalClusteredHeads(2, 3, **options), {"share_qk": True}),
+        (lambda **options: CausalClusteredHeads(2, 3, **options), {"window_size": 4}),
+    ],
+)
+def test_options_that_a_kind_does_not_have_are_refused(make, option):
+    ((name, value),) = option.items()
+    kind = type(make()).__name__
+    with pytest.raises(ValueError, match=f"{kind} take no {name}. Received: {name}={value}"):
+        make(**option)
+    # What asks for nothing will do, as in a configuration that lists every option.
+    assert name not in make(**{name: None}).get_config()
+
+
+def test_unknown_options_are_named_with_the_kind():
+    with pytest.raises(ValueError, match="LocalRoutingHeads.*attention_activation"):
+        LocalRoutingHeads(2, 3, 3, 4, attention_activation="entmax15")

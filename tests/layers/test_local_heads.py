@@ -143,15 +143,6 @@ def spanned(**options):
     return group
 
 
-@pytest.mark.parametrize(
-    "options", [{"adaptive_span": True, "span_ramp": 3}, {"attention_activation": "entmax15"}]
-)
-def test_cached_decoding(options):
-    layer, x = MultiHeadAttention([LocalHeads(2, 4, **options)]), checks.random(2, 13, 8)
-    expected = layer(x, x, use_causal_mask=True)
-    np.testing.assert_allclose(checks.decode(layer, x, 5), expected, rtol=0, atol=1e-5)
-
-
 def test_other_activations_do_not_run_in_litert():
     assert LocalHeads(2, 4, adaptive_span=True).runs_in_litert
     assert not LocalHeads(2, 4, attention_activation="entmax15").runs_in_litert
@@ -196,6 +187,19 @@ def test_shares_stay_between_0_and_1():
     np.testing.assert_array_equal(group.span_share, [0.0, 1.0])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16"])
+def test_spans_train_in_every_precision(dtype):
+    inputs = keras.Input([12, 8], dtype=dtype if dtype == "float64" else "float32")
+    heads = LocalHeads(2, 4, adaptive_span=True, span_ramp=3, span_loss_weight=0.0, dtype=dtype)
+    attention = MultiHeadAttention([heads], 4, dtype=dtype)
+    model = keras.Model(inputs, attention(inputs, inputs, use_causal_mask=True))
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    x = checks.random(4, 12, 8)
+    model.fit(x, np.roll(x, 1, axis=1), epochs=3, verbose=0)
+    assert heads.spans.dtype == ("float64" if dtype == "float64" else "float32")
+    assert np.any(heads.spans.numpy() > 0)
+
+
 def test_spans_are_float32_in_mixed_precision():
     group = spanned(dtype="mixed_bfloat16")
     x = checks.random(1, 2, 11, 6)
@@ -207,7 +211,7 @@ def test_spans_are_float32_in_mixed_precision():
     "options, message",
     [
         ({"attention_activation": "max"}, "must be one of .* Received: 'max'"),
-        ({"adaptive_span": True, "attention_activation": "entmax15"}, "with an adaptive span"),
+        ({"adaptive_span": True, "attention_activation": "entmax15"}, "with adaptive_span"),
         ({"adaptive_span": True, "grid": (2, 2)}, "span goes with neither grid nor key_block_size"),
         ({"span_ramp": 0}, "span_ramp must be a positive integer"),
         ({"span_loss_weight": -1.0}, "span_loss_weight must be at least 0. Received: -1.0"),
@@ -216,3 +220,65 @@ def test_spans_are_float32_in_mixed_precision():
 def test_bad_activations_and_spans(options, message):
     with pytest.raises(ValueError, match=message):
         LocalHeads(2, 4, **options)
+
+
+OPTIONS = [
+    {},
+    {"look_back": 0},
+    {"max_relative_distance": 3},
+    {"max_relative_distance": 3, "relative_positions": "sinusoidal"},
+    {"max_relative_distance": 3, "relative_positions": "bucketed"},
+    {"token_bias": "fixed"},
+    {"sliding_window": 4},
+    {"attention_activation": "sparsemax"},
+    {"attention_activation": "entmax15", "max_relative_distance": 3, "token_bias": "fixed"},
+    {"adaptive_span": True, "span_ramp": 3},
+    {"adaptive_span": True, "sliding_window": 4, "max_relative_distance": 3, "token_bias": "fixed"},
+    {"num_persistent_keys": 2},
+    {"num_persistent_keys": 2, "adaptive_span": True, "max_relative_distance": 3},
+    {"grid": (2, 2), "look_back": (0, 1), "max_relative_distance": 3},
+]
+
+
+def grouped(options):
+    """A group of four heads that share two of keys, and its inputs."""
+    group = LocalHeads(4, 3, dtype="float64", **options)
+    query = checks.random(2, 4, 12, 6, dtype="float64")
+    key, value = (checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in (1, 2))
+    group.build(query.shape, value.shape)
+    if group.adaptive_span:
+        group.span_share.assign([0.0, 0.2, 0.5, 0.9])
+    bias = checks.random(2, 12, seed=3, dtype="float64")
+    return group, *(tf.constant(x) for x in (query, key, value, bias))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_grouped_queries_share_keys_in_steps_and_pieces_too(options):
+    group, query, key, value, bias = grouped(options)
+    expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
+    repeated = [np.repeat(x, 2, axis=1) for x in (value, key)]
+    own_keys = LocalHeads(4, 3, dtype="float64", **options)
+    own_keys.build(query.shape, query.shape)
+    own_keys.set_weights(group.get_weights())
+    found = own_keys(query, *repeated, token_bias=bias, use_causal_mask=True)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+    checks.decodes_to(expected, group, query, value, key, bias, 0)
+    checks.decodes_to(expected, group, query, value, key, bias, 5)
+    cache = group.new_cache(2, 12, 6, 6)
+    for at in (slice(0, 5), slice(5, 6), slice(6, 12)):
+        parts = [x[:, :, at] for x in (query, value, key)]
+        output, cache = group.call_with_cache(*parts, cache, at.start, token_bias=bias[:, at])
+        np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:-3] + OPTIONS[-1:], ids=str)
+def test_grouped_queries_share_the_keys_of_another_sequence(options):
+    group, query, key, value, bias = grouped(options)
+    mask = checks.padding(2, 12)
+    masks = {"key_mask": mask, "token_bias": bias}
+    expected = group(query, value, key, **masks)
+    for position in range(12):
+        one = query[:, :, position : position + 1]
+        found = group.cross_attention_step(one, value, key, position, **masks)
+        np.testing.assert_allclose(found[:, :, 0], expected[:, :, position], rtol=0, atol=1e-12)

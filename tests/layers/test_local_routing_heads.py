@@ -127,7 +127,7 @@ def test_statistics(options):
         query = reference.convolved(query, group.routed_kernel.numpy(), mask)
     sources = [query, key] if group.routed_key == "key" else [query]
     expected = [statistics(x, group, mask) for x in sources]
-    np.testing.assert_allclose(group.member_sums, [sums for sums, _, _ in expected], atol=1e-5)
+    checks.close(group.member_sums, [sums for sums, _, _ in expected], 2e-6)
     np.testing.assert_array_equal(group.member_counts, [counts for _, counts, _ in expected])
     loss = 0.3 * sum(distance for _, _, distance in expected)
     np.testing.assert_allclose(group.losses, [loss], rtol=1e-5)

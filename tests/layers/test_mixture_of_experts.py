@@ -62,7 +62,7 @@ def by_loop(layer, x, mask=None, capacity=None):
 def test_equation(per_token, options):
     layer, x = make_layer(per_token=per_token, **options), checks.random(2, 7, WIDTH)
     expected, _, _ = by_loop(layer, x)
-    np.testing.assert_allclose(layer(x), expected.reshape(x.shape), rtol=0, atol=1e-5)
+    checks.close(layer(x), expected.reshape(x.shape), 2e-6)
     checks.config_makes_an_equal_layer(layer, x)
 
 
@@ -73,13 +73,13 @@ def test_experts_take_what_they_can(per_token, capacity_factor):
     capacity = np.ceil(capacity_factor * per_token * 18 / 3)
     expected, taken, loss = by_loop(layer, x, mask, capacity)
     found = layer(x, mask=tf.constant(mask), training=True)
-    np.testing.assert_allclose(found, expected.reshape(x.shape), rtol=0, atol=1e-5)
+    checks.close(found, expected.reshape(x.shape), 2e-6)
     np.testing.assert_allclose(layer.expert_shares, taken / taken.sum(), rtol=1e-6)
     np.testing.assert_allclose(layer.losses[0], 0.01 * loss, rtol=1e-5)
     # Outside of training each position is computed by itself.
     expected, _, _ = by_loop(layer, x, mask)
     found = layer(x, mask=tf.constant(mask))
-    np.testing.assert_allclose(found, expected.reshape(x.shape), rtol=0, atol=1e-5)
+    checks.close(found, expected.reshape(x.shape), 2e-6)
 
 
 def test_gradients_are_those_of_all_experts_weighted():
@@ -118,7 +118,7 @@ def test_every_weight_trains_and_xla_compiles_it():
         assert np.any(tf.convert_to_tensor(gradient))
     expected = layer(x)
     found = tf.function(layer, jit_compile=True)(x)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    checks.close(found, expected, 2e-6)
 
 
 def test_bfloat16():

@@ -81,7 +81,7 @@ def test_call_of_keras(call):
     found = ours(query, value, key, **options).numpy()
     # A padded query sees nothing here; Keras lets it see all.
     real = options.get("query_mask", np.ones((2, 7), bool))
-    assert checks.largest_difference(found[real], expected[real]) < 1e-5
+    checks.close(found[real], expected[real], 5e-6)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_options_of_keras(options):
     theirs, ours = twins(query, value, **options)
     expected, expected_scores = theirs(query, value, return_attention_scores=True)
     found, scores = ours(query, value, return_attention_scores=True)
-    assert checks.largest_difference(found, expected) < 1e-5
-    assert checks.largest_difference(scores, expected_scores) < 1e-5
+    checks.close(found, expected, 5e-6)
+    checks.close(scores, expected_scores, 1e-5)
     assert found.shape == ours.compute_output_shape(query.shape, value.shape)
 
 
@@ -367,25 +367,7 @@ def test_seed_repeats_dropout():
 )
 @pytest.mark.parametrize("kind", checks.EVERY_KIND)
 def test_empty_batches_and_sequences(kind, static):
-    layer = MultiHeadAttention([checks.EVERY_KIND[kind]()], 4)
-    layer.build((None, None, 6), (None, None, 6))
-
-    def train(x, mask):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            masks = {"query_mask": mask, "value_mask": mask}
-            y = layer(x, x, **masks, use_causal_mask=True, training=True)
-            loss = tf.reduce_sum(y) + sum(layer.losses)
-        return y, loss, tape.gradient(loss, x)
-
-    if not static:
-        specs = tf.TensorSpec([None, None, 6]), tf.TensorSpec([None, None], tf.bool)
-        train = tf.function(train, input_signature=specs)
-    for shape in ((0, 9), (2, 0), (0, 0)):
-        output, loss, gradient = train(tf.ones([*shape, 6]), tf.ones(shape, tf.bool))
-        assert output.shape == gradient.shape == (*shape, 6) and loss == 0
-    for group in layer.head_groups:
-        assert not hasattr(group, "member_counts") or not np.any(group.member_counts)
+    checks.takes_empty_batches_and_sequences(checks.EVERY_KIND[kind](), static)
 
 
 def test_no_keys():
@@ -427,6 +409,23 @@ def test_regularizers_and_initializers():
         assert np.all(dense.kernel == 1) and np.all(dense.bias == 1)
 
 
+@pytest.mark.parametrize("constraint", [None, "unit_norm", "non_neg"])
+def test_constraints_and_the_activity_regularizer_are_those_of_keras(constraint):
+    x = checks.random(2, 5, 6)
+    options = {"activity_regularizer": "l2", "kernel_constraint": constraint}
+    weights, losses = [], []
+    for layer in twins(x, x, bias_constraint=constraint, **options):
+        inputs = keras.Input([5, 6])
+        model = keras.Model(inputs, layer(inputs, inputs))
+        model.compile("sgd", "mse", jit_compile=False)
+        losses.append(model.fit(x, x, verbose=0).history["loss"])
+        weights.append(layer.get_weights())
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert losses[0][0] > 10
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_allclose(ours.ravel(), theirs.ravel(), rtol=1e-4, atol=1e-5)
+
+
 def test_mixed_bfloat16():
     x = checks.random(2, 9, 6)
     layer = mixed(dtype="mixed_bfloat16")
@@ -454,6 +453,9 @@ def test_config():
         output_shape=7,
         kernel_initializer="he_normal",
         kernel_regularizer="l2",
+        activity_regularizer="l1",
+        kernel_constraint="non_neg",
+        bias_constraint=keras.constraints.MaxNorm(3, axis=-1),
         seed=3,
     )
     checks.config_makes_an_equal_layer(layer, x, x, use_causal_mask=True)
@@ -554,7 +556,7 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
     ]
     joined = np.moveaxis(np.concatenate(outputs, axis=1), 1, 2).reshape(2, 8, -1)
     expected = joined @ layer.output_dense.kernel.numpy() + layer.output_dense.bias.numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    checks.close(found, expected, 1e-6)
 
 
 def repeated(weight, like):

@@ -158,7 +158,7 @@ def test_a_query_sees_exactly_its_memory():
 
 def test_a_memory_is_of_the_past():
     x = checks.random(1, 1, 4, 2)
-    with pytest.raises(ValueError, match="memory_length=3 needs use_causal_mask=True"):
+    with pytest.raises(ValueError, match="memory_length=3 need use_causal_mask=True"):
         FullHeads(1, memory_length=3)(x, x, x)
 
 

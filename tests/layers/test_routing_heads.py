@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.layers import MultiHeadAttention, RoutingHeads
+from rt_keras.layers import RoutingHeads
 from tests.layers import checks
 from tests.ops import reference
 
@@ -299,13 +299,6 @@ def test_attention_activation(share_qk):
     expected = reference.nearest(query, key, value, given[0], load_bias=given[1], **options)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     checks.config_makes_an_equal_layer(group, query, value, key, use_causal_mask=True)
-
-
-def test_cached_decoding_with_another_activation():
-    layer = MultiHeadAttention([RoutingHeads(2, 3, 4, attention_activation="sparsemax")])
-    x = checks.random(2, 13, 8)
-    expected = layer(x, x, use_causal_mask=True)
-    np.testing.assert_allclose(checks.decode(layer, x, 5), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"num_probes": 2}, {"assignment": "balanced"}])

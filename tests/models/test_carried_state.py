@@ -17,6 +17,7 @@ from rt_keras.layers import (
 )
 from rt_keras.models import RoutingTransformerCausalLM
 from rt_keras.models.carried_state import cleared
+from rt_keras.t2t import T2TLocalHeads
 from tests.models import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
@@ -145,6 +146,7 @@ def test_gradients_are_those_of_a_piece_alone(options):
     [
         ({"head_groups": [FullHeads(1), LocalHeads(1, 4)]}, "bounded.*Received: FullHeads"),
         ({"head_groups": [RoutingHeads(2, 2, 4, assignment="balanced")]}, "Received: RoutingHeads"),
+        ({"head_groups": [T2TLocalHeads(2, 4)]}, "Received: T2TLocalHeads"),
         (
             {"head_groups": [LocalRoutingHeads(2, 4, 2, 4, routed_key="key")]},
             "routed_key='previous_query'. Received: LocalRoutingHeads",

@@ -131,11 +131,18 @@ def test_groups_do_not_leak_into_a_decoder_unasked(name, values, expected):
 
 
 def test_grouping_a_decoder_needs_values_that_count():
-    kind("clustered", num_clusters=5).check(ModelSection(num_encoder_layers=1))
-    kind("clustered", num_clusters=5, top_k=2, causal_by_mask=True).check(ModelSection())
-    kind("clustered", num_heads=4).check(ModelSection())
+    kind("clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
+    kind("clustered", num_clusters=5, top_k=2, causal_by_mask=True).check_attentions(("decoder",))
+    kind("clustered", num_heads=4).check_attentions(("decoder",))
     with pytest.raises(ValueError, match="a decoder has the heads of model.causal_clustered"):
-        kind("clustered", num_clusters=5).check(ModelSection())
+        kind("clustered", num_clusters=5).check_attentions(("decoder",))
+
+
+def test_causal_groups_of_an_encoder_have_no_values():
+    kind("causal_clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
+    kind("causal_clustered", num_heads=4).check_attentions(("encoder",))
+    with pytest.raises(ValueError, match="an encoder has the heads of model.clustered"):
+        kind("causal_clustered", num_clusters=5).check_attentions(("encoder",))
 
 
 def test_random_members_differ_from_block_to_block():
@@ -214,13 +221,6 @@ def test_a_sequence_is_at_least_as_long_as_a_window(name, window):
     heads = kind(name, **{window: 8})
     heads.check_length("the length", 8)
     with pytest.raises(ValueError, match=f"model.{name}.{window} is 8 and the length only 7"):
-        heads.check_length("the length", 7)
-
-
-def test_a_sequence_has_a_query_for_each_group():
-    heads = kind("clustered", num_clusters=8, top_k=2, causal_by_mask=True)
-    heads.check_length("the length", 8)
-    with pytest.raises(ValueError, match="model.clustered.num_clusters is 8; the length is only 7"):
         heads.check_length("the length", 7)
 
 

@@ -27,12 +27,16 @@ def test_local_and_full_heads_run_in_litert_without_operations_of_tensorflow(rel
 
 
 @pytest.mark.end_to_end
-def test_other_heads_are_refused_by_name_where_litert_would_abort(tmp_path):
+def test_other_heads_are_refused_by_name_where_litert_would_abort(tmp_path, capsys):
     model = RoutingTransformerCausalLM(
         make_backbone([LocalHeads(1, 8), RoutingHeads(1, num_clusters=2, window_size=8)])
     )
     with pytest.raises(ValueError, match="'litert'.*Received: a model with RoutingHeads$"):
         model.export(tmp_path / "model.tflite", format="litert")
     assert not list(tmp_path.iterdir())
-    model.export(tmp_path / "model", verbose=False)
+    model.export(tmp_path / "model")
     assert (tmp_path / "model" / "saved_model.pb").is_file()
+    # Keras would print a line for each weight.
+    assert capsys.readouterr().out == ""
+    model.export(tmp_path / "again", verbose=True)
+    assert "TensorSpec" in capsys.readouterr().out

@@ -270,6 +270,23 @@ def largest_tensor(op, inputs, **options):
     return max(np.prod([int(size) for size in shape.split(",")]) for shape in shapes)
 
 
+def largest_constant(op, inputs, **options):
+    """Elements of the largest constant in the compiled program of the op and its gradient."""
+    given = tensors(inputs, tf.float32)
+    learnt = [name for name in LEARNT if given.get(name) is not None]
+
+    def step(given):
+        with tf.GradientTape() as tape:
+            tape.watch([given[name] for name in learnt])
+            loss = tf.reduce_sum(op(**given, **options))
+        return tape.gradient(loss, [given[name] for name in learnt])
+
+    compiled = tf.function(step, jit_compile=True)
+    text = compiled.experimental_get_compiler_ir(given)(stage="optimized_hlo")
+    shapes = re.findall(r"\w+\[([\d,]*)\]\S* constant\(", text)
+    return max(np.prod([int(size) for size in shape.split(",") if size]) for shape in shapes)
+
+
 def drops_out(op, inputs, **options):
     """Dropout sets its share of the weights to 0 and leaves their mean; a seed repeats itself.
 

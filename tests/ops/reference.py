@@ -26,6 +26,7 @@ def full(
     token_bias=None,
     relative_embeddings=None,
     activation="softmax",
+    more=None,
 ):
     key = query if key is None else key
 
@@ -39,7 +40,9 @@ def full(
             and (attention_mask is None or attention_mask[b, i, j])
         ]
 
-    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias, activation)
+    return attend_rows(
+        query, key, value, keys_of, relative_embeddings, token_bias, activation, more
+    )
 
 
 def local(
@@ -60,6 +63,7 @@ def local(
     activation="softmax",
     span=None,
     span_ramp=32,
+    more=None,
 ):
     key = query if key is None else key
     length, keys = query.shape[2], key.shape[2]
@@ -97,6 +101,7 @@ def local(
             distances=[distance for _, distance in seen],
             activation=activation,
             factors=None if span is None else [in_span(span[h], i - j, span_ramp) for j, _ in seen],
+            more=more,
         )
     return output
 
@@ -153,10 +158,13 @@ def nearest(
     relative_embeddings=None,
     shift_keys=False,
     activation="softmax",
+    normalized=True,
+    more=None,
 ):
     if key is None and key_mask is None:
         key_mask = query_mask
-    query, key = normalize(query), normalize(query if key is None else key)
+    raw = query, query if key is None else key
+    query, key = (normalize(x) for x in raw)
     masks = query_mask if shift_keys else key_mask, query_mask
     of_keys, of_queries = members_and_clusters(query, key, centroids, load_bias, *masks, num_probes)
     shift = int(shift_keys)
@@ -175,8 +183,11 @@ def nearest(
             keys = [j for j in keys if j != i + 1 and j < key.shape[2] and real(key_mask, b, j)]
         return keys
 
+    query, key = (query, key) if normalized else raw
     key = shifted(key) if shift_keys else key
-    return attend_rows(query, key, value, keys_of, relative_embeddings, token_bias, activation)
+    return attend_rows(
+        query, key, value, keys_of, relative_embeddings, token_bias, activation, more
+    )
 
 
 def members_and_clusters(query, key, centroids, load_bias, key_mask, query_mask, num_probes):
@@ -233,12 +244,16 @@ def local_routing(
     key_mask=None,
     token_bias=None,
     relative_embeddings=None,
+    normalized=True,
+    more=None,
 ):
     routed = query if routed_kernel is None else convolved(query, routed_kernel, query_mask)
     q, k = normalize(routed), normalize(routed if shift_keys else key)
     length, depth = query.shape[2:]
     masks = query_mask if shift_keys else key_mask, query_mask
     of_keys, of_queries = members_and_clusters(q, k, centroids, load_bias, *masks, num_probes)
+    if not normalized:
+        q, k = routed, routed if shift_keys else key
     k = shifted(k) if shift_keys else k
     bias = np.zeros((query.shape[0], length)) if token_bias is None else token_bias
     scale = np.ones(query.shape[1]) if routed_scale is None else routed_scale
@@ -264,9 +279,14 @@ def local_routing(
             query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, i - j)) for j in near
         ]
         logits += [scale[h] * q[b, h, i] @ k[b, h, j] + depth**0.5 * of_routed[h] for j in far]
-        if keys := near + far:
-            weights = np.exp(depth**-0.5 * np.array(logits) + bias[b, keys])
-            output[b, h, i] = weights / weights.sum() @ value[b, h, keys]
+        keys = near + far
+        logits = list(depth**-0.5 * np.array(logits) + bias[b, keys])
+        values = list(value[b, h, keys])
+        if more is not None:
+            logits, values = (x + list(y) for x, y in zip((logits, values), more(b, h, i)))
+        if logits:
+            weights = np.exp(np.array(logits) - max(logits))
+            output[b, h, i] = weights / weights.sum() @ np.array(values)
     return output
 
 
@@ -473,7 +493,14 @@ def real(mask, b, i):
 
 
 def attend_rows(
-    query, key, value, keys_of, relative_embeddings, token_bias=None, activation="softmax"
+    query,
+    key,
+    value,
+    keys_of,
+    relative_embeddings,
+    token_bias=None,
+    activation="softmax",
+    more=None,
 ):
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for row in np.ndindex(query.shape[:3]):
@@ -486,6 +513,7 @@ def attend_rows(
             relative_embeddings,
             token_bias=token_bias,
             activation=activation,
+            more=more,
         )
     return output
 
@@ -502,14 +530,17 @@ def attend_row(
     distances=None,
     activation="softmax",
     factors=None,
+    more=None,
 ):
     """sum_j softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) v_j; 0 without keys.
 
     `distances` are used instead of i - j, an `activation` instead of softmax; `factors` multiply
-    exp() of the logits.
+    exp() of the logits. `more` is a function of the row, whose logits and values join the others.
     """
     b, h, i = row
-    if not keys:
+    values = value[b, h, keys]
+    of_more = ([], []) if more is None else more(b, h, i)
+    if not keys and not len(of_more[0]):
         return np.zeros(value.shape[3])
     logits = []
     for place, j in enumerate(keys):
@@ -518,14 +549,12 @@ def attend_row(
         bias = 0.0 if token_bias is None else token_bias[b, j]
         logits.append(logit * query.shape[3] ** -0.5 + bias)
     if activation != "softmax":
-        return (
-            entmax(np.array(logits), {"sparsemax": 1, "entmax15": 2}[activation])
-            @ value[b, h, keys]
-        )
-    weights = np.exp(np.array(logits) - max(logits))
-    if factors is not None:
-        weights *= factors
-    return weights / weights.sum() @ value[b, h, keys] if weights.any() else 0 * value[b, h, 0]
+        return entmax(np.array(logits), {"sparsemax": 1, "entmax15": 2}[activation]) @ values
+    factors = [1.0] * len(logits) if factors is None else factors
+    factors = np.array([*factors, *[1.0] * len(of_more[0])])
+    logits, values = [*logits, *of_more[0]], np.array([*values, *of_more[1]])
+    weights = np.exp(np.array(logits) - max(logits)) * factors
+    return weights / weights.sum() @ values if weights.any() else 0 * values[0]
 
 
 def entmax(logits, power):
@@ -585,3 +614,191 @@ def causal_clustered(
         weights = np.exp(logits - np.max(logits))
         output[b, h, i] = weights / weights.sum() @ value[b, h, seen]
     return output
+
+
+def compressive(
+    query,
+    key,
+    value,
+    *,
+    block_size,
+    compressed_length,
+    compression_rate,
+    look_back=1,
+    compression="mean",
+    kernels=None,
+    key_mask=None,
+    relative_embeddings=None,
+    memory_embeddings=None,
+):
+    """Causal attention to a window and to the compressed blocks before it."""
+    output = np.zeros(query.shape[:3] + value.shape[3:])
+    for b, h in np.ndindex(query.shape[:2]):
+        output[b, h] = _compressive_head(
+            query[b, h],
+            key[b, h],
+            value[b, h],
+            block_size,
+            compressed_length,
+            compression_rate,
+            look_back,
+            compression,
+            kernels and {name: x[h] for name, x in kernels.items()},
+            np.ones(query.shape[2], bool) if key_mask is None else key_mask[b],
+            None if relative_embeddings is None else relative_embeddings[h],
+            0 * query[b, h, :1] if memory_embeddings is None else memory_embeddings[h],
+        )
+    return output
+
+
+def _compressive_head(
+    query, key, value, size, seen, rate, look_back, compression, kernels, real, relative, memory
+):
+    entries, length = size // rate, len(query)
+    far = 0 if relative is None else len(relative) // 2
+
+    def window(i):
+        first = max(0, (i // size - look_back) * size)
+        return [j for j in range(first, i + 1) if real[j]]
+
+    def local_logits(i):
+        found = []
+        for j in window(i):
+            r = 0 if relative is None else relative[min(i - j, far) + far]
+            found.append(query[i] @ (key[j] + r) / np.sqrt(query.shape[1]))
+        return found
+
+    usage = np.zeros(length)
+    for i in range(length):
+        if real[i] and window(i):
+            usage[window(i)] += softmax(local_logits(i))
+
+    def entries_of(block):
+        """Pairs of a key and a value."""
+        places = np.arange(block * size, (block + 1) * size)
+        if compression == "most_used":
+            if not real[places].all():
+                return [None] * entries
+            best = sorted(places[np.argsort(-usage[places], kind="stable")[:entries]])
+            return [(key[j], value[j]) for j in best]
+        found = []
+        for run in places.reshape(entries, rate):
+            if not real[run].all():
+                found.append(None)
+            elif compression == "conv":
+                pair = (key, kernels["key"]), (value, kernels["value"])
+                found.append([sum(x[j] @ k[s] for s, j in enumerate(run)) for x, k in pair])
+            else:
+                reduce = np.mean if compression == "mean" else np.max
+                found.append([reduce(x[run], axis=0) for x in (key, value)])
+        return found
+
+    outputs = []
+    for i in range(length):
+        logits, values = local_logits(i), [value[j] for j in window(i)]
+        last = i // size - look_back
+        for place in range(seen):
+            block = last - seen // entries + place // entries
+            pair = entries_of(block)[place % entries] if block >= 0 else None
+            if pair is not None:
+                at = memory[min(place, len(memory) - 1)]
+                logits.append(query[i] @ (pair[0] + at) / np.sqrt(query.shape[1]))
+                values.append(pair[1])
+        outputs.append(softmax(logits) @ values if logits else np.zeros(value.shape[1]))
+    return np.array(outputs)
+
+
+def softmax(logits):
+    weights = np.exp(logits - np.max(logits))
+    return weights / weights.sum()
+
+
+def remembered(
+    query,
+    key,
+    value,
+    centroids,
+    load_bias,
+    scale,
+    *,
+    window_size,
+    memory_length,
+    memory_keys,
+    block_size,
+    eviction,
+    num_probes=1,
+    normalized=True,
+    first=0,
+    numbers_after=None,
+):
+    """What the queries of one row and head see of the memories of their clusters.
+
+    Args:
+        query, key, value: `[length, ...]`; key i is the routed key of position i, which the
+            positions before `first` do not have.
+        numbers_after: dictionary of the numbers that "random" keeps, `[clusters, ...]`, by the
+            last position of a block.
+
+    Returns:
+        For each query the pair of logits and values; and the memories at the end.
+    """
+    raw = query, key
+    query, key = (normalize(x) for x in raw)
+    of_query, of_key = (x @ centroids.T + load_bias for x in (query, key))
+    of_query = np.argsort(-of_query, axis=1, kind="stable")[:, :num_probes]
+    of_key = np.argmax(of_key, axis=1)
+    query, key = (query, key) if normalized else raw
+    memories, counts, pending, found = [[] for _ in centroids], [0] * len(centroids), [], []
+    for i, clusters in enumerate(of_query):
+        if i >= first:
+            own = {"key": key[i], "value": value[i], "number": counts[of_key[i]]}
+            pending.append((of_key[i], {**own, "used": 0, "asked": 0}))
+            counts[of_key[i]] += 1
+        logits, members = [], []
+        for c in clusters:
+            seen = [m for m in memories[c] if m["number"] < counts[c] - window_size]
+            of_seen = [query[i] @ m["key"] * scale / len(query[i]) ** 0.5 for m in seen]
+            best = np.argsort(of_seen)[::-1][:memory_keys]
+            logits += [of_seen[j] for j in best]
+            members += [seen[j] for j in best]
+            for member in memories[c]:
+                member["asked"] += 1
+        for member, weight in zip(members, softmax(logits) if logits else []):
+            member["used"] += weight
+        found.append((logits, [member["value"] for member in members]))
+        if i % block_size == block_size - 1:
+            for c, memory in enumerate(memories):
+                arrived = [member for of, member in pending if of == c]
+                numbers = None if numbers_after is None else numbers_after[i][c]
+                memories[c] = _after_block(memory, arrived, memory_length, eviction, numbers)
+            pending = []
+    return found, memories
+
+
+def _after_block(held, arrived, most, eviction, numbers):
+    """The members of a cluster, once those of a block have joined them."""
+    kept = held + arrived
+    if eviction == "merged" and len(kept) > most:
+        return _merged(kept, most)
+    while len(kept) > most:
+        held = _without_one(held, eviction, numbers)
+        kept = held + arrived
+    return kept
+
+
+def _without_one(members, eviction, numbers):
+    if eviction == "oldest":
+        return members[1:]
+    if eviction == "random":
+        return [member for member in members if member["number"] in numbers]
+    rates = [m["used"] / m["asked"] if m["asked"] else np.inf for m in members]
+    return [member for i, member in enumerate(members) if i != int(np.argmin(rates))]
+
+
+def _merged(members, most):
+    """The oldest members joined two by two, until there are at most so many."""
+    gone, found = len(members) - most, []
+    for first, second in zip(members[: 2 * gone : 2], members[1 : 2 * gone : 2]):
+        mean = {name: (first[name] + second[name]) / 2 for name in ("key", "value")}
+        found.append({**second, **mean})
+    return found + members[2 * gone :]

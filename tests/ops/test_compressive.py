@@ -9,7 +9,7 @@ from rt_keras.ops.compressive import (
     compressive_piece,
     reconstruction_loss,
 )
-from tests.ops import checks, piece_checks
+from tests.ops import checks, piece_checks, reference
 
 SIZES = {"block_size": 6, "compressed_length": 4, "compression_rate": 3}
 LENGTH = 39
@@ -28,95 +28,14 @@ def make_kernels():
     return {"key": rng.normal(size=[2, 3, 6, 6]), "value": rng.normal(size=[2, 3, 5, 5])}
 
 
-def softmax(logits):
-    weights = np.exp(logits - np.max(logits))
-    return weights / weights.sum()
-
-
-def by_loop(query, key, value, compression, look_back, kernels=None, real=None, far=None, **learnt):
-    """One query at a time, of one row and one head."""
-    size, rate, seen = (
-        SIZES[name] for name in ("block_size", "compression_rate", "compressed_length")
-    )
-    entries, length = size // rate, len(query)
-    real = np.ones(length, bool) if real is None else real
-    relative = learnt.get("relative_embeddings")
-    memory = learnt.get("memory_embeddings", np.zeros([seen, query.shape[1]]))
-
-    def window(i):
-        first = max(0, (i // size - look_back) * size)
-        return [j for j in range(first, i + 1) if real[j]]
-
-    def local_logits(i):
-        found = []
-        for j in window(i):
-            distance = i - j
-            r = 0 if relative is None else relative[min(distance, far) + far]
-            found.append(query[i] @ (key[j] + r) / np.sqrt(query.shape[1]))
-        return found
-
-    usage = np.zeros(length)
-    for i in range(length):
-        if real[i] and window(i):
-            usage[window(i)] += softmax(local_logits(i))
-
-    def entries_of(block):
-        """Pairs of a key and a value."""
-        places = np.arange(block * size, (block + 1) * size)
-        if compression == "most_used":
-            if not real[places].all():
-                return [None] * entries
-            best = sorted(places[np.argsort(-usage[places], kind="stable")[:entries]])
-            return [(key[j], value[j]) for j in best]
-        found = []
-        for run in places.reshape(entries, rate):
-            if not real[run].all():
-                found.append(None)
-            elif compression == "conv":
-                pair = (key, kernels["key"]), (value, kernels["value"])
-                found.append([sum(x[j] @ k[s] for s, j in enumerate(run)) for x, k in pair])
-            else:
-                reduce = np.mean if compression == "mean" else np.max
-                found.append([reduce(x[run], axis=0) for x in (key, value)])
-        return found
-
-    outputs = []
-    for i in range(length):
-        logits, values = local_logits(i), [value[j] for j in window(i)]
-        last = i // size - look_back
-        for place in range(seen):
-            block = last - seen // entries + place // entries
-            pair = entries_of(block)[place % entries] if block >= 0 else None
-            if pair is not None:
-                logits.append(query[i] @ (pair[0] + memory[place]) / np.sqrt(query.shape[1]))
-                values.append(pair[1])
-        outputs.append(softmax(logits) @ values if logits else np.zeros(value.shape[1]))
-    return np.array(outputs)
-
-
-def expected_of(inputs, compression, look_back, kernels=None, mask=None, far=None):
-    learnt = {
-        name: inputs[name]
-        for name in ("relative_embeddings", "memory_embeddings")
-        if name in inputs
-    }
-    rows, heads = inputs["query"].shape[:2]
-    return np.array(
-        [
-            [
-                by_loop(
-                    *(inputs[name][row, head] for name in ("query", "key", "value")),
-                    compression,
-                    look_back,
-                    kernels and {name: x[head] for name, x in kernels.items()},
-                    None if mask is None else mask[row],
-                    far,
-                    **{name: x[head] for name, x in learnt.items()},
-                )
-                for head in range(heads)
-            ]
-            for row in range(rows)
-        ]
+def expected_of(inputs, compression, look_back, kernels=None, mask=None):
+    return reference.compressive(
+        **inputs,
+        **SIZES,
+        look_back=look_back,
+        compression=compression,
+        kernels=kernels,
+        key_mask=mask,
     )
 
 
@@ -132,7 +51,18 @@ def test_equation(compression, far, look_back):
         compression=compression,
         kernels=kernels,
     )
-    expected = expected_of(inputs, compression, look_back, kernels, far=far)
+    expected = expected_of(inputs, compression, look_back, kernels)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("length", [1, 6, 7, 19])
+def test_sequences_shorter_than_the_window(length, compression):
+    inputs = checks.arrays(length)
+    kernels = make_kernels() if compression == "conv" else None
+    options = {"look_back": 3, "compression": compression, "kernels": kernels}
+    found = compressive_attention(**checks.tensors(inputs), **SIZES, **options)
+    expected = expected_of(inputs, compression, 3, kernels)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -203,7 +133,7 @@ def test_kernels_learn_to_reconstruct_and_nothing_else_does():
             for x, name in ((k, "key"), (v, "value"))
         ]
         for q in query[row, head, 6 * block + 6 : 6 * block + 12]:
-            exact, lossy = (softmax(q @ a.T / np.sqrt(6)) @ b for a, b in ((k, v), runs))
+            exact, lossy = (reference.softmax(q @ a.T / np.sqrt(6)) @ b for a, b in ((k, v), runs))
             errors.append(np.mean((exact - lossy) ** 2))
     np.testing.assert_allclose(loss, np.mean(errors), rtol=1e-4)
 

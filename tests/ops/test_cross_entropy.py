@@ -63,6 +63,28 @@ def test_without_bias():
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("chunk_size", [3, 10])
+def test_logits_with_a_soft_cap(chunk_size):
+    inputs, labels = tensors(), tf.constant(LABELS)
+
+    def whole(hidden, table, bias):
+        logits = 1.5 * tf.tanh((tf.einsum("bnd,vd->bnv", hidden, table) + bias) / 1.5)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+    def chunked(hidden, table, bias):
+        return chunked_cross_entropy(hidden, table, labels, bias, chunk_size, soft_cap=1.5)[0]
+
+    found = []
+    for function in (whole, chunked):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            losses = function(*inputs)
+            loss = tf.reduce_sum(losses * tf.cast(WEIGHTS, tf.float32))
+        found.append([losses, *tape.gradient(loss, inputs)])
+    for expected, of_chunks in zip(*found):
+        np.testing.assert_allclose(of_chunks, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_bfloat16_is_summed_in_float32():
     found = computed(3, *tensors("bfloat16"))
     assert found[0].dtype == tf.float32

@@ -163,3 +163,23 @@ def test_logsumexp(monkeypatch):
         output, found = full_attention(**checks.tensors(inputs), return_logsumexp=True)
         np.testing.assert_allclose(found, np.log(np.exp(logits).sum(axis=-1)), rtol=1e-12)
         np.testing.assert_allclose(output, reference.full(**inputs), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"activation": "entmax15"}, {"relative": True}], ids=str)
+def test_the_causal_mask_is_no_constant_of_the_program(options):
+    far = 5 if options.pop("relative", False) else None
+    inputs = checks.arrays(256, batch=1, far=far)
+    # Two lists of positions at most.
+    assert checks.largest_constant(full_attention, inputs, causal=True, **options) <= 2 * 256
+
+
+def test_a_causal_mask_does_not_depend_on_the_first_query():
+    inputs = checks.tensors(checks.arrays(9))
+    for first in (np.nan, np.inf, -np.inf):
+        query = tf.concat([tf.fill([2, 2, 1, 6], tf.cast(first, tf.float64)), inputs["query"]], 2)
+        key, value = (tf.concat([x[:, :, :1], x], 2) for x in (inputs["key"], inputs["value"]))
+        found = full_attention(query, key, value, causal=True)[:, :, 1:]
+        assert np.all(np.isfinite(found))
+        mask = np.tril(np.ones([10, 10], bool))[None]
+        same = full_attention(query, key, value, attention_mask=mask)[:, :, 1:]
+        np.testing.assert_allclose(found, same, rtol=0, atol=1e-12)

@@ -4,19 +4,11 @@ import tensorflow as tf
 
 from rt_keras.ops import full_attention
 from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
-from tests.ops import checks, decode_checks
+from tests.ops import checks
 
 
 def make_cache(key, value, count, **options):
     return full_cache(key, value, max_length=16, **options)
-
-
-@pytest.mark.parametrize("count", [0, 1, 7, 12])
-@pytest.mark.parametrize("options", [{}, {"far": 3}, {"far": 20, "token_bias": True}], ids=str)
-def test_steps(count, options):
-    inputs = checks.arrays(13, **options)
-    found = decode_checks.decode(make_cache, full_step, inputs, count)
-    decode_checks.same(found, full_attention, inputs, count)
 
 
 @pytest.mark.parametrize("options", [{}, {"far": 3, "token_bias": True}], ids=str)

@@ -2,46 +2,108 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras.ops import full_attention
-from rt_keras.ops.full_decode import full_cache, full_step
-from rt_keras.ops.full_piece import full_piece
-from tests.ops import checks, piece_checks
+from rt_keras.ops import full_attention, full_piece
+from rt_keras.ops.full_decode import full_cache
+
+LENGTH = 29
 
 
-@pytest.mark.parametrize("far", [None, 5])
-@pytest.mark.parametrize("token_bias", [False, True])
-@pytest.mark.parametrize("ends", [[17], [1, 2, 17], [9, 17]], ids=str)
-def test_pieces_are_one_pass(far, token_bias, ends):
-    inputs = checks.arrays(17, far=far, token_bias=token_bias)
-    given = checks.tensors(inputs)
-    biased = {"token_bias": given["token_bias"]} if token_bias else {}
-    cache = full_cache(given["key"], given["value"], max_length=20, **biased)
-    found, _ = piece_checks.in_pieces(cache, full_piece, inputs, ends)
-    expected = full_attention(**given, causal=True)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-def test_steps_go_on_from_a_piece():
-    inputs = checks.arrays(9)
-    given = checks.tensors(inputs)
-    cache = full_cache(given["key"], given["value"], max_length=9)
-    parts = {name: x[:, :, :8] for name, x in inputs.items()}
-    _, cache = piece_checks.in_pieces(cache, full_piece, parts, [8])
-    last = (given[name][:, :, 8:] for name in ("query", "key", "value"))
-    output, _ = full_step(*last, cache, 8)
-    expected = full_attention(**given, causal=True)
-    np.testing.assert_allclose(output, expected[:, :, 8:], rtol=0, atol=1e-12)
+def draw(*shape):
+    return tf.constant(np.random.default_rng(len(shape)).normal(size=shape))
 
 
 def test_a_cache_without_room():
     x = tf.zeros([1, 1, 4, 2])
     cache = full_cache(x, x, max_length=6)
     with pytest.raises(ValueError, match="holds 6 positions, 0 to 5. Received: position=7"):
-        full_piece(x, x, x, cache, 4)
+        full_piece.full_piece(x, x, x, cache, 4)
 
 
-def test_rows_may_be_at_different_positions():
-    inputs = checks.arrays(12, far=5)
-    given = checks.tensors(inputs)
-    cache = full_cache(given["key"], given["value"], max_length=12)
-    piece_checks.rows_at_own_positions(cache, full_piece, inputs, [2, 7], 5)
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("room", [29, 32])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("with_relative", [False, True])
+def test_blocks_of_keys_give_what_all_at_once_do(
+    monkeypatch, jit_compile, room, with_bias, with_relative
+):
+    monkeypatch.setattr(full_piece, "KEYS_AT_ONCE", 8)
+    query, key, value = draw(2, 6, LENGTH, 4), draw(2, 3, LENGTH, 4), draw(2, 3, LENGTH, 5)
+    options = {}
+    if with_relative:
+        options["relative_embeddings"] = draw(6, 7, 4)
+    bias = draw(2, LENGTH) if with_bias else None
+    expected, sums = full_attention(
+        query,
+        tf.repeat(key, 2, axis=1),
+        tf.repeat(value, 2, axis=1),
+        causal=True,
+        token_bias=bias,
+        return_logsumexp=True,
+        **options,
+    )
+
+    @tf.function(jit_compile=jit_compile)
+    def read(position, cache, query, key, value, bias):
+        return full_piece.full_piece(
+            query,
+            key,
+            value,
+            cache,
+            position,
+            token_bias=bias,
+            return_logsumexp=True,
+            **options,
+        )
+
+    start = 5
+    before = None if bias is None else bias[:, :start]
+    cache = full_cache(key[:, :, :start], value[:, :, :start], max_length=room, token_bias=before)
+    for position in range(start, LENGTH, 8):
+        part = slice(position, position + 8)
+        of_part = None if bias is None else bias[:, part]
+        found, cache = read(
+            tf.constant(position), cache, *(x[:, :, part] for x in (query, key, value)), of_part
+        )
+        np.testing.assert_allclose(found[0], expected[:, :, part], atol=1e-12)
+        np.testing.assert_allclose(found[1], sums[:, :, part], atol=1e-12)
+
+
+def test_rows_at_positions_of_their_own_read_blocks_of_keys(monkeypatch):
+    query, key, value = draw(2, 2, LENGTH, 4), draw(2, 2, LENGTH, 4), draw(2, 2, LENGTH, 5)
+    caches = [full_cache(x[:, :, :20], x[:, :, :20], max_length=40) for x in (key, value)]
+    cache = {"key": caches[0]["key"], "value": caches[1]["value"]}
+    options = {"position": tf.constant([20, 3]), "count": tf.constant([9, 2])}
+    expected, _ = full_piece.full_piece(
+        query[:, :, :9], key[:, :, :9], value[:, :, :9], cache, **options
+    )
+    monkeypatch.setattr(full_piece, "KEYS_AT_ONCE", 8)
+    found, _ = full_piece.full_piece(
+        query[:, :, :9], key[:, :, :9], value[:, :, :9], cache, **options
+    )
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-12)
+    np.testing.assert_allclose(found[1, :, :2], expected[1, :, :2], atol=1e-12)
+
+
+def test_dropout_and_gradients_over_blocks_of_keys(monkeypatch):
+    monkeypatch.setattr(full_piece, "KEYS_AT_ONCE", 8)
+    query, key, value = draw(1, 2, LENGTH, 4), draw(1, 2, LENGTH, 4), draw(1, 2, LENGTH, 4)
+
+    def outputs(query, **options):
+        cache = full_cache(key[:, :, :5], value[:, :, :5], max_length=LENGTH)
+        rest = (x[:, :, 5:] for x in (query, key, value))
+        return full_piece.full_piece(*rest, cache, 5, **options)[0]
+
+    def gradient(function):
+        with tf.GradientTape() as tape:
+            tape.watch(query)
+            result = tf.reduce_sum(function(query) ** 2)
+        return tape.gradient(result, query)
+
+    whole = gradient(lambda x: full_attention(x, key, value, causal=True)[:, :, 5:])
+    np.testing.assert_allclose(gradient(outputs), whole, atol=1e-12)
+    seeds = [tf.constant([1, n]) for n in (1, 1, 2)]
+    first, again, other = (outputs(query, dropout=0.5, seed=seed).numpy() for seed in seeds)
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.1
+    drawn = [outputs(query, dropout=0.5, seed=tf.constant([7, n])) for n in range(300)]
+    np.testing.assert_allclose(tf.reduce_mean(drawn, axis=0), outputs(query), atol=0.6)

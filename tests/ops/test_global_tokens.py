@@ -159,8 +159,8 @@ def test_the_first_ones_count():
 
 
 def test_more_tokens_than_positions():
-    x = tf.random.stateless_normal([1, 2, 3, 4], [1, 2])
+    x = tf.random.stateless_normal([1, 2, 3, 4], [1, 2], dtype=tf.float64)
     tokens = find_global_tokens([[True, False, True]], 8)
     options = {"query": x, "key": x, "value": x}
     found = global_attention(local_attention, tokens, block_size=3, **options)
-    np.testing.assert_allclose(found, full_attention(x, x, x), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found, full_attention(x, x, x), rtol=0, atol=1e-12)

@@ -37,24 +37,6 @@ def test_steps(length, block_size, look_back, far, token_bias, bounded, data):
     )
 
 
-@pytest.mark.parametrize("window", [1, 4, 7])
-def test_steps_of_a_sliding_window(window):
-    options = {"block_size": 3, "look_back": 2, "sliding_window": window}
-    inputs = checks.arrays(17, far=5, token_bias=True)
-
-    def make_cache(key, value, count, **given):
-        return local_cache(key, value, count, block_size=3, look_back=2, **given)
-
-    found = decode_checks.decode(make_cache, local_step, inputs, 4, **options)
-    decode_checks.same(found, local_attention, inputs, 4, **options)
-
-
-@pytest.mark.parametrize("count", [0, 9, 23])
-@pytest.mark.parametrize("look_back", [1, (1, 0), (0, 1), (2, 1)])
-def test_steps_on_a_grid(look_back, count):
-    holds(checks.arrays(24, far=5), count, block_size=4, look_back=look_back, grid=(3, 2))
-
-
 def test_the_ring_holds_the_blocks_in_view_whatever_the_length():
     for length in (9, 100):
         x = tf.zeros([2, 1, length, 4])
@@ -86,17 +68,6 @@ def test_cross_step(padding):
         found = local_cross_step(beams, position=position, **inputs, **options)
         for beam in (found[:, :, 0], found[:, :, 1]):
             np.testing.assert_allclose(beam, expected[:, :, position], rtol=0, atol=1e-12)
-
-
-def test_steps_of_a_span():
-    inputs = {**checks.arrays(17, far=5, token_bias=True), "span": np.array([0.0, 4.2])}
-    options = {"block_size": 3, "look_back": 2, "sliding_window": 6, "span_ramp": 3}
-
-    def make_cache(key, value, count, **given):
-        return local_cache(key, value, count, block_size=3, look_back=2, **given)
-
-    found = decode_checks.decode(make_cache, local_step, inputs, 4, **options)
-    decode_checks.same(found, local_attention, inputs, 4, **options)
 
 
 def test_cross_step_of_a_span():

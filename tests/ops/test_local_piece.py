@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.ops import local_attention
-from rt_keras.ops.local_decode import local_cache, local_step
+from rt_keras.ops.local_decode import local_cache
 from rt_keras.ops.local_piece import local_piece
 from tests.ops import checks, piece_checks
 
@@ -40,37 +40,6 @@ def test_pieces_are_one_pass(ends, block_size, look_back, far, token_bias, bound
         block_size=block_size,
         look_back=look_back,
     )
-
-
-@pytest.mark.parametrize(
-    "options", [{"sliding_window": 4}, {"activation": "entmax15"}, {"span": [2.0, 5.0]}], ids=str
-)
-def test_options(options):
-    holds(checks.arrays(17, far=5), [5, 8, 17], block_size=3, look_back=2, **options)
-
-
-def test_steps_go_on_from_a_piece():
-    inputs = checks.arrays(20, far=5, token_bias=True)
-    cache, expected = holds(inputs, [7, 13], block_size=4, look_back=1)
-    given = checks.tensors(inputs)
-    one = slice(13, 14)
-    parts = [given[name][:, :, one] for name in ("query", "key", "value")]
-    output, _ = local_step(
-        *parts,
-        cache,
-        13,
-        block_size=4,
-        token_bias=given["token_bias"][:, one],
-        relative_embeddings=given["relative_embeddings"],
-    )
-    np.testing.assert_allclose(output, expected[:, :, one], rtol=0, atol=1e-12)
-
-
-def test_rows_may_be_at_different_positions():
-    inputs = checks.arrays(20, far=5)
-    given = checks.tensors(inputs)
-    cache = local_cache(given["key"], given["value"], 0, block_size=4)
-    piece_checks.rows_at_own_positions(cache, local_piece, inputs, [3, 11], 6, block_size=4)
 
 
 def test_a_grid_has_no_pieces():

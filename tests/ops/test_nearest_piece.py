@@ -84,13 +84,6 @@ def test_steps_go_on_from_a_piece(shift_keys):
     )
 
 
-@pytest.mark.parametrize("shift_keys", [False, True])
-def test_rows_may_be_at_different_positions(shift_keys):
-    inputs = checks.arrays(20, shared=shift_keys, clusters=3, far=5)
-    cache = empty_cache(inputs, 4, shift_keys=shift_keys)
-    piece_checks.rows_at_own_positions(cache, nearest_piece, inputs, [3, 11], 6)
-
-
 def test_members_stay_where_they_were_put_when_centroids_move():
     inputs = checks.arrays(12, shared=True, clusters=3, heads=1, batch=1)
     cache = empty_cache(inputs, 12)

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_piece, memory_step
-from tests.ops import checks
+from tests.ops import checks, reference
 
 SIZES = {"memory_length": 5, "block_size": 4}
 OPTIONS = {"window_size": 2, "memory_keys": 3}
@@ -26,73 +26,15 @@ def piece(inputs, memory, position=0, rows=slice(None), **options):
     return memory_piece(**given, memory=memory, position=position, **{**OPTIONS, **options})
 
 
-def normalized(x):
-    x = x - x.mean(axis=-1, keepdims=True)
-    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-6)
-
-
-def without_one(members, eviction, numbers):
-    """A cluster's members but for one, or with two of them joined."""
-    if eviction == "oldest":
-        return members[1:]
-    if eviction == "random":
-        # Which one goes is for the test below.
-        return [member for member in members if member["number"] in numbers]
-    rates = [m["used"] / m["asked"] if m["asked"] else np.inf for m in members]
-    return [member for i, member in enumerate(members) if i != int(np.argmin(rates))]
-
-
-def merged(members, most):
-    """The oldest members joined two by two, until there are at most so many."""
-    gone, found = len(members) - most, []
-    for first, second in zip(members[: 2 * gone : 2], members[1 : 2 * gone : 2]):
-        mean = {name: (first[name] + second[name]) / 2 for name in ("key", "value")}
-        found.append({**second, **mean})
-    return found + members[2 * gone :]
-
-
 def in_a_loop(inputs, eviction, numbers_after):
-    """The outputs, logsumexps and memories of one row and head, position by position.
-
-    Args:
-        numbers_after: dictionary of the numbers that "random" keeps, `[clusters, ...]`, by the
-            last position of a block.
-    """
-    query, key = normalized(inputs["query"]), normalized(inputs["key"])
-    scores = [x @ inputs["centroids"].T + inputs["load_bias"] for x in (query, key)]
-    of_query, of_key = (np.argmax(x, axis=1) for x in scores)
-    remembered, counts, pending = [[], []], [0, 0], []
-    outputs, logsumexps = [], []
-    for i, cluster in enumerate(of_query):
-        own = {"key": key[i], "value": inputs["value"][i], "number": counts[of_key[i]]}
-        pending.append((of_key[i], {**own, "used": 0, "asked": 0}))
-        counts[of_key[i]] += 1
-        seen = [
-            m for m in remembered[cluster] if m["number"] < counts[cluster] - OPTIONS["window_size"]
-        ]
-        logits = [query[i] @ m["key"] * inputs["scale"] / len(query[i]) ** 0.5 for m in seen]
-        best = np.argsort(logits)[::-1][: OPTIONS["memory_keys"]]
-        weights = np.exp([logits[j] for j in best])
-        values = np.array([seen[j]["value"] for j in best])
-        outputs.append(weights @ values / weights.sum() if len(best) else 0 * inputs["value"][i])
-        logsumexps.append(np.log(weights.sum()) if len(best) else -1e30)
-        for j, weight in zip(best, weights):
-            seen[j]["used"] += weight / weights.sum()
-        for member in remembered[cluster]:
-            member["asked"] += 1
-        if len(pending) == SIZES["block_size"]:
-            for c in (0, 1):
-                arrived = [member for of, member in pending if of == c]
-                together = remembered[c] + arrived
-                if eviction == "merged" and len(together) > SIZES["memory_length"]:
-                    together = merged(together, SIZES["memory_length"])
-                held, kept = remembered[c], together
-                while len(kept) > SIZES["memory_length"]:
-                    held = without_one(held, eviction, numbers_after[i][c])
-                    kept = held + arrived
-                remembered[c] = kept
-            pending = []
-    return np.array(outputs), np.array(logsumexps), remembered
+    """The outputs, logsumexps and memories of one row and head, position by position."""
+    seen, memories = reference.remembered(
+        **inputs, **OPTIONS, **SIZES, eviction=eviction, numbers_after=numbers_after
+    )
+    nothing = 0 * inputs["value"][0]
+    outputs = [reference.softmax(x) @ values if x else nothing for x, values in seen]
+    logsumexps = [np.log(np.sum(np.exp(x))) if x else -1e30 for x, _ in seen]
+    return np.array(outputs), np.array(logsumexps), memories
 
 
 @pytest.mark.parametrize("eviction", EVICTIONS)

@@ -127,3 +127,11 @@ def test_numpy_arguments(monkeypatch):
         query_mask=mask,
         key_mask=mask,
     )
+
+
+def test_the_mask_of_all_columns_is_no_constant_of_the_program():
+    stride, steps = 8, 32
+    inputs = checks.arrays(stride * steps, batch=1)
+    assert (
+        checks.largest_constant(strided_attention, inputs, stride=stride, causal=True) <= steps**2
+    )

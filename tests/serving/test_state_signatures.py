@@ -64,6 +64,38 @@ def test_a_state_of_other_texts_is_refused():
         served.ask("score_next", ids=random_ids(2, 4), **state)
 
 
+# A tensor of a state of one text, and what the error says of it.
+BAD_STATES = {
+    "another block": (
+        "state_00",
+        np.zeros([1, 1, 15, 8], "float32"),
+        "state_00_must_have_the_shape_of_new_state",
+    ),
+    "a dimension less": (
+        "state_00",
+        np.zeros([1, 1, 16], "float32"),
+        "state_00_must_have_the_shape_of_new_state",
+    ),
+    "no row": ("state_05", np.int32(3), "state_05_must_have_the_shape_of_new_state"),
+    "a negative position": ("state_05", [-1], "state_05: it must be from 0 to .* but is.*-1"),
+    "a position too far": ("state_05", [2**31 - 1], "state_05: it must be from 0 to .*2147483647"),
+    "no scalar for each row": ("state_06", [[3]], "state_06_must_have_the_shape_of_new_state"),
+    "an unknown token": ("state_06", [258], "state_06: ids must be from 0 to 257.*258"),
+    "a negative token": ("state_06", [-1], "state_06: ids must be from 0 to 257.*-1"),
+}
+
+
+@pytest.mark.parametrize("signature", ["score_next", "generate_next"])
+@pytest.mark.parametrize("case", BAD_STATES)
+def test_a_tensor_that_is_of_no_state_is_named(case, signature):
+    name, value, message = BAD_STATES[case]
+    state = {**served.ask("new_state", rows=1), name: value}
+    inputs = {"ids": [[5, 6, 7]]} if signature == "score_next" else {"prompts": ["ab"]}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        served.ask(signature, **inputs, **state)
+    assert len(served.ask(signature, **inputs, **served.ask("new_state", rows=1))) == 8
+
+
 def test_padding_is_at_the_end():
     with pytest.raises(tf.errors.InvalidArgumentError, match="ids: padding must be at the end"):
         served.ask("score_next", ids=[[5, 0, 6]], **served.ask("new_state", rows=1))

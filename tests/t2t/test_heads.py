@@ -114,29 +114,6 @@ def test_saving(tmp_path):
     assert [copy.get_config() for copy in copies] == [group.get_config() for group in groups]
 
 
-@pytest.mark.parametrize("kind", ["local", "grid", "strided"])
-@pytest.mark.parametrize("max_relative_distance", [None, 3])
-@pytest.mark.parametrize("count", [0, 7])
-def test_one_position_at_a_time_as_all_at_once(kind, max_relative_distance, count):
-    group = GROUPS[kind](
-        max_relative_distance=max_relative_distance,
-        token_bias=TOKEN_BIAS.get(kind, "trainable"),
-        dtype="float64",
-    )
-    query, key = (checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in range(2))
-    value, bias = checks.random(2, 2, 12, 5, dtype="float64"), checks.random(2, 12, seed=3)
-    group.build(query.shape, value.shape)
-    if group.token_bias_weight is not None:
-        group.token_bias_weight.assign(0.7)
-    expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
-    checks.decodes_to(expected, group, query, value, key, bias, count)
-
-
-def test_heads_whose_members_depend_on_the_whole_sequence_have_no_cache():
-    for kind in ("routing", "cluster_strided", "hashed"):
-        assert not GROUPS[kind]().cached_decoding
-
-
 @pytest.mark.parametrize("kind", ["routing", "cluster_strided", "hashed"])
 def test_bad_block_size(kind):
     make = {"routing": T2TRoutingHeads, "cluster_strided": T2TClusterStridedHeads}
@@ -150,7 +127,13 @@ def test_strided_heads_take_no_token_bias():
 
 
 @pytest.mark.parametrize(
-    "option", [{"sliding_window": 2}, {"adaptive_span": True}, {"attention_activation": "entmax15"}]
+    "option",
+    [
+        {"sliding_window": 2},
+        {"adaptive_span": True},
+        {"attention_activation": "entmax15"},
+        {"relative_positions": "bucketed", "max_relative_distance": 3},
+    ],
 )
 def test_options_that_the_authors_local_heads_lack(option):
     with pytest.raises(ValueError, match=f"T2TLocalHeads have no {next(iter(option))}. Received"):

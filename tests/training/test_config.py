@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from rt_keras import files
+from rt_keras.layers import ClusteredHeads
 from rt_keras.training import config as config_lib
+from rt_keras.training.experiment import make_model
 from rt_keras.training.run import train
 
 
@@ -56,6 +58,12 @@ IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
         ("model.num_clusters=4", "there are model.routing.num_clusters, model.local_routing"),
         ("model.routing=4", "model.routing is a section"),
         ("trainer.steps", "section.key=value"),
+        ("=3", "override '=3' must have the form section.key=value"),
+        (" = 3", "override ' = 3' must have the form section.key=value"),
+        (
+            "model.local={num_heads: 2, num_heads: 3}",
+            "override 'model.local={num_heads: 2, num_heads: 3}': the key 'num_heads' is given twi",
+        ),
         ("optimizer.learning_rate=fast", "learning_rate is 'fast'.*a number above 0"),
         ("optimizer.learning_rate=-0.001", "learning_rate is -0.001.*a number above 0"),
         ("optimizer.learning_rate=.nan", "learning_rate is nan"),
@@ -74,6 +82,33 @@ IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
 def test_a_wrong_key_or_value_is_named(override, message):
     with pytest.raises(ValueError, match=message):
         config_lib.load_config("quickstart", [override])
+
+
+ENCODERS = {
+    "masked_lm": {},
+    "text_classifier": {"data.name": "csv_folder"},
+    "span": {"data.name": "squad"},
+}
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_a_model_without_a_decoder_has_clustered_heads(kind):
+    model = {
+        "model.kind": kind,
+        "model.num_layers": 1,
+        "model.hidden_dim": 8,
+        "model.intermediate_dim": 8,
+        **ENCODERS[kind],
+    }
+    clustered = {"model.clustered.num_heads": 2, "model.clustered.num_clusters": 10}
+    made = make_model(config_lib.make_config({**model, **clustered}))
+    (group,) = made.backbone.transformer_blocks[0].attention.head_groups
+    assert (type(group), group.num_clusters) == (ClusteredHeads, 10)
+    # Those of the causal kind become such heads; what is said of them must not be lost.
+    causal = {"model.causal_clustered.num_heads": 2, "model.clustered.num_clusters": 10}
+    assert config_lib.make_config({**model, **causal}).model.clustered.num_clusters == 10
+    with pytest.raises(ValueError, match="model.causal_clustered has values but an encoder has"):
+        config_lib.make_config({**model, **causal, "model.causal_clustered.block_size": 8})
 
 
 ONE_CLUSTER = {"model.hashed.num_clusters": 1}
@@ -137,6 +172,10 @@ LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
         (
             {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192, **LOCAL},
             "cross_block_size is None.*8192 positions must make 16 blocks.* 512 would do",
+        ),
+        (
+            {"trainer.watch_heads": True, "model.compressive.num_heads": 4},
+            "watch_heads is True; it must be False with heads of model.compressive",
         ),
         ({"trainer.steps": 150}, "validation_every is 100; it must divide trainer.steps, 150"),
         ({"trainer.steps_per_execution": 7}, "must divide trainer.validation_every"),

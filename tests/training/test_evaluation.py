@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rt_keras import data
+from rt_keras import data, models
+from rt_keras.t2t import T2TLocalHeads
 from rt_keras.training import experiment
 from rt_keras.training.evaluation import evaluate
+from tests.models import checks
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +117,16 @@ def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, doc
     bytes_of_token = scores["bytes"] / scores["tokens"]
     expected = first / np.log(2) / bytes_of_token
     np.testing.assert_allclose(ranges[0]["bits_per_byte"], expected, rtol=1e-5)
+
+
+def test_heads_that_read_a_piece_position_by_position_carry_their_cache_too(documents):
+    groups = [T2TLocalHeads(2, 4, max_relative_distance=3)]
+    backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, head_groups=groups)
+    preprocessor = models.RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer(), 24)
+    model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    scores = evaluate(model, documents, batch_size=1, context="carry")
+    expected = nats_of_documents(model, documents, lambda total: [(0, 0, total)])
+    np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
 
 
 @pytest.mark.end_to_end

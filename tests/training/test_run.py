@@ -2,6 +2,7 @@ import csv
 import errno
 import math
 import os
+import re
 
 import keras
 import numpy as np
@@ -147,6 +148,15 @@ def test_a_resumed_run_is_equal_to_one_that_was_not_interrupted(
     assert_equal_runs(tmp_path / "run", tmp_path / "whole")
     for part in ("train", "validation"):
         assert_equal_curves(*(tmp_path / run / "tensorboard" / part for run in ("run", "whole")))
+
+
+def test_a_log_file_gets_lines_between_validations(tiny_settings, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "LINE_SECONDS", 0)
+    config = config_lib.make_config({**tiny_settings, "trainer.validation_every": 4})
+    run.train(config, tmp_path / "run")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert [line.split(":")[0] for line in lines] == [f"step {n} of 4" for n in (1, 2, 3, 4)]
+    assert re.fullmatch(r"step 3 of 4: loss [\d.]+, [\d,]+ tokens/s, [\d:]+ left", lines[2])
 
 
 def test_a_folder_in_use_is_refused(train, tmp_path):

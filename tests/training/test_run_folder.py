@@ -1,9 +1,15 @@
+import csv
+import io
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rt_keras import files
 from rt_keras.training import config as config_lib
+from rt_keras.training import run, run_folder
+from rt_keras.training.experiment import make_rate
 from tests.training.test_run import assert_equal_runs
 
 
@@ -39,10 +45,87 @@ def test_a_run_may_get_more_steps(train, tiny_run, tmp_path):
         train(resume=True)
 
 
-def test_the_steps_of_a_cosine_may_not_change(train, tiny_run):
-    settings = {"schedule.name": "cosine"}
-    with pytest.raises(ValueError, match="schedule.name is 'cosine', and was 'constant'; so do tr"):
-        train(tiny_run, {**settings, "trainer.steps": 6}, resume=True)
+COSINE = {"schedule.name": "cosine", "schedule.warmup_steps": 2, "trainer.checkpoint_every": 2}
+
+
+@pytest.mark.end_to_end
+def test_a_cosine_that_has_ended_may_get_more_steps(train, tiny_settings, tmp_path, capsys):
+    train(settings=COSINE)
+    longer = config_lib.make_config({**tiny_settings, **COSINE, "trainer.steps": 8})
+    run.train(longer, tmp_path / "run", resume=True)
+    rate = make_rate(longer)
+    assert (
+        "trainer.steps is 8, and was 4: the learning rate of schedule cosine falls over all of "
+        f"them, and so goes on from {float(rate(4)):.3g}, where it had come to 0.0005"
+    ) in capsys.readouterr().out
+    rows = csv.DictReader(io.StringIO((tmp_path / "run" / "log.csv").read_text()))
+    rates = [float(row["learning_rate"]) for row in rows]
+    np.testing.assert_allclose(rates[2:], [rate(6), rate(8)], rtol=1e-6)
+    # The steps that came later are resumed to the same bits as others.
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    (last,) = tmp_path.glob("again/checkpoints/8.data*")
+    last.write_bytes(last.read_bytes()[:-1])
+    run.train(longer, tmp_path / "again", resume=True)
+    assert "and was" not in capsys.readouterr().out
+    assert_equal_runs(tmp_path / "again", tmp_path / "run")
+
+
+def test_the_steps_of_a_cosine_may_not_become_less(train, tiny_run, tiny_settings, tmp_path):
+    config = config_lib.make_config({**tiny_settings, **COSINE})
+    run_folder.write_config(tmp_path, config)
+    with pytest.raises(ValueError, match="trainer.steps is 2, and was 4$"):
+        train(tmp_path, {**COSINE, "trainer.steps": 2}, resume=True)
+    with pytest.raises(ValueError, match="schedule.warmup_steps is 1, and was 2$"):
+        train(tmp_path, {**COSINE, "trainer.steps": 6, "schedule.warmup_steps": 1}, resume=True)
+
+
+def test_paths_are_written_so_that_they_hold_in_every_folder(tiny_settings, tmp_path, monkeypatch):
+    paths = {
+        "data.directory": "books",
+        "data.data_dir": "../prepared",
+        "tokenizer.name": "words",
+        "tokenizer.vocabulary": "words.txt",
+        "model.preset": "runs/first",
+    }
+    (tmp_path / "here" / "run").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    config = config_lib.make_config({**tiny_settings, **paths})
+    run_folder.write_config(tmp_path / "here" / "run", config)
+    assert config.data.directory == "books"
+    saved = config_lib.load_config("run/config.yaml")
+    assert saved.data.directory == str(tmp_path / "here" / "books")
+    assert saved.data.data_dir == str(tmp_path / "prepared")
+    assert saved.tokenizer.vocabulary == str(tmp_path / "here" / "words.txt")
+    assert saved.model.preset == str(tmp_path / "here" / "runs" / "first")
+
+
+@pytest.mark.parametrize("value", [None, "gs://bucket/sets", "~/sets"])
+def test_paths_that_hold_everywhere_are_written_as_they_are(value, tiny_settings, tmp_path):
+    config = config_lib.make_config({**tiny_settings, "data.data_dir": value})
+    run_folder.write_config(tmp_path, config)
+    assert config_lib.load_config(tmp_path / "config.yaml").data.data_dir == value
+
+
+@pytest.mark.parametrize("as_given", [False, True])
+def test_a_relative_path_is_that_of_the_run(
+    as_given, train, tiny_run, tiny_settings, tmp_path, monkeypatch
+):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    directory = Path(tiny_settings["data.directory"])
+    monkeypatch.chdir(directory.parent)
+    relative = {"data.directory": directory.name}
+    config = config_lib.make_config({**tiny_settings, **relative})
+    if as_given:
+        # As earlier releases wrote it.
+        (tmp_path / "run" / "config.yaml").write_text(config_lib.to_yaml(config))
+    assert train(tmp_path / "run", relative, resume=True)["new_steps"] == 0
+    assert train(tmp_path / "run", resume=True)["new_steps"] == 0
+    monkeypatch.chdir(tmp_path)
+    message = (
+        "directory must exist" if as_given else "data.directory is .*/books', and was .*/books'"
+    )
+    with pytest.raises((FileNotFoundError, ValueError), match=message):
+        train(tmp_path / "run", relative, resume=True)
 
 
 def test_a_folder_with_a_run_is_refused(train, tiny_run, tmp_path):

@@ -46,6 +46,17 @@ def test_a_file_that_changed_is_named(run, change, message):
         source.check(config, output)
 
 
+def test_a_file_that_was_cut_counts_whole(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_bytes(b"line\n" * 100)
+    config = make_config({"data.name": "text_file", "data.directory": str(path)})
+    source.write(config, tmp_path)
+    source.check(config, tmp_path)
+    path.write_bytes(b"line\n" * 101)
+    with pytest.raises(ValueError, match="book.txt has 505 bytes, and had 500"):
+        source.check(config, tmp_path)
+
+
 def test_another_version_of_a_set_is_refused(tmp_path):
     settings = {"model.kind": "image_lm", "data.name": "mnist", "data.data_dir": str(tmp_path)}
     config = make_config(settings)

@@ -42,8 +42,8 @@ class DenseHeads(LocalRoutingHeads):
     TensorShape([1, 2, 20, 8])
     """
 
+    needs_causal_mask = True
     cached_decoding = False
-
     takes_global_tokens = False
 
     def __init__(self, *args, selection="nearest", **kwargs):
@@ -70,8 +70,6 @@ class DenseHeads(LocalRoutingHeads):
         token_bias=None,
         relative_embeddings=None,
     ):
-        if not causal:
-            raise ValueError("DenseHeads need use_causal_mask=True.")
         if self.share_qk:
             key, key_mask = query, query_mask
         seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))

@@ -70,7 +70,7 @@ def attend_step(
         `[batch, heads, queries, value_depth]`.
     """
     key, value = (repeat_heads(x, query.shape[1]) for x in (key, value))
-    query *= query.shape[-1] ** -0.5
+    query = query * query.shape[-1] ** -0.5
     bias = values = None
     if relative_embeddings is not None:
         of_keys = _at_distances(relative_embeddings, distance, query.dtype)

@@ -148,8 +148,8 @@ def local_cross_step(
     """`rt_keras.ops.local_decode.local_cross_step` in the paper authors' dialect.
 
     Args:
-        query, key, value, position, block_size, key_block_size, look_back, grid, key_mask,
-            token_bias: see there.
+        query, key, value, position, block_size, key_block_size: see there.
+        look_back, grid, key_mask, token_bias: see there.
         **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
 
     Returns:

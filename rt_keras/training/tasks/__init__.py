@@ -5,10 +5,12 @@
   those of models that see whole sequences have in common.
 - `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
   `text_classifier.py`, `span.py`: the tasks.
+- `adapted_causal_lm.py`: that of models of `rt_keras.adapt`, which no configuration describes.
 
 A new task is a file here, its entry in `TASKS` and its tests.
 """
 
+from rt_keras.training.tasks.adapted_causal_lm import AdaptedCausalLMTask
 from rt_keras.training.tasks.causal_lm import CausalLMTask
 from rt_keras.training.tasks.image_lm import ImageLMTask
 from rt_keras.training.tasks.masked_lm import MaskedLMTask
@@ -27,6 +29,9 @@ TASKS = {
         SpanTask(),
     )
 }
+
+# Every task that a model can be for.
+_OF_MODELS = (*TASKS.values(), AdaptedCausalLMTask())
 
 
 def task_named(kind):
@@ -56,9 +61,9 @@ def task_of(model):
     Raises:
         ValueError: if the model is of no task.
     """
-    tasks = {task.model_class: task for task in TASKS.values()}
+    tasks = {task.model_class: task for task in _OF_MODELS}
     for cls in type(model).__mro__:
         if cls in tasks:
             return tasks[cls]
-    names = ", ".join(task.model_class.__name__ for task in TASKS.values())
+    names = ", ".join(task.model_class.__name__ for task in _OF_MODELS)
     raise ValueError(f"model must be one of {names}. Received: a {type(model).__name__}")

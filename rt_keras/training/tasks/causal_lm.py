@@ -54,9 +54,17 @@ class CausalLMTask(DocumentTask):
     def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
         return self.sequences(config, preprocessor, first_step, share)
 
+    def start_token(self, preprocessor):
+        """The id of the token before each sequence; None for the end of the text before alone."""
+        return None
+
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         return data_lib.evaluation_dataset(
-            examples, preprocessor.tokenizer, preprocessor.sequence_length, batch_size
+            examples,
+            preprocessor.tokenizer,
+            preprocessor.sequence_length,
+            batch_size,
+            self.start_token(preprocessor),
         )
 
     def example_spec(self, config, batch_size):

@@ -2,9 +2,11 @@
 
 import functools
 
+import tensorflow as tf
+
 from rt_keras import data as data_lib
 from rt_keras.data import documents as documents_lib
-from rt_keras.data.tokenizer import fingerprint
+from rt_keras.data.tokenizer import fingerprint, needs_utf8
 from rt_keras.training.tasks.text_task import TextTask
 
 
@@ -17,18 +19,26 @@ class DocumentTask(TextTask):
 
     data_names = f"one of {', '.join(documents_lib.NAMES)}"
     folder_sets = documents_lib.OF_FOLDERS
+    file_set = "text_file"
 
     def knows_data(self, name):
         return name in documents_lib.NAMES
 
     def load_split(self, data, split, preprocessor=None):
-        return data_lib.load_documents(
+        documents = data_lib.load_documents(
             data.name,
             split,
             directory=data.directory,
             data_dir=data.data_dir,
-            require_utf8=preprocessor.tokenizer.needs_utf8,
+            require_utf8=needs_utf8(preprocessor.tokenizer),
         )
+        # Mostly, this reads the first document.
+        texts = documents.filter(lambda text: tf.strings.length(text) > 0).take(1)
+        if not list(texts):
+            raise ValueError(
+                f"the {split} split of {data.name} has no text: all of its documents are empty"
+            )
+        return documents
 
     def make_builder(self, data):
         return documents_lib.make_builder(data.name, data.directory, data.data_dir)

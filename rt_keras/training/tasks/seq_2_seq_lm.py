@@ -35,7 +35,7 @@ class Seq2SeqLMTask(TextTask):
     folder_sets = ("pairs_folder",)
     units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
 
-    def prompts(self, texts):
+    def prompts(self, texts, model, max_length):
         return {"encoder_text": texts, "decoder_text": [""] * len(texts)}
 
     def stacks(self, config):

@@ -21,6 +21,7 @@ class Task:
         data_names: string, the names of its data sets in words: "it must be {data_names}".
         folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
             first of them.
+        file_set: string, the one of them that `--data FILE` is; None if there is none.
         units: pairs of a score and its format, in the order in which they are printed.
         text_units: the same for scores of the texts that the model gives; see `text_scores`.
         label_name: string, what a label is, such as "token".
@@ -34,6 +35,7 @@ class Task:
     keys = ()
     data_names = None
     folder_sets = ()
+    file_set = None
     units = (("nats_per_token", ".4f"),)
     text_units = ()
     label_name = "token"
@@ -46,6 +48,11 @@ class Task:
         return f"nats_per_{self.label_name}"
 
     # The model.
+
+    @property
+    def attentions(self):
+        """The attentions of its models, a tuple: see `rt_keras.models.head_kinds.Place`."""
+        return tuple(self.model_class.backbone_cls.attention_of_groups.values())
 
     def vocabulary_size(self, config, tokenizer=None):
         """The number of token ids that the model of a configuration has.
@@ -88,32 +95,37 @@ class Task:
         """Raises a ValueError if a configuration does not name a file that training reads."""
         data = config.data
         if data.name in self.folder_sets and data.directory is None:
-            raise ValueError(f"data.directory must name the folder for data {data.name}")
+            path = "file" if data.name == self.file_set else "folder"
+            raise ValueError(f"data.directory must name the {path} for data {data.name}")
 
     def knows_data(self, name):
         """Whether the task has a data set of this name."""
         raise NotImplementedError
 
     def data_named(self, name):
-        """The keys of the `data` section for a data set, or for a folder of examples.
+        """The keys of the `data` section for a data set, or for a folder or file of examples.
 
         Args:
-            name: string, name of a data set or path of a folder.
+            name: string, name of a data set or path of a folder or file.
 
         Returns:
             A dictionary.
 
         Raises:
-            FileNotFoundError: if it looks like the path of a folder, but there is none.
-            ValueError: if the task has no such data set, or reads no folders.
+            FileNotFoundError: if it looks like a path, but nothing is there.
+            ValueError: if the task has no such data set, or reads no folders or files.
         """
         if self.knows_data(name):
             return {"name": name}
         if self.folder_sets and Path(name).is_dir():
             return {"name": self.folder_sets[0], "directory": str(name)}
-        if self.folder_sets and os.sep in name:
-            raise FileNotFoundError(f"--data is {name}; there is no such folder")
-        folder = " or a folder" if self.folder_sets else ""
+        if self.file_set and Path(name).is_file():
+            return {"name": self.file_set, "directory": str(name)}
+        named = (("folder", self.folder_sets), ("text file", self.file_set))
+        kinds = [kind for kind, sets in named if sets]
+        if kinds and os.sep in name and not Path(name).exists():
+            raise FileNotFoundError(f"--data is {name}; there is no such {' or '.join(kinds)}")
+        folder = f" or a {' or '.join(kinds)}" if kinds else ""
         raise ValueError(
             f"--data is {name!r}; for kind {self.kind} it must be {self.data_names}{folder}"
         )
@@ -136,6 +148,17 @@ class Task:
             A `tf.data.Dataset`.
         """
         raise NotImplementedError
+
+    def split_note(self, data):
+        """How examples that come in no splits of their own are split, in one line.
+
+        Args:
+            data: a `DataConfig`.
+
+        Returns:
+            A string; None if they come in splits.
+        """
+        return getattr(self.make_builder(data), "split_note", None)
 
     def make_builder(self, data):
         """The builder of a data set, whose files need not be ready.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from rt_keras.ops.chunks import LOGITS_AT_ONCE
+from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.training.tasks.task import Task
 from rt_keras.training.tokenizer import make_tokenizer
 
@@ -27,11 +27,19 @@ class TextTask(Task):
     )
     generates = "text"
 
-    def prompts(self, texts):
+    def prompts(self, texts, model, max_length):
         """What the model's `generate` takes.
 
         Args:
-            texts: list of strings, what a user writes.
+            texts: list of bytes, what a user writes.
+            model: a model of the task.
+            max_length: int, the most tokens that there will be.
+
+        Returns:
+            Prompts.
+
+        Raises:
+            ValueError: if a text cannot be read, where `generate` would not say so.
         """
         return texts
 
@@ -84,10 +92,10 @@ class TextTask(Task):
             raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
 
     def figures(self, model, inputs, labels):
-        # A few positions at a time if the vocabulary is large.
-        chunk_size = max(1, LOGITS_AT_ONCE // model.backbone.vocabulary_size)
-        chunk_size = min(chunk_size, labels.shape[0] * labels.shape[1])
-        nats, _ = model.token_losses(model.hidden_states(inputs, False), labels, chunk_size)
+        hidden = model.hidden_states(inputs, False)
+        count = labels.shape[0] * labels.shape[1]
+        chunk_size = positions_at_once(model.backbone.vocabulary_size, count)
+        nats, _ = model.token_losses(hidden, labels, chunk_size)
         return {"nats": nats}
 
 

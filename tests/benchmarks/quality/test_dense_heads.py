@@ -32,10 +32,10 @@ def seen(selection, routed_key="key", length=21, seed=3):
 @pytest.mark.parametrize("padded", [False, True])
 def test_nearest_is_the_fast_layer(options, padded, monkeypatch):
     monkeypatch.setattr(dense_heads, "QUERIES_AT_ONCE", 2)
-    query, key, value = map(tf.constant, vectors())
+    query, key, value = (tf.constant(x, "float64") for x in vectors())
     mask = checks.padding(2, 21) if padded else None
-    fast = LocalRoutingHeads(2, **SIZES, **options)
-    dense = DenseHeads(2, **SIZES, **options)
+    fast = LocalRoutingHeads(2, **SIZES, **options, dtype="float64")
+    dense = DenseHeads(2, **SIZES, **options, dtype="float64")
     for group in (fast, dense):
         group.build(query.shape)
     for weight, source in zip(dense.weights, fast.weights, strict=True):
@@ -48,11 +48,11 @@ def test_nearest_is_the_fast_layer(options, padded, monkeypatch):
             tape.watch([query, key, value])
             outputs.append(group(query, value, key, **masks))
         sources = [query, key, value, *(weight.value for weight in group.trainable_weights)]
-        upstream = checks.random(2, 2, 21, 6, seed=5)
+        upstream = checks.random(2, 2, 21, 6, seed=5, dtype="float64")
         gradients.append(tape.gradient(outputs[-1], sources, upstream, "zero"))
-    assert checks.largest_difference(*outputs) < 1e-5
+    assert checks.largest_difference(*outputs) < 1e-12
     for expected, found in zip(*gradients, strict=True):
-        assert checks.largest_difference(found, expected) < 1e-5
+        assert checks.largest_difference(found, expected) < 1e-12
 
 
 @pytest.mark.parametrize("selection", ["random", "best", "all"])

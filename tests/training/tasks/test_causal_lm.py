@@ -31,6 +31,23 @@ def folder(tiny_settings, tmp_path):
     }
 
 
+@pytest.mark.parametrize("kind", ["causal_lm", "masked_lm"])
+def test_a_split_without_text_is_named(kind, folder, tmp_path):
+    config = make_config({**folder, "model.kind": kind})
+    task = task_named(kind)
+    preprocessor = task.make_preprocessor(config)
+    for split in ("train", "test"):
+        for name in ("1.txt", "2.txt"):
+            (tmp_path / "texts" / split / name).write_text("")
+        with pytest.raises(ValueError, match=f"the {split} split of text_folder has no text: all "):
+            task.load_split(config.data, split, preprocessor)
+        (tmp_path / "texts" / split / "2.txt").write_text("the end")
+        task.load_split(config.data, split, preprocessor)
+    (tmp_path / "texts" / "train" / "2.txt").write_text("")
+    with pytest.raises(ValueError, match="the train split of text_folder has no text: all of its"):
+        task.training_batches(config, preprocessor)
+
+
 def packed_folders(settings, task=TASK):
     """The folders that have been packed, after batches of a configuration were made."""
     config = make_config(settings)
@@ -84,9 +101,11 @@ def test_other_documents_vocabularies_and_tasks_are_packed_anew(folder, word_pie
 def test_data_named_by_a_user(books):
     assert TASK.data_named("pg19") == {"name": "pg19"}
     assert TASK.data_named(str(books)) == {"name": "text_folder", "directory": str(books)}
-    with pytest.raises(FileNotFoundError, match="--data is no/such; there is no such folder"):
+    file = str(books / "train" / "0.txt")
+    assert TASK.data_named(file) == {"name": "text_file", "directory": file}
+    with pytest.raises(FileNotFoundError, match="is no/such; there is no such folder or text file"):
         TASK.data_named("no/such")
-    with pytest.raises(ValueError, match="--data is 'pg91'; .* pg19, .* or a folder"):
+    with pytest.raises(ValueError, match="--data is 'pg91'; .* pg19, .* or a folder or text file"):
         TASK.data_named("pg91")
 
 

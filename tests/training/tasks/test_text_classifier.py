@@ -45,6 +45,8 @@ def test_data_named_by_a_user(settings):
     folder = settings["data.directory"]
     assert TASK.data_named("glue/rte") == {"name": "glue/rte"}
     assert TASK.data_named(folder) == {"name": "csv_folder", "directory": folder}
+    with pytest.raises(ValueError, match="--data is .*train.csv.* or a folder$"):
+        TASK.data_named(f"{folder}/train.csv")
     with pytest.raises(ValueError, match="data.name is 'pg19'; for kind text_classifier it must"):
         make_config({**settings, "data.name": "pg19"})
 

@@ -1,0 +1,182 @@
+"""What a kind of heads says of itself, held against what it does."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import MultiHeadAttention
+from tests.contract.kinds import BATCH, DEPTH, HEADS, VALUE_DEPTH
+from tests.contract.loops import of_each_head
+from tests.contract.ways import agree, new_cache, one_pass, part, tensors
+from tests.ops import reference
+
+# Above it, a change of the future has been seen in the past.
+SEEN = 1e-6
+
+
+def is_dense(heads):
+    return heads.group.dense_below is not None and heads.length < heads.group.dense_below
+
+
+def keeps_its_causality(heads):
+    """`strictly_causal`: no later position changes an earlier output; else one does somewhere."""
+    group, start = heads.group, heads.length // 2
+    if not group.takes_causal_mask:
+        return
+    # Many rows, since what a hash lets through is seen in some of them alone.
+    before, after = (_rows(heads, seeds) for seeds in (range(32), range(100, 132)))
+    joined = {name: _joined(x, after[name], start) for name, x in before.items()}
+    outputs = [one_pass(heads, x, causal=True)[:, :, :start] for x in (before, joined)]
+    worst = np.max(np.abs(outputs[0] - outputs[1]))
+    if group.strictly_causal:
+        assert worst <= 1e-12, f"strictly_causal, but the past changes by {worst}"
+    elif not heads.chosen:
+        assert worst > SEEN, "not strictly_causal, but nothing of the future is seen"
+
+
+def _rows(heads, seeds):
+    """The inputs of several seeds as one batch."""
+    drawn = [heads.inputs(seed) for seed in seeds]
+    return {
+        name: x if x is None else np.concatenate([inputs[name] for inputs in drawn])
+        for name, x in drawn[0].items()
+    }
+
+
+def _joined(before, after, start):
+    """One input up to a position, and another from there on."""
+    if before is None:
+        return None
+    axis = 1 if before.ndim == 2 else 2
+    parts = np.split(before, [start], axis)[0], np.split(after, [start], axis)[1]
+    return np.concatenate(parts, axis)
+
+
+def keeps_its_directions(heads):
+    """`needs_causal_mask` and `takes_causal_mask`: the other direction is refused by name."""
+    refused = [False] if heads.group.needs_causal_mask else []
+    refused += [] if heads.group.takes_causal_mask else [True]
+    for causal in refused:
+        with pytest.raises(ValueError, match=heads.layer.__name__):
+            one_pass(heads, heads.inputs(), causal)
+
+
+def keeps_its_bound(heads):
+    """`cache_grows`: whether a cache for more positions is larger."""
+    if not heads.group.cached_decoding or "grid" in heads.chosen or is_dense(heads):
+        return
+    sizes = [
+        sum(np.size(x) for x in tf.nest.flatten(new_cache(heads, length))) for length in (64, 640)
+    ]
+    assert (sizes[0] < sizes[1]) == heads.group.cache_grows, f"caches of {sizes} numbers"
+
+
+def keeps_its_state(heads):
+    """`carries_state`: pieces train from a cache; `dense_below` and others refuse by name."""
+    group = heads.group
+    if not group.cached_decoding:
+        assert not group.carries_state and not group.reads_pieces
+        return
+    inputs = tensors(heads.inputs())
+    cache = new_cache(heads, heads.length)
+
+    def train():
+        return group.call_with_cache(
+            **part(inputs, 0, 7), cache=cache, position=0, dropout=0.5, seed=[1, 2], training=True
+        )
+
+    if group.reads_pieces:
+        assert np.all(np.isfinite(train()[0]))
+    elif "full" not in cache:
+        with pytest.raises(ValueError, match=heads.layer.__name__):
+            train()
+
+
+def keeps_its_masks(heads):
+    """`takes_attention_mask`: masks of pairs are heeded, or refused by name."""
+    if heads.keys != heads.length:
+        return
+    inputs, group = heads.inputs(), heads.group
+    mask = np.random.default_rng(1).random((BATCH, heads.length, heads.length)) < 0.5
+    if not group.takes_attention_mask:
+        with pytest.raises(ValueError, match=f"{heads.layer.__name__}.*attention_mask"):
+            group(**inputs, attention_mask=mask, use_causal_mask=not group.takes_causal_mask)
+        return
+    found = group(**inputs, attention_mask=mask)
+    if not heads.chosen:
+        key, value = (of_each_head(inputs[name], HEADS) for name in ("key", "value"))
+        masked = reference.full(inputs["query"], key, value, attention_mask=mask)
+        agree(found, masked, "a mask of pairs")
+    else:
+        assert np.max(np.abs(found - group(**inputs))) > SEEN
+
+
+def gives_its_weights(heads):
+    """`returns_attention_scores`: weights times values are the outputs, or a refusal by name."""
+    if heads.keys != heads.length or heads.key_heads != HEADS:
+        return
+    group = heads.group
+    layer = MultiHeadAttention(
+        [type(group).from_config(group.get_config())],
+        key_dim=DEPTH,
+        value_dim=VALUE_DEPTH,
+        dtype="float64",
+    )
+    x = np.random.default_rng(0).normal(size=(BATCH, heads.length, 8))
+    options = {"use_causal_mask": group.takes_causal_mask}
+    if not group.returns_attention_scores:
+        with pytest.raises(ValueError, match=heads.layer.__name__):
+            layer(x, x, return_attention_scores=True, **options)
+        return
+    output, scores = layer(x, x, return_attention_scores=True, **options)
+    assert scores.shape == (BATCH, HEADS, heads.length, heads.length)
+    values = layer._project(None, x, x)[2]
+    outputs = tf.einsum("bhqk,bhkd->bhqd", scores, values)
+    if not group.adds_to_values:
+        agree(layer._merge([outputs]), output, "weights times values")
+
+
+def keeps_its_global_tokens(heads):
+    """`takes_global_tokens`: a first token that sees all and is seen by all, or a refusal."""
+    group = heads.group
+    config = {**group.get_config(), "dtype": "float64"}
+
+    def attention():
+        return MultiHeadAttention(
+            [type(group).from_config(config)],
+            key_dim=DEPTH,
+            num_global_tokens=1,
+            dtype="float64",
+        )
+
+    if not group.takes_global_tokens or group.num_persistent_keys is not None:
+        with pytest.raises(ValueError, match=heads.layer.__name__):
+            attention()
+        return
+    if heads.keys != heads.length or "grid" in heads.chosen:
+        return
+    causal = group.needs_causal_mask
+    layer, x = attention(), np.random.default_rng(0).normal(size=(BATCH, heads.length, 8))
+    mask = np.broadcast_to(np.arange(heads.length) == 3, [BATCH, heads.length])
+    found = []
+    for moved in (0, 1):
+        x[:, 3] += moved
+        found.append(np.asarray(layer(x, x, global_mask=mask, use_causal_mask=causal)))
+    changed = np.abs(found[0] - found[1]).max(axis=(0, 2)) > 1e-9
+    assert changed[3:].all() if causal else changed.all(), "a global token is not seen by all"
+
+
+CLAIMS = [
+    keeps_its_causality,
+    keeps_its_directions,
+    keeps_its_bound,
+    keeps_its_state,
+    keeps_its_masks,
+    gives_its_weights,
+    keeps_its_global_tokens,
+]
+
+
+def keeps_all_claims(heads):
+    for claim in CLAIMS:
+        claim(heads)

@@ -1,0 +1,235 @@
+"""The kinds of heads and their options, read off the tables and signatures of the package.
+
+A kind that is new in `HEAD_KINDS` or in a dialect is in the suite without a line here. An option
+whose values cannot be told from its declaration needs a line in `VALUES`.
+"""
+
+import inspect
+import itertools
+
+import keras
+import numpy as np
+
+from rt_keras.models.dialects import DIALECTS
+from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.keys import keys_of, read_section
+from rt_keras.models.model_section import ModelSection
+
+HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21
+# What an argument without a default gets.
+SIZE = 4
+# An option of the attention that the heads are in: heads that share keys and values.
+GROUPED = "num_key_value_heads"
+
+# Values of options that neither a declaration nor a default tells.
+VALUES = {
+    GROUPED: [1],
+    "dense_below": [LENGTH // 2, 2 * LENGTH],
+    "grid": [(2, 2)],
+    "key_block_size": [3, SIZE],
+    "look_back": [0, 2],
+    "token_bias": ["fixed", "trainable"],
+    "max_relative_distance": [3],
+    "seed": [1],
+    "num_buckets": [2, 6],
+    "num_persistent_keys": [2],
+}
+
+
+def layers():
+    """The head groups of all kinds, by name."""
+    found = {kind.layer.__name__: kind.layer for kind in HEAD_KINDS.values()}
+    for dialect in DIALECTS.values():
+        for name, make in dialect.items():
+            section = read_section(HEAD_KINDS[name], {"num_heads": 2})
+            layer = type(make(ModelSection(), section.arguments(Place(0))))
+            found[layer.__name__] = layer
+    return found
+
+
+def parameters(layer):
+    """The arguments of a head group's constructor, its own and those of its bases."""
+    found = {}
+    for cls in layer.__mro__:
+        if cls is keras.layers.Layer:
+            break
+        if "__init__" in vars(cls):
+            named = inspect.signature(cls.__init__).parameters.values()
+            named = [p for p in named if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
+            found = {p.name: p for p in named} | found
+    return found
+
+
+def required(layer):
+    """What the suite gives every head group of a kind: what it must have, and small sizes."""
+    own = next(
+        names
+        for cls in layer.__mro__
+        if "num_heads" in (names := inspect.signature(cls.__init__).parameters)
+    )
+    found = {"num_heads": HEADS}
+    for name, parameter in parameters(layer).items():
+        is_large = type(parameter.default) is int and parameter.default > LENGTH
+        if name in own and (is_large or parameter.default is parameter.empty):
+            found.setdefault(name, SIZE)
+    return found
+
+
+def options(layer):
+    """All options of a head group, with a few values each that are not their defaults."""
+    declared = {}
+    # What other kinds say of an option serves where its own says nothing.
+    for kind in sorted(HEAD_KINDS.values(), key=lambda kind: issubclass(layer, kind.layer)):
+        declared |= keys_of(kind)
+    found = {}
+    for parameter in parameters(layer).values():
+        if parameter.name != "num_heads":
+            values = values_of(parameter, declared.get(parameter.name))
+            found[parameter.name] = [x for x in values if x != parameter.default]
+    return {**found, GROUPED: VALUES[GROUPED]}
+
+
+def values_of(parameter, declaration):
+    """Values of an option, from what declares it."""
+    if parameter.name in VALUES:
+        return VALUES[parameter.name]
+    if declaration is not None and declaration.allowed.text.startswith("one of "):
+        return declaration.allowed.text.removeprefix("one of ").split(", ")
+    default = parameter.default
+    kind = type(default) if declaration is None else declaration.type
+    if isinstance(default, bool):
+        return [not default]
+    if kind is float:
+        return [0.5]
+    if kind is int:
+        return [1, 3]
+    raise AssertionError(f"tests/contract/kinds.py: VALUES needs some of {parameter.name}")
+
+
+SINGLES = [
+    (name, {option: value})
+    for name, layer in layers().items()
+    for option, values in options(layer).items()
+    for value in values
+]
+
+
+def pairs():
+    """All pairs of values of two options, for all kinds."""
+    for name, layer in layers().items():
+        for (a, of_a), (b, of_b) in itertools.combinations(options(layer).items(), 2):
+            for x, y in itertools.product(of_a, of_b):
+                yield name, {a: x, b: y}
+
+
+def label(case):
+    name, chosen = case
+    return "-".join([name, *(f"{option}={value}" for option, value in chosen.items())])
+
+
+class Heads:
+    """A built head group of a kind with options, in float64, with weights that are not initial.
+
+    Args:
+        name: name of the kind's layer.
+        chosen: dictionary of the options.
+        dtype: defaults to float64.
+
+    Attributes:
+        group: the head group; None if it was refused.
+        refusal: the ValueError; None if it was not.
+        length, keys: positions of queries and of keys.
+    """
+
+    def __init__(self, name, chosen, dtype="float64"):
+        self.layer, self.chosen = layers()[name], dict(chosen)
+        self.key_heads = self.chosen.pop(GROUPED, HEADS)
+        self.group = self.refusal = self.causal_outputs = None
+        # Weights that are drawn and never trained, such as the rotations of hashes.
+        keras.utils.set_random_seed(0)
+        arguments = {**required(self.layer), **self.chosen}
+        self.length = self.keys = LENGTH
+        if "grid" in chosen:
+            self.length = self.keys = int(np.prod(chosen["grid"])) * arguments["block_size"]
+        block_size, of_keys = arguments.get("block_size"), chosen.get("key_block_size")
+        if of_keys not in (None, block_size):
+            self.keys = -(-self.length // block_size) * of_keys
+        try:
+            group = self.layer(**arguments, dtype=dtype)
+            group.build((None, HEADS, None, DEPTH), (None, self.key_heads, None, VALUE_DEPTH))
+        except ValueError as error:
+            self.refusal = error
+            return
+        self.group = move_weights(group)
+
+    def is_named_in_refusal(self):
+        """Whether the refusal names the kind and one of the options."""
+        text = str(self.refusal)
+        names = [*self.chosen, *(["heads of values"] if self.key_heads != HEADS else [])]
+        return self.layer.__name__ in text and any(name in text for name in names)
+
+    def inputs(self, seed=0, length=None, keys=None):
+        """Random queries, values, keys and token biases, by their names in a call."""
+        rng = np.random.default_rng(seed)
+        length = length or self.length
+        keys = keys or (length if self.keys == self.length else self.keys)
+        found = {
+            "query": rng.normal(size=(BATCH, HEADS, length, DEPTH)),
+            "value": rng.normal(size=(BATCH, self.key_heads, keys, VALUE_DEPTH)),
+            "key": rng.normal(size=(BATCH, self.key_heads, keys, DEPTH)),
+        }
+        if self.group.share_qk:
+            found["key"] = None
+        if self.group.token_bias is not None:
+            found["token_bias"] = rng.normal(size=(BATCH, keys))
+        return found
+
+
+def move_weights(layer):
+    """Gives a layer weights of which none is zero or special, and returns it.
+
+    Weights of one name and shape get the same in every layer.
+    """
+    for weight in layer.weights:
+        rng = np.random.default_rng([ord(letter) for letter in weight.name])
+        if weight.name == "span_share":
+            weight.assign(rng.uniform(size=weight.shape))
+        elif weight.trainable or weight.name in ("load_bias", "token_bias_weight"):
+            weight.assign(rng.normal(size=weight.shape))
+    return layer
+
+
+def without_effect(name):
+    """The options of a kind that change nothing, alone or with one other option.
+
+    Args:
+        name: name of the kind's layer.
+
+    Returns:
+        A list of names.
+    """
+    all_options = options(layers()[name])
+    silent = []
+    for option, values in all_options.items():
+        others = [{}, *({x: y} for x, of in all_options.items() if x != option for y in of)]
+        if not any(_changes(name, option, value, other) for other in others for value in values):
+            silent.append(option)
+    return silent
+
+
+def _changes(name, option, value, other):
+    """Whether an option is refused, or gives another output or loss than there is without it."""
+    without, heads = Heads(name, other), Heads(name, {**other, option: value})
+    if without.refusal is not None or heads.refusal is not None:
+        return heads.refusal is not None and without.refusal is None
+    if without.length != heads.length or without.keys != heads.keys:
+        return True
+    return any(not np.array_equal(a, b) for a, b in zip(_found(without), _found(heads)))
+
+
+def _found(heads):
+    """The outputs and the loss of a training call."""
+    group = heads.group
+    causal = group.takes_causal_mask
+    output = group(**heads.inputs(), use_causal_mask=causal, training=True)
+    return np.asarray(output), float(sum(map(float, group.losses)))

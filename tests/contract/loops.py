@@ -1,0 +1,263 @@
+"""What heads with any options compute, as NumPy loops: the composition of the loops of the ops."""
+
+import numpy as np
+
+from rt_keras import layers, t2t
+from rt_keras.ops import hamming_groups
+from tests.ops import reference
+from tests.t2t import reference as of_dialect
+
+
+def expected(group, query, value, key, *, causal, mask=None, token_bias=None, total_length=None):
+    """What a head group gives, `[batch, heads, queries, value_depth]`; None if no loop tells.
+
+    Args:
+        group: a built head group of float64.
+        query, value, key: float64 arrays, as the group is called with them.
+        causal: bool.
+        mask: bool `[batch, length]`, False for padding at the right, of queries and keys; or None.
+        token_bias: `[batch, keys]`, or None.
+        total_length: int, the length of the whole sequence; None for that of the queries.
+    """
+    loop = next((LOOPS[cls] for cls in type(group).__mro__ if cls in LOOPS), None)
+    key, value = (x if x is None else of_each_head(x, group.num_heads) for x in (key, value))
+    options = {
+        "causal": causal,
+        "query_mask": mask,
+        "key_mask": mask,
+        **{name: np.asarray(x) for name, x in group._tables().items()},
+    }
+    if token_bias is not None:
+        options["token_bias"] = token_bias * float(group.token_bias_weight)
+    length = query.shape[2] if total_length is None else total_length
+    # What relative positions of Transformer-XL and T5 are made of has tests of its own.
+    query, key = (
+        None if x is None else np.asarray(x)
+        for x in group.with_positions(query, key if key is not None else query)
+    )
+    key = None if group.share_qk else key
+    if group.dense_below is not None and length < group.dense_below:
+        return reference.full(query, key, value, activation=group.attention_activation, **options)
+    if loop is None:
+        return None
+    if group.num_persistent_keys is not None:
+        options["more"] = persistent(group, query)
+    found = loop(group, query, key, value, options)
+    if mask is None or found is None or type(group).__name__ in t2t.__all__:
+        # In the dialect padded queries are not masked.
+        return found
+    return np.where(np.asarray(mask)[:, None, :, None], found, 0.0)
+
+
+def of_each_head(x, heads):
+    return np.repeat(x, heads // x.shape[1], axis=1)
+
+
+def persistent(group, query):
+    """The logits and values of persistent keys for a query, as the loops take them."""
+    keys, values = np.asarray(group.persistent_keys), np.asarray(group.persistent_values)
+    query = reference.normalize(query) if group.normalizes else query
+
+    def more(b, h, i):
+        return keys[h] @ query[b, h, i] / np.sqrt(query.shape[3]), values[h]
+
+    return more
+
+
+def of(group, *names):
+    """Arguments of a loop that are attributes of a group; weights as arrays."""
+    return {name: array(getattr(group, name)) for name in names}
+
+
+def array(x):
+    return np.asarray(x) if hasattr(x, "shape") and x is not None else x
+
+
+def full(group, query, key, value, options):
+    activation = group.attention_activation
+    if group.memory_length is None:
+        return reference.full(query, key, value, activation=activation, **options)
+    window = {"block_size": query.shape[2], "sliding_window": group.memory_length}
+    return reference.local(query, key, value, activation=activation, **window, **options)
+
+
+def local(group, query, key, value, options):
+    sizes = of(group, "block_size", "look_back", "grid", "key_block_size", "sliding_window")
+    return reference.local(
+        query,
+        key,
+        value,
+        activation=group.attention_activation,
+        span=array(group.spans),
+        span_ramp=group.span_ramp,
+        **sizes,
+        **options,
+    )
+
+
+def strided(group, query, key, value, options):
+    return reference.strided(query, key, value, stride=group.stride, **options)
+
+
+def random(group, query, key, value, options):
+    seeds = [(group.seed, head) for head in range(group.num_heads)]
+    sizes = of(group, "num_clusters", "window_size")
+    return reference.random(query, key, value, routing_seed=seeds, **sizes, **options)
+
+
+def hashed(group, query, key, value, options):
+    sizes = of(group, "projections", "num_clusters", "window_size")
+    return reference.hashed(query, key, value, **sizes, **options)
+
+
+def lsh(group, query, key, value, options):
+    sizes = of(group, "rotations", "chunk_size")
+    return reference.lsh(query, key, value, **sizes, **options)
+
+
+def clustered(group, query, key, value, options):
+    groups = hamming_groups(
+        query,
+        **of(group, "projections", "num_clusters", "iterations"),
+        mask=options["query_mask"],
+    )
+    sizes = of(group, "num_clusters", "top_k")
+    return reference.grouped(query, key, value, groups=np.asarray(groups), **sizes, **options)
+
+
+def cluster_strided(group, query, key, value, options):
+    sizes = of(group, "centroids", "window_size")
+    return reference.cluster_strided(query, key, value, **sizes, **options)
+
+
+def learnt_by_clusters(group):
+    """Centroids and load biases of each head of queries."""
+    found = of(group, "centroids", "load_bias")
+    return {name: np.repeat(x, group.num_heads // len(x), axis=0) for name, x in found.items()}
+
+
+def routing(group, query, key, value, options):
+    if group.assignment == "balanced":
+        sizes = of(group, "centroids", "window_size")
+        return reference.balanced(query, key, value, **sizes, **options)
+    return reference.nearest(
+        query,
+        key,
+        value,
+        **learnt_by_clusters(group),
+        **of(group, "window_size", "num_probes"),
+        activation=group.attention_activation,
+        normalized=group.normalize,
+        **options,
+    )
+
+
+def local_routing(group, query, key, value, options):
+    return reference.local_routing(
+        query,
+        query if group.share_qk else key,
+        value,
+        **learnt_by_clusters(group),
+        **of(group, "block_size", "window_size", "look_back", "shift_keys", "num_probes"),
+        **of(group, "routed_scale", "routed_bias", "routed_kernel"),
+        normalized=group.normalize,
+        **options,
+    )
+
+
+def routing_memory(group, query, key, value, options):
+    if group.eviction == "random":
+        # The op's own test is told which ones go.
+        return None
+    kernel = array(group.routed_kernel)
+    routed = query if kernel is None else reference.convolved(query, kernel)
+    learnt = {**learnt_by_clusters(group), "scale": array(group.routed_scale)}
+    bias, seen = array(group.routed_bias), {}
+    for b, h in np.ndindex(query.shape[:2]):
+        seen[b, h], _ = reference.remembered(
+            routed[b, h],
+            reference.shifted(routed)[b, h],
+            value[b, h],
+            **{name: x[h] for name, x in learnt.items()},
+            **of(group, "window_size", "memory_length", "memory_keys", "eviction", "num_probes"),
+            block_size=group.memory_block_size,
+            normalized=group.normalize,
+            first=1,
+        )
+
+    def more(b, h, i):
+        logits, values = seen[b, h][i]
+        return [logit + bias[h] for logit in logits], values
+
+    return local_routing(group, query, key, value, {**options, "more": more})
+
+
+def compressive(group, query, key, value, options):
+    kernels = group._kernels()
+    return reference.compressive(
+        query,
+        key,
+        value,
+        **of(group, "block_size", "compressed_length", "compression_rate", "look_back"),
+        **of(group, "compression", "memory_embeddings"),
+        kernels=kernels and {name: array(x) for name, x in kernels.items()},
+        **without(options, "causal", "query_mask"),
+    )
+
+
+def causal_clustered(group, query, key, value, options):
+    learnt = learnt_by_clusters(group)
+    options = without(options, "causal")
+    return reference.causal_clustered(
+        query, key, value, **learnt, block_size=group.block_size, **options
+    )
+
+
+def without(options, *names):
+    return {name: x for name, x in options.items() if name not in names}
+
+
+def t2t_local(group, query, key, value, options):
+    sizes = of(group, "block_size", "look_back", "grid", "key_block_size")
+    return of_dialect.local(query, key, value, **sizes, **options)
+
+
+def t2t_strided(group, query, key, value, options):
+    return of_dialect.strided(query, key, value, stride=group.stride, **options)
+
+
+def t2t_clusters(group, query, key, value, options):
+    if key is None:
+        # That code has no mask of shared queries and keys.
+        options = {**options, "key_mask": None}
+    balanced = isinstance(group, t2t.T2TRoutingHeads)
+    loop = of_dialect.balanced if balanced else of_dialect.cluster_strided
+    sizes = of(group, "centroids", "window_size", "block_size")
+    return loop(query, key, value, **sizes, **options)
+
+
+def t2t_hashed(group, query, key, value, options):
+    sizes = of(group, "projections", "num_clusters", "window_size", "block_size")
+    return of_dialect.hashed(query, key, value, **sizes, **options)
+
+
+LOOPS = {
+    layers.FullHeads: full,
+    layers.LocalHeads: local,
+    layers.StridedHeads: strided,
+    layers.RandomHeads: random,
+    layers.HashedHeads: hashed,
+    layers.LSHHeads: lsh,
+    layers.ClusteredHeads: clustered,
+    layers.ClusterStridedHeads: cluster_strided,
+    layers.RoutingHeads: routing,
+    layers.LocalRoutingHeads: local_routing,
+    layers.RoutingMemoryHeads: routing_memory,
+    layers.CompressiveHeads: compressive,
+    layers.CausalClusteredHeads: causal_clustered,
+    t2t.T2TLocalHeads: t2t_local,
+    t2t.T2TStridedHeads: t2t_strided,
+    t2t.T2TRoutingHeads: t2t_clusters,
+    t2t.T2TClusterStridedHeads: t2t_clusters,
+    t2t.T2THashedHeads: t2t_hashed,
+}

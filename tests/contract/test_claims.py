@@ -1,0 +1,134 @@
+"""What every kind of heads says of itself is what it does; and a kind that lies is found out."""
+
+import keras
+import pytest
+
+from rt_keras.layers import ClusterStridedHeads, FullHeads, LocalHeads, LSHHeads, StridedHeads
+from rt_keras.ops import local_attention
+from tests.contract import kinds
+from tests.contract.claims import CLAIMS
+from tests.contract.kinds import SINGLES, Heads, label, layers
+from tests.contract.ways import compute_the_same
+
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
+@pytest.mark.parametrize("name", layers())
+def test_without_options(name, claim):
+    claim(Heads(name, {}))
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("case", SINGLES, ids=label)
+def test_one_option(case):
+    heads = Heads(*case)
+    if heads.refusal is None:
+        for claim in CLAIMS:
+            claim(heads)
+
+
+@pytest.mark.parametrize("name", layers())
+def test_a_warning_says_who_sees_the_future(name, recwarn):
+    heads = Heads(name, {})
+    if heads.group.takes_causal_mask:
+        heads.group(**heads.inputs(), use_causal_mask=True)
+    warned = [str(x.message) for x in recwarn if "use_causal_mask=True" in str(x.message)]
+    assert bool(warned) == (heads.group.takes_causal_mask and not heads.group.strictly_causal)
+    assert all(name in text for text in warned)
+
+
+class SaysItIsCausal(ClusterStridedHeads):
+    """Members are chosen by the whole sequence."""
+
+    strictly_causal = True
+
+
+class SaysAHashIsCausal(LSHHeads):
+    """What shares a chunk depends on the whole sequence, and in few sequences shows."""
+
+    strictly_causal = True
+
+
+class SaysItIsNot(LocalHeads):
+    """A window up to the query's own position."""
+
+    strictly_causal = False
+
+
+class SaysItIsBounded(StridedHeads):
+    """Every position is kept."""
+
+    cache_grows = False
+
+
+class SaysItTakesMasks(LocalHeads):
+    """There is no matrix of pairs to mask."""
+
+    takes_attention_mask = True
+
+    def attend(self, attention_mask=None, **arguments):
+        return super().attend(**arguments)
+
+
+class SaysItGivesWeights(LocalHeads):
+    """What it gives is no sum of values."""
+
+    def attend(self, **arguments):
+        return super().attend(**arguments) ** 2
+
+
+class SaysItReadsPieces(StridedHeads):
+    """Pieces are read position by position."""
+
+    reads_pieces = True
+
+
+class StepsElsewhere(LocalHeads):
+    """A step sees more than one pass does."""
+
+    def attend(self, **arguments):
+        return local_attention(**{**self._window, "look_back": 0}, **arguments)
+
+
+class ForgetsAnOption(FullHeads):
+    """`max_relative_distance` is taken and has no effect."""
+
+    def _tables(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    "liar",
+    [
+        SaysItIsCausal,
+        SaysAHashIsCausal,
+        SaysItIsNot,
+        SaysItIsBounded,
+        SaysItTakesMasks,
+        SaysItGivesWeights,
+        SaysItReadsPieces,
+        StepsElsewhere,
+    ],
+    ids=lambda liar: liar.__name__,
+)
+def test_a_kind_that_lies_is_found_out(liar, monkeypatch):
+    """As it would be if it stood in the table of kinds."""
+    keras.saving.register_keras_serializable(package="tests")(liar)
+    monkeypatch.setattr(kinds, "layers", lambda: {liar.__name__: liar})
+    heads = Heads(liar.__name__, {})
+    with pytest.raises((AssertionError, pytest.fail.Exception, ValueError)):
+        for claim in CLAIMS:
+            claim(heads)
+        compute_the_same(heads)
+
+
+def test_an_option_without_effect_is_found_out(monkeypatch):
+    monkeypatch.setattr(kinds, "layers", lambda: {"ForgetsAnOption": ForgetsAnOption})
+    assert "max_relative_distance" in kinds.without_effect("ForgetsAnOption")
+
+
+@pytest.mark.end_to_end
+@pytest.mark.parametrize("name", layers())
+def test_every_option_has_an_effect(name):
+    assert kinds.without_effect(name) == []

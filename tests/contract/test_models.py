@@ -1,0 +1,147 @@
+"""Every option alone, in models: compiled, in lower precision, saved, exported, adapted, rotary."""
+
+import gc
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import rt_keras
+from rt_keras.callbacks import CentroidEMA
+from rt_keras.layers import CentroidHeads
+from tests.contract.kinds import BATCH, DEPTH, HEADS, LENGTH, layers, required
+from tests.contract.models import FEATURES, attention, forms, inputs, model_of
+from tests.contract.ways import agree
+
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
+# The others run end to end.
+ALWAYS = ("LocalHeads",)
+KINDS = [
+    pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.end_to_end])
+    for name in layers()
+]
+
+
+# The tests of one kind follow one another, and what they have compiled goes before the next.
+@pytest.fixture(scope="module", params=KINDS)
+def name(request):
+    yield request.param
+    keras.backend.clear_session()
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def model_in_float64(name):
+    """A model, and its outputs."""
+    model = model_of(name, "float64")
+    return model, {form: np.asarray(output) for form, output in model(inputs()).items()}
+
+
+def outputs_agree(found, expected):
+    assert found.keys() == expected.keys()
+    for form, output in found.items():
+        agree(output, expected[form], form)
+
+
+def test_compiled(model_in_float64):
+    model, expected = model_in_float64
+    compiled = tf.function(lambda x: model(x, training=False), jit_compile=True)
+    outputs_agree(compiled(inputs()), expected)
+
+
+def test_saved_and_loaded(model_in_float64, tmp_path):
+    model, expected = model_in_float64
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    outputs_agree(loaded(inputs()), expected)
+    model.save_weights(tmp_path / "model.weights.h5")
+    fresh = keras.Model.from_config(model.get_config())
+    fresh.load_weights(tmp_path / "model.weights.h5")
+    outputs_agree(fresh(inputs()), expected)
+
+
+def test_exported(model_in_float64, tmp_path):
+    model, expected = model_in_float64
+    model.export(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    outputs_agree(loaded.serve({key: tf.constant(x) for key, x in inputs().items()}), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_trains_in_any_precision(name, dtype):
+    model = model_of(name, dtype)
+    compute = keras.DTypePolicy(dtype).compute_dtype
+    assert {keras.backend.standardize_dtype(x.dtype) for x in model.outputs} == {compute}
+    for layer in model.layers:
+        for group in getattr(layer, "head_groups", ()):
+            states = [x for x in group.weights if not x.trainable and x.name != "token_bias_weight"]
+            assert {x.dtype for x in states if "seed" not in x.path} <= {"float32"}
+    given = inputs(dtype="float32")
+    with tf.GradientTape() as tape:
+        outputs = model(given, training=True)
+        loss = tf.add_n([tf.reduce_sum(tf.sin(tf.cast(x, "float32"))) for x in outputs.values()])
+        loss += tf.add_n([tf.cast(x, "float32") for x in model.losses] or [0.0])
+    variables = [x.value for x in model.trainable_variables]
+    for variable, gradient in zip(model.trainable_variables, tape.gradient(loss, variables)):
+        assert gradient is not None, variable.path
+        assert np.all(np.isfinite(gradient)), variable.path
+
+
+def test_fits_in_float64(name):
+    model = model_of(name, "float64")
+    has_centroids = any(
+        isinstance(group, CentroidHeads)
+        for layer in model.layers
+        for group in getattr(layer, "head_groups", ())
+    )
+    before = [np.array(x) for x in model.trainable_variables]
+    model.compile("sgd", {form: "mse" for form in model.output_names}, jit_compile=False)
+    targets = {
+        form: np.zeros(x.shape[1:])[None].repeat(BATCH, 0)
+        for form, x in zip(model.output_names, model.outputs)
+    }
+    model.fit(inputs(), targets, verbose=0, callbacks=[CentroidEMA()] if has_centroids else [])
+    assert all(np.all(np.isfinite(x)) for x in model.get_weights())
+    assert any(np.any(a != b) for a, b in zip(before, model.trainable_variables))
+
+
+def test_rotary_positions(name):
+    x = inputs()["x"]
+    for form, chosen in forms(name).items():
+        rotary = keras_hub.layers.RotaryEmbedding(dtype="float64")
+        layer = attention(name, chosen, "float64", rotary_embedding=rotary)
+        group = layer.head_groups[0]
+        if not layer.cached_decoding:
+            assert np.all(np.isfinite(layer(x, x, use_causal_mask=group.takes_causal_mask)))
+            continue
+        bias = inputs()["token_bias"]
+        expected = layer(x, x, use_causal_mask=True, token_bias=bias)
+        output, cache = layer.prefill(x[:, :9], 7, LENGTH, bias[:, :9])
+        agree(output[:, :7], expected[:, :7], form)
+        for at in range(7, 12):
+            one = slice(at, at + 1)
+            output, cache = layer.call_with_cache(x[:, one], cache, at, bias[:, one])
+            # Its angles are float32 in every precision.
+            agree(output, expected[:, one], f"{form}, step {at}", tolerance=1e-6)
+
+
+def test_adapted(name):
+    """In the place of Keras's attention: the same weights, in whose place it can be put back."""
+    for form, chosen in forms(name).items():
+        if "num_key_value_heads" in chosen:
+            # Keras's own attention has none.
+            continue
+        x = keras.Input([LENGTH, FEATURES], dtype="float64")
+        of_keras = keras.layers.MultiHeadAttention(HEADS, DEPTH, dtype="float64")
+        layer = layers()[name]
+        heads = layer(**{**required(layer), **chosen})
+        causal = heads.takes_causal_mask
+        model = keras.Model(x, of_keras(x, x, use_causal_mask=causal))
+        adapted = rt_keras.adapt(model, [heads])
+        found = adapted(inputs()["x"])
+        assert found.shape == (BATCH, LENGTH, FEATURES) and np.all(np.isfinite(found)), form
+        restored = rt_keras.restore(adapted)
+        if not heads.share_qk:
+            agree(restored(inputs()["x"]), model(inputs()["x"]), form)

@@ -1,0 +1,95 @@
+"""Every kind of heads with every option: right in all ways, or refused by name when it is built.
+
+All options and pairs run end to end; a seeded sample of them always does.
+"""
+
+import functools
+import random
+
+import hypothesis
+import pytest
+from hypothesis import strategies
+
+from tests.contract.kinds import SINGLES, Heads, label, layers, options, pairs
+from tests.contract.ways import compute_the_same
+
+pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
+
+# Combinations that are known to be wrong, by their label, with the reason; an entry that has begun
+# to pass fails.
+KNOWN_FAILURES = {}
+
+
+def sampled(cases, count):
+    """Cases as parameters of a test, all but `count` of them end to end."""
+    cases = list(cases)
+    always = {label(case) for case in random.Random(0).sample(cases, count)}
+    return [
+        pytest.param(
+            case,
+            id=label(case),
+            marks=[
+                *([] if label(case) in always else [pytest.mark.end_to_end]),
+                *(
+                    [pytest.mark.xfail(reason=KNOWN_FAILURES[label(case)], strict=True)]
+                    if label(case) in KNOWN_FAILURES
+                    else []
+                ),
+            ],
+        )
+        for case in cases
+    ]
+
+
+def is_right_or_refused(name, chosen, **sizes):
+    heads = Heads(name, chosen)
+    if heads.refusal is not None:
+        assert heads.is_named_in_refusal(), str(heads.refusal)
+        return
+    compute_the_same(heads, **sizes)
+
+
+@pytest.mark.parametrize("name", layers())
+def test_without_options(name):
+    heads = Heads(name, {})
+    assert heads.refusal is None
+    compute_the_same(heads)
+
+
+@pytest.mark.parametrize("case", sampled(SINGLES, 16))
+def test_one_option(case):
+    is_right_or_refused(*case)
+
+
+@pytest.mark.parametrize("case", sampled(pairs(), 24))
+def test_two_options(case):
+    # Pieces shorter and longer than the sequence in turn.
+    is_right_or_refused(*case, sizes=((7, 64)[len(label(case)) % 2],), starts=(5,))
+
+
+@functools.cache
+def accepted(name):
+    """The values of each option of a kind that are not refused alone."""
+    found = {
+        option: [value for value in values if Heads(name, {option: value}).refusal is None]
+        for option, values in options(layers()[name]).items()
+    }
+    return {option: values for option, values in found.items() if values}
+
+
+@strategies.composite
+def combinations(draw):
+    """A kind with three options or more."""
+    name = draw(strategies.sampled_from(sorted(layers())))
+    values = accepted(name)
+    chosen = draw(
+        strategies.lists(strategies.sampled_from(sorted(values)), min_size=3, unique=True)
+    )
+    return name, {option: draw(strategies.sampled_from(values[option])) for option in chosen}
+
+
+@pytest.mark.end_to_end
+@hypothesis.settings(max_examples=150, derandomize=True, database=None)
+@hypothesis.given(combinations())
+def test_three_options_and_more(case):
+    is_right_or_refused(*case)

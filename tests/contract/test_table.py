@@ -1,0 +1,78 @@
+"""The table of what heads can do has what they say of themselves, and what they do."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.kinds import GROUPED, Heads, label, layers
+from tests.contract.ways import directions
+
+PAGE = Path(__file__).parents[2] / "docs" / "understand" / "choosing_heads.md"
+# Those with the options that change what they can do; others have a row for what they are without.
+FORMS = [
+    *((name, {}) for name in layers()),
+    ("LocalHeads", {"attention_activation": "entmax15"}),
+    ("LocalHeads", {"grid": (2, 2)}),
+    ("RoutingHeads", {"assignment": "balanced"}),
+    ("RoutingHeads", {"attention_activation": "entmax15"}),
+    ("LocalRoutingHeads", {"routed_key": "key"}),
+    ("FullHeads", {"memory_length": 3}),
+    ("ClusteredHeads", {"causal_by_mask": True, "top_k": 3}),
+]
+
+
+def row(name, chosen):
+    """The row of the table for heads of a kind with options."""
+    heads = Heads(name, chosen)
+    group = heads.group
+    shown = ", ".join(f"{option}={_shown(option, value)}" for option, value in chosen.items())
+    if True not in directions(group):
+        causal = "never"
+    else:
+        causal = "strictly" if group.strictly_causal else "by mask"
+    cache, pieces = "none", "no"
+    if group.cached_decoding:
+        cache = "grows" if group.cache_grows else "bounded"
+        pieces = "one pass" if group.reads_pieces else "step by step"
+    cells = [
+        f"`{name}({shown})`" if shown else f"`{name}`",
+        f"{causal}, always" if group.needs_causal_mask else causal,
+        cache,
+        pieces,
+        "yes" if group.carries_state else "no",
+        "yes" if _takes_other_lengths(heads) else "no",
+        _inside_adapted_decoders(group),
+        "yes" if Heads(name, {**chosen, GROUPED: 1}).refusal is None else "no",
+        "yes" if group.takes_attention_mask else "no",
+        "yes" if group.takes_global_tokens else "no",
+        "yes" if group.returns_attention_scores else "no",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _takes_other_lengths(heads):
+    """Whether queries can attend to keys that are not as many."""
+    inputs, others = heads.inputs(), heads.inputs(length=heads.length // 2)
+    inputs |= {name: others[name] for name in ("value", "key", "token_bias") if name in others}
+    try:
+        heads.group(**inputs, use_causal_mask=heads.group.needs_causal_mask)
+    except ValueError:
+        return False
+    return True
+
+
+def _inside_adapted_decoders(group):
+    """What a decoder of KerasHub does with such heads in the place of its own."""
+    if not group.takes_causal_mask:
+        return "no"
+    return "generates" if group.cached_decoding else "scores"
+
+
+def _shown(option, value):
+    numbers = {"grid": "...", "memory_length": "m", "top_k": "k"}
+    return numbers.get(option, f'"{value}"' if isinstance(value, str) else value)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=label)
+def test_every_kind_has_its_row(form):
+    assert row(*form) in PAGE.read_text(encoding="utf-8").splitlines()

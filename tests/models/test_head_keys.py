@@ -1,0 +1,46 @@
+import pytest
+
+from rt_keras.models.head_keys import read_head_groups
+from rt_keras.models.head_kinds import HEAD_KINDS
+
+# What a causal model cannot have, and what each kind needs besides the number of heads.
+NOT_CAUSAL = ("clustered",)
+
+
+@pytest.mark.parametrize("name", [name for name in HEAD_KINDS if name not in NOT_CAUSAL])
+def test_every_kind_can_be_said(name):
+    (group,) = read_head_groups({f"{name}.num_heads": 4})
+    assert type(group) is HEAD_KINDS[name].layer and group.num_heads == 4
+
+
+def test_groups_of_several_kinds_and_their_values():
+    values = {"full.num_heads": 2, "local.num_heads": 4, "local": {"block_size": 32}}
+    local, full = read_head_groups(values)
+    assert (local.num_heads, local.block_size, full.num_heads) == (4, 32, 2)
+
+
+def test_encoders_have_kinds_of_their_own():
+    (group,) = read_head_groups({"clustered.num_heads": 2}, ("encoder",))
+    assert type(group) is HEAD_KINDS["clustered"].layer
+    (group,) = read_head_groups({"routing.num_heads": 2}, ("encoder", "decoder"))
+    assert type(group) is HEAD_KINDS["routing"].layer
+
+
+@pytest.mark.parametrize(
+    ("values", "attentions", "message"),
+    [
+        ({}, ("decoder",), "there are no heads; one of model.routing.num_heads"),
+        ({"local.block_size": 4}, ("decoder",), "model.local.num_heads is None; but"),
+        ({"num_layers": 4}, ("decoder",), "unknown key model.num_layers"),
+        ({"local.num_heads": "4"}, ("decoder",), r"model.local.num_heads is '4' \(str\)"),
+        ({"clustered.num_heads": 2}, ("decoder",), "in the decoder there can be"),
+        ({"causal_clustered.num_heads": 2}, ("encoder",), "in the encoder there can be"),
+        ({"compressive.num_heads": 2}, ("encoder",), "only a causal_lm can have them"),
+        ({"hashed.num_heads": 2, "hashed.share_qk": True}, ("encoder",), "it must be false"),
+        ({"hashed.num_heads": 2, "hashed.first_layer": 1}, ("decoder",), "it must be 0"),
+        ({"local.num_heads": 2, "local.cross_block_size": 8}, ("decoder",), "it must be null"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(values, attentions, message):
+    with pytest.raises(ValueError, match=message):
+        read_head_groups(values, attentions)
