@@ -16,7 +16,7 @@ BASE = [
     "keras-hub>=0.32,<0.33",
     # Progress bars and tables; Keras brings it too.
     "rich>=13,<16",
-    "tensorflow-text>=2.20,<2.22",
+    "tensorflow-text>=2.20.1,<2.22",
     # The published configurations; KerasHub brings it too.
     "pyyaml>=6,<7",
 ]
