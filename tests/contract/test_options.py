@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from tests.contract.kinds import SINGLES, Heads, label, layers, options, pairs
+from tests.contract.kinds import LENGTH, SINGLES, Heads, label, layers, options, pairs
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
@@ -63,8 +63,8 @@ def test_one_option(case):
 
 @pytest.mark.parametrize("case", sampled(pairs(), 24))
 def test_two_options(case):
-    # Pieces shorter and longer than the sequence in turn.
-    is_right_or_refused(*case, sizes=((7, 64)[len(label(case)) % 2],), starts=(5,))
+    # Pieces shorter and longer than the sequence in turn, and a prompt shorter than `dense_below`.
+    is_right_or_refused(*case, sizes=((7, LENGTH + 3)[len(label(case)) % 2],), starts=(9,))
 
 
 @functools.cache

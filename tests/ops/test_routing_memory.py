@@ -71,13 +71,15 @@ def test_at_random_any_member_goes():
         assert len(set(numbers)) == len(numbers)
 
 
-@pytest.mark.parametrize("eviction", EVICTIONS)
+# Queries that see one member each attend to many members equally.
+@pytest.mark.parametrize("eviction, keys", [*((x, 3) for x in EVICTIONS), ("least_attended", 1)])
 @pytest.mark.parametrize("probes", [pytest.param(1, marks=pytest.mark.end_to_end), 2])
-def test_pieces_and_steps_are_one_pass(eviction, probes):
-    inputs, options = arrays(27), {"eviction": eviction, "num_probes": probes}
+def test_pieces_and_steps_are_one_pass(eviction, keys, probes):
+    inputs = arrays(40, batch=4)
+    options = {**OPTIONS, "eviction": eviction, "memory_keys": keys, "num_probes": probes}
     expected, of_expected, _ = piece(inputs, new_memory(inputs, eviction), **options)
     memory, found = new_memory(inputs, eviction), []
-    for start, end in ((0, 3), (3, 13), (13, 20), (20, 27)):
+    for start, end in ((0, 3), (3, 13), (13, 20), (20, 40)):
         *outputs, memory = piece(inputs, memory, start, slice(start, end), **options)
         found.append(outputs)
         if end == 20:
@@ -86,7 +88,7 @@ def test_pieces_and_steps_are_one_pass(eviction, probes):
             for i in range(20, 27):
                 at = {name: given[name][:, :, i : i + 1] for name in ("query", "key", "value")}
                 output, of_output, stepped = memory_step(
-                    **{**given, **at}, memory=stepped, position=i, **OPTIONS, **options
+                    **{**given, **at}, memory=stepped, position=i, **options
                 )
                 np.testing.assert_allclose(output, expected[:, :, i : i + 1], rtol=0, atol=1e-12)
                 np.testing.assert_allclose(
