@@ -42,6 +42,8 @@ autosummary_generate = True
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 default_role = "code_or_name"
+# Options and strings in help and docstrings stay as one types them: --config, "geglu".
+smartquotes = False
 maximum_signature_line_length = 80
 toc_object_entries_show_parents = "hide"
 napoleon_custom_sections = [("Call arguments", "params_style"), ("Weights", "params_style")]
@@ -67,6 +69,9 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_nav_level": 1,
 }
+# Sections of one page have nothing to list beside it.
+single_pages = ("changelog", "glossary", "papers", "stability", "start", "versions")
+html_sidebars = dict.fromkeys(single_pages, [])
 copyright = f"{author}. Apache License 2.0"
 
 
