@@ -51,13 +51,20 @@ def find_config(name, beside=None):
 
 
 def read_summary(name):
-    """The first line of a configuration's file, a comment that says what it is.
+    """What a configuration is: the comment at its start, up to a line that ends a sentence.
 
     >>> read_summary("cifar10_full")
     'CIFAR-10: full attention.'
     """
+    lines = []
     with open(find_config(name), encoding="utf-8") as file:
-        return file.readline().strip().lstrip("# ")
+        for line in file:
+            if not line.startswith("#"):
+                break
+            lines.append(line.strip("# \n"))
+            if lines[-1].endswith("."):
+                break
+    return " ".join(lines)
 
 
 def read_config(name):

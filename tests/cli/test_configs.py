@@ -12,6 +12,7 @@ def test_every_file_is_listed_with_its_summary(run, tmp_path):
     assert header.split() == ["name", "strictly", "causal", "summary"]
     for line, (name, config) in zip(lines, found.items()):
         assert line.startswith(name) and line.endswith(config["summary"])
+        assert config["summary"].endswith(".")
         assert line.split()[1] == ("yes" if config["strictly_causal"] else "no")
     assert found["pg19_nearest8k"]["strictly_causal"]
     assert not found["pg19_local_cluster8k"]["strictly_causal"]
