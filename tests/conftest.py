@@ -44,6 +44,17 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def garbage_is_gone_after_a_module():
+    """Models are garbage in circles, which Python looks for ever more rarely as memory fills.
+
+    What stays need not be searched again: where Keras quantizes a layer, it asks for each weight.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 def peak_memory():
     """The peak resident memory of this process and the largest of its children, in GB."""
     # Linux counts in KiB.

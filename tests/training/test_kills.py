@@ -62,7 +62,7 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     starting, training = seconds_of_run(settings, whole)
     draw = random.Random(0)
-    for number in range(int(os.environ.get("KILLS", 10))):
+    for number in range(int(os.environ.get("KILLS", 5))):
         with start(settings, killed) as process:
             # One in five comes before it trains.
             early = draw.random() < 0.2

@@ -194,7 +194,7 @@ def test_kills_of_one_worker_or_all_change_no_bit(tiny_settings, tmp_path):
         output, _ = process.communicate()
     assert process.returncode == 0, output
     draw = random.Random(0)
-    for number in range(int(os.environ.get("KILLS", 4))):
+    for number in range(int(os.environ.get("KILLS", 2))):
         step = Checkpoints(killed / "checkpoints").newest()[0] or 0
         with launch(settings, killed) as process:
             wait_for_step(process, killed, step + 1)
