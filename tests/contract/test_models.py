@@ -17,7 +17,7 @@ from tests.contract.ways import agree
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
 # The others run end to end.
-ALWAYS = ("LocalHeads",)
+ALWAYS = ("FullHeads",)
 KINDS = [
     pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.end_to_end])
     for name in layers()

@@ -56,12 +56,12 @@ def test_without_options(name):
     compute_the_same(heads)
 
 
-@pytest.mark.parametrize("case", sampled(SINGLES, 16))
+@pytest.mark.parametrize("case", sampled(SINGLES, 8))
 def test_one_option(case):
     is_right_or_refused(*case)
 
 
-@pytest.mark.parametrize("case", sampled(pairs(), 24))
+@pytest.mark.parametrize("case", sampled(pairs(), 12))
 def test_two_options(case):
     # Pieces shorter and longer than the sequence in turn, and a prompt shorter than `dense_below`.
     is_right_or_refused(*case, sizes=((7, LENGTH + 3)[len(label(case)) % 2],), starts=(9,))
