@@ -164,6 +164,7 @@ def from_preset(name, folder, text, output):
 def from_saved_model(name, folder, text, output):
     import numpy as np
     import tensorflow as tf
+    import tensorflow_text  # noqa: F401  The operations of Gemma's tokenizer.
 
     ids = np.load(output / "ids.npy")
     loaded = tf.saved_model.load(str(output / "exported"))
