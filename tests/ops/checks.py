@@ -253,8 +253,12 @@ def past_is_untouched(op, inputs, start, **options):
     return same_positions and np.max(np.abs(outputs[0] - outputs[1])) <= 1e-12
 
 
-def largest_tensor(op, inputs, **options):
-    """Elements of the largest tensor that the op or its gradient makes, as XLA is given it."""
+def compiled_program(op, inputs, options, stage):
+    """The text of the compiled program of the op and its gradient.
+
+    Args:
+        stage: "hlo" for what XLA is given, "optimized_hlo" for what it runs.
+    """
     given = tensors(inputs, tf.float32)
     learnt = [name for name in LEARNT if given.get(name) is not None]
 
@@ -265,26 +269,24 @@ def largest_tensor(op, inputs, **options):
         return tape.gradient(loss, [given[name] for name in learnt])
 
     compiled = tf.function(step, jit_compile=True)
-    text = compiled.experimental_get_compiler_ir(given)(stage="hlo")
-    shapes = re.findall(r"(?:pred|[a-z]+\d+)\[([\d,]+)\]", text)
-    return max(np.prod([int(size) for size in shape.split(",")]) for shape in shapes)
+    return compiled.experimental_get_compiler_ir(given)(stage=stage)
+
+
+def largest(shapes):
+    """Elements of the largest of some shapes, such as "2,3"."""
+    return max(np.prod([int(size) for size in shape.split(",") if size]) for shape in shapes)
+
+
+def largest_tensor(op, inputs, **options):
+    """Elements of the largest tensor that the op or its gradient makes, as XLA is given it."""
+    text = compiled_program(op, inputs, options, "hlo")
+    return largest(re.findall(r"(?:pred|[a-z]+\d+)\[([\d,]+)\]", text))
 
 
 def largest_constant(op, inputs, **options):
     """Elements of the largest constant in the compiled program of the op and its gradient."""
-    given = tensors(inputs, tf.float32)
-    learnt = [name for name in LEARNT if given.get(name) is not None]
-
-    def step(given):
-        with tf.GradientTape() as tape:
-            tape.watch([given[name] for name in learnt])
-            loss = tf.reduce_sum(op(**given, **options))
-        return tape.gradient(loss, [given[name] for name in learnt])
-
-    compiled = tf.function(step, jit_compile=True)
-    text = compiled.experimental_get_compiler_ir(given)(stage="optimized_hlo")
-    shapes = re.findall(r"\w+\[([\d,]*)\]\S* constant\(", text)
-    return max(np.prod([int(size) for size in shape.split(",") if size]) for shape in shapes)
+    text = compiled_program(op, inputs, options, "optimized_hlo")
+    return largest(re.findall(r"\w+\[([\d,]*)\]\S* constant\(", text))
 
 
 def drops_out(op, inputs, **options):
