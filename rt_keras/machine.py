@@ -24,4 +24,5 @@ def count_cores():
     >>> count_cores() >= 1
     True
     """
-    return len(os.sched_getaffinity(0))
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count()

@@ -162,7 +162,7 @@ def measure(lengths, kinds, heads, depth, window, repeats, chosen_rivals=None, t
         RuntimeError: if nothing could be measured.
     """
     chosen_rivals = chosen_rivals or {}
-    threads = threads or machine.cores()
+    threads = threads or machine.count_cores()
     load_average = [os.getloadavg()[0]]
     figures = []
     for length in dict.fromkeys(lengths):

@@ -105,7 +105,7 @@ def measure(lengths, kinds, tokens, shape, repeats, chosen_rivals=None, threads=
         RuntimeError: if nothing could be measured.
     """
     chosen_rivals = chosen_rivals or {}
-    threads = threads or machine.cores()
+    threads = threads or machine.count_cores()
     load_average = [os.getloadavg()[0]]
     figures = []
     for length in dict.fromkeys(lengths):

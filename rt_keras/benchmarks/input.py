@@ -71,7 +71,7 @@ def measure(shape, gigabytes, step, repeats, threads=None):
     Raises:
         RuntimeError: if nothing could be measured.
     """
-    threads = threads or machine.cores()
+    threads = threads or machine.count_cores()
     load_average = [os.getloadavg()[0]]
     found = workers.contest(
         _contenders(shape, gigabytes, step),

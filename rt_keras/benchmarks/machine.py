@@ -5,6 +5,8 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
+from rt_keras.machine import count_cores
+
 
 def describe():
     """Cores, memory, accelerators and versions, in one line.
@@ -21,20 +23,10 @@ def describe():
         for device in others
     ]
     return (
-        f"{cores()} cores of {_processor()}, {memory:.0f} GB of memory, "
+        f"{count_cores()} cores of {_processor()}, {memory:.0f} GB of memory, "
         f"{' and '.join(names) or 'no accelerator'}, {platform.system()} {platform.machine()}, "
         f"Python {platform.python_version()}, TensorFlow {version('tensorflow')}"
     )
-
-
-def cores():
-    """The number of cores that this process may use.
-
-    >>> cores() > 0
-    True
-    """
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count()
 
 
 def _processor():

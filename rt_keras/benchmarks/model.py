@@ -103,7 +103,7 @@ def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_po
         RuntimeError: if nothing could be measured.
     """
     chosen_rivals = chosen_rivals or {}
-    threads = threads or machine.cores()
+    threads = threads or machine.count_cores()
     load_average = [os.getloadavg()[0]]
     contenders = _contenders(shape, dict.fromkeys(kinds), chosen_rivals, relative_positions)
     found = workers.contest(

@@ -79,7 +79,7 @@ def add_repeats_and_threads(parser):
     parser.add_argument(
         "--threads",
         type=int,
-        default=machine.cores(),
+        default=machine.count_cores(),
         help="number of threads of each process (default: all cores)",
     )
 

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib import metadata
 from pathlib import Path
 
 from rt_keras import progress
+from rt_keras.installation import installed_version
 
 # Each chip's cores, as the compiler counts them, memory in bytes, peak bfloat16 operations per
 # second, peak bytes per second, and bytes per second over all of its links to other chips, one way.
@@ -56,10 +56,7 @@ def check_packages(wanted):
         wanted: dictionary from packages to versions.
     """
     for name, version in wanted.items():
-        try:
-            found = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found = None
+        found = installed_version(name)
         if found != version:
             packages = " ".join(f"{n}=={v}" for n, v in wanted.items())
             place = " in a separate environment" if "tensorflow-tpu" in wanted else ""

@@ -14,7 +14,7 @@ def parse(*given):
 def test_all_rivals_and_all_cores_are_the_default():
     args = parse()
     assert (args.rivals, args.repeats) == (None, 9)
-    assert args.threads == machine.cores()
+    assert args.threads == machine.count_cores()
     assert parse("--rivals").rivals == []
     assert parse("--rivals", "two").rivals == ["two"]
 

@@ -270,7 +270,7 @@ def measure_times(kinds, lengths, settings):
             for kind in kinds
         }
         times = workers.contest(
-            contenders, 3, machine.cores(), lambda name, what: options.say(f"{name}: {what}")
+            contenders, 3, machine.count_cores(), lambda name, what: options.say(f"{name}: {what}")
         )
         found += [
             {"kind": kind, "length": length, **{key: x[key] for key in ("seconds", "peak_bytes")}}
