@@ -37,7 +37,7 @@ import keras
 import numpy as np
 from rt_keras import ops
 from rt_keras.layers import FirstHeads
-from rt_keras.models.keys import keys_of
+from rt_keras.keys import keys_of
 from rt_keras.models.model_section import ModelSection
 from rt_keras.training import experiment
 from rt_keras.training.config import make_config

@@ -45,7 +45,7 @@ class PublishedConfigurations(Generated):
 
     def lines(self):
         """Markdown."""
-        from rt_keras.models.keys import read_section
+        from rt_keras.keys import read_section
         from rt_keras.models.model_section import ModelSection, is_strictly_causal
 
         yield from ("| name | strictly causal | summary |", "| --- | --- | --- |")

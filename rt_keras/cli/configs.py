@@ -27,7 +27,7 @@ def main(args):
 
 def _list_configs():
     """Prints each configuration, whether it is causal, and the first comment of its file."""
-    from rt_keras.models.keys import read_section
+    from rt_keras.keys import read_section
     from rt_keras.models.model_section import ModelSection, is_strictly_causal
 
     found = {}

@@ -12,6 +12,7 @@ from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.full_heads import FullHeads
 from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.heads import Heads
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.layers.local_routing_heads import LocalRoutingHeads
 from rt_keras.layers.lsh_heads import LSHHeads
@@ -46,6 +47,7 @@ __all__ = [
     "FullHeads",
     "HashedHeads",
     "HeadGroup",
+    "Heads",
     "LSHHeads",
     "LocalHeads",
     "LocalRoutingHeads",

@@ -1,13 +1,9 @@
 """Decoding with the heads of one kind: the next positions, given a cache of those before them."""
 
-import functools
-
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import move_axis, repeat_heads, size
-from rt_keras.ops.full_decode import full_cache, full_step
-from rt_keras.ops.full_piece import full_piece
+from rt_keras.ops.blocks import move_axis, size
 
 
 class CachedHeads:
@@ -49,7 +45,7 @@ class CachedHeads:
         )
         return self.make_cache(query, value, None if self.share_qk else key, 0, max_length)
 
-    def make_cache(self, query, value, key, count, max_length, token_bias=None):
+    def make_cache(self, query, value, key, count, max_length):
         """The cache that decoding continues from after the first positions.
 
         Args:
@@ -58,7 +54,6 @@ class CachedHeads:
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             count: int scalar, how many of the positions count; the others may hold anything.
             max_length: int, how many positions there will be.
-            token_bias: `[batch, length]`; zeros if None and the group takes one.
 
         Returns:
             A dictionary of tensors with the batch on axis 0. Their sizes depend on the group, and
@@ -68,12 +63,8 @@ class CachedHeads:
             ValueError: if `cached_decoding` is False.
         """
         self._check_cached()
-        query, key = self.with_positions(query, query if key is None else key)
-        options = self._cached_token_bias(token_bias, key)
-        if self._decodes_densely(max_length):
-            return {"full": full_cache(key, value, max_length=max_length, **options)}
         return self.fill_cache(
-            query=query, key=key, value=value, count=count, max_length=max_length, **options
+            query=query, key=key, value=value, count=count, max_length=max_length
         )
 
     def call_with_cache(
@@ -83,7 +74,6 @@ class CachedHeads:
         key,
         cache,
         position,
-        token_bias=None,
         count=None,
         dropout=0.0,
         seed=None,
@@ -98,7 +88,6 @@ class CachedHeads:
             cache: the cache of `make_cache`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
                 each row, for one position, and for several if `carries_state`.
-            token_bias: `[batch, length]`, or None.
             count: int `[batch]`, how many of the positions count, the first ones, if
                 `carries_state`; others are padding. None, the default, for all.
             dropout, seed: as in a call.
@@ -115,9 +104,7 @@ class CachedHeads:
         query, key, value = (
             x if x is None else tf.convert_to_tensor(x) for x in (query, key, value)
         )
-        options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
-        query, key = self.with_positions(query, key)
-        inputs = {"query": query, "key": key, "value": value}
+        options, inputs = {}, {"query": query, "key": key, "value": value}
         if count is not None:
             options["count"] = count
         if training:
@@ -126,53 +113,28 @@ class CachedHeads:
             options |= {"dropout": dropout, "seed": seed}
         one = query.shape[2] == 1 and not training and count is None
         if one and tf.convert_to_tensor(position).shape.rank:
-            return self._step_of_rows(inputs, cache, position, options)
-        read = self._step if one else self._piece
-        output, cache = read(inputs, cache, position, options)
+            return self._step_of_rows(inputs, cache, position)
+        read = self.step if one else self.piece
+        output, cache = read(**inputs, cache=cache, position=position, **options)
         if training:
-            if not self.groups_queries:
-                key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
-            self.after_attention(query=query, key=key, value=value, **masks)
+            self.after_attention(**inputs, **masks)
         return output, cache
 
-    def _step(self, inputs, cache, position, options):
-        """The output and the cache of one position, of all rows the same."""
-        return self._attend_cached(full_step, self.step, inputs, cache, position, options)
-
-    def _piece(self, inputs, cache, position, options):
-        """The outputs and the cache of several positions."""
-        return self._attend_cached(full_piece, self.piece, inputs, cache, position, options)
-
-    def _attend_cached(self, dense, sparse, inputs, cache, position, options):
-        """Attends by one of two ops: the one for sequences below `dense_below`, or the kind's."""
-        if "full" in cache:
-            if inputs["key"] is None:
-                inputs = {**inputs, "key": inputs["query"]}
-            options = {**options, "activation": self.attention_activation}
-            output, kept = dense(**inputs, cache=cache["full"], position=position, **options)
-            return output, {"full": kept}
-        if self.persistent_keys is not None:
-            sparse = functools.partial(self._with_persistent, sparse)
-        return sparse(**inputs, cache=cache, position=position, **options)
-
-    def _step_of_rows(self, inputs, cache, position, options):
+    def _step_of_rows(self, inputs, cache, position):
         """One position of each row, where rows are at positions of their own.
 
         A step costs far less than a piece of one position, which is computed as blocks.
         """
         # As many positions as rows, which loops need to know.
         position = tf.broadcast_to(position, [size(inputs["value"], 0)])
-        if self.steps_by_row or "full" in cache:
-            return self._step(inputs, cache, position, options)
-        token_bias = options.pop("token_bias", None)
-        if token_bias is not None:
-            inputs["token_bias"] = token_bias
+        if self.steps_by_row:
+            return self.step(**inputs, cache=cache, position=position)
         inputs = {name: x for name, x in inputs.items() if x is not None}
 
         def step(row):
             arguments, kept, place = row
             arguments, kept = tf.nest.map_structure(lambda x: x[None], (arguments, kept))
-            found, kept = self._step({"key": None, **arguments}, kept, place, options)
+            found, kept = self.step(**{"key": None, **arguments}, cache=kept, position=place)
             return tf.nest.map_structure(lambda x: x[0], (found, kept))
 
         kinds = tf.nest.map_structure(lambda x: x.dtype, cache)
@@ -202,15 +164,15 @@ class CachedHeads:
             )
         return length < self.dense_below
 
-    def fill_cache(self, *, query, key, value, count, max_length, **options):
+    def fill_cache(self, *, query, key, value, count, max_length):
         """The group's cache: one call of a `..._cache` op."""
         raise NotImplementedError
 
-    def step(self, *, query, key, value, cache, position, **options):
+    def step(self, *, query, key, value, cache, position):
         """The output and the cache of one position: one call of a `..._step` op."""
         raise NotImplementedError
 
-    def piece(self, *, query, key, value, cache, position, token_bias=None, **options):
+    def piece(self, *, query, key, value, cache, position, **options):
         """The outputs and the cache of several positions: one call of a `..._piece` op.
 
         Here, for kinds that have none, one step after the other. With `return_logsumexp` the
@@ -228,8 +190,6 @@ class CachedHeads:
 
         def step(index, cache, outputs):
             one = {name: x[index][:, :, None] for name, x in of_positions.items()}
-            if token_bias is not None:
-                options["token_bias"] = token_bias[:, index, None]
             found, cache = self.step(
                 cache=cache, position=position + index, **{"key": None, **one, **options}
             )
@@ -245,7 +205,7 @@ class CachedHeads:
         found = tuple(move_axis(x.stack(), 0, 2) for x in outputs)
         return found if len(found) > 1 else found[0], cache
 
-    def cross_attention_step(self, query, value, key, position, key_mask=None, token_bias=None):
+    def cross_attention_step(self, query, value, key, position, key_mask=None):
         """The output of one position that attends to another sequence.
 
         Args:
@@ -254,7 +214,6 @@ class CachedHeads:
             key: `[batch, key_heads, keys, depth]`.
             position: int scalar.
             key_mask: bool `[batch, keys]`, False for padding, or None.
-            token_bias: `[batch, keys]`, or None.
 
         Returns:
             `[batch, heads, queries, value_depth]`.
@@ -264,25 +223,17 @@ class CachedHeads:
         """
         if not self.cached_cross_attention:
             raise ValueError(f"{self._described()} cannot attend to a sequence one query at a time")
-        options = {**self._tables(), **self._token_bias(token_bias)}
-        query, key = self.with_positions(query, key)
         return self.cross_step(
-            query=query, key=key, value=value, position=position, key_mask=key_mask, **options
+            query=query, key=key, value=value, position=position, key_mask=key_mask
         )
 
     def cross_step(self, *, query, key, value, position, **options):
         """The output of one position of cross-attention: one call of a `..._cross_step` op."""
         raise NotImplementedError
 
-    def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
+    def cross_attention_prefill(self, query, value, key, key_mask=None):
         """The outputs of the first positions, which attend to another sequence."""
-        return self(query, value, key, key_mask=key_mask, token_bias=token_bias, training=False)
-
-    def _cached_token_bias(self, token_bias, keys):
-        """The token bias of keys that a cache keeps: zeros if there is none but it takes one."""
-        if token_bias is None and self.token_bias is not None:
-            token_bias = tf.zeros([size(keys, 0), size(keys, 2)], self.compute_dtype)
-        return self._token_bias(token_bias)
+        return self(query, value, key, key_mask=key_mask, training=False)
 
     def _check_cached(self):
         if not self.cached_decoding:

@@ -1,17 +1,12 @@
 """The base class of heads with centroids, which learn by online k-means."""
 
-import warnings
-
 import keras
-import tensorflow as tf
 
-from rt_keras.layers.head_group import HeadGroup, positive_int
-from rt_keras.layers.replica_number import replica_number
-from rt_keras.ops.blocks import fold_heads, repeat_heads
-from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
+from rt_keras.layers.centroids import Centroids
+from rt_keras.layers.head_group import HeadGroup, positive_int, shared_mask
 
 
-class CentroidHeads(HeadGroup):
+class CentroidHeads(Centroids, HeadGroup):
     """Heads with centroids, found by online k-means; subclasses say how clusters attend.
 
     Centroids are not trained by gradient. In training the layer adds up, for each centroid, the
@@ -31,7 +26,6 @@ class CentroidHeads(HeadGroup):
         share_qk: bool, whether queries are their own keys. Defaults to False.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -66,11 +60,10 @@ class CentroidHeads(HeadGroup):
         share_qk=False,
         max_relative_distance=None,
         commitment_weight=1e-4,
-        token_bias=None,
         seed=None,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)
         self.window_size = positive_int("window_size", window_size)
         self.share_qk = bool(share_qk)
@@ -79,185 +72,15 @@ class CentroidHeads(HeadGroup):
         self.commitment_weight = commitment_weight
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
-        # Set by CentroidEMA. Without it the centroids would stay where they started.
-        self.has_centroid_updates = False
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        heads = self.key_heads if self.groups_queries else self.num_heads
-        clusters, depth = self.num_clusters, query_shape[-1]
-        sources = 1 if self.clusters_queries_alone else 2
-
-        def state(name, *shape, initializer="zeros", **distribution):
-            # Not add_weight, which has no `synchronization`.
-            return keras.Variable(
-                initializer,
-                shape=shape,
-                dtype=self.state_dtype,
-                trainable=False,
-                autocast=False,
-                name=name,
-                **distribution,
-            )
-
-        self.centroids = state("centroids", heads, clusters, depth, initializer=self._unit_noise)
-        self.load_bias = state("load_bias", heads, clusters)
-        self.average_counts = state("average_counts", heads, clusters)
-        self.average_sums = state("average_sums", heads, clusters, depth)
-        # Each replica has its own statistics, and reading them adds them up.
-        summed = {"aggregation": "sum", "synchronization": "on_read"}
-        self.member_counts = state("member_counts", sources, heads, clusters, **summed)
-        self.member_sums = state("member_sums", sources, heads, clusters, depth, **summed)
-        self.member_batches = state("member_batches", **summed)
-        self.member_samples = state("member_samples", heads, clusters, depth, **summed)
-        self.updates = state("updates")
-        self.empty_batches = state("empty_batches", heads, clusters)
-
-    @property
-    def clusters_queries_alone(self):
-        """Whether centroids learn from the queries alone, as these are the keys too."""
-        return self.share_qk
-
-    def _unit_noise(self, shape, dtype=None):
-        noise = keras.random.normal(shape, dtype=dtype, seed=self.seed_generator)
-        return keras.ops.normalize(noise, axis=-1)
+        self.build_centroids(query_shape[-1])
 
     def before_attention(self, query, value, query_mask, key_mask):
         if not self.share_qk:
-            return {"query_mask": query_mask, "key_mask": key_mask}
-        # One list of vectors has one mask; the op takes None for the keys' to be the same.
-        masks = [mask for mask in (query_mask, key_mask) if mask is not None]
-        mask = tf.logical_and(*masks) if len(masks) > 1 else next(iter(masks), None)
-        return {"query_mask": mask, "key_mask": None}
+            return super().before_attention(query, value, query_mask, key_mask)
+        return {"query_mask": shared_mask(query_mask, key_mask), "key_mask": None}
 
-    def collect(self, **arguments):
-        """Adds queries and keys to the statistics that move centroids, as training does.
-
-        Args:
-            **arguments: those of `clustered_vectors`.
-        """
-        self.has_centroid_updates = True
-        self._collect(self._members(**arguments))
-
-    def clear_statistics(self):
-        """Forgets the members that were collected."""
-        for statistic in (self.member_counts, self.member_sums, self.member_batches):
-            statistic.assign(tf.zeros_like(statistic))
-
-    def after_attention(self, *, query, value, **arguments):
-        members = self._members(query=query, **arguments)
-        centroids = tf.convert_to_tensor(self.centroids)
-        losses = [
-            commitment(vectors, clusters, centroids, mask) for vectors, clusters, mask in members
-        ]
-        loss = self.commitment_loss(tf.add_n(losses), query.shape[-1])
-        # The dtype of Keras's losses, which it can only add up if they agree.
-        self.add_loss(tf.cast(loss, keras.config.floatx()))
-        if self.trainable:
-            self._warn_once()
-            self._collect(members)
-
-    def clustered_vectors(self, *, query, key, query_mask, key_mask):
-        """The vectors that belong to clusters, before they are normalised.
-
-        Args:
-            query, key: as the heads are called with them.
-            query_mask, key_mask: bool `[batch, length]`, False for padding; or None.
-
-        Returns:
-            A dictionary from "queries" and, if they are clustered too, "keys" to pairs of vectors,
-            `[batch, heads or key_heads, length, depth]`, and their mask.
-        """
-        found = {"queries": (query, query_mask)}
-        return found if self.clusters_queries_alone else {**found, "keys": (key, key_mask)}
-
-    def _members(self, **arguments):
-        """Queries and keys, their clusters and their masks: a list of such triples."""
-        sources = self.clustered_vectors(**arguments)
-        sources["queries"] = self._by_key_head(*sources["queries"])
-        centroids = tf.convert_to_tensor(self.centroids)
-        members = []
-        for vectors, mask in sources.values():
-            # Each head that has centroids of its own counts the keys that it shares.
-            vectors = normalize(repeat_heads(vectors, centroids.shape[0]))
-            members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
-        return members
-
-    def _by_key_head(self, query, mask):
-        """The queries of each head that has centroids, as one list; and their mask."""
-        heads = self.centroids.shape[0]
-        if mask is not None:
-            mask = tf.tile(mask, [1, self.num_heads // heads])
-        return fold_heads(query, heads), mask
-
-    def _collect(self, members):
-        """Adds (vectors, their clusters, mask) of queries and keys to the statistics."""
-        sums, counts = zip(*(self.statistics(*source) for source in members))
-        self.member_sums.assign_add(tf.stack(sums))
-        self.member_counts.assign_add(tf.stack(counts))
-        queries, _, mask = members[0]
-        first = _is_first_replica(queries.dtype)
-        self.member_batches.assign_add(first)
-        self.member_samples.assign(first * self._sample(queries, mask))
-
-    def count_as_one_batch(self, parts):
-        """Counts the last batches as one, whose parts they were.
-
-        Args:
-            parts: int, their number.
-        """
-        if self.trainable:
-            one = _is_first_replica(self.member_batches.dtype)
-            self.member_batches.assign_add((1 - parts) * one)
-
-    def statistics(self, vectors, clusters, mask):
-        """Sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
-        return cluster_statistics(vectors, clusters, self.num_clusters, mask)
-
-    def commitment_loss(self, distance, depth):
-        """The loss for the mean squared distance of vectors of a depth to their centroids."""
-        return self.commitment_weight * distance
-
-    def _warn_once(self):
-        if not self.has_centroid_updates:
-            self.has_centroid_updates = True
-            warnings.warn(
-                f"The layer {self.path} is trained, but nothing moves its centroids. Add "
-                "rt_keras.callbacks.CentroidEMA() to the callbacks of fit(). In a custom training "
-                "loop, call its set_model(model) before the first batch and its "
-                "update_centroids() after each batch.",
-                stacklevel=2,
-            )
-
-    def _sample(self, vectors, mask):
-        """Vectors at random positions of the batch, one for each cluster, without padding."""
-        shape = tf.shape(vectors)
-        noise = keras.random.uniform([shape[0] * shape[2]], seed=self.seed_generator)
-        if mask is not None:
-            noise += tf.reshape(tf.cast(mask, noise.dtype), [-1])
-        # An empty batch gets one position, of zeros.
-        missing = 1 - tf.minimum(tf.size(noise), 1)
-        positions = tf.pad(tf.argsort(noise, direction="DESCENDING"), [[0, missing]])
-        found = tf.size(noise) if mask is None else tf.reduce_sum(tf.cast(mask, tf.int32))
-        # If there are fewer than clusters, some serve several.
-        positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
-        by_position = tf.reshape(
-            tf.transpose(vectors, [1, 0, 2, 3]), [shape[1], shape[0] * shape[2], shape[3]]
-        )
-        by_position = tf.pad(by_position, [[0, 0], [0, missing], [0, 0]])
-        return tf.stop_gradient(tf.gather(by_position, positions, axis=1))
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_clusters": self.num_clusters,
-            "window_size": self.window_size,
-            "share_qk": self.share_qk,
-            "commitment_weight": self.commitment_weight,
-            "seed": self.seed,
-        }
-
-
-def _is_first_replica(dtype):
-    """1 on the first replica, whose batches and samples count for all of them, and 0 on others."""
-    return tf.cast(tf.equal(replica_number(), 0), dtype)
+    def after_attention(self, *, value, **arguments):
+        self.learn(**arguments)

@@ -14,16 +14,14 @@ from rt_keras.ops.global_tokens import global_attention
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.routing import normalize
 
-TOKEN_BIASES = (None, "fixed", "trainable")
-
-
 class HeadGroup(CachedHeads, keras.layers.Layer):
     """A number of heads of one kind, with their state; subclasses say which keys a query sees.
 
     `MultiHeadAttention` projects its inputs once and hands each group its heads. A group is called
     with `(query, value, key, ...)`, each `[batch, heads, length, depth]`, and returns
-    `[batch, heads, length, value_depth]`. A subclass implements `attend`, one call of an op, and
-    may implement the hooks `before_attention` and `after_attention`.
+    `[batch, heads, length, value_depth]`. Most kinds are unions of sets of keys, see `Heads`.
+    Another subclass implements `attend`, one call of an op, and may implement the hooks
+    `before_attention` and `after_attention`.
 
     Queries may be grouped: there are fewer heads of keys and values, `key_heads`, and each serves
     num_heads / key_heads consecutive heads of queries. The shape of the values that the group is
@@ -41,18 +39,12 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             distance -m ... m, added to the keys that far away (further ones count as m). None, the
             default, for no relative positions. Source: Shaw et al. 2018, Self-Attention with
             Relative Position Representations, section 3.2.
-        token_bias: what the group does with the `token_bias` of a call, `[batch, keys]`: None, the
-            default, to ignore it; "fixed" or "trainable", to add it to the logits of each key,
-            times a scalar weight that starts at 1.
         dense_below: int, the length of sequences below which the group is full attention, of
             queries and keys as they are: short sequences cost little, and lose nothing then. What
             counts is the length that a sequence will have: with a cache its `max_length`, else
             that of the queries, compared at run time if it is not known before. A group with
             `dense_below` carries no state, whose sequences have no known end. None, the default,
             for never.
-        num_persistent_keys: int, keys and values that each head learns, and that every query sees
-            under the same softmax; None, the default, for none. See
-            `rt_keras.ops.persistent_attention`.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -63,7 +55,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         key_mask: bool `[batch, keys]`, False for padding, or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, or None;
             only if `takes_attention_mask`.
-        token_bias: `[batch, keys]`, or None.
         use_causal_mask: bool, whether query i sees key j only if j <= i.
         dropout: float, share of the attention weights set to 0 in training.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -77,12 +68,12 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         `[batch, heads, queries, value_depth]`.
 
     Raises:
-        ValueError: if `num_heads` or `max_relative_distance` is not a positive integer,
-            `token_bias` is unknown, the group cannot have `dense_below` or persistent keys, an
-            `attention_mask` is given that the group cannot take, a call is causal or is not where
-            it must be the other, `key_heads` do not divide `num_heads`, or queries that are their
-            own keys are grouped or not as many as values. Where lengths are known at run time
-            alone, the last is an `InvalidArgumentError`, and is not checked by XLA.
+        ValueError: if `num_heads` or `max_relative_distance` is not a positive integer, the group
+            cannot have `dense_below`, an `attention_mask` is given that the group cannot take, a
+            call is causal or is not where it must be the other, `key_heads` do not divide
+            `num_heads`, or queries that are their own keys are grouped or not as many as values.
+            Where lengths are known at run time alone, the last is an `InvalidArgumentError`, and is
+            not checked by XLA.
     """
 
     # What the group is and can do. `strictly_causal`: whether with use_causal_mask no output
@@ -93,6 +84,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     needs_causal_mask = False
     takes_causal_mask = True
 
+    # The classes of sets of keys whose options are the group's; see `Heads`.
+    declared = ()
     # Whether queries are their own keys: `key` is then None.
     share_qk = False
     # Whether `attend` takes grouped queries as they are; if not, it gets their keys repeated.
@@ -108,6 +101,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     can_be_dense = True
     # How logits become weights.
     attention_activation = "softmax"
+    # Whether outputs have a part besides the sums of the values.
+    adds_to_values = False
     # Whether attention weights can be read off the outputs for one-hot values.
     returns_attention_scores = True
     # Whether LiteRT's kernels, which broadcast few dimensions, can run what the group computes.
@@ -122,9 +117,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         self,
         num_heads,
         max_relative_distance=None,
-        token_bias=None,
         dense_below=None,
-        num_persistent_keys=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -132,25 +125,11 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if max_relative_distance is not None:
             positive_int("max_relative_distance", max_relative_distance)
         self.max_relative_distance = max_relative_distance
-        if token_bias not in TOKEN_BIASES:
-            raise ValueError(
-                f"token_bias must be one of {TOKEN_BIASES}. Received: token_bias={token_bias!r}"
-            )
-        self.token_bias = token_bias
         if dense_below is not None:
             positive_int("dense_below", dense_below)
         self.dense_below = dense_below
-        if num_persistent_keys is not None:
-            positive_int("num_persistent_keys", num_persistent_keys)
-        self.num_persistent_keys = num_persistent_keys
-        self.persistent_keys = self.persistent_values = None
-        self.relative_embeddings = self.token_bias_weight = None
+        self.relative_embeddings = self.centroids = None
         self.key_heads = self.num_heads
-
-    @property
-    def adds_to_values(self):
-        """Whether outputs have a part besides the sums of the values."""
-        return self.num_persistent_keys is not None
 
     @property
     def state_dtype(self):
@@ -167,36 +146,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             self.key_heads = self._checked_key_heads(value_shape[1])
         if self.max_relative_distance is not None:
             self.build_relative_positions(query_shape[-1], (value_shape or query_shape)[-1])
-        if self.num_persistent_keys is not None:
-            self._build_persistent(query_shape[-1], (value_shape or query_shape)[-1])
-        if self.token_bias is not None:
-            self.token_bias_weight = self.add_weight(
-                name="token_bias_weight",
-                shape=(),
-                initializer="ones",
-                trainable=self.token_bias == "trainable",
-            )
         self.built = True
-
-    def _build_persistent(self, depth, value_depth):
-        if not self.takes_global_tokens or self.dense_below is not None:
-            raise ValueError(
-                f"{self._described()} cannot have persistent keys, which join those of a query "
-                "under one softmax. FullHeads, LocalHeads, LocalRoutingHeads, and RoutingHeads of "
-                "assignment 'nearest' can, with attention_activation 'softmax' and without "
-                f"dense_below. Received: num_persistent_keys={self.num_persistent_keys}"
-            )
-        self.persistent_keys, self.persistent_values = (
-            self.add_weight(
-                name=name,
-                shape=(self.num_heads, self.num_persistent_keys, size),
-                initializer=keras.initializers.RandomNormal(stddev=stddev),
-            )
-            for name, size, stddev in (
-                ("persistent_keys", depth, depth**-0.5),
-                ("persistent_values", value_depth, self.num_persistent_keys**-0.5),
-            )
-        )
 
     def _checked_key_heads(self, key_heads):
         if self.num_heads % key_heads or (self.share_qk and key_heads != self.num_heads):
@@ -209,9 +159,22 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     def build_relative_positions(self, depth, value_depth):
         """Adds what the group learns about relative positions."""
+        self.add_relative_embeddings(self.max_relative_distance, depth)
+
+    def add_relative_embeddings(self, max_relative_distance, depth):
+        """Adds a vector for each distance, `relative_embeddings`, which a group has once.
+
+        Raises:
+            ValueError: if it has them already, of another of its sets of keys.
+        """
+        if self.relative_embeddings is not None:
+            raise ValueError(
+                "max_relative_distance must be None in all but one of the sets of keys. Received: "
+                f"max_relative_distance={max_relative_distance} in two of them"
+            )
         self.relative_embeddings = self.add_weight(
             name="relative_embeddings",
-            shape=(self.num_heads, 2 * self.max_relative_distance + 1, depth),
+            shape=(self.num_heads, 2 * max_relative_distance + 1, depth),
             initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
         )
 
@@ -234,7 +197,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         query_mask=None,
         key_mask=None,
         attention_mask=None,
-        token_bias=None,
         use_causal_mask=False,
         dropout=0.0,
         seed=None,
@@ -248,10 +210,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if not self.groups_queries:
             key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
         masks = self.before_attention(query, value, query_mask, key_mask)
-        options = {**masks, **self._tables(), **self._token_bias(token_bias)}
+        options = dict(masks)
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
-        query, key = self.with_positions(query, key)
         attend = self._attention(
             size(query, 2) if total_length is None else total_length, global_tokens
         )
@@ -317,42 +278,16 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         """
         return {"query_mask": query_mask, "key_mask": key_mask}
 
-    def with_positions(self, query, key):
-        """Hook: queries and keys as the ops and caches get them."""
-        return query, key
-
     def attend(self, *, query, key, value, **options):
         """The attention of these heads: one call of an op, which takes all arguments by name."""
         raise NotImplementedError
 
-    def _with_persistent(self, attend, *, query, dropout=0.0, seed=None, **arguments):
-        """What a function of attention returns, with the persistent keys under its softmax."""
-        seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
-        if dropout:
-            arguments |= {"dropout": dropout, "seed": seeds[0]}
-        with_logsumexp = arguments.pop("return_logsumexp", False)
-        found = attend(query=query, return_logsumexp=True, **arguments)
-        # A step and a piece return their cache too.
-        (output, logsumexp), cache = found if "cache" in arguments else (found, None)
-        output, logsumexp = persistent_attention(
-            normalize(query) if self.normalizes else query,
-            tf.convert_to_tensor(self.persistent_keys),
-            tf.convert_to_tensor(self.persistent_values),
-            output,
-            logsumexp,
-            query_mask=arguments.get("query_mask"),
-            dropout=dropout,
-            seed=seeds[1],
-        )
-        output = (output, logsumexp) if with_logsumexp else output
-        return output if cache is None else (output, cache)
-
     def _attention(self, length, global_tokens):
         """The function of attention for sequences of a length: the group's own, or full."""
-        own = self._with_others(self.attend, global_tokens, self.normalizes)
+        own = self._with_global_tokens(self.attend, global_tokens, self.normalizes)
         if self.dense_below is None:
             return own
-        full = self._with_others(self._attend_fully, global_tokens, False)
+        full = self._with_global_tokens(self._attend_fully, global_tokens, False)
         is_short = length < self.dense_below
         if not tf.is_tensor(is_short):
             return full if is_short else own
@@ -360,17 +295,14 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             is_short, lambda: full(**arguments), lambda: own(**arguments)
         )
 
-    def _with_others(self, attend, global_tokens, normalized):
-        """A function of attention that persistent keys and global tokens join."""
-        if self.persistent_keys is not None:
-            attend = functools.partial(self._with_persistent, attend)
-        if global_tokens is not None:
-            attend = functools.partial(
-                global_attention, attend, global_tokens, normalized=normalized
-            )
-        return attend
+    def _with_global_tokens(self, attend, global_tokens, normalized):
+        """A function of attention that global tokens join, if there are any."""
+        if global_tokens is None:
+            return attend
+        return functools.partial(global_attention, attend, global_tokens, normalized=normalized)
 
     def _attend_fully(self, *, query, key, value, query_mask=None, key_mask=None, **options):
+        """Full attention, to queries and keys as they are."""
         if key is None and key_mask is None:
             # One list of vectors has one mask.
             key_mask = query_mask
@@ -380,7 +312,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             repeat_heads(value, self.num_heads),
             query_mask=query_mask,
             key_mask=key_mask,
-            activation=self.attention_activation,
+            **self._tables(),
             **options,
         )
 
@@ -393,13 +325,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             return {}
         return {"relative_embeddings": keras.ops.convert_to_tensor(self.relative_embeddings)}
 
-    def _token_bias(self, token_bias):
-        """The token bias as an option of the ops, if there is one that the group takes."""
-        if token_bias is None or self.token_bias is None:
-            return {}
-        weight = keras.ops.cast(self.token_bias_weight, self.compute_dtype)
-        return {"token_bias": weight * keras.ops.cast(token_bias, weight.dtype)}
-
     def _described(self):
         return type(self).__name__
 
@@ -407,14 +332,15 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return (*query_shape[:-1], value_shape[-1])
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "max_relative_distance": self.max_relative_distance,
-            "token_bias": self.token_bias,
-            "dense_below": self.dense_below,
-            "num_persistent_keys": self.num_persistent_keys,
-        }
+        names = [name for name in parameters(type(self)) if hasattr(self, name)]
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+    @classmethod
+    def from_config(cls, config):
+        known = {*parameters(cls), *_BASE_OPTIONS}
+        # Files of other versions hold options that the kind has not, as None, which asks for
+        # nothing.
+        return cls(**{k: v for k, v in config.items() if k in known or v is not None})
 
     def get_build_config(self):
         # None, so that a loaded group is not built twice: its MultiHeadAttention builds it.
@@ -437,6 +363,39 @@ def _naming_the_kind(init):
     # Keras reads it off the function itself, not off the one that is wrapped.
     wrapped.__signature__ = inspect.signature(init)
     return wrapped
+
+
+# Arguments of the base layer.
+_BASE_OPTIONS = ("name", "dtype", "trainable")
+
+
+def parameters(cls):
+    """The arguments of a head group's constructor, its own and those of its bases.
+
+    Args:
+        cls: class of head groups.
+
+    Returns:
+        Dictionary from names to `inspect.Parameter`, those of the bases first.
+    """
+    found = {}
+    for base in cls.__mro__:
+        if base is keras.layers.Layer:
+            break
+        if "__init__" in vars(base):
+            named = inspect.signature(base.__init__).parameters.values()
+            named = [p for p in named if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
+            found = {p.name: p for p in named} | found
+            if base.declared:
+                # Its sets of keys say all.
+                break
+    return found
+
+
+def shared_mask(query_mask, key_mask):
+    """The one mask of queries that are their own keys, or None."""
+    masks = [mask for mask in (query_mask, key_mask) if mask is not None]
+    return tf.logical_and(*masks) if len(masks) > 1 else next(iter(masks), None)
 
 
 def copy_groups(head_groups, dtype):

@@ -1,28 +1,28 @@
 """Heads that see a local window and the keys of their cluster."""
 
 import keras
-import tensorflow as tf
 
-from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.head_group import positive_int
-from rt_keras.layers.positioned_heads import (
-    add_relative_kernel,
-    checked_positions,
-    wave_embeddings,
-)
-from rt_keras.ops.convolution import causal_convolution
-from rt_keras.ops.local_routing import local_routing_attention
-from rt_keras.ops.local_routing_decode import local_routing_cache, local_routing_step
-from rt_keras.ops.local_routing_piece import local_routing_piece
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets import Cluster, Window
 
-ROUTED_KEYS = ("previous_query", "key")
-# Those that are a vector for each distance. Others put more dimensions into queries and keys, which
-# clusters have too.
-WINDOW_POSITIONS = ("learned", "sinusoidal")
+
+# Options of a window that are not arguments of heads that see more.
+WINDOW_ALONE = {
+    "sliding_window": None,
+    "grid": None,
+    "key_block_size": None,
+    "attention_activation": "softmax",
+    "adaptive_span": False,
+    "span_ramp": 32,
+    "span_loss_weight": 2e-6,
+    "position_biases": False,
+    "assignment": "nearest",
+    "scaled": True,
+}
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class LocalRoutingHeads(CentroidHeads):
+class LocalRoutingHeads(Heads):
     """Heads whose queries see the blocks around them and, however far back, keys of their cluster.
 
     One softmax over both: see `rt_keras.ops.local_routing_attention` for the equation. The window
@@ -77,7 +77,6 @@ class LocalRoutingHeads(CentroidHeads):
         max_relative_distance: int, reach of the relative positions in the window; None, the
             default, for none. The furthest key is block_size * (look_back + 1) - 1 positions away.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         kernel_size: int, over how many positions, its own the last, a routed query is convolved; 1
@@ -102,213 +101,6 @@ class LocalRoutingHeads(CentroidHeads):
     TensorShape([1, 2, 20, 8])
     """
 
-    groups_queries = True
-    strictly_causal = True
-    cached_decoding = True
-    takes_global_tokens = True
-
-    def __init__(
-        self,
-        num_heads,
-        block_size,
-        num_clusters,
-        window_size,
-        look_back=1,
-        routed_key="previous_query",
-        share_qk=False,
-        num_probes=1,
-        normalize=True,
-        max_relative_distance=None,
-        commitment_weight=1e-4,
-        token_bias=None,
-        seed=None,
-        kernel_size=None,
-        relative_positions="learned",
-        **kwargs,
-    ):
-        super().__init__(
-            num_heads,
-            num_clusters,
-            window_size,
-            share_qk=share_qk,
-            max_relative_distance=max_relative_distance,
-            commitment_weight=commitment_weight,
-            token_bias=token_bias,
-            seed=seed,
-            **kwargs,
-        )
-        self.block_size = positive_int("block_size", block_size)
-        if isinstance(look_back, bool) or not isinstance(look_back, int) or look_back < 0:
-            raise ValueError(
-                f"look_back must be an integer of at least 0. Received: look_back={look_back!r}"
-            )
-        self.look_back = look_back
-        if routed_key not in ROUTED_KEYS:
-            raise ValueError(
-                f"routed_key must be one of {ROUTED_KEYS}. Received: routed_key={routed_key!r}"
-            )
-        self.routed_key = routed_key
-        self.num_probes = positive_int("num_probes", num_probes)
-        if num_probes > num_clusters:
-            raise ValueError(
-                "num_probes must be at most num_clusters. Received: "
-                f"num_probes={num_probes}, num_clusters={num_clusters}"
-            )
-        self.normalize = bool(normalize)
-        if kernel_size is None:
-            kernel_size = 4 if self.shift_keys else 1
-        self.kernel_size = positive_int("kernel_size", kernel_size, "a positive integer or None")
-        if kernel_size > 1 and not self.shift_keys:
-            raise ValueError(
-                "kernel_size must be 1 unless routed_key is 'previous_query'. Received: "
-                f"kernel_size={kernel_size}, routed_key={routed_key!r}"
-            )
-        self.routed_kernel = None
-        self.relative_positions = checked_positions(
-            relative_positions, max_relative_distance, WINDOW_POSITIONS
-        )
-
-    @property
-    def shift_keys(self):
-        """Whether the routed key of a position is the query of the one before."""
-        return self.routed_key == "previous_query"
-
-    @property
-    def clusters_queries_alone(self):
-        """Whether routed keys are queries too, of their own position or of the one before."""
-        return self.share_qk or self.shift_keys
-
-    def build(self, query_shape, value_shape=None, key_shape=None):
-        super().build(query_shape, value_shape, key_shape)
-        self.routed_scale, self.routed_bias = (
-            self.add_weight(name=name, shape=(self.num_heads,), initializer=initializer)
-            for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
-        )
-        if self.kernel_size > 1:
-            self.routed_kernel = self.add_weight(
-                name="routed_kernel",
-                shape=(self.num_heads, self.kernel_size, query_shape[-1]),
-                initializer=self._almost_identity,
-            )
-
-    def build_relative_positions(self, depth, value_depth):
-        if self.relative_positions == "learned":
-            super().build_relative_positions(depth, value_depth)
-        else:
-            self.relative_kernel = add_relative_kernel(self, depth)
-
-    def _tables(self):
-        if self.relative_positions == "learned":
-            return super()._tables()
-        embeddings = wave_embeddings(self.relative_kernel, self.max_relative_distance)
-        return {"relative_embeddings": embeddings}
-
-    def _almost_identity(self, shape, dtype=None):
-        """A kernel that gives back the queries, and a little of those before them."""
-        heads, width, depth = shape
-        ones = keras.ops.ones([heads, 1, depth], dtype)
-        noise = keras.random.normal(
-            [heads, width - 1, depth], stddev=0.1, dtype=dtype, seed=self.seed_generator
-        )
-        return keras.ops.concatenate([ones, noise], axis=1)
-
-    def attend(self, *, query, key, value, query_mask, key_mask, **options):
-        if self.share_qk:
-            key, key_mask = query, query_mask
-        return local_routing_attention(
-            query,
-            key,
-            value,
-            query_mask=query_mask,
-            key_mask=key_mask,
-            num_probes=self.num_probes,
-            shift_keys=self.shift_keys,
-            **self._learnt(),
-            **self._routing(),
-            **options,
-        )
-
-    def clustered_vectors(self, *, query, query_mask, **keys):
-        query = self.routed_query(query, query_mask)
-        return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
-
-    def routed_query(self, query, query_mask=None, before=None):
-        """The queries as they are routed, before they are normalised: convolved or as they are.
-
-        Args:
-            query: `[batch, heads, length, depth]`.
-            query_mask: bool `[batch, length]`, False for padding; or None.
-            before: the queries before these, as a cache has them; or None.
-
-        Returns:
-            A tensor like `query`.
-        """
-        if self.routed_kernel is None:
-            return query
-        kernel = tf.convert_to_tensor(self.routed_kernel)
-        return causal_convolution(query, kernel, mask=query_mask, before=before)
-
-    @property
-    def reads_pieces(self):
-        """Whether routed keys are queries: else a piece is read position by position."""
-        return self.shift_keys
-
-    def fill_cache(self, **arguments):
-        return local_routing_cache(shift_keys=self.shift_keys, **self._routing(), **arguments)
-
-    def step(self, *, query, key, **arguments):
-        return local_routing_step(
-            query=query,
-            key=query if self.share_qk else key,
-            num_probes=self.num_probes,
-            **self._learnt(),
-            **self._routing(),
-            **arguments,
-        )
-
-    def piece(self, *, query, key, **arguments):
-        key = query if self.share_qk else key
-        if not self.shift_keys:
-            # What a query sees of a cluster ends where its window begins, which a step knows.
-            return super().piece(query=query, key=key, **arguments)
-        options = self._routing()
-        options.pop("window_size")
-        return local_routing_piece(
-            query=query,
-            key=key,
-            num_probes=self.num_probes,
-            **self._learnt(),
-            **options,
-            **arguments,
-        )
-
-    def _learnt(self):
-        return {
-            "routed_scale": tf.convert_to_tensor(self.routed_scale),
-            "routed_bias": tf.convert_to_tensor(self.routed_bias),
-        }
-
-    def _routing(self):
-        """The arguments by which the ops route."""
-        kernel = self.routed_kernel
-        return {
-            "routed_kernel": None if kernel is None else tf.convert_to_tensor(kernel),
-            "centroids": tf.convert_to_tensor(self.centroids),
-            "load_bias": tf.convert_to_tensor(self.load_bias),
-            "block_size": self.block_size,
-            "window_size": self.window_size,
-            "look_back": self.look_back,
-            "normalize": self.normalize,
-        }
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "block_size": self.block_size,
-            "look_back": self.look_back,
-            "routed_key": self.routed_key,
-            "num_probes": self.num_probes,
-            "normalize": self.normalize,
-            "kernel_size": self.kernel_size,
-            "relative_positions": self.relative_positions,
-        }
+    declared = (Window, Cluster)
+    fixed = WINDOW_ALONE
+    can_share_qk = True

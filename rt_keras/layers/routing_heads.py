@@ -1,21 +1,13 @@
 """Heads that see the keys of their own cluster."""
 
 import keras
-import tensorflow as tf
 
-from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.head_group import positive_int
-from rt_keras.ops.balanced import balanced_attention
-from rt_keras.ops.entmax import check_activation
-from rt_keras.ops.nearest import nearest_attention
-from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
-from rt_keras.ops.nearest_piece import nearest_piece
-
-ASSIGNMENTS = ("balanced", "nearest")
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets import Cluster
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingHeads(CentroidHeads):
+class RoutingHeads(Heads):
     """Heads whose queries see keys of their own cluster, found by online k-means.
 
     Queries and keys are layer-normalised over the depth and routed by their scores
@@ -41,7 +33,6 @@ class RoutingHeads(CentroidHeads):
             suits a model that was trained with full attention. Defaults to True.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
@@ -61,140 +52,6 @@ class RoutingHeads(CentroidHeads):
     TensorShape([1, 2, 10, 8])
     """
 
-    @property
-    def normalizes(self):
-        """Whether logits are those of layer-normalised queries and keys."""
-        return self.normalize
-
-    def __init__(
-        self,
-        num_heads,
-        num_clusters,
-        window_size,
-        assignment="nearest",
-        share_qk=False,
-        num_probes=1,
-        normalize=True,
-        max_relative_distance=None,
-        commitment_weight=1e-4,
-        token_bias=None,
-        seed=None,
-        attention_activation="softmax",
-        **kwargs,
-    ):
-        super().__init__(
-            num_heads,
-            num_clusters,
-            window_size,
-            share_qk=share_qk,
-            max_relative_distance=max_relative_distance,
-            commitment_weight=commitment_weight,
-            token_bias=token_bias,
-            seed=seed,
-            **kwargs,
-        )
-        if assignment not in ASSIGNMENTS:
-            raise ValueError(
-                f"assignment must be one of {ASSIGNMENTS}. Received: assignment={assignment!r}"
-            )
-        self.assignment = assignment
-        self.num_probes = positive_int("num_probes", num_probes)
-        if num_probes > (num_clusters if assignment == "nearest" else 1):
-            raise ValueError(
-                "num_probes must be at most num_clusters with assignment 'nearest', and 1 with "
-                f"'balanced'. Received: num_probes={num_probes}, num_clusters={num_clusters}, "
-                f"assignment={assignment!r}"
-            )
-        if not normalize and assignment != "nearest":
-            raise ValueError(
-                "normalize must be True unless assignment is 'nearest'. Received: "
-                f"assignment={assignment!r}"
-            )
-        self.normalize = bool(normalize)
-        needs_softmax = None
-        if assignment == "balanced" or num_probes > 1:
-            needs_softmax = f"assignment={assignment!r} and num_probes={num_probes}"
-        check_activation(attention_activation, needs_softmax)
-        self.attention_activation = attention_activation
-
-    @property
-    def takes_global_tokens(self):
-        """Whether the assignment is "nearest" and attention softmax."""
-        return self.assignment == "nearest" and self.attention_activation == "softmax"
-
-    def attend(self, **arguments):
-        if self.assignment == "balanced":
-            return balanced_attention(
-                centroids=tf.convert_to_tensor(self.centroids),
-                window_size=self.window_size,
-                **arguments,
-            )
-        return nearest_attention(
-            **self._routing(),
-            window_size=self.window_size,
-            num_probes=self.num_probes,
-            activation=self.attention_activation,
-            **arguments,
-        )
-
-    @property
-    def groups_queries(self):
-        """Whether the assignment is "nearest": with "balanced", each head picks its own keys."""
-        return self.assignment == "nearest"
-
-    @property
-    def cached_decoding(self):
-        """Whether the assignment is "nearest": with "balanced", members depend on what follows."""
-        return self.assignment == "nearest"
-
-    @property
-    def strictly_causal(self):
-        """Whether the assignment is "nearest"."""
-        return self.assignment == "nearest"
-
-    def fill_cache(self, *, query, **arguments):
-        return nearest_cache(
-            **self._routing(),
-            window_size=self.window_size,
-            keep_positions=self.relative_embeddings is not None,
-            **arguments,
-        )
-
-    def step(self, **arguments):
-        return nearest_step(
-            **self._routing(),
-            num_probes=self.num_probes,
-            activation=self.attention_activation,
-            **arguments,
-        )
-
-    def piece(self, **arguments):
-        if not self.reads_pieces:
-            # What a query sees in the piece and before it would have to be sorted as one.
-            return super().piece(**arguments)
-        return nearest_piece(**self._routing(), num_probes=self.num_probes, **arguments)
-
-    @property
-    def reads_pieces(self):
-        """Whether the assignment is "nearest" and attention softmax."""
-        return self.assignment == "nearest" and self.attention_activation == "softmax"
-
-    def _routing(self):
-        """The arguments by which the ops of assignment "nearest" route."""
-        return {
-            "centroids": tf.convert_to_tensor(self.centroids),
-            "load_bias": tf.convert_to_tensor(self.load_bias),
-            "normalize": self.normalize,
-        }
-
-    def _described(self):
-        return f"{type(self).__name__} of assignment {self.assignment!r}"
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "assignment": self.assignment,
-            "num_probes": self.num_probes,
-            "normalize": self.normalize,
-            "attention_activation": self.attention_activation,
-        }
+    declared = (Cluster,)
+    fixed = {"routed_key": "key", "kernel_size": 1, "scaled": False}
+    can_share_qk = True

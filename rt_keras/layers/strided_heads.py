@@ -2,13 +2,12 @@
 
 import keras
 
-from rt_keras.layers.head_group import HeadGroup, positive_int
-from rt_keras.ops.strided import strided_attention
-from rt_keras.ops.strided_decode import strided_cache, strided_step
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets import Strided
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class StridedHeads(HeadGroup):
+class StridedHeads(Heads):
     """Heads whose queries see the keys at multiples of a stride from them.
 
     See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride).
@@ -18,7 +17,6 @@ class StridedHeads(HeadGroup):
         stride: int, positions from one key to the next.
         max_relative_distance: int, reach of the relative positions, in strides; None, the default,
             for none.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
@@ -32,30 +30,4 @@ class StridedHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
-    strictly_causal = True
-    cached_decoding = True
-    cache_grows = True
-
-    def __init__(
-        self,
-        num_heads,
-        stride,
-        max_relative_distance=None,
-        token_bias=None,
-        **kwargs,
-    ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
-        self.stride = positive_int("stride", stride)
-
-    def attend(self, **arguments):
-        return strided_attention(stride=self.stride, **arguments)
-
-    def fill_cache(self, *, query, count, **arguments):
-        # The step masks what lies behind its position.
-        return strided_cache(stride=self.stride, **arguments)
-
-    def step(self, **arguments):
-        return strided_step(stride=self.stride, **arguments)
-
-    def get_config(self):
-        return {**super().get_config(), "stride": self.stride}
+    declared = (Strided,)

@@ -11,7 +11,7 @@ import math
 from rt_keras import layers
 from rt_keras.layers.local_routing_heads import WINDOW_POSITIONS
 from rt_keras.layers.positioned_heads import RELATIVE_POSITIONS
-from rt_keras.models.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
+from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.ops.compressive import COMPRESSIONS
 from rt_keras.ops.entmax import ACTIVATIONS
 from rt_keras.ops.routing_memory import EVICTIONS

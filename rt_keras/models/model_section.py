@@ -8,7 +8,7 @@ import keras
 from rt_keras.layers.normalization import NORMALIZATIONS
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kinds import DEFAULT_HEADS, HEAD_KINDS, Place
-from rt_keras.models.keys import (
+from rt_keras.keys import (
     AT_LEAST_0,
     AT_LEAST_1,
     POSITIVE,

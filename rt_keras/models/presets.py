@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 
 from rt_keras import config_files
-from rt_keras.models.keys import read_section
+from rt_keras.keys import read_section
 from rt_keras.models.litert import LiteRTExport
 from rt_keras.models.model_section import ModelSection, arguments_of
 

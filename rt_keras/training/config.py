@@ -2,7 +2,7 @@
 
 The sections are dataclasses on `official.modeling.hyperparams`. That package rejects unknown keys
 but silently accepts a string instead of a number, so every value is first checked against the
-declaration of its key; see `rt_keras.models.keys`.
+declaration of its key; see `rt_keras.keys`.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import dataclasses
 import yaml
 
 from rt_keras import config_files, extras
-from rt_keras.models.keys import (
+from rt_keras.keys import (
     AT_LEAST_0,
     AT_LEAST_1,
     NOT_NEGATIVE,
@@ -253,7 +253,7 @@ def config_keys():
     """The declarations of all keys of a configuration.
 
     Returns:
-        A list of `rt_keras.models.keys.Key`.
+        A list of `rt_keras.keys.Key`.
 
     >>> key = config_keys()[0]
     >>> key.name, key.default, key.meaning

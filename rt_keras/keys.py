@@ -62,7 +62,7 @@ def key(default, meaning, allowed=None):
     """A field of a section that holds one value.
 
     Args:
-        default: its default.
+        default: its default; `dataclasses.MISSING` if a value must be given.
         meaning: what it means, in a few words.
         allowed: the `Allowed` values of the field's type. Defaults to all.
 
@@ -117,11 +117,17 @@ class Key:
             value = float(value)
             if self.type is int and value.is_integer():
                 value = int(value)
-        if self._is_of_type(value) and self.allowed.holds(value):
+        if self.allows(value):
             return float(value) if self.type is float else value
         raise ValueError(
             f"{self.name} is {value!r} ({type(value).__name__}); it must be {self.values}"
         )
+
+    def allows(self, value):
+        """Whether a value is of the key's type, and one of those that it may have."""
+        if value is None:
+            return self.optional
+        return self._is_of_type(value) and self.allowed.holds(value)
 
     def _is_of_type(self, value):
         """Whether the value is of the key's type: an int is a float too, but a bool is no int."""
@@ -143,6 +149,9 @@ def keys_of(cls, prefix=""):
     hints, found = typing.get_type_hints(cls), {}
     for field in dataclasses.fields(cls):
         name, hint = prefix + field.name, hints[field.name]
+        if not (field.metadata or dataclasses.is_dataclass(hint)):
+            # Part of an object that files of configurations do not hold.
+            continue
         if dataclasses.is_dataclass(hint):
             found |= keys_of(hint, f"{name}.")
             continue

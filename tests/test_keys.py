@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from rt_keras.models import keys
-from rt_keras.models.keys import check_values, key, keys_of, read_section
+from rt_keras.keys import check_values, key, keys_of, read_section
 
 
 @dataclasses.dataclass

@@ -1,0 +1,356 @@
+"""Heads that see a union of sets of keys, under one softmax."""
+
+import functools
+import inspect
+from dataclasses import MISSING
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.centroids import Centroids
+from rt_keras.layers.head_group import HeadGroup, shared_mask
+from rt_keras.layers.key_sets import Chunk, Cluster, Everything, KeySet, Persistent
+from rt_keras.layers.key_sets.key_set import options_of
+from rt_keras.ops.attend import merge_pair
+from rt_keras.ops.blocks import size
+from rt_keras.ops.decode import pad_to
+
+
+def _of_all(name):
+    """An ability that a union has if all of its sets have it."""
+    return property(lambda self: all(getattr(x, name) for x in self.joined_sets))
+
+
+def _of_any(name):
+    """What holds for a union if it does for any of its sets."""
+    return property(lambda self: any(getattr(x, name) for x in self.joined_sets))
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class Heads(Centroids, HeadGroup):
+    """Heads whose queries see the keys of several sets under one softmax.
+
+    With the output o_s of attention to set s alone, and z_s the logsumexp of its logits,
+
+    ```
+    output = sum_s exp(z_s) o_s / sum_s exp(z_s)
+    ```
+
+    No key is in two sets by its position: sets beside a `Window` leave out what that has. What the
+    heads can do, such as decoding with a cache that is bounded, is what all of their sets can.
+
+    Most kinds of heads are such unions: a subclass declares the classes of its sets, whose fields
+    are its arguments.
+
+    Args:
+        num_heads: int, heads in the group.
+        key_sets: list of `rt_keras.layers.key_sets.KeySet`, at most one of each class.
+        share_qk: bool, whether queries are their own keys. Defaults to False.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Raises:
+        ValueError: if `key_sets` is no such list, a set cannot be joined with others, or the heads
+            cannot have `dense_below`.
+
+    >>> from rt_keras.layers.key_sets import Cluster, Persistent, Window
+    >>> heads = Heads(2, [Window(4), Cluster(4, window_size=4), Persistent(2)])
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    # The values of fields of the declared sets that are no arguments.
+    fixed = {}
+    # Whether `share_qk` is an argument of a declared kind.
+    can_share_qk = False
+
+    strictly_causal = _of_all("strictly_causal")
+    needs_causal_mask = _of_any("needs_causal_mask")
+    takes_causal_mask = _of_all("takes_causal_mask")
+    takes_attention_mask = _of_all("takes_attention_mask")
+    takes_global_tokens = _of_all("takes_global_tokens")
+    cached_decoding = _of_all("cached_decoding")
+    cached_cross_attention = _of_all("cached_cross_attention")
+    cache_grows = _of_any("cache_grows")
+    reads_pieces = _of_all("reads_pieces")
+    steps_by_row = _of_all("steps_by_row")
+    groups_queries = _of_all("groups_queries")
+    normalizes = _of_all("normalizes")
+    can_be_dense = _of_any("can_be_dense")
+    runs_in_litert = _of_all("runs_in_litert")
+    returns_attention_scores = _of_all("returns_attention_scores")
+    adds_to_values = _of_any("adds_to_values")
+
+    def __init_subclass__(cls, **kwargs):
+        if "declared" in vars(cls):
+            cls.__init__ = _init_of_declared(cls)
+        super().__init_subclass__(**kwargs)
+
+    def __init__(self, num_heads, key_sets, share_qk=False, dense_below=None, **kwargs):
+        super().__init__(num_heads, dense_below=dense_below, **kwargs)
+        if not (key_sets and all(isinstance(x, KeySet) for x in key_sets)):
+            raise ValueError(
+                "key_sets must be a list of at least one set of keys, such as [Window(64), "
+                f"Cluster(16, window_size=48)]. Received: key_sets={key_sets!r}"
+            )
+        names = [x.name for x in key_sets]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"key_sets must be of different classes. Received: key_sets={key_sets!r}"
+            )
+        self.key_sets = tuple(key_sets)
+        self.share_qk = bool(share_qk)
+        self.joined_sets = tuple(
+            x.beside([other for other in key_sets if other is not x]) for x in key_sets
+        )
+        alone = [x for x in self.joined_sets if not x.joins]
+        if len(names) > 1 and alone:
+            raise ValueError(
+                f"{alone[0]!r} cannot be joined with other sets of keys, such as persistent keys, "
+                f"under one softmax. Received: key_sets={key_sets!r}"
+            )
+        for with_centroids in self._sets_with_centroids:
+            self.num_clusters = with_centroids.num_clusters
+            self.commitment_weight = with_centroids.commitment_weight
+            self.seed = with_centroids.seed
+            self.seed_generator = keras.random.SeedGenerator(self.seed)
+        self.dense_sets = (self._dense_set(),)
+
+    @property
+    def _sets_with_centroids(self):
+        return [x for x in self.joined_sets if x.clusters_queries_alone is not None]
+
+    @property
+    def clusters_queries_alone(self):
+        """Whether centroids learn from the queries alone, as these are the keys too."""
+        return self.share_qk or self._sets_with_centroids[0].clusters_queries_alone
+
+    @property
+    def attention_activation(self):
+        """How logits become weights."""
+        return self.joined_sets[0].attention_activation
+
+    def _dense_set(self):
+        """Full attention with the relative positions of these heads."""
+        positions = next(
+            (x for x in self.joined_sets if getattr(x, "max_relative_distance", None)), None
+        )
+        names = ("max_relative_distance", "relative_positions", "position_biases")
+        options = {name: getattr(positions, name) for name in names if hasattr(positions, name)}
+        return Everything(attention_activation=self.attention_activation, **options)
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        if self.dense_below is not None and self.adds_to_values:
+            raise ValueError(
+                f"{self._described()} with dense_below cannot have persistent keys. Received: "
+                f"dense_below={self.dense_below}"
+            )
+        super().build(query_shape, value_shape, key_shape)
+        depth, value_depth = query_shape[-1], (value_shape or query_shape)[-1]
+        for key_set in self.joined_sets:
+            key_set.build_positions(self, depth)
+        # Files hold weights by number: what is learnt of no position came before the others.
+        for key_set in sorted(self.joined_sets, key=lambda x: not isinstance(x, Persistent)):
+            key_set.build(self, depth, value_depth)
+
+    def build_relative_positions(self, depth, value_depth):
+        """Nothing: sets of keys have their own."""
+
+    def before_attention(self, query, value, query_mask, key_mask):
+        if not self.share_qk:
+            return {"query_mask": query_mask, "key_mask": key_mask}
+        return {"query_mask": shared_mask(query_mask, key_mask), "key_mask": None}
+
+    def attend(self, *, return_logsumexp=False, **arguments):
+        return self._attend_to(self.joined_sets, return_logsumexp, **arguments)
+
+    def _attend_fully(self, *, return_logsumexp=False, **arguments):
+        return self._attend_to(self.dense_sets, return_logsumexp, **arguments)
+
+    def _attend_to(self, key_sets, return_logsumexp, **arguments):
+        chunk = Chunk(**arguments)
+        joins = return_logsumexp or len(key_sets) > 1
+        found = [
+            x.attend(self, part, joins) for x, part in zip(key_sets, _parts(chunk, len(key_sets)))
+        ]
+        found = _joined(found, return_logsumexp)
+        if chunk.query_mask is None or len(key_sets) == 1:
+            return found
+        # Some sets are of no position, and seen by padding too.
+        real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
+        output, *logsumexp = found if return_logsumexp else (found,)
+        output = tf.where(real, output, tf.zeros_like(output))
+        return (output, *logsumexp) if return_logsumexp else output
+
+    def after_attention(self, **arguments):
+        chunk = Chunk(**arguments)
+        for key_set in self.joined_sets:
+            key_set.after_attention(self, chunk)
+        if self.centroids is not None:
+            self.learn(**{k: v for k, v in arguments.items() if k != "value"})
+
+    def clustered_vectors(self, *, query, query_mask, **keys):
+        with_centroids = self._sets_with_centroids[0]
+        if isinstance(with_centroids, Cluster):
+            query = with_centroids.routed_query(self, query, query_mask)
+        return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
+
+    def fill_cache(self, *, max_length, **arguments):
+        key_sets, chunk = self.joined_sets, Chunk(**arguments)
+        if self._decodes_densely(max_length):
+            key_sets = self.dense_sets
+        states = {x.name: x.fill(self, chunk, max_length) for x in key_sets}
+        return {name: state for name, state in states.items() if state}
+
+    def step(self, *, cache, return_logsumexp=False, **arguments):
+        return self._read("step", cache, return_logsumexp, Chunk(**arguments))
+
+    def piece(self, *, cache, **arguments):
+        if not self._reads_at_once(cache):
+            return super().piece(cache=cache, **arguments)
+        joins = arguments.pop("return_logsumexp", False)
+        return self._read("read", cache, joins, Chunk(**arguments))
+
+    def _reads_at_once(self, cache):
+        """Whether a chunk is read in one pass, not position by position."""
+        return self.reads_pieces or self._sets_of(cache) is self.dense_sets
+
+    def _sets_of(self, cache):
+        """The sets of keys whose states a cache holds."""
+        return self.joined_sets if any(x.name in cache for x in self.joined_sets) else self.dense_sets
+
+    def _read(self, way, cache, return_logsumexp, chunk):
+        """The outputs and the cache of the next positions, by a method of the sets."""
+        key_sets = self._sets_of(cache)
+        joins, found, after = return_logsumexp or len(key_sets) > 1, [], {}
+        for key_set, part in zip(key_sets, _parts(chunk, len(key_sets))):
+            output, state = getattr(key_set, way)(self, part, cache, joins)
+            found.append(output)
+            if state:
+                after[key_set.name] = state
+        return _joined(found, return_logsumexp), after
+
+    def cross_step(self, **arguments):
+        # Sets of one sequence and another are never joined.
+        return self.joined_sets[0].cross_step(self, Chunk(**arguments))
+
+    def cross_attention_prefill(self, query, value, key, key_mask=None):
+        length = self.joined_sets[0].cross_length(size(query, 2), size(value, 2))
+        output = super().cross_attention_prefill(pad_to(query, length), value, key, key_mask)
+        return output[:, :, : size(query, 2)]
+
+    def _described(self):
+        if self.declared:
+            return type(self).__name__ + self.joined_sets[0].described()
+        return f"{type(self).__name__} of {', '.join(type(x).__name__ for x in self.key_sets)}"
+
+    def get_config(self):
+        config = super().get_config()
+        if not self.declared:
+            config["key_sets"] = [keras.saving.serialize_keras_object(x) for x in self.key_sets]
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        if "key_sets" in config:
+            sets = [keras.saving.deserialize_keras_object(x) for x in config["key_sets"]]
+            config = {**config, "key_sets": sets}
+        return super().from_config(config)
+
+
+def _parts(chunk, count):
+    """A chunk for each set of keys, each with a seed of its own.
+
+    The seed is split as if the sets were joined one after the other.
+    """
+    if chunk.seed is None:
+        return [chunk] * count
+    seeds, seed = [], chunk.seed
+    for _ in range(count - 1):
+        seed, last = tf.unstack(tf.random.split(seed, 2))
+        seeds.insert(0, last)
+    return [chunk._replace(seed=seed) for seed in (seed, *seeds)]
+
+
+def _joined(found, return_logsumexp):
+    """Attention to all sets under one softmax, from the attention to each."""
+    if len(found) == 1:
+        return found[0]
+    whole = functools.reduce(lambda a, b: merge_pair(a, b, return_logsumexp=True), found[:-1])
+    return merge_pair(whole, found[-1], return_logsumexp=return_logsumexp)
+
+
+def _init_of_declared(cls):
+    """The constructor of a kind whose arguments are the fields of its sets."""
+    signature = _signature(cls)
+
+    def __init__(self, *args, **kwargs):
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        options = {**cls.fixed, **bound.arguments}
+        kwargs, more = options.pop("kwargs"), options["num_persistent_keys"]
+        Heads.__init__(
+            self,
+            options["num_heads"],
+            [*_declared_sets(cls, options), *([] if more is None else [Persistent(more)])],
+            share_qk=options.get("share_qk", False),
+            dense_below=options["dense_below"],
+            **kwargs,
+        )
+        self.num_persistent_keys = more
+        for name, key_set in _owners(cls).items():
+            index = cls.declared.index(key_set)
+            # As it is in the union, where that tells it.
+            given = getattr(self.key_sets[index], name)
+            setattr(self, name, getattr(self.joined_sets[index], name, given))
+
+    __init__.__signature__ = signature
+    return __init__
+
+
+def _owners(cls):
+    """The options of a declared kind, each with the class of sets that has it: the first one."""
+    owners = {}
+    for key_set in cls.declared:
+        for field in options_of(key_set):
+            if field.name not in cls.fixed:
+                owners.setdefault(field.name, key_set)
+    return owners
+
+
+def _declared_sets(cls, options):
+    """The sets of keys of a declared kind with some options."""
+    owners = _owners(cls)
+    return [
+        key_set(
+            **{
+                field.name: options[field.name]
+                for field in options_of(key_set)
+                if field.name in cls.fixed or owners[field.name] is key_set
+            }
+        )
+        for key_set in cls.declared
+    ]
+
+
+def _signature(cls):
+    """The signature of a declared kind: what must be given first, then the defaults."""
+    of_sets = {
+        field.name: inspect.Parameter.empty if field.default is MISSING else field.default
+        for key_set in reversed(cls.declared)
+        for field in options_of(key_set)
+    }
+    options = {"num_heads": inspect.Parameter.empty}
+    options |= {name: of_sets[name] for name in _owners(cls)}
+    options |= {"share_qk": False} if cls.can_share_qk else {}
+    options |= {"num_persistent_keys": None, "dense_below": None}
+    names = sorted(options, key=lambda name: options[name] is not inspect.Parameter.empty)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature(
+        [
+            inspect.Parameter("self", kind),
+            *(inspect.Parameter(name, kind, default=options[name]) for name in names),
+            inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )

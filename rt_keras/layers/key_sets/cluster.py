@@ -1,0 +1,319 @@
+"""The keys of a query's cluster."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
+from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.window import Window, window_among
+from rt_keras.ops.balanced import balanced_attention
+from rt_keras.ops.blocks import places_of_rows, size, take_places
+from rt_keras.ops.convolution import causal_convolution, last_vectors
+from rt_keras.ops.entmax import ACTIVATIONS, check_activation
+from rt_keras.ops.nearest import nearest_attention
+from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
+from rt_keras.ops.nearest_piece import nearest_piece
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+@dataclasses.dataclass(frozen=True)
+class Cluster(KeySet):
+    """The last keys of a query's cluster, found by online k-means; however far back they are.
+
+    See `rt_keras.ops.nearest_attention` and, for `assignment` "balanced",
+    `rt_keras.ops.balanced_attention`, for the equations. Its fields are arguments of
+    `rt_keras.layers.LocalRoutingHeads`, which says what they mean, and of
+    `rt_keras.layers.RoutingHeads`. How centroids learn: see `rt_keras.layers.CentroidHeads`.
+
+    With `routed_key` "key", beside a `Window`, only keys outside that are seen.
+
+    >>> from rt_keras.layers import Heads
+    >>> from rt_keras.layers.key_sets import Window
+    >>> heads = Heads(2, [Window(4), Cluster(4, window_size=4)])
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    name = "routed"
+    steps_by_row = True
+
+    num_clusters: int = key(dataclasses.MISSING, "clusters of each head", AT_LEAST_1)
+    window_size: int = key(
+        dataclasses.MISSING, "the most keys of a cluster that a query sees", AT_LEAST_1
+    )
+    routed_key: str = key(
+        "previous_query", "what queries are compared with", one_of("previous_query", "key")
+    )
+    num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
+    normalize: bool = key(True, "whether logits are of normalised queries and keys")
+    commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
+    seed: int | None = None
+    kernel_size: int | None = key(
+        None, "positions that a routed query tells of; null for 4, or 1 of keys", AT_LEAST_1
+    )
+    assignment: str = key("nearest", "how positions join clusters", one_of("nearest", "balanced"))
+    max_relative_distance: int | None = key(
+        None, "reach of the relative positions, null for none", AT_LEAST_1
+    )
+    attention_activation: str = key(
+        "softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS)
+    )
+    # Whether heads learn a factor and a bias of the logits.
+    scaled: bool = True
+    # The window that is left out.
+    window: Window | None = in_union()
+
+    def check(self):
+        nearest = self.assignment == "nearest"
+        if self.num_probes > (self.num_clusters if nearest else 1):
+            raise ValueError(
+                "num_probes must be at most num_clusters with assignment 'nearest', and 1 with "
+                f"'balanced'. Received: num_probes={self.num_probes}, "
+                f"num_clusters={self.num_clusters}, assignment={self.assignment!r}"
+            )
+        if not self.normalize and not nearest:
+            raise ValueError(
+                "normalize must be True unless assignment is 'nearest'. Received: "
+                f"assignment={self.assignment!r}"
+            )
+        if not nearest and self.shift_keys:
+            raise ValueError(
+                "routed_key must be 'key' unless assignment is 'nearest'. Received: "
+                f"assignment={self.assignment!r}, routed_key={self.routed_key!r}"
+            )
+        if self.kernel_size is None:
+            object.__setattr__(self, "kernel_size", 4 if self.shift_keys else 1)
+        if self.kernel_size > 1 and not self.shift_keys:
+            raise ValueError(
+                "kernel_size must be 1 unless routed_key is 'previous_query'. Received: "
+                f"kernel_size={self.kernel_size}, routed_key={self.routed_key!r}"
+            )
+        needs_softmax = None
+        if not nearest or self.num_probes > 1:
+            needs_softmax = f"assignment={self.assignment!r} and num_probes={self.num_probes}"
+        check_activation(self.attention_activation, needs_softmax)
+
+    @property
+    def shift_keys(self):
+        """Whether the routed key of a position is the query of the one before."""
+        return self.routed_key == "previous_query"
+
+    @property
+    def clusters_queries_alone(self):
+        """Whether routed keys are queries, of the position before."""
+        return self.shift_keys
+
+    @property
+    def normalizes(self):
+        """Whether logits are those of layer-normalised queries and keys."""
+        return self.normalize
+
+    @property
+    def strictly_causal(self):
+        """Whether the assignment is "nearest": with "balanced", members depend on what follows."""
+        return self.assignment == "nearest"
+
+    cached_decoding = groups_queries = strictly_causal
+
+    @property
+    def joins(self):
+        """Whether the assignment is "nearest" and attention softmax."""
+        return self.assignment == "nearest" and self.attention_activation == "softmax"
+
+    @property
+    def reads_pieces(self):
+        """Whether it joins others, and does not end where a window begins, which a step knows."""
+        return self.joins and self.window is None
+
+    def beside(self, others):
+        window = None if self.shift_keys else window_among(others)
+        if window is not None and window.sliding_window is not None:
+            raise ValueError(
+                "sliding_window must be None beside a Cluster with routed_key='key', which leaves "
+                f"out whole blocks. Received: sliding_window={window.sliding_window}"
+            )
+        return dataclasses.replace(self, window=window)
+
+    def build_positions(self, heads, depth):
+        if self.max_relative_distance is not None:
+            heads.add_relative_embeddings(self.max_relative_distance, depth)
+
+    def build(self, heads, depth, value_depth):
+        heads.build_centroids(depth)
+        if self.scaled:
+            heads.routed_scale, heads.routed_bias = (
+                heads.add_weight(name=name, shape=(heads.num_heads,), initializer=initializer)
+                for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
+            )
+        if self.kernel_size > 1:
+            heads.routed_kernel = heads.add_weight(
+                name="routed_kernel",
+                shape=(heads.num_heads, self.kernel_size, depth),
+                initializer=lambda shape, dtype=None: _almost_identity(
+                    shape, dtype, heads.seed_generator
+                ),
+            )
+
+    def attend(self, heads, chunk, joins):
+        masks = {"query_mask": chunk.query_mask, "key_mask": chunk.key_mask}
+        options = {"causal": chunk.causal, "dropout": chunk.dropout, "seed": chunk.seed, **masks}
+        if self.assignment == "balanced":
+            return balanced_attention(
+                chunk.query,
+                chunk.key,
+                chunk.value,
+                heads.centroids,
+                window_size=self.window_size,
+                relative_embeddings=self._table(heads),
+                **options,
+            )
+        window = self.window
+        found = nearest_attention(
+            self.routed_query(heads, chunk.query, chunk.query_mask),
+            None if self.shift_keys else chunk.key,
+            chunk.value,
+            window_size=self.window_size,
+            shift_keys=self.shift_keys,
+            block_size=None if window is None else window.block_size,
+            look_back=1 if window is None else window.look_back,
+            activation=self.attention_activation,
+            **self._routing(heads),
+            **self._logits(heads, joins),
+            **options,
+        )
+        return self._biased(heads, found, joins)
+
+    def routed_query(self, heads, query, query_mask=None, state=None):
+        """The queries as they are routed, before they are normalised: convolved or as they are.
+
+        Args:
+            heads: the head group.
+            query: `[batch, heads, length, depth]`.
+            query_mask: bool `[batch, length]`, False for padding; or None.
+            state: the set's state before these queries; or None.
+
+        Returns:
+            A tensor like `query`.
+        """
+        if self.kernel_size == 1:
+            return query
+        kernel, before = tf.convert_to_tensor(heads.routed_kernel), (state or {}).get("asked")
+        return causal_convolution(query, kernel, mask=query_mask, before=before)
+
+    def fill(self, heads, chunk, max_length):
+        window = self.window
+        # Members in the window join what a query sees of its cluster once they have left it.
+        more = 0 if window is None else (window.look_back + 1) * window.block_size
+        routed = self.routed_query(heads, chunk.query)
+        routing = self._routing(heads)
+        del routing["num_probes"]
+        state = nearest_cache(
+            routed if self.shift_keys else chunk.keys,
+            chunk.value,
+            count=chunk.count,
+            window_size=self.window_size + more,
+            max_length=max_length,
+            shift_keys=self.shift_keys,
+            keep_positions=window is not None or self.max_relative_distance is not None,
+            **routing,
+        )
+        if self.kernel_size > 1:
+            state["asked"] = last_vectors(chunk.query, chunk.count, self.kernel_size - 1)
+        return state
+
+    def step(self, heads, chunk, states, joins):
+        state, window = states[self.name], self.window
+        border = None
+        if window is not None:
+            border = (chunk.position // window.block_size - window.look_back) * window.block_size
+        found, after = nearest_step(
+            self.routed_query(heads, chunk.query, state=state),
+            chunk.key,
+            chunk.value,
+            state,
+            chunk.position,
+            before=border,
+            window_size=self.window_size,
+            activation=self.attention_activation,
+            **self._routing(heads),
+            **self._logits(heads, joins),
+        )
+        if self.kernel_size > 1:
+            asked = state["asked"]
+            query = tf.cast(chunk.query, asked.dtype)
+            after["asked"] = tf.concat([asked, query], axis=2)[:, :, 1:]
+        return self._biased(heads, found, joins), after
+
+    def read(self, heads, chunk, states, joins):
+        state = states[self.name]
+        found, after = nearest_piece(
+            self.routed_query(heads, chunk.query, state=state),
+            chunk.key,
+            chunk.value,
+            state,
+            chunk.position,
+            count=chunk.count,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+            **self._routing(heads),
+            **self._logits(heads, joins),
+        )
+        if self.kernel_size > 1:
+            asked, query = state["asked"], chunk.query
+            count = size(query, 2) if chunk.count is None else chunk.count
+            both = tf.concat([asked, tf.cast(query, asked.dtype)], axis=2)
+            after["asked"] = take_places(both, places_of_rows(count, tf.range(size(asked, 2))))
+        return self._biased(heads, found, joins), after
+
+    def _routing(self, heads):
+        """The arguments by which the ops route."""
+        return {
+            "centroids": tf.convert_to_tensor(heads.centroids),
+            "load_bias": tf.convert_to_tensor(heads.load_bias),
+            "num_probes": self.num_probes,
+            "normalize": self.normalize,
+        }
+
+    def _logits(self, heads, joins):
+        """The arguments that say what logits are."""
+        return {
+            "relative_embeddings": self._table(heads),
+            "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
+            "return_logsumexp": joins,
+        }
+
+    def _table(self, heads):
+        if self.max_relative_distance is None:
+            return None
+        return tf.convert_to_tensor(heads.relative_embeddings)
+
+    def _biased(self, heads, found, joins):
+        """What an op found, with the bias of the logits, which alone counts for nothing."""
+        if not (joins and self.scaled):
+            return found
+        return biased(found, heads.routed_bias)
+
+    def described(self):
+        return f" of assignment {self.assignment!r}"
+
+
+def biased(found, bias):
+    """An output and the logsumexp of its logits, to which a bias of each head was added.
+
+    Args:
+        found: pair of `[batch, heads, length, value_depth]` and `[batch, heads, length]`.
+        bias: `[heads]`.
+    """
+    output, logsumexp = found
+    return output, logsumexp + tf.cast(bias, logsumexp.dtype)[:, None]
+
+
+def _almost_identity(shape, dtype, seed):
+    """A kernel that gives back the queries, and a little of those before them."""
+    heads, width, depth = shape
+    ones = keras.ops.ones([heads, 1, depth], dtype)
+    noise = keras.random.normal([heads, width - 1, depth], stddev=0.1, dtype=dtype, seed=seed)
+    return keras.ops.concatenate([ones, noise], axis=1)

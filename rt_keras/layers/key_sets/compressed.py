@@ -1,0 +1,177 @@
+"""The keys around a query, and a compressed memory of those before them."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
+from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.ops.blocks import size
+from rt_keras.ops.compressive import (
+    COMPRESSIONS,
+    compressive_attention,
+    compressive_cache,
+    compressive_piece,
+    reconstruction_loss,
+)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+@dataclasses.dataclass(frozen=True)
+class CompressedWindow(KeySet):
+    """The keys of the blocks up to a query's, and entries that stand for those before them.
+
+    One set, as the memory may hold what the window's queries used most. See
+    `rt_keras.ops.compressive_attention` for the equation. Its fields are the arguments of
+    `rt_keras.layers.CompressiveHeads`.
+    """
+
+    name = "compressive"
+    needs_causal_mask = True
+    reads_pieces = True
+    steps_by_row = True
+    joins = False
+    # The entries of the memory have no single keys, and kernels are for values of their depth.
+    returns_attention_scores = False
+
+    block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
+    compressed_length: int = key(
+        dataclasses.MISSING, "entries of the memory that a query sees", AT_LEAST_1
+    )
+    compression_rate: int = key(4, "positions for each entry", AT_LEAST_1)
+    look_back: int = key(1, "blocks before its own that a query sees as they are", AT_LEAST_1)
+    compression: str = key("conv", "how positions become an entry", one_of(*COMPRESSIONS))
+    max_relative_distance: int | None = key(
+        None, "reach of the relative positions, null for none", AT_LEAST_1
+    )
+    reconstruction_weight: float = key(
+        1.0, "weight of the loss that trains the convolutions", NOT_NEGATIVE
+    )
+
+    def check(self):
+        if self.block_size % self.compression_rate:
+            raise ValueError(
+                f"block_size must be a multiple of compression_rate, {self.compression_rate}. "
+                f"Received: block_size={self.block_size}"
+            )
+        entries = self.block_size // self.compression_rate
+        if self.compressed_length % entries:
+            raise ValueError(
+                "compressed_length must be a multiple of block_size / compression_rate, "
+                f"{entries}. Received: compressed_length={self.compressed_length}"
+            )
+
+    def build_positions(self, heads, depth):
+        if self.max_relative_distance is not None:
+            heads.add_relative_embeddings(self.max_relative_distance, depth)
+            heads.memory_embeddings = heads.add_weight(
+                name="memory_embeddings",
+                shape=(heads.num_heads, self.compressed_length, depth),
+                initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
+            )
+
+    def build(self, heads, depth, value_depth):
+        if self.compression == "conv":
+            heads.key_kernel, heads.value_kernel = (
+                heads.add_weight(
+                    name=f"{name}_kernel",
+                    shape=(heads.num_heads, self.compression_rate, size, size),
+                    initializer=_mean,
+                )
+                for name, size in (("key", depth), ("value", value_depth))
+            )
+
+    def attend(self, heads, chunk, joins):
+        key, value = chunk.of_each_head()
+        output = compressive_attention(
+            chunk.query,
+            key,
+            value,
+            key_mask=chunk.mask_of_keys,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+            **self._memory(heads),
+        )
+        if chunk.query_mask is None:
+            return output
+        real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
+        return tf.where(real, output, tf.zeros_like(output))
+
+    def after_attention(self, heads, chunk):
+        if self.compression == "conv" and self.reconstruction_weight:
+            key, value = chunk.of_each_head()
+            loss = reconstruction_loss(
+                chunk.query,
+                key,
+                value,
+                chunk.mask_of_keys,
+                self.kernels(heads),
+                block_size=self.block_size,
+                compression_rate=self.compression_rate,
+            )
+            heads.add_loss(tf.cast(self.reconstruction_weight * loss, keras.config.floatx()))
+
+    def fill(self, heads, chunk, max_length):
+        query, value = chunk.query, chunk.value
+        empty = compressive_cache(
+            size(query, 0),
+            heads.num_heads,
+            query.shape[3],
+            value.shape[3],
+            value.dtype,
+            block_size=self.block_size,
+            look_back=self.look_back,
+            compressed_length=self.compressed_length,
+            compression=self.compression,
+        )
+        return self.read(heads, chunk, {self.name: empty}, False)[1]
+
+    def read(self, heads, chunk, states, joins):
+        key, value = chunk.of_each_head()
+        return compressive_piece(
+            chunk.query,
+            key,
+            value,
+            states[self.name],
+            chunk.position,
+            count=chunk.count,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+            **self._memory(heads),
+        )
+
+    # A position compresses a block now and then; it is a chunk like others.
+    step = read
+
+    def _memory(self, heads):
+        """The arguments by which the ops compress."""
+        places = table = None
+        if self.max_relative_distance is not None:
+            places = tf.convert_to_tensor(heads.memory_embeddings)
+            table = tf.convert_to_tensor(heads.relative_embeddings)
+        return {
+            "block_size": self.block_size,
+            "look_back": self.look_back,
+            "compressed_length": self.compressed_length,
+            "compression_rate": self.compression_rate,
+            "compression": self.compression,
+            "kernels": self.kernels(heads),
+            "relative_embeddings": table,
+            "memory_embeddings": places,
+        }
+
+    def kernels(self, heads):
+        """The convolutions of keys and values; None for another compression."""
+        if self.compression != "conv":
+            return None
+        return {
+            "key": tf.convert_to_tensor(heads.key_kernel),
+            "value": tf.convert_to_tensor(heads.value_kernel),
+        }
+
+
+def _mean(shape, dtype=None):
+    """A kernel that gives the mean of the positions."""
+    heads, rate, depth, _ = shape
+    return keras.ops.broadcast_to(keras.ops.eye(depth, dtype=dtype) / rate, shape)

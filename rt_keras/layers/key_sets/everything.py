@@ -1,0 +1,130 @@
+"""All keys."""
+
+import dataclasses
+
+import keras
+
+from rt_keras.keys import AT_LEAST_1, key, one_of
+from rt_keras.layers.key_sets.positioned import Positioned
+from rt_keras.layers.key_sets.window import Window
+from rt_keras.ops.blocks import ceil_div
+from rt_keras.ops.entmax import ACTIVATIONS
+from rt_keras.ops.full import full_attention
+from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
+from rt_keras.ops.full_piece import full_piece
+
+# Blocks that a memory is cut into: more waste fewer keys, and make smaller matrices.
+BLOCKS_OF_MEMORY = 4
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+@dataclasses.dataclass(frozen=True)
+class Everything(Positioned):
+    """All keys, at a cost of O(n²); or, with a `memory_length`, the last ones.
+
+    See `rt_keras.ops.full_attention` for the equation. Its fields are the arguments of
+    `rt_keras.layers.FullHeads`.
+
+    >>> from rt_keras.layers import Heads
+    >>> heads = Heads(2, [Everything()])
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    name = "full"
+    takes_attention_mask = True
+    cached_cross_attention = True
+    cache_grows = True
+    reads_pieces = True
+    steps_by_row = True
+    can_be_dense = False
+    runs_in_litert = True
+
+    attention_activation: str = key(
+        "softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS)
+    )
+    memory_length: int | None = key(
+        None, "keys up to its own that a query sees, null for all", AT_LEAST_1
+    )
+
+    def beside(self, others):
+        if self.memory_length is None:
+            return self
+        return LastKeys(
+            block_size=ceil_div(self.memory_length, BLOCKS_OF_MEMORY),
+            look_back=BLOCKS_OF_MEMORY,
+            sliding_window=self.memory_length,
+            attention_activation=self.attention_activation,
+            max_relative_distance=self.max_relative_distance,
+            relative_positions=self.relative_positions,
+            position_biases=self.position_biases,
+        )
+
+    def attend(self, heads, chunk, joins):
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        _, value = chunk.of_each_head()
+        key, _ = chunk._replace(key=key).of_each_head()
+        return full_attention(
+            query,
+            key,
+            value,
+            causal=chunk.causal,
+            query_mask=chunk.query_mask,
+            key_mask=chunk.mask_of_keys,
+            attention_mask=chunk.attention_mask,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+            **self._options(heads, chunk, joins),
+        )
+
+    def fill(self, heads, chunk, max_length):
+        _, key = self.placed(heads, chunk.query, chunk.keys)
+        # A step masks what lies behind its position.
+        return full_cache(key, chunk.value, max_length=max_length)
+
+    def read(self, heads, chunk, states, joins):
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        return full_piece(
+            query,
+            key,
+            chunk.value,
+            states[self.name],
+            chunk.position,
+            count=chunk.count,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+            **self._options(heads, chunk, joins),
+        )
+
+    def step(self, heads, chunk, states, joins):
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        options = self._options(heads, chunk, joins)
+        return full_step(query, key, chunk.value, states[self.name], chunk.position, **options)
+
+    def cross_step(self, heads, chunk):
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        options = self._options(heads, chunk, False)
+        del options["return_logsumexp"]
+        return full_cross_step(
+            query, key, chunk.value, chunk.position, key_mask=chunk.key_mask, **options
+        )
+
+    def _options(self, heads, chunk, joins):
+        """The arguments that all ops take."""
+        return {
+            "activation": self.attention_activation,
+            "relative_embeddings": self.table(heads, chunk.query.shape[3]),
+            "return_logsumexp": joins,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class LastKeys(Window):
+    """The window that a `memory_length` is."""
+
+    needs_causal_mask = True
+    cached_cross_attention = False
+
+    def described(self):
+        return f" with memory_length={self.sliding_window}"

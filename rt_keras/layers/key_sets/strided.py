@@ -1,0 +1,86 @@
+"""Every n-th key."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from rt_keras.keys import AT_LEAST_1, key
+from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.window import Window, window_among
+from rt_keras.ops.strided import strided_attention
+from rt_keras.ops.strided_decode import strided_cache, strided_step
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+@dataclasses.dataclass(frozen=True)
+class Strided(KeySet):
+    """The keys at multiples of a stride from a query; beside a `Window`, those outside it.
+
+    See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride), and what
+    decoding keeps grows with the sequence.
+
+    >>> from rt_keras.layers import Heads
+    >>> from rt_keras.layers.key_sets import Window
+    >>> heads = Heads(2, [Window(4), Strided(4)])
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 10, 8])
+    """
+
+    name = "strided"
+    cache_grows = True
+
+    stride: int = key(dataclasses.MISSING, "positions from one key to the next", AT_LEAST_1)
+    max_relative_distance: int | None = key(
+        None, "reach of the relative positions, in strides, null for none", AT_LEAST_1
+    )
+    # The window that is left out.
+    window: Window | None = in_union()
+
+    def beside(self, others):
+        return dataclasses.replace(self, window=window_among(others))
+
+    def build_positions(self, heads, depth):
+        if self.max_relative_distance is not None:
+            heads.add_relative_embeddings(self.max_relative_distance, depth)
+
+    def attend(self, heads, chunk, joins):
+        key, value = chunk.of_each_head()
+        return strided_attention(
+            chunk.query,
+            key,
+            value,
+            causal=chunk.causal,
+            query_mask=chunk.query_mask,
+            key_mask=chunk.mask_of_keys,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+            **self._options(heads, joins),
+        )
+
+    def fill(self, heads, chunk, max_length):
+        # A step masks what lies behind its position.
+        return strided_cache(chunk.keys, chunk.value, stride=self.stride, max_length=max_length)
+
+    def step(self, heads, chunk, states, joins):
+        return strided_step(
+            chunk.query,
+            chunk.keys,
+            chunk.value,
+            states[self.name],
+            chunk.position,
+            **self._options(heads, joins),
+        )
+
+    def _options(self, heads, joins):
+        table = None
+        if self.max_relative_distance is not None:
+            table = tf.convert_to_tensor(heads.relative_embeddings)
+        outside = None if self.window is None else self.window.covers
+        return {
+            "stride": self.stride,
+            "relative_embeddings": table,
+            "outside": outside,
+            "return_logsumexp": joins,
+        }
