@@ -14,6 +14,7 @@ from rt_keras.t2t import (
     T2TRoutingHeads,
     T2TStridedHeads,
 )
+from rt_keras.t2t.token_bias import TokenBias
 
 # Beside the model's variables a checkpoint may hold the optimizer's slots, which extend the name
 # of the variable that they belong to, and counters.
@@ -229,7 +230,7 @@ def _head_group(group, scope):
         )
         name = next(name for kind, name in kinds if isinstance(group, kind))
         outer, inner = f"{scope}/{name}", f"{scope}/{name}/{name}"
-    if group.token_bias_weight is not None:
+    if isinstance(group, TokenBias) and group.token_bias_weight is not None:
         yield _as_is(group.token_bias_weight, f"{outer}/token_bias_weight")
     if group.relative_embeddings is not None:
         for variable, name in (

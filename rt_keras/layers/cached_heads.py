@@ -49,7 +49,7 @@ class CachedHeads:
         )
         return self.make_cache(query, value, None if self.share_qk else key, 0, max_length)
 
-    def make_cache(self, query, value, key, count, max_length, token_bias=None):
+    def make_cache(self, query, value, key, count, max_length):
         """The cache that decoding continues from after the first positions.
 
         Args:
@@ -58,7 +58,6 @@ class CachedHeads:
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             count: int scalar, how many of the positions count; the others may hold anything.
             max_length: int, how many positions there will be.
-            token_bias: `[batch, length]`; zeros if None and the group takes one.
 
         Returns:
             A dictionary of tensors with the batch on axis 0. Their sizes depend on the group, and
@@ -69,11 +68,10 @@ class CachedHeads:
         """
         self._check_cached()
         query, key = self.with_positions(query, query if key is None else key)
-        options = self._cached_token_bias(token_bias, key)
         if self._decodes_densely(max_length):
-            return {"full": full_cache(key, value, max_length=max_length, **options)}
+            return {"full": full_cache(key, value, max_length=max_length)}
         return self.fill_cache(
-            query=query, key=key, value=value, count=count, max_length=max_length, **options
+            query=query, key=key, value=value, count=count, max_length=max_length
         )
 
     def call_with_cache(
@@ -83,7 +81,6 @@ class CachedHeads:
         key,
         cache,
         position,
-        token_bias=None,
         count=None,
         dropout=0.0,
         seed=None,
@@ -98,7 +95,6 @@ class CachedHeads:
             cache: the cache of `make_cache`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
                 each row, for one position, and for several if `carries_state`.
-            token_bias: `[batch, length]`, or None.
             count: int `[batch]`, how many of the positions count, the first ones, if
                 `carries_state`; others are padding. None, the default, for all.
             dropout, seed: as in a call.
@@ -115,7 +111,7 @@ class CachedHeads:
         query, key, value = (
             x if x is None else tf.convert_to_tensor(x) for x in (query, key, value)
         )
-        options = {**self._tables(), **self._cached_token_bias(token_bias, value)}
+        options = self._tables()
         query, key = self.with_positions(query, key)
         inputs = {"query": query, "key": key, "value": value}
         if count is not None:
@@ -164,9 +160,6 @@ class CachedHeads:
         position = tf.broadcast_to(position, [size(inputs["value"], 0)])
         if self.steps_by_row or "full" in cache:
             return self._step(inputs, cache, position, options)
-        token_bias = options.pop("token_bias", None)
-        if token_bias is not None:
-            inputs["token_bias"] = token_bias
         inputs = {name: x for name, x in inputs.items() if x is not None}
 
         def step(row):
@@ -210,7 +203,7 @@ class CachedHeads:
         """The output and the cache of one position: one call of a `..._step` op."""
         raise NotImplementedError
 
-    def piece(self, *, query, key, value, cache, position, token_bias=None, **options):
+    def piece(self, *, query, key, value, cache, position, **options):
         """The outputs and the cache of several positions: one call of a `..._piece` op.
 
         Here, for kinds that have none, one step after the other. With `return_logsumexp` the
@@ -228,8 +221,6 @@ class CachedHeads:
 
         def step(index, cache, outputs):
             one = {name: x[index][:, :, None] for name, x in of_positions.items()}
-            if token_bias is not None:
-                options["token_bias"] = token_bias[:, index, None]
             found, cache = self.step(
                 cache=cache, position=position + index, **{"key": None, **one, **options}
             )
@@ -245,7 +236,7 @@ class CachedHeads:
         found = tuple(move_axis(x.stack(), 0, 2) for x in outputs)
         return found if len(found) > 1 else found[0], cache
 
-    def cross_attention_step(self, query, value, key, position, key_mask=None, token_bias=None):
+    def cross_attention_step(self, query, value, key, position, key_mask=None):
         """The output of one position that attends to another sequence.
 
         Args:
@@ -254,7 +245,6 @@ class CachedHeads:
             key: `[batch, key_heads, keys, depth]`.
             position: int scalar.
             key_mask: bool `[batch, keys]`, False for padding, or None.
-            token_bias: `[batch, keys]`, or None.
 
         Returns:
             `[batch, heads, queries, value_depth]`.
@@ -264,25 +254,23 @@ class CachedHeads:
         """
         if not self.cached_cross_attention:
             raise ValueError(f"{self._described()} cannot attend to a sequence one query at a time")
-        options = {**self._tables(), **self._token_bias(token_bias)}
         query, key = self.with_positions(query, key)
         return self.cross_step(
-            query=query, key=key, value=value, position=position, key_mask=key_mask, **options
+            query=query,
+            key=key,
+            value=value,
+            position=position,
+            key_mask=key_mask,
+            **self._tables(),
         )
 
     def cross_step(self, *, query, key, value, position, **options):
         """The output of one position of cross-attention: one call of a `..._cross_step` op."""
         raise NotImplementedError
 
-    def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
+    def cross_attention_prefill(self, query, value, key, key_mask=None):
         """The outputs of the first positions, which attend to another sequence."""
-        return self(query, value, key, key_mask=key_mask, token_bias=token_bias, training=False)
-
-    def _cached_token_bias(self, token_bias, keys):
-        """The token bias of keys that a cache keeps: zeros if there is none but it takes one."""
-        if token_bias is None and self.token_bias is not None:
-            token_bias = tf.zeros([size(keys, 0), size(keys, 2)], self.compute_dtype)
-        return self._token_bias(token_bias)
+        return self(query, value, key, key_mask=key_mask, training=False)
 
     def _check_cached(self):
         if not self.cached_decoding:

@@ -28,7 +28,6 @@ class CausalClusteredHeads(CentroidHeads):
         num_clusters: int, centroids of each head. Defaults to 100.
         block_size: int, positions in a block. Defaults to 128.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -57,7 +56,6 @@ class CausalClusteredHeads(CentroidHeads):
         num_clusters=100,
         block_size=128,
         commitment_weight=1e-4,
-        token_bias=None,
         seed=None,
         **kwargs,
     ):
@@ -67,7 +65,6 @@ class CausalClusteredHeads(CentroidHeads):
             num_clusters,
             window_size=positive_int("block_size", block_size),
             commitment_weight=commitment_weight,
-            token_bias=token_bias,
             seed=seed,
             **kwargs,
         )

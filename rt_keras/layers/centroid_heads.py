@@ -31,7 +31,6 @@ class CentroidHeads(HeadGroup):
         share_qk: bool, whether queries are their own keys. Defaults to False.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -66,11 +65,10 @@ class CentroidHeads(HeadGroup):
         share_qk=False,
         max_relative_distance=None,
         commitment_weight=1e-4,
-        token_bias=None,
         seed=None,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)
         self.window_size = positive_int("window_size", window_size)
         self.share_qk = bool(share_qk)

@@ -22,7 +22,6 @@ class ClusterStridedHeads(CentroidHeads):
         share_qk: bool, whether queries are their own keys. Defaults to False.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.

@@ -26,7 +26,6 @@ class ClusteredHeads(HeadGroup):
         causal_by_mask: bool, whether attention may be causal as in the code of the paper's authors:
             each query sees its group's `top_k` keys up to its own position. Outputs still depend on
             later positions, through the groups and their keys. Defaults to False.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int, seed of the projections, or None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
@@ -53,12 +52,11 @@ class ClusteredHeads(HeadGroup):
         bits=63,
         iterations=10,
         causal_by_mask=False,
-        token_bias=None,
         seed=None,
         **kwargs,
     ):
         refuse_options(self, kwargs, ("max_relative_distance",))
-        super().__init__(num_heads, token_bias=token_bias, **kwargs)
+        super().__init__(num_heads, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)
         self.top_k = None if top_k is None else positive_int("top_k", top_k)
         self.bits = positive_int("bits", bits)

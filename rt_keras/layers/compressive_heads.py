@@ -73,10 +73,6 @@ class CompressiveHeads(HeadGroup):
         **kwargs,
     ):
         super().__init__(num_heads, max_relative_distance, **kwargs)
-        if self.token_bias is not None:
-            raise ValueError(
-                f"CompressiveHeads take no token_bias. Received: token_bias={self.token_bias!r}"
-            )
         self.block_size = positive_int("block_size", block_size)
         self.compressed_length = positive_int("compressed_length", compressed_length)
         self.compression_rate = positive_int("compression_rate", compression_rate)

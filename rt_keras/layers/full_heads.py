@@ -32,7 +32,6 @@ class FullHeads(PositionedHeads):
     Args:
         num_heads: int, heads in the group.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
             keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
         memory_length: int, how many keys a causal query sees; None, the default, for all.
@@ -62,12 +61,11 @@ class FullHeads(PositionedHeads):
         self,
         num_heads,
         max_relative_distance=None,
-        token_bias=None,
         attention_activation="softmax",
         memory_length=None,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         check_activation(attention_activation)
         self.attention_activation = attention_activation
         if memory_length is not None:

@@ -21,7 +21,6 @@ class HashedHeads(HeadGroup):
         window_size: int, members of a bucket that attend.
         share_qk: bool, whether queries are their own keys. Defaults to False.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int, seed of the projections, or None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
@@ -46,11 +45,10 @@ class HashedHeads(HeadGroup):
         window_size,
         share_qk=False,
         max_relative_distance=None,
-        token_bias=None,
         seed=None,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         if positive_int("num_clusters", num_clusters) < 2:
             raise ValueError(f"num_clusters must be at least 2. Received: {num_clusters}")
         self.num_clusters = num_clusters

@@ -14,8 +14,6 @@ from rt_keras.ops.global_tokens import global_attention
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.routing import normalize
 
-TOKEN_BIASES = (None, "fixed", "trainable")
-
 
 class HeadGroup(CachedHeads, keras.layers.Layer):
     """A number of heads of one kind, with their state; subclasses say which keys a query sees.
@@ -41,9 +39,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             distance -m ... m, added to the keys that far away (further ones count as m). None, the
             default, for no relative positions. Source: Shaw et al. 2018, Self-Attention with
             Relative Position Representations, section 3.2.
-        token_bias: what the group does with the `token_bias` of a call, `[batch, keys]`: None, the
-            default, to ignore it; "fixed" or "trainable", to add it to the logits of each key,
-            times a scalar weight that starts at 1.
         dense_below: int, the length of sequences below which the group is full attention, of
             queries and keys as they are: short sequences cost little, and lose nothing then. What
             counts is the length that a sequence will have: with a cache its `max_length`, else
@@ -63,7 +58,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         key_mask: bool `[batch, keys]`, False for padding, or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, or None;
             only if `takes_attention_mask`.
-        token_bias: `[batch, keys]`, or None.
         use_causal_mask: bool, whether query i sees key j only if j <= i.
         dropout: float, share of the attention weights set to 0 in training.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -78,11 +72,11 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer,
-            `token_bias` is unknown, the group cannot have `dense_below` or persistent keys, an
-            `attention_mask` is given that the group cannot take, a call is causal or is not where
-            it must be the other, `key_heads` do not divide `num_heads`, or queries that are their
-            own keys are grouped or not as many as values. Where lengths are known at run time
-            alone, the last is an `InvalidArgumentError`, and is not checked by XLA.
+            the group cannot have `dense_below` or persistent keys, an `attention_mask` is given
+            that the group cannot take, a call is causal or is not where it must be the other,
+            `key_heads` do not divide `num_heads`, or queries that are their own keys are grouped or
+            not as many as values. Where lengths are known at run time alone, the last is an
+            `InvalidArgumentError`, and is not checked by XLA.
     """
 
     # What the group is and can do. `strictly_causal`: whether with use_causal_mask no output
@@ -122,7 +116,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         self,
         num_heads,
         max_relative_distance=None,
-        token_bias=None,
         dense_below=None,
         num_persistent_keys=None,
         **kwargs,
@@ -132,11 +125,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if max_relative_distance is not None:
             positive_int("max_relative_distance", max_relative_distance)
         self.max_relative_distance = max_relative_distance
-        if token_bias not in TOKEN_BIASES:
-            raise ValueError(
-                f"token_bias must be one of {TOKEN_BIASES}. Received: token_bias={token_bias!r}"
-            )
-        self.token_bias = token_bias
         if dense_below is not None:
             positive_int("dense_below", dense_below)
         self.dense_below = dense_below
@@ -144,7 +132,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             positive_int("num_persistent_keys", num_persistent_keys)
         self.num_persistent_keys = num_persistent_keys
         self.persistent_keys = self.persistent_values = None
-        self.relative_embeddings = self.token_bias_weight = None
+        self.relative_embeddings = None
         self.key_heads = self.num_heads
 
     @property
@@ -169,13 +157,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             self.build_relative_positions(query_shape[-1], (value_shape or query_shape)[-1])
         if self.num_persistent_keys is not None:
             self._build_persistent(query_shape[-1], (value_shape or query_shape)[-1])
-        if self.token_bias is not None:
-            self.token_bias_weight = self.add_weight(
-                name="token_bias_weight",
-                shape=(),
-                initializer="ones",
-                trainable=self.token_bias == "trainable",
-            )
         self.built = True
 
     def _build_persistent(self, depth, value_depth):
@@ -234,7 +215,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         query_mask=None,
         key_mask=None,
         attention_mask=None,
-        token_bias=None,
         use_causal_mask=False,
         dropout=0.0,
         seed=None,
@@ -248,7 +228,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         if not self.groups_queries:
             key, value = (repeat_heads(x, self.num_heads) for x in (key, value))
         masks = self.before_attention(query, value, query_mask, key_mask)
-        options = {**masks, **self._tables(), **self._token_bias(token_bias)}
+        options = {**masks, **self._tables()}
         if attention_mask is not None:
             options["attention_mask"] = attention_mask
         query, key = self.with_positions(query, key)
@@ -393,13 +373,6 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             return {}
         return {"relative_embeddings": keras.ops.convert_to_tensor(self.relative_embeddings)}
 
-    def _token_bias(self, token_bias):
-        """The token bias as an option of the ops, if there is one that the group takes."""
-        if token_bias is None or self.token_bias is None:
-            return {}
-        weight = keras.ops.cast(self.token_bias_weight, self.compute_dtype)
-        return {"token_bias": weight * keras.ops.cast(token_bias, weight.dtype)}
-
     def _described(self):
         return type(self).__name__
 
@@ -411,10 +384,21 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             **super().get_config(),
             "num_heads": self.num_heads,
             "max_relative_distance": self.max_relative_distance,
-            "token_bias": self.token_bias,
             "dense_below": self.dense_below,
             "num_persistent_keys": self.num_persistent_keys,
         }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        # Files of earlier versions have it: every kind of heads took one.
+        token_bias = config.pop("token_bias", None)
+        if token_bias is not None:
+            raise ValueError(
+                f"token_bias must be None for {cls.__name__}: only heads of rt_keras.t2t have "
+                f"one. Received: token_bias={token_bias!r}"
+            )
+        return super().from_config(config)
 
     def get_build_config(self):
         # None, so that a loaded group is not built twice: its MultiHeadAttention builds it.

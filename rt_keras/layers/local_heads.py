@@ -29,7 +29,6 @@ class LocalHeads(PositionedHeads):
             in the order of `rt_keras.ops.to_blocks`; None, the default, for sequences.
         key_block_size: int, positions in a block of keys from another sequence, which must have as
             many blocks as the queries; None, the default, if keys are as many as queries.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         sliding_window: int w, to see only keys less than w positions away, as in Longformer,
             Mistral and Gemma; at most `look_back` · `block_size` + 1. None, the default, to see
             whole blocks.
@@ -71,7 +70,6 @@ class LocalHeads(PositionedHeads):
         max_relative_distance=None,
         grid=None,
         key_block_size=None,
-        token_bias=None,
         sliding_window=None,
         attention_activation="softmax",
         adaptive_span=False,
@@ -79,7 +77,7 @@ class LocalHeads(PositionedHeads):
         span_loss_weight=2e-6,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         self.block_size = positive_int("block_size", block_size)
         self.grid = None if grid is None else tuple(positive_int("grid", side) for side in grid)
         if key_block_size is not None:
@@ -212,12 +210,12 @@ class LocalHeads(PositionedHeads):
     def cross_step(self, **arguments):
         return local_cross_step(**self._window, key_block_size=self.key_block_size, **arguments)
 
-    def cross_attention_prefill(self, query, value, key, key_mask=None, token_bias=None):
+    def cross_attention_prefill(self, query, value, key, key_mask=None):
         # There must be as many blocks of queries as of keys.
         key_blocks = ceil_div(size(key, 2), self.key_block_size or self.block_size)
         length = key_blocks * self.block_size if self.key_block_size else size(key, 2)
         output = super().cross_attention_prefill(
-            pad_to(query, length), value, key, key_mask=key_mask, token_bias=token_bias
+            pad_to(query, length), value, key, key_mask=key_mask
         )
         return output[:, :, : size(query, 2)]
 

@@ -77,7 +77,6 @@ class LocalRoutingHeads(CentroidHeads):
         max_relative_distance: int, reach of the relative positions in the window; None, the
             default, for none. The furthest key is block_size * (look_back + 1) - 1 positions away.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         kernel_size: int, over how many positions, its own the last, a routed query is convolved; 1
@@ -120,7 +119,6 @@ class LocalRoutingHeads(CentroidHeads):
         normalize=True,
         max_relative_distance=None,
         commitment_weight=1e-4,
-        token_bias=None,
         seed=None,
         kernel_size=None,
         relative_positions="learned",
@@ -133,7 +131,6 @@ class LocalRoutingHeads(CentroidHeads):
             share_qk=share_qk,
             max_relative_distance=max_relative_distance,
             commitment_weight=commitment_weight,
-            token_bias=token_bias,
             seed=seed,
             **kwargs,
         )

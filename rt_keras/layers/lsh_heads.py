@@ -23,7 +23,6 @@ class LSHHeads(HeadGroup):
         chunk_size: int, positions in a chunk. Where buckets are even, length / num_buckets is the
             least that holds one; the paper has twice that.
         num_rounds: int, number of hashes. Defaults to 1.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int, seed of the rotations, or None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
@@ -50,12 +49,11 @@ class LSHHeads(HeadGroup):
         num_buckets,
         chunk_size,
         num_rounds=1,
-        token_bias=None,
         seed=None,
         **kwargs,
     ):
         refuse_options(self, kwargs, ("max_relative_distance",))
-        super().__init__(num_heads, token_bias=token_bias, **kwargs)
+        super().__init__(num_heads, **kwargs)
         if positive_int("num_buckets", num_buckets) % 2:
             raise ValueError(f"num_buckets must be even. Received: num_buckets={num_buckets}")
         self.num_buckets = num_buckets

@@ -34,7 +34,6 @@ class PositionedHeads(HeadGroup):
     Args:
         num_heads: int, heads in the group.
         max_relative_distance: int m; None, the default, for no relative positions.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see above.
         **kwargs: keyword arguments of `HeadGroup`.
 
@@ -50,11 +49,10 @@ class PositionedHeads(HeadGroup):
         self,
         num_heads,
         max_relative_distance=None,
-        token_bias=None,
         relative_positions="learned",
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         self.relative_positions = checked_positions(
             relative_positions, max_relative_distance, RELATIVE_POSITIONS
         )

@@ -20,7 +20,6 @@ class RandomHeads(HeadGroup):
         num_clusters: int, clusters of each head.
         window_size: int, members of a cluster.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int, seed of the draw. The groups of a model need different ones. Defaults to 0.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
@@ -43,11 +42,10 @@ class RandomHeads(HeadGroup):
         num_clusters,
         window_size,
         max_relative_distance=None,
-        token_bias=None,
         seed=0,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)
         self.window_size = positive_int("window_size", window_size)
         self.seed = seed

@@ -41,7 +41,6 @@ class RoutingHeads(CentroidHeads):
             suits a model that was trained with full attention. Defaults to True.
         max_relative_distance: int, reach of the relative positions; None, the default, for none.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
         attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
@@ -77,7 +76,6 @@ class RoutingHeads(CentroidHeads):
         normalize=True,
         max_relative_distance=None,
         commitment_weight=1e-4,
-        token_bias=None,
         seed=None,
         attention_activation="softmax",
         **kwargs,
@@ -89,7 +87,6 @@ class RoutingHeads(CentroidHeads):
             share_qk=share_qk,
             max_relative_distance=max_relative_distance,
             commitment_weight=commitment_weight,
-            token_bias=token_bias,
             seed=seed,
             **kwargs,
         )

@@ -36,8 +36,8 @@ class RoutingMemoryHeads(LocalRoutingHeads):
             "least_attended" or "merged"; see the op.
         memory_block_size: int, after how many positions members join the memory, at most
             `memory_length`. Defaults to None, for `block_size`.
-        **kwargs: further keyword arguments of `LocalRoutingHeads`, without `token_bias`;
-            `routed_key` must be "previous_query".
+        **kwargs: further keyword arguments of `LocalRoutingHeads`; `routed_key` must be
+            "previous_query".
 
     Raises:
         ValueError: if a number is out of range, `memory_length` is below `memory_block_size`,
@@ -85,10 +85,10 @@ class RoutingMemoryHeads(LocalRoutingHeads):
                 f"eviction must be one of {EVICTIONS}. Received: eviction={eviction!r}"
             )
         self.eviction = eviction
-        if not self.shift_keys or self.token_bias is not None:
+        if not self.shift_keys:
             raise ValueError(
-                "RoutingMemoryHeads need routed_key='previous_query' and token_bias=None. "
-                f"Received: routed_key={self.routed_key!r}, token_bias={self.token_bias!r}"
+                "RoutingMemoryHeads need routed_key='previous_query'. "
+                f"Received: routed_key={self.routed_key!r}"
             )
 
     def attend(self, *, query, key, value, query_mask, key_mask, seed=None, **options):

@@ -18,7 +18,6 @@ class StridedHeads(HeadGroup):
         stride: int, positions from one key to the next.
         max_relative_distance: int, reach of the relative positions, in strides; None, the default,
             for none.
-        token_bias: None, "fixed" or "trainable"; see `HeadGroup`.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
@@ -41,10 +40,9 @@ class StridedHeads(HeadGroup):
         num_heads,
         stride,
         max_relative_distance=None,
-        token_bias=None,
         **kwargs,
     ):
-        super().__init__(num_heads, max_relative_distance, token_bias, **kwargs)
+        super().__init__(num_heads, max_relative_distance, **kwargs)
         self.stride = positive_int("stride", stride)
 
     def attend(self, **arguments):

@@ -27,7 +27,6 @@ def local_routing_attention(
     routed_kernel=None,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     normalize=True,
     dropout=0.0,
@@ -41,8 +40,8 @@ def local_routing_attention(
 
     ```
     output_i = sum_j softmax_j(logit_ij) value_j    over j in W(i) and N(i)
-    logit_ij = query_i · (key_j + r_(i - j)) / sqrt(depth) + t_j    for j in W(i)
-    logit_ij = s q_i · k_j / sqrt(depth) + t_j + b                  for j in N(i)
+    logit_ij = query_i · (key_j + r_(i - j)) / sqrt(depth)    for j in W(i)
+    logit_ij = s q_i · k_j / sqrt(depth) + b                  for j in N(i)
     ```
 
     No key is in both. With `shift_keys` k_j is q_(j - 1), another key than that of the window, and
@@ -79,7 +78,6 @@ def local_routing_attention(
         routed_kernel: `[heads, kernel_size, depth]`, w above, only with `shift_keys`; or None.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding; or None.
-        token_bias: `[batch, length]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; None for no relative positions.
         normalize: bool, whether q and k in the logits of N(i) are normalised. Defaults to True.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -112,7 +110,7 @@ def local_routing_attention(
             raise ValueError("routed_kernel needs shift_keys=True. Received: shift_keys=False")
         routed_query = causal_convolution(query, routed_kernel, mask=query_mask)
     shared = {"causal": causal, "query_mask": query_mask, "key_mask": key_mask}
-    shared |= {"token_bias": token_bias, "dropout": dropout, "return_logsumexp": True}
+    shared |= {"dropout": dropout, "return_logsumexp": True}
     seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
     near = local_attention(
         query,

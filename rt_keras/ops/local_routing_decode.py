@@ -22,7 +22,6 @@ def local_routing_cache(
     load_bias=None,
     routed_kernel=None,
     max_length=None,
-    token_bias=None,
     normalize=True,
 ):
     """The cache of `local_routing_step`.
@@ -40,7 +39,6 @@ def local_routing_cache(
         load_bias: `[key_heads, clusters]`, or None for zeros.
         routed_kernel: `[heads, kernel_size, depth]`, see `local_routing_attention`; or None.
         max_length: int, how many positions there will be; None, the default, for any number.
-        token_bias: `[batch, length]`, if steps will have one.
         normalize: bool, see `local_routing_attention`. Defaults to True.
 
     Returns:
@@ -53,7 +51,6 @@ def local_routing_cache(
     >>> cache["local"]["key"].shape, cache["routed"]["key"].shape
     (TensorShape([1, 2, 16, 4]), TensorShape([1, 2, 3, 22, 4]))
     """
-    shared = {"max_length": max_length, "token_bias": token_bias}
     kept = {}
     if routed_kernel is not None:
         kept["queries"] = last_vectors(query, count, routed_kernel.shape[1] - 1)
@@ -61,7 +58,7 @@ def local_routing_cache(
     return {
         **kept,
         "local": local_cache(
-            key, value, count, block_size=block_size, look_back=look_back, **shared
+            key, value, count, block_size=block_size, look_back=look_back, max_length=max_length
         ),
         "routed": nearest_cache(
             query if shift_keys else key,
@@ -73,7 +70,7 @@ def local_routing_cache(
             shift_keys=shift_keys,
             keep_positions=not shift_keys,
             normalize=normalize,
-            **shared,
+            max_length=max_length,
         ),
     }
 
@@ -94,7 +91,6 @@ def local_routing_step(
     routed_scale=None,
     routed_bias=None,
     routed_kernel=None,
-    token_bias=None,
     relative_embeddings=None,
     normalize=True,
     return_logsumexp=False,
@@ -110,7 +106,6 @@ def local_routing_step(
         centroids: `[key_heads, clusters, depth]`.
         block_size, window_size, look_back, num_probes, load_bias, routed_scale, routed_bias,
             routed_kernel, relative_embeddings, normalize: see `local_routing_attention`.
-        token_bias: `[batch, 1]`, of the key; or None.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
 
@@ -134,7 +129,6 @@ def local_routing_step(
         position,
         block_size=block_size,
         look_back=look_back,
-        token_bias=token_bias,
         relative_embeddings=relative_embeddings,
         return_logsumexp=True,
     )
@@ -153,7 +147,6 @@ def local_routing_step(
         centroids,
         num_probes=num_probes,
         load_bias=load_bias,
-        token_bias=token_bias,
         scale=routed_scale,
         before=None if shifted else (position // block_size - look_back) * block_size,
         window_size=window_size,

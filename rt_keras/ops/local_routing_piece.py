@@ -25,7 +25,6 @@ def local_routing_piece(
     routed_bias=None,
     routed_kernel=None,
     count=None,
-    token_bias=None,
     relative_embeddings=None,
     normalize=True,
     dropout=0.0,
@@ -46,7 +45,6 @@ def local_routing_piece(
             relative_embeddings, normalize, dropout, seed: see `local_routing_attention`.
         count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        token_bias: `[batch, length]`, of the keys; or None.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
 
@@ -74,7 +72,6 @@ def local_routing_piece(
         block_size=block_size,
         look_back=look_back,
         count=count,
-        token_bias=token_bias,
         relative_embeddings=relative_embeddings,
         dropout=dropout,
         seed=seeds[0],
@@ -98,7 +95,6 @@ def local_routing_piece(
         num_probes=num_probes,
         load_bias=load_bias,
         count=count,
-        token_bias=token_bias,
         scale=routed_scale,
         normalize=normalize,
         dropout=dropout,

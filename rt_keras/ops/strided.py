@@ -17,7 +17,6 @@ def strided_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -26,7 +25,7 @@ def strided_attention(
 
     ```
     output_i = sum_(j ≡ i mod stride) p_ij value_j
-    p_ij = softmax_j(query_i · (key_j + r_ij) / sqrt(depth) + t_j)
+    p_ij = softmax_j(query_i · (key_j + r_ij) / sqrt(depth))
     ```
 
     over the j <= i if causal. The cost is O(n² / stride), which is O(n^1.5) for a stride of
@@ -41,7 +40,6 @@ def strided_attention(
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
-        token_bias: `[batch, length]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on
             (i - j) / stride; further distances count as m. None for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -74,7 +72,7 @@ def strided_attention(
         lambda arguments: _strided_attention(arguments, stride, causal, dropout),
         {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings},
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
         value.dtype,
     )
@@ -96,10 +94,6 @@ def _strided_attention(arguments, stride, causal, dropout):
     bias = None
     if "relative_embeddings" in arguments:
         bias = window_bias(query, arguments["relative_embeddings"], steps, 0, causal)
-    if "token_bias" in arguments:
-        token_bias = tf.cast(arguments["token_bias"], query.dtype)
-        of_keys = columns(token_bias[:, None], stride)[..., None, :]
-        bias = of_keys if bias is None else bias + of_keys
     output, _ = attend(
         query,
         columns(arguments["key"], stride),

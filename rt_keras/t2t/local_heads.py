@@ -6,6 +6,7 @@ from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.layers.local_heads import LocalHeads
 from rt_keras.t2t.ops.local import local_attention, local_cross_step, local_step
 from rt_keras.t2t.relative_tables import RelativeTables
+from rt_keras.t2t.token_bias import TokenBias
 
 # Options of `LocalHeads`, and of its base, that this dialect does not know, with their defaults.
 WITHOUT = {
@@ -19,7 +20,7 @@ WITHOUT = {
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2TLocalHeads(RelativeTables, LocalHeads):
+class T2TLocalHeads(RelativeTables, LocalHeads, TokenBias):
     """Local heads as the paper authors' code has them; see `rt_keras.layers.LocalHeads`.
 
     Relative distances are those to a block of queries that stands last in its window, which is not
@@ -29,8 +30,8 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     Args:
         num_heads: int, heads in the group.
         block_size: int, positions in a block.
-        **kwargs: `look_back`, `max_relative_distance`, `grid`, `key_block_size` and `token_bias` of
-            `LocalHeads`, and base layer keyword arguments.
+        **kwargs: `token_bias` of `TokenBias`; `look_back`, `max_relative_distance`, `grid` and
+            `key_block_size` of `LocalHeads`; and base layer keyword arguments.
 
     Source: the code of Roy et al. 2021.
 
@@ -53,7 +54,6 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
         max_relative_distance=None,
         grid=None,
         key_block_size=None,
-        token_bias=None,
         **kwargs,
     ):
         super().__init__(
@@ -63,7 +63,6 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
             max_relative_distance,
             grid,
             key_block_size,
-            token_bias,
             **kwargs,
         )
         for name, default in WITHOUT.items():
@@ -73,8 +72,14 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
                     f"T2TLocalHeads have no {name}. Received: {name}={value!r}. Use LocalHeads"
                 )
 
-    def attend(self, **arguments):
-        return local_attention(**self.blocks, key_block_size=self.key_block_size, **arguments)
+    def attend(self, *, causal, **arguments):
+        return local_attention(
+            **self.blocks,
+            key_block_size=self.key_block_size,
+            causal=causal,
+            token_bias=self.bias_of_keys(causal),
+            **arguments,
+        )
 
     def step(self, **arguments):
         return local_step(**self.blocks, **arguments)

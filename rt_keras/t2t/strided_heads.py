@@ -19,11 +19,10 @@ class T2TStridedHeads(RelativeTables, StridedHeads):
         stride: int, positions from one key to the next.
         max_relative_distance: int, reach of the relative positions, in strides; None, the default,
             for none.
-        token_bias: must be None.
         **kwargs: base layer keyword arguments.
 
     Raises:
-        ValueError: if a size is not a positive integer, or there is a `token_bias`.
+        ValueError: if a size is not a positive integer.
 
     Source: the code of Roy et al. 2021.
 
@@ -32,13 +31,6 @@ class T2TStridedHeads(RelativeTables, StridedHeads):
     >>> heads(x, x, x, use_causal_mask=True).shape
     TensorShape([1, 2, 10, 8])
     """
-
-    def __init__(self, num_heads, stride, max_relative_distance=None, token_bias=None, **kwargs):
-        if token_bias is not None:
-            raise ValueError(
-                f"token_bias must be None for T2TStridedHeads. Received: token_bias={token_bias!r}"
-            )
-        super().__init__(num_heads, stride, max_relative_distance, **kwargs)
 
     def attend(self, **arguments):
         return strided_attention(stride=self.stride, **arguments)

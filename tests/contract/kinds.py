@@ -28,7 +28,6 @@ VALUES = {
     "grid": [(2, 2)],
     "key_block_size": [3, SIZE],
     "look_back": [0, 2],
-    "token_bias": ["fixed", "trainable"],
     "max_relative_distance": [3],
     "seed": [1],
     "num_buckets": [2, 6],
@@ -169,7 +168,7 @@ class Heads:
         return self.layer.__name__ in text and any(name in text for name in names)
 
     def inputs(self, seed=0, length=None, keys=None):
-        """Random queries, values, keys and token biases, by their names in a call."""
+        """Random queries, values and keys, by their names in a call."""
         rng = np.random.default_rng(seed)
         length = length or self.length
         keys = keys or (length if self.keys == self.length else self.keys)
@@ -180,8 +179,6 @@ class Heads:
         }
         if self.group.share_qk:
             found["key"] = None
-        if self.group.token_bias is not None:
-            found["token_bias"] = rng.normal(size=(BATCH, keys))
         return found
 
 
@@ -194,7 +191,7 @@ def move_weights(layer):
         rng = np.random.default_rng([ord(letter) for letter in weight.name])
         if weight.name == "span_share":
             weight.assign(rng.uniform(size=weight.shape))
-        elif weight.trainable or weight.name in ("load_bias", "token_bias_weight"):
+        elif weight.trainable or weight.name == "load_bias":
             weight.assign(rng.normal(size=weight.shape))
     return layer
 

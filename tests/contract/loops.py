@@ -8,7 +8,7 @@ from tests.ops import reference
 from tests.t2t import reference as of_dialect
 
 
-def expected(group, query, value, key, *, causal, mask=None, token_bias=None, total_length=None):
+def expected(group, query, value, key, *, causal, mask=None, total_length=None):
     """What a head group gives, `[batch, heads, queries, value_depth]`; None if no loop tells.
 
     Args:
@@ -16,7 +16,6 @@ def expected(group, query, value, key, *, causal, mask=None, token_bias=None, to
         query, value, key: float64 arrays, as the group is called with them.
         causal: bool.
         mask: bool `[batch, length]`, False for padding at the right, of queries and keys; or None.
-        token_bias: `[batch, keys]`, or None.
         total_length: int, the length of the whole sequence; None for that of the queries.
     """
     loop = next((LOOPS[cls] for cls in type(group).__mro__ if cls in LOOPS), None)
@@ -27,8 +26,6 @@ def expected(group, query, value, key, *, causal, mask=None, token_bias=None, to
         "key_mask": mask,
         **{name: np.asarray(x) for name, x in group._tables().items()},
     }
-    if token_bias is not None:
-        options["token_bias"] = token_bias * float(group.token_bias_weight)
     length = query.shape[2] if total_length is None else total_length
     # What relative positions of Transformer-XL and T5 are made of has tests of its own.
     query, key = (

@@ -29,7 +29,6 @@ def arrays(length, clusters=3, seed=0, kernel_size=None, **options):
     shift_keys=st.booleans(),
     causal=st.booleans(),
     far=st.none() | st.integers(1, 9),
-    token_bias=st.booleans(),
     pull=st.sampled_from([0.0, 3.0, 100.0]),
     data=st.data(),
 )
@@ -42,11 +41,10 @@ def test_equation(
     shift_keys,
     causal,
     far,
-    token_bias,
     pull,
     data,
 ):
-    inputs = arrays(length, clusters, far=far, token_bias=token_bias)
+    inputs = arrays(length, clusters, far=far)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
     output = local_routing_attention(
@@ -73,7 +71,7 @@ def test_gradients(causal, num_probes, shift_keys):
     checks.holds(
         local_routing_attention,
         reference.local_routing,
-        arrays(17, far=3, token_bias=True),
+        arrays(17, far=3),
         block_size=3,
         window_size=5,
         causal=causal,
@@ -191,11 +189,10 @@ def test_a_kernel_without_shifted_keys():
 
 
 def test_logsumexp():
-    inputs = arrays(14, token_bias=True)
+    inputs = arrays(14)
     options = {"block_size": 2, "window_size": 3, "causal": True}
     _, found = local_routing_attention(**checks.tensors(inputs), **options, return_logsumexp=True)
     weights = checks.attention_of(local_routing_attention, inputs, options)
     # A query sees its own position, with a logit that is known.
     own = np.einsum("bhid,bhid->bhi", inputs["query"], inputs["key"]) * 6**-0.5
-    own += inputs["token_bias"][:, None]
     np.testing.assert_allclose(found, own - np.log(np.einsum("bhii->bhi", weights)), rtol=1e-9)

@@ -15,7 +15,6 @@ PER_POSITION = ("query", "key", "value")
 def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **sizes):
     """The outputs from position `count` on, one at a time, and the last cache."""
     tensors = checks.tensors(inputs)
-    token_bias = tensors.pop("token_bias", None)
     made_of = min(count + 2, inputs["query"].shape[2])
     # What the cache is made of beyond `count` must not matter.
     first = {
@@ -28,7 +27,6 @@ def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **siz
         **routing,
         count=count,
         max_length=max_length,
-        token_bias=None if token_bias is None else token_bias[:, :made_of],
         shift_keys=shift_keys,
         **sizes,
     )
@@ -43,7 +41,6 @@ def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **siz
             **learnt,
             cache=cache,
             position=position,
-            token_bias=None if token_bias is None else token_bias[:, at],
             num_probes=num_probes,
             **sizes,
         )
@@ -60,7 +57,6 @@ def decode(inputs, count, max_length=None, num_probes=1, shift_keys=False, **siz
     look_back=st.integers(0, 2),
     window_size=st.integers(1, 9),
     far=st.none() | st.integers(1, 9),
-    token_bias=st.booleans(),
     bounded=st.booleans(),
     shift_keys=st.booleans(),
     kernel_size=st.none() | st.integers(1, 4),
@@ -74,7 +70,6 @@ def test_steps(
     look_back,
     window_size,
     far,
-    token_bias,
     bounded,
     shift_keys,
     kernel_size,
@@ -82,7 +77,7 @@ def test_steps(
     data,
 ):
     kernel_size = kernel_size if shift_keys else None
-    inputs = arrays(length, clusters, far=far, token_bias=token_bias, kernel_size=kernel_size)
+    inputs = arrays(length, clusters, far=far, kernel_size=kernel_size)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
     count = data.draw(st.integers(0, length - 1))
