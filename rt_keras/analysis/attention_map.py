@@ -27,8 +27,6 @@ def attention_maps(model, text):
     ids = np.asarray([tokenizer.start_token_id, *np.asarray(tokenizer(text)).tolist()])
     inputs = {"token_ids": tf.constant(ids[None], tf.int32)}
     inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])
-    if "token_bias" in model.backbone.input:
-        inputs["token_bias"] = tf.zeros([1, len(ids)])
     return {"tokens": readable(tokenizer, ids), **first_positions(model, inputs)}
 
 

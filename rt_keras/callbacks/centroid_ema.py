@@ -9,8 +9,7 @@ from rt_keras.callbacks.centroid_rules import (
     moved_load_bias,
     moving_averages,
 )
-from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.layers.centroids import heads_with_centroids
 
 UPDATES = ("mean", "count")
 
@@ -260,7 +259,7 @@ class CentroidEMA(keras.callbacks.Callback):
 
 def routing_heads(layer):
     """The `CentroidHeads` inside a layer, in the order of its layers."""
-    return layers_inside(layer, CentroidHeads)
+    return heads_with_centroids(layer)
 
 
 def cluster_use(members):

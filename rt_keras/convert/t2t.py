@@ -7,6 +7,7 @@ from tensorflow.python.training import py_checkpoint_reader
 from rt_keras import files
 from rt_keras.convert import t2t_hparams
 from rt_keras.convert.t2t_variables import assign_variables
+from rt_keras.t2t.token_bias import token_bias_of
 
 
 def load_t2t_checkpoint(
@@ -217,6 +218,9 @@ class T2TModel(keras.Model):
 
     Returns:
         Logits, `[*targets.shape, vocabulary_size]`.
+
+    Raises:
+        ValueError: if there is a token bias and the backbone has `remat` or `reversible`.
     """
 
     def __init__(self, task, max_target_length=None, **kwargs):
@@ -234,30 +238,21 @@ class T2TModel(keras.Model):
         targets = tf.reshape(targets, [targets.shape[0] or -1, targets.shape[1]])
         targets = targets[:, : self.max_target_length]
         tokens = tf.pad(targets[:, :-1], [[0, 0], [1, 0]])
-        bias = inputs.get("token_bias_targets")
-        if "inputs" in inputs:
-            return self._seq_2_seq_logits(tokens, bias, inputs, training)
-        features = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
-        if "token_bias" in self.task.backbone.input:
-            features["token_bias"] = tf.zeros(tf.shape(tokens)) if bias is None else bias
-        return self.task(features, training=training)
+        biases = [inputs.get(f"token_bias_{name}") for name in ("inputs", "targets")]
+        if any(bias is not None for bias in biases):
+            _check_computed_once(self.task.backbone)
+        with token_bias_of(*biases):
+            if "inputs" in inputs:
+                return self._seq_2_seq_logits(tokens, inputs["inputs"], training)
+            features = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
+            return self.task(features, training=training)
 
-    def _seq_2_seq_logits(self, tokens, token_bias, inputs, training):
+    def _seq_2_seq_logits(self, tokens, embedded, training):
         backbone = self.task.backbone
-        embedded = inputs["inputs"]
         embedded = tf.reshape(embedded, [-1, embedded.shape[1], embedded.shape[-1]])
         mask = tf.cast(tf.reduce_any(embedded != 0, axis=-1), tf.int32)
-        encoder_bias = inputs.get("token_bias_inputs")
-        encoder_outputs = backbone.encode(embedded, mask, encoder_bias, training)
-        hidden = backbone.decode(
-            tokens,
-            tf.ones_like(tokens),
-            encoder_outputs,
-            mask,
-            token_bias,
-            encoder_bias,
-            training,
-        )
+        encoder_outputs = backbone.encode(embedded, mask, training)
+        hidden = backbone.decode(tokens, tf.ones_like(tokens), encoder_outputs, mask, training)
         return self.task.token_logits(hidden)
 
     def _image_logits(self, images, inputs, training):
@@ -277,3 +272,16 @@ class T2TModel(keras.Model):
     def from_config(cls, config):
         task = keras.saving.deserialize_keras_object(config["task"])
         return cls(**{**config, "task": task})
+
+
+def _check_computed_once(backbone):
+    """Raises a ValueError if the gradient would recompute blocks, without the token bias."""
+    for name, asked in (
+        ("remat", backbone.block_options["remat"]),
+        ("reversible", getattr(backbone, "reversible_blocks", None) is not None),
+    ):
+        if asked:
+            raise ValueError(
+                f"A token bias cannot be combined with {name}=True: the gradient would recompute "
+                f"blocks without it. Received: a token bias and a backbone with {name}=True"
+            )

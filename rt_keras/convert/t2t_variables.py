@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.layers import CentroidHeads
 from rt_keras.t2t import (
     T2TClusterStridedHeads,
     T2THashedHeads,
@@ -14,6 +13,7 @@ from rt_keras.t2t import (
     T2TRoutingHeads,
     T2TStridedHeads,
 )
+from rt_keras.t2t.token_bias import TokenBias
 
 # Beside the model's variables a checkpoint may hold the optimizer's slots, which extend the name
 # of the variable that they belong to, and counters.
@@ -229,7 +229,7 @@ def _head_group(group, scope):
         )
         name = next(name for kind, name in kinds if isinstance(group, kind))
         outer, inner = f"{scope}/{name}", f"{scope}/{name}/{name}"
-    if group.token_bias_weight is not None:
+    if isinstance(group, TokenBias) and group.token_bias_weight is not None:
         yield _as_is(group.token_bias_weight, f"{outer}/token_bias_weight")
     if group.relative_embeddings is not None:
         for variable, name in (
@@ -240,7 +240,7 @@ def _head_group(group, scope):
             yield variable, (f"{inner}/{name}/embeddings",), lambda x: x[None, ::-1]
     if isinstance(group, T2THashedHeads):
         yield _as_is(group.projections, f"{inner}/projection_tensors")
-    if isinstance(group, CentroidHeads):
+    if group.has_centroids:
         yield _as_is(group.centroids, f"{inner}/means")
         yield _as_is(group.average_counts, f"{inner}/ema_count")
         yield _as_is(group.average_sums, f"{inner}/ema_means")

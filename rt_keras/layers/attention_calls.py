@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.layers.attention_scores import check_scores, outputs_for
-from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.ops.blocks import repeat_heads, size
@@ -102,7 +101,7 @@ class AttentionCall:
         """
         found, first = [], 0
         for group, (query, _, key), options in self.groups:
-            if isinstance(group, CentroidHeads):
+            if group.has_centroids:
                 masks = {name: options[name] for name in ("query_mask", "key_mask")}
                 sources = group.clustered_vectors(query=query, key=key, **masks)
                 clusters = {name: _nearest(group, *source) for name, source in sources.items()}

@@ -26,10 +26,7 @@ class CachedAttention:
         A query alone does not know how many there will be, which `dense_below` goes by.
         """
         return all(
-            group.cached_cross_attention
-            and group.num_persistent_keys is None
-            and group.dense_below is None
-            for group in self.head_groups
+            group.cached_cross_attention and group.dense_below is None for group in self.head_groups
         )
 
     def new_cache(self, batch, max_length):
@@ -47,14 +44,13 @@ class CachedAttention:
         depths = self.query_dense.units // query_heads, self.value_dense.units // value_heads
         return tuple(group.new_cache(batch, max_length, *depths) for group in self.head_groups)
 
-    def prefill(self, inputs, count, max_length, token_bias=None):
+    def prefill(self, inputs, count, max_length):
         """Causal self-attention of the first positions, and the cache of their keys.
 
         Args:
             inputs: `[batch, length, features]`.
             count: int scalar, how many of the positions the cache holds.
             max_length: int, the number of positions that there will be.
-            token_bias: `[batch, length]`, or None.
 
         Returns:
             `[batch, length, output_shape]`, and the cache.
@@ -62,11 +58,10 @@ class CachedAttention:
         self._check_cached()
         outputs, caches = [], []
         for group, arguments in self._hand_out(*self._project(inputs, inputs, inputs)):
-            caches.append(group.make_cache(*arguments, count, max_length, token_bias))
+            caches.append(group.make_cache(*arguments, count, max_length))
             outputs.append(
                 group(
                     *arguments,
-                    token_bias=token_bias,
                     use_causal_mask=True,
                     training=False,
                     total_length=max_length,
@@ -74,7 +69,7 @@ class CachedAttention:
             )
         return self._merge(outputs), tuple(caches)
 
-    def call_with_cache(self, inputs, cache, position, token_bias=None, count=None, training=False):
+    def call_with_cache(self, inputs, cache, position, count=None, training=False):
         """Causal self-attention of the next positions, given the cache of those before them.
 
         Args:
@@ -82,7 +77,6 @@ class CachedAttention:
             cache: the cache of `prefill`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
                 each row.
-            token_bias: `[batch, length]`, or None.
             count: int `[batch]`, how many of the positions count, the first ones; others are
                 padding. None, the default, for all.
             training: bool, whether dropout is on and statistics are collected. Defaults to False.
@@ -116,7 +110,6 @@ class CachedAttention:
                 *arguments,
                 kept,
                 position,
-                token_bias,
                 count=count,
                 dropout=self.dropout,
                 seed=seed,
@@ -134,21 +127,19 @@ class CachedAttention:
                 "positions so far instead."
             )
 
-    def make_cross_cache(self, value, value_mask=None, token_bias=None):
+    def make_cross_cache(self, value, value_mask=None):
         """The keys and values of another sequence, computed once for all queries.
 
         Args:
             value: `[batch, keys, features]`.
             value_mask: bool or int `[batch, keys]`, 0 for padding; or None.
-            token_bias: `[batch, keys]`, or None.
 
         Returns:
             A dictionary for `call_with_cross_cache`.
         """
         _, keys, values = self._project(None, value, value)
         mask = None if value_mask is None else tf.cast(value_mask, tf.bool)
-        options = {"key_mask": mask, "token_bias": token_bias}
-        return {"key": keys, "value": values, "options": options}
+        return {"key": keys, "value": values, "options": {"key_mask": mask}}
 
     def call_with_cross_cache(self, query, cross_cache, position=None):
         """Cross-attention of one position, or of the first ones.

@@ -38,3 +38,4 @@ class CausalClusteredHeads(Heads):
     """
 
     declared = (BlockAndCentroids,)
+    fixed = {"num_persistent_keys": None}

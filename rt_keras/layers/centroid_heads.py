@@ -52,6 +52,8 @@ class CentroidHeads(Centroids, HeadGroup):
     Source: Roy et al. 2021, section 4.1.
     """
 
+    has_centroids = True
+
     def __init__(
         self,
         num_heads,

@@ -5,6 +5,7 @@ import warnings
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.replica_number import replica_number
 from rt_keras.ops.blocks import fold_heads, repeat_heads
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
@@ -186,6 +187,15 @@ class Centroids:
         )
         by_position = tf.pad(by_position, [[0, 0], [0, missing], [0, 0]])
         return tf.stop_gradient(tf.gather(by_position, positions, axis=1))
+
+
+def heads_with_centroids(layer):
+    """The head groups inside a layer that have centroids, in the order of its layers.
+
+    Args:
+        layer: a layer or model.
+    """
+    return [heads for heads in layers_inside(layer, Centroids) if heads.has_centroids]
 
 
 def _is_first_replica(dtype):

@@ -46,3 +46,4 @@ class CompressiveHeads(Heads):
     """
 
     declared = (CompressedWindow,)
+    fixed = {"num_persistent_keys": None}

@@ -17,19 +17,12 @@ def check_global_tokens(num_global_tokens, global_projections, head_groups):
         return
     positive_int("num_global_tokens", num_global_tokens)
     for group in head_groups:
-        if group.num_persistent_keys is not None:
-            raise ValueError(
-                f"{group._described()} with num_persistent_keys, which global tokens would not "
-                "see, cannot have num_global_tokens. Received: "
-                f"num_global_tokens={num_global_tokens}, "
-                f"num_persistent_keys={group.num_persistent_keys}"
-            )
         if not group.takes_global_tokens:
             raise ValueError(
                 f"{group._described()} cannot have global tokens, which join the keys of a query "
-                "under one softmax. FullHeads, LocalHeads, LocalRoutingHeads, and RoutingHeads of "
-                "assignment 'nearest' can, with attention_activation 'softmax'. Received: "
-                f"num_global_tokens={num_global_tokens}"
+                "under one softmax. FullHeads, LocalHeads, LocalRoutingHeads, StridedHeads, and "
+                "RoutingHeads of assignment 'nearest' can, with attention_activation 'softmax' and "
+                f"no persistent keys. Received: num_global_tokens={num_global_tokens}"
             )
 
 

@@ -11,8 +11,7 @@ from rt_keras.layers.cached_heads import CachedHeads
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.global_tokens import global_attention
-from rt_keras.ops.persistent import persistent_attention
-from rt_keras.ops.routing import normalize
+
 
 class HeadGroup(CachedHeads, keras.layers.Layer):
     """A number of heads of one kind, with their state; subclasses say which keys a query sees.
@@ -101,6 +100,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     can_be_dense = True
     # How logits become weights.
     attention_activation = "softmax"
+    # Whether the group has centroids, which `CentroidEMA` moves.
+    has_centroids = False
     # Whether outputs have a part besides the sums of the values.
     adds_to_values = False
     # Whether attention weights can be read off the outputs for one-hot values.
@@ -144,8 +145,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             )
         if value_shape is not None:
             self.key_heads = self._checked_key_heads(value_shape[1])
-        if self.max_relative_distance is not None:
-            self.build_relative_positions(query_shape[-1], (value_shape or query_shape)[-1])
+        self.value_depth = (value_shape or query_shape)[-1]
+        self.build_positions(query_shape[-1])
         self.built = True
 
     def _checked_key_heads(self, key_heads):
@@ -157,9 +158,10 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             )
         return key_heads
 
-    def build_relative_positions(self, depth, value_depth):
+    def build_positions(self, depth):
         """Adds what the group learns about relative positions."""
-        self.add_relative_embeddings(self.max_relative_distance, depth)
+        if self.max_relative_distance is not None:
+            self.add_relative_embeddings(self.max_relative_distance, depth)
 
     def add_relative_embeddings(self, max_relative_distance, depth):
         """Adds a vector for each distance, `relative_embeddings`, which a group has once.
@@ -337,10 +339,15 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        known = {*parameters(cls), *_BASE_OPTIONS}
-        # Files of other versions hold options that the kind has not, as None, which asks for
-        # nothing.
-        return cls(**{k: v for k, v in config.items() if k in known or v is not None})
+        known = {*parameters(cls), "name", "dtype", "trainable"}
+        # Files of earlier versions hold options that the kind has not, as None for none.
+        config = {k: v for k, v in config.items() if k in known or v is not None}
+        if "token_bias" in config and "token_bias" not in known:
+            raise ValueError(
+                f"token_bias must be None for {cls.__name__}: only heads of rt_keras.t2t have "
+                f"one. Received: token_bias={config['token_bias']!r}"
+            )
+        return super().from_config(config)
 
     def get_build_config(self):
         # None, so that a loaded group is not built twice: its MultiHeadAttention builds it.
@@ -365,10 +372,6 @@ def _naming_the_kind(init):
     return wrapped
 
 
-# Arguments of the base layer.
-_BASE_OPTIONS = ("name", "dtype", "trainable")
-
-
 def parameters(cls):
     """The arguments of a head group's constructor, its own and those of its bases.
 
@@ -382,13 +385,14 @@ def parameters(cls):
     for base in cls.__mro__:
         if base is keras.layers.Layer:
             break
-        if "__init__" in vars(base):
-            named = inspect.signature(base.__init__).parameters.values()
-            named = [p for p in named if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
-            found = {p.name: p for p in named} | found
-            if base.declared:
-                # Its sets of keys say all.
-                break
+        if "__init__" not in vars(base):
+            continue
+        own = inspect.signature(base.__init__).parameters.values()
+        own = {p.name: p for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        del own["self"]
+        # The arguments of a declared kind are those of its sets, not those of its bases.
+        if not (cls.declared and found and "num_heads" in own):
+            found = own | found
     return found
 
 

@@ -122,6 +122,11 @@ class Heads(Centroids, HeadGroup):
         return [x for x in self.joined_sets if x.clusters_queries_alone is not None]
 
     @property
+    def has_centroids(self):
+        """Whether one of the sets has centroids."""
+        return bool(self._sets_with_centroids)
+
+    @property
     def clusters_queries_alone(self):
         """Whether centroids learn from the queries alone, as these are the keys too."""
         return self.share_qk or self._sets_with_centroids[0].clusters_queries_alone
@@ -147,15 +152,13 @@ class Heads(Centroids, HeadGroup):
                 f"dense_below={self.dense_below}"
             )
         super().build(query_shape, value_shape, key_shape)
-        depth, value_depth = query_shape[-1], (value_shape or query_shape)[-1]
-        for key_set in self.joined_sets:
-            key_set.build_positions(self, depth)
         # Files hold weights by number: what is learnt of no position came before the others.
         for key_set in sorted(self.joined_sets, key=lambda x: not isinstance(x, Persistent)):
-            key_set.build(self, depth, value_depth)
+            key_set.build(self, query_shape[-1], self.value_depth)
 
-    def build_relative_positions(self, depth, value_depth):
-        """Nothing: sets of keys have their own."""
+    def build_positions(self, depth):
+        for key_set in self.joined_sets:
+            key_set.build_positions(self, depth)
 
     def before_attention(self, query, value, query_mask, key_mask):
         if not self.share_qk:
@@ -187,7 +190,7 @@ class Heads(Centroids, HeadGroup):
         chunk = Chunk(**arguments)
         for key_set in self.joined_sets:
             key_set.after_attention(self, chunk)
-        if self.centroids is not None:
+        if self.has_centroids:
             self.learn(**{k: v for k, v in arguments.items() if k != "value"})
 
     def clustered_vectors(self, *, query, query_mask, **keys):
@@ -218,7 +221,8 @@ class Heads(Centroids, HeadGroup):
 
     def _sets_of(self, cache):
         """The sets of keys whose states a cache holds."""
-        return self.joined_sets if any(x.name in cache for x in self.joined_sets) else self.dense_sets
+        its_own = any(x.name in cache for x in self.joined_sets)
+        return self.joined_sets if its_own else self.dense_sets
 
     def _read(self, way, cache, return_logsumexp, chunk):
         """The outputs and the cache of the next positions, by a method of the sets."""
@@ -288,8 +292,13 @@ def _init_of_declared(cls):
     def __init__(self, *args, **kwargs):
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
-        options = {**cls.fixed, **bound.arguments}
+        options = {"num_persistent_keys": None, **cls.fixed, **bound.arguments}
         kwargs, more = options.pop("kwargs"), options["num_persistent_keys"]
+        for name in kwargs.keys() & cls.fixed.keys():
+            # Configurations and files of earlier versions hold it.
+            value = kwargs.pop(name)
+            if value != cls.fixed[name]:
+                raise ValueError(f"{name} must be {cls.fixed[name]!r}. Received: {name}={value!r}")
         Heads.__init__(
             self,
             options["num_heads"],
@@ -344,7 +353,8 @@ def _signature(cls):
     options = {"num_heads": inspect.Parameter.empty}
     options |= {name: of_sets[name] for name in _owners(cls)}
     options |= {"share_qk": False} if cls.can_share_qk else {}
-    options |= {"num_persistent_keys": None, "dense_below": None}
+    options |= {} if "num_persistent_keys" in cls.fixed else {"num_persistent_keys": None}
+    options["dense_below"] = None
     names = sorted(options, key=lambda name: options[name] is not inspect.Parameter.empty)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature(

@@ -5,7 +5,6 @@ import keras
 from rt_keras.layers.heads import Heads
 from rt_keras.layers.key_sets import Cluster, Window
 
-
 # Options of a window that are not arguments of heads that see more.
 WINDOW_ALONE = {
     "sliding_window": None,

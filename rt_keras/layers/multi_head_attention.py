@@ -88,7 +88,6 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
             have none, as their memory holds no single keys.
         use_causal_mask: bool, whether a query sees no later position.
         training: bool, whether dropout is on and routing heads collect statistics.
-        token_bias: `[batch, keys]`, added to the logits of each key in the groups that take it.
         global_mask: bool `[batch, length]`, True for global tokens, in self-attention with
             `num_global_tokens`; None for no such tokens. Other queries see them besides the keys of
             their heads, under one softmax and no key twice, but without relative positions. If
@@ -325,7 +324,6 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
-        token_bias=None,
         global_mask=None,
     ):
         if return_attention_scores:
@@ -337,7 +335,6 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         options = {
             "query_mask": _all_of(query_mask, of_queries),
             "key_mask": _all_of(value_mask, key_mask, of_keys),
-            "token_bias": token_bias,
             "use_causal_mask": use_causal_mask,
         }
         queries, keys, values = self._project(query, key, value)
@@ -451,7 +448,6 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         return_attention_scores=False,
         training=None,
         use_causal_mask=False,
-        token_bias=None,
         global_mask=None,
     ):
         if return_attention_scores:

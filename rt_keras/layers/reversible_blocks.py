@@ -36,7 +36,6 @@ class ReversibleBlocks(keras.layers.Layer):
         use_causal_mask: bool, whether a position sees no later one.
         training: bool, whether dropout is on and routing heads collect statistics.
         mask: the mask that `inputs` carries, filled in by Keras.
-        token_bias: `[batch, length]`, added to the logits of self-attention; see `HeadGroup`.
 
     Returns:
         `[batch, length, width]`.
@@ -82,11 +81,9 @@ class ReversibleBlocks(keras.layers.Layer):
         use_causal_mask=False,
         training=None,
         mask=None,
-        token_bias=None,
     ):
         options = {
             "padding_mask": mask if padding_mask is None else padding_mask,
-            "token_bias": token_bias,
             "use_causal_mask": use_causal_mask,
             "training": training,
         }

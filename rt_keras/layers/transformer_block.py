@@ -77,10 +77,8 @@ class TransformerBlock(keras.layers.Layer):
         use_causal_mask: bool, whether a position sees no later one.
         training: bool, whether dropout is on and routing heads collect statistics.
         mask: the mask that `inputs` carries, filled in by Keras.
-        token_bias: `[batch, length]`, added to the logits of self-attention; see `HeadGroup`.
         encoder_outputs: `[batch, encoder_length, width]`, if there are `cross_head_groups`.
         encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-        encoder_token_bias: `[batch, encoder_length]`, added to the logits of cross-attention.
         return_attention_scores: bool, whether to return the weights of self-attention too,
             `[batch, heads, length, length]`. That costs O(n²) whatever the heads.
 
@@ -249,19 +247,15 @@ class TransformerBlock(keras.layers.Layer):
         use_causal_mask=False,
         training=None,
         mask=None,
-        token_bias=None,
         encoder_outputs=None,
         encoder_padding_mask=None,
-        encoder_token_bias=None,
         return_attention_scores=False,
     ):
         tensors = {
             "inputs": inputs,
             "padding_mask": mask if padding_mask is None else padding_mask,
-            "token_bias": token_bias,
             "encoder_outputs": encoder_outputs,
             "encoder_padding_mask": encoder_padding_mask,
-            "encoder_token_bias": encoder_token_bias,
         }
         options = {"use_causal_mask": use_causal_mask, "training": training}
         if return_attention_scores:
@@ -273,10 +267,8 @@ class TransformerBlock(keras.layers.Layer):
         self,
         inputs,
         padding_mask,
-        token_bias,
         encoder_outputs,
         encoder_padding_mask,
-        encoder_token_bias,
         use_causal_mask,
         training,
         return_attention_scores=False,
@@ -296,17 +288,14 @@ class TransformerBlock(keras.layers.Layer):
                 encoder_outputs,
                 query_mask=padding_mask,
                 value_mask=encoder_padding_mask,
-                token_bias=encoder_token_bias,
                 training=training,
             )
 
-        attend, feed_forward = self._functions_of_self(
-            padding_mask, token_bias, use_causal_mask, training
-        )
+        attend, feed_forward = self._functions_of_self(padding_mask, use_causal_mask, training)
         output = self._residuals(inputs, attention, cross_attention, feed_forward, training)
         return (output, scores) if return_attention_scores else output
 
-    def _functions_of_self(self, padding_mask, token_bias, use_causal_mask, training):
+    def _functions_of_self(self, padding_mask, use_causal_mask, training):
         """Self-attention and the feed-forward network, as functions of their inputs."""
 
         def attend(x, **options):
@@ -317,7 +306,6 @@ class TransformerBlock(keras.layers.Layer):
                 query_mask=padding_mask,
                 value_mask=padding_mask,
                 use_causal_mask=use_causal_mask,
-                token_bias=token_bias,
                 training=training,
                 **options,
             )
@@ -330,12 +318,11 @@ class TransformerBlock(keras.layers.Layer):
     def _shift(self, x, padding_mask):
         return x if self.token_shift is None else self.token_shift(x, mask=padding_mask)
 
-    def branches(self, padding_mask=None, token_bias=None, use_causal_mask=False, training=None):
+    def branches(self, padding_mask=None, use_causal_mask=False, training=None):
         """What the residuals of a pre-norm block add to their inputs.
 
         Args:
             padding_mask: bool or int `[batch, length]`, 0 for padding, or None.
-            token_bias: `[batch, length]`, or None.
             use_causal_mask: bool, whether a position sees no later one.
             training: bool, as in a call.
 
@@ -343,7 +330,7 @@ class TransformerBlock(keras.layers.Layer):
             Two functions of `[batch, length, width]`: the branch of attention and that of the
             feed-forward network.
         """
-        functions = self._functions_of_self(padding_mask, token_bias, use_causal_mask, training)
+        functions = self._functions_of_self(padding_mask, use_causal_mask, training)
         norms = self.attention_norm, self.feed_forward_norm
         return [
             functools.partial(self._branch, function=function, norm=norm, training=training)
@@ -375,7 +362,7 @@ class TransformerBlock(keras.layers.Layer):
                 cache[f"{name}_shift"] = tf.zeros([batch, half], self.compute_dtype)
         return cache
 
-    def prefill(self, inputs, count, max_length, token_bias=None, cross_cache=None):
+    def prefill(self, inputs, count, max_length, cross_cache=None):
         """A causal call on the first positions, and their cache.
 
         Args:
@@ -383,7 +370,6 @@ class TransformerBlock(keras.layers.Layer):
                 `ReversibleBlocks`.
             count: int scalar, how many of the positions the cache holds.
             max_length: int, the number of positions that there will be.
-            token_bias: `[batch, length]`, or None.
             cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
                 output, if there are `cross_head_groups`.
 
@@ -400,7 +386,7 @@ class TransformerBlock(keras.layers.Layer):
 
         def attention(x):
             x = shift("attention", x)
-            output, cache["attention"] = self.attention.prefill(x, count, max_length, token_bias)
+            output, cache["attention"] = self.attention.prefill(x, count, max_length)
             return output
 
         def cross_attention(x):
@@ -418,7 +404,6 @@ class TransformerBlock(keras.layers.Layer):
         inputs,
         cache,
         position,
-        token_bias=None,
         cross_cache=None,
         count=None,
         training=False,
@@ -431,7 +416,6 @@ class TransformerBlock(keras.layers.Layer):
             cache: the cache of `prefill`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
                 each row.
-            token_bias: `[batch, length]`, or None.
             cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
                 output, if there are `cross_head_groups`.
             count: int `[batch]`, how many of the positions count, the first ones; others are
@@ -457,7 +441,6 @@ class TransformerBlock(keras.layers.Layer):
                 shift("attention", x),
                 cache["attention"],
                 position,
-                token_bias,
                 count=count,
                 training=training,
             )

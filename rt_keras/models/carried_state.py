@@ -198,7 +198,7 @@ def why_no_state(backbone):
             "a model without learned positions, of which there are only "
             f"max_sequence_length={learned}"
         )
-    return "heads without a token_bias" if "token_bias" in backbone.input else None
+    return None
 
 
 def head_groups_inside(backbone):

@@ -68,17 +68,15 @@ class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone
         """
         return tuple(block.new_cache(batch, max_length) for block in self.transformer_blocks)
 
-    def _prefill_blocks(self, x, count, max_length, token_bias=None, cross_caches=None):
+    def _prefill_blocks(self, x, count, max_length, cross_caches=None):
         """Runs the blocks on the first positions: the outputs, and the cache of each block."""
         caches = []
         for block, cross_cache in self._with_cross_caches(cross_caches):
-            x, cache = block.prefill(x, count, max_length, token_bias, cross_cache)
+            x, cache = block.prefill(x, count, max_length, cross_cache)
             caches.append(cache)
         return self._normalized(x), tuple(caches)
 
-    def _call_blocks_with_cache(
-        self, x, caches, position, token_bias=None, cross_caches=None, **options
-    ):
+    def _call_blocks_with_cache(self, x, caches, position, cross_caches=None, **options):
         """Runs the blocks on the next positions: the outputs, and the cache of each block."""
         if len(caches) != len(self.transformer_blocks):
             raise ValueError(
@@ -87,7 +85,7 @@ class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone
             )
         changed = []
         for (block, cross_cache), cache in zip(self._with_cross_caches(cross_caches), caches):
-            x, cache = block.call_with_cache(x, cache, position, token_bias, cross_cache, **options)
+            x, cache = block.call_with_cache(x, cache, position, cross_cache, **options)
             changed.append(cache)
         return self._normalized(x), tuple(changed)
 

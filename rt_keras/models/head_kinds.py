@@ -9,9 +9,8 @@ import dataclasses
 import math
 
 from rt_keras import layers
-from rt_keras.layers.local_routing_heads import WINDOW_POSITIONS
-from rt_keras.layers.positioned_heads import RELATIVE_POSITIONS
 from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
+from rt_keras.layers.key_sets.positioned import RELATIVE_POSITIONS
 from rt_keras.ops.compressive import COMPRESSIONS
 from rt_keras.ops.entmax import ACTIVATIONS
 from rt_keras.ops.routing_memory import EVICTIONS
@@ -230,7 +229,7 @@ class LocalRouting(_Clustered):
     num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
     num_persistent_keys: int | None = _num_persistent_keys()
-    relative_positions: str = _relative_positions(WINDOW_POSITIONS)
+    relative_positions: str = _relative_positions()
 
     name = "local_routing"
     layer = layers.LocalRoutingHeads

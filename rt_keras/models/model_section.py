@@ -5,9 +5,6 @@ import inspect
 
 import keras
 
-from rt_keras.layers.normalization import NORMALIZATIONS
-from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kinds import DEFAULT_HEADS, HEAD_KINDS, Place
 from rt_keras.keys import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -17,6 +14,9 @@ from rt_keras.keys import (
     one_of,
     section,
 )
+from rt_keras.layers.normalization import NORMALIZATIONS
+from rt_keras.models.dialects import DIALECTS
+from rt_keras.models.head_kinds import DEFAULT_HEADS, HEAD_KINDS, Place
 from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
 
 

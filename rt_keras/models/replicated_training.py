@@ -6,9 +6,8 @@ import types
 import keras
 import tensorflow as tf
 
-from rt_keras.layers import CentroidHeads
+from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.head_group import positive_int
-from rt_keras.layers.layers_inside import layers_inside
 
 
 class ReplicatedTraining:
@@ -121,7 +120,7 @@ class ReplicatedTraining:
 
         zeros = [tf.zeros(weight.shape, weight.dtype) for weight in self.trainable_weights]
         _, sums = tf.while_loop(lambda i, _: i < count, add_part, [0, zeros])
-        for heads in layers_inside(self, CentroidHeads):
+        for heads in heads_with_centroids(self):
             heads.count_as_one_batch(count)
         gradients = [None if i in unused else total for i, total in enumerate(sums)]
         return gradients, self.get_metrics_result()

@@ -60,9 +60,8 @@ class RoutingTransformerBackbone(DecoderBackbone):
         **kwargs: base backbone keyword arguments, such as `name`.
 
     Call arguments:
-        inputs: dictionary of "token_ids", int `[batch, length]`; "padding_mask", bool or int
-            `[batch, length]`, 0 for padding; and, if a head group takes it, "token_bias", float
-            `[batch, length]`.
+        inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
+            `[batch, length]`, 0 for padding.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
 
@@ -147,16 +146,9 @@ class RoutingTransformerBackbone(DecoderBackbone):
             "token_ids": keras.Input((None,), dtype="int32", name="token_ids"),
             "padding_mask": keras.Input((None,), dtype="int32", name="padding_mask"),
         }
-        if any(group.token_bias for groups in all_groups for group in groups):
-            inputs["token_bias"] = keras.Input((None,), dtype="float32", name="token_bias")
         x = self.input_dropout(self.embedding(inputs["token_ids"]))
         for block in [self.reversible_blocks] if reversible else self.transformer_blocks:
-            x = block(
-                x,
-                padding_mask=inputs["padding_mask"],
-                use_causal_mask=self.causal,
-                token_bias=inputs.get("token_bias"),
-            )
+            x = block(x, padding_mask=inputs["padding_mask"], use_causal_mask=self.causal)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
 
         # === Config ===
@@ -189,7 +181,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
 
     # Decoding.
 
-    def prefill(self, token_ids, count, max_length, token_bias=None):
+    def prefill(self, token_ids, count, max_length):
         """Runs the model on the first positions of sequences and caches them.
 
         Args:
@@ -197,7 +189,6 @@ class RoutingTransformerBackbone(DecoderBackbone):
             count: int scalar, how many of the positions the cache holds. The others may have any
                 token.
             max_length: int, the number of positions that there will be.
-            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
@@ -207,11 +198,9 @@ class RoutingTransformerBackbone(DecoderBackbone):
             ValueError: if `cached_decoding` is False.
         """
         x = self._split(self.embedding(token_ids, training=False))
-        return self._prefill_blocks(x, count, max_length, token_bias)
+        return self._prefill_blocks(x, count, max_length)
 
-    def call_with_cache(
-        self, token_ids, cache, position, token_bias=None, count=None, training=False
-    ):
+    def call_with_cache(self, token_ids, cache, position, count=None, training=False):
         """Runs the model on the next positions, given the cache of those before them.
 
         Args:
@@ -219,7 +208,6 @@ class RoutingTransformerBackbone(DecoderBackbone):
             cache: the cache that `prefill`, `new_cache` or the last call returned.
             position: int scalar, how many positions came before; or int `[batch]`, before those of
                 each row, if the model carries states.
-            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
             count: int `[batch]`, how many of the positions count, the first ones; others are
                 padding. None, the default, for all.
             training: bool, whether dropout is on and statistics of the centroids are collected.
@@ -243,9 +231,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         """
         x = self.embedding(token_ids, training=training, start=position)
         x = self._split(self.input_dropout(x, training=training))
-        return self._call_blocks_with_cache(
-            x, cache, position, token_bias, count=count, training=training
-        )
+        return self._call_blocks_with_cache(x, cache, position, count=count, training=training)
 
     def _split(self, x):
         """The input of the first block: two streams if blocks are reversible."""

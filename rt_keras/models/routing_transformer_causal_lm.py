@@ -1,7 +1,5 @@
 """The Routing Transformer as a language model."""
 
-import functools
-
 import keras
 import keras_hub
 import tensorflow as tf
@@ -49,10 +47,9 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         **kwargs: keyword arguments of `keras_hub.models.CausalLM`, such as `name`.
 
     Call arguments:
-        inputs: dictionary of "token_ids", int `[batch, length]`; "padding_mask", bool or int
-            `[batch, length]`, 0 for padding; and, if a head group takes it, "token_bias", float
-            `[batch, length]`. With "labels", int `[batch, length]`, the model returns the cross
-            entropy of each label and the most likely token, `[batch, length, 2]`.
+        inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
+            `[batch, length]`, 0 for padding. With "labels", int `[batch, length]`, the model
+            returns the cross entropy of each label and the most likely token, `[batch, length, 2]`.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
         state: the state after the tokens before these, from `new_state` or the last call; None, the
@@ -104,12 +101,9 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         Returns:
             The cache, as from `prefill`.
         """
-        cache = {"blocks": self.backbone.new_cache(batch, max_length)}
-        if "token_bias" in self.backbone.input:
-            cache["token_bias"] = tf.zeros([batch, max_length])
-        return cache
+        return {"blocks": self.backbone.new_cache(batch, max_length)}
 
-    def prefill(self, token_ids, count, max_length, token_bias=None):
+    def prefill(self, token_ids, count, max_length):
         """Runs the model on the first positions of sequences, in parallel, and caches them.
 
         Args:
@@ -117,25 +111,17 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
             count: int scalar, how many of the positions the cache holds. The others may have any
                 token.
             max_length: int, the number of positions that there will be.
-            token_bias: float `[batch, max_length]`, for head groups that take it. Defaults to
-                None, for zeros.
 
         Returns:
             Hidden states, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and
             tuples of tensors with the batch on axis 0, whose sizes depend on `max_length` only
-            with `FullHeads`, `StridedHeads` and a token bias.
+            with `FullHeads` and `StridedHeads`.
 
         Raises:
             ValueError: if `cached_decoding` is False.
         """
-        cache, length = {}, size(token_ids, 1)
-        if "token_bias" in self.backbone.input:
-            if token_bias is None:
-                token_bias = tf.zeros([size(token_ids, 0), max_length])
-            cache["token_bias"] = token_bias
-            token_bias = token_bias[:, :length]
-        hidden, cache["blocks"] = self.backbone.prefill(token_ids, count, max_length, token_bias)
-        return hidden, cache
+        hidden, blocks = self.backbone.prefill(token_ids, count, max_length)
+        return hidden, {"blocks": blocks}
 
     def prompt_cache(self, token_ids, count):
         """The cache of the first tokens of prompts, by one compiled call.
@@ -181,12 +167,8 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
             ValueError: if `cached_decoding` is False, or the cache belongs to another model or has
                 no room.
         """
-        token_bias = cache.get("token_bias")
-        if token_bias is not None:
-            places = cache_update_index + tf.range(size(token_ids, 1))
-            token_bias = tf.gather(token_bias, places, axis=1)
         hidden, blocks = self.backbone.call_with_cache(
-            token_ids, cache["blocks"], cache_update_index, token_bias
+            token_ids, cache["blocks"], cache_update_index
         )
         return self.token_logits(hidden), hidden, {**cache, "blocks": blocks}
 
@@ -204,8 +186,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         Args:
             inputs: dictionary of "token_ids", int `[batch, max_length]`, and "padding_mask", bool
                 `[batch, max_length]`, True at the prompts, which are at the left and have at least
-                one token; and, if a head group takes it, "token_bias", float
-                `[batch, max_length]`, by default zeros.
+                one token.
             stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
             sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
                 with.
@@ -226,11 +207,10 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
                 f"have at most {PROMPT_PIECE} tokens with it. Received: {prompt.shape[1]} positions"
             )
         first = shortest_prompt(mask)
-        token_bias = inputs.get("token_bias")
         start = self._start_with_cache if self.cached_decoding else self._start_without_cache
-        hidden, cache = start(prompt, first, prefill_length, token_bias)
+        hidden, cache = start(prompt, first, prefill_length)
         tokens = (sampler or self.sampler)(
-            next=functools.partial(self.next_logits, token_bias=token_bias),
+            next=self.next_logits,
             prompt=prompt,
             cache=cache,
             index=first,
@@ -242,15 +222,13 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         written = written_tokens(tokens, mask, stop_token_ids)
         return {"token_ids": tokens, "padding_mask": written}
 
-    def next_logits(self, tokens, cache, index, token_bias=None):
+    def next_logits(self, tokens, cache, index):
         """Computes the logits of the next token, for a sampler.
 
         Args:
             tokens: int `[batch, max_length]`, of which the first `index` are known.
             cache: the cache of the first `index - 1`; without cached decoding, anything.
             index: int scalar.
-            token_bias: float `[prompts, max_length]`, without cached decoding; a cache has its own.
-                Defaults to None.
 
         Returns:
             Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
@@ -261,10 +239,10 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
                 tokens[:, index - 1, None], cache, index - 1
             )
             return logits[:, 0], hidden[:, 0], cache
-        last = tf.gather(self._states(tokens, index, token_bias), index - 1, axis=1)
+        last = tf.gather(self._states(tokens, index), index - 1, axis=1)
         return self.token_logits(last), last, cache
 
-    def _start_with_cache(self, prompt, first, prefill_length, token_bias):
+    def _start_with_cache(self, prompt, first, prefill_length):
         """The prompt's hidden states and the cache, for a sampler."""
         max_length = size(prompt, 1)
         prompt = prompt[:, : first if prefill_length is None else prefill_length]
@@ -273,7 +251,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         if self._reads_in_pieces(prefill_length):
             shape = [size(prompt, 0), max_length, self.backbone.hidden_dim]
             return tf.zeros(shape, self.compute_dtype), self._read_prompt(prompt, count, max_length)
-        hidden, cache = self.prefill(prompt, count, max_length, token_bias)
+        hidden, cache = self.prefill(prompt, count, max_length)
         return pad_length(hidden, max_length), cache
 
     def _reads_in_pieces(self, prefill_length):
@@ -302,19 +280,14 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         )
         return {**cache, "blocks": blocks}
 
-    def _start_without_cache(self, prompt, first, prefill_length, token_bias):
+    def _start_without_cache(self, prompt, first, prefill_length):
         """The same if each token needs the whole sequence, at its full length."""
-        return self._states(prompt, first, token_bias), ()
+        return self._states(prompt, first), ()
 
-    def _states(self, tokens, count, token_bias):
+    def _states(self, tokens, count):
         """Hidden states of sequences of which `count` tokens are known."""
         known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
         inputs = {"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)}
-        if "token_bias" in self.backbone.input:
-            bias = tf.zeros_like(tokens, tf.float32) if token_bias is None else token_bias
-            # A beam search has several sequences for each prompt.
-            beams = tf.shape(tokens)[0] // tf.shape(bias)[0]
-            inputs["token_bias"] = tf.repeat(bias, beams, axis=0)
         return self.backbone(inputs, training=False)
 
 

@@ -21,9 +21,8 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
         **kwargs: its keyword arguments.
 
     Call arguments:
-        inputs: dictionary of "token_ids", int `[batch, length]`; "padding_mask", bool or int
-            `[batch, length]`, 0 for padding; and, if a head group takes it, "token_bias", float
-            `[batch, length]`.
+        inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
+            `[batch, length]`, 0 for padding.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
 

@@ -67,8 +67,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
     Call arguments:
         inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`;
             "encoder_padding_mask" and "decoder_padding_mask", bool or int `[batch, length]`, 0 for
-            padding; and, if a head group takes them, "encoder_token_bias" and
-            "decoder_token_bias", float `[batch, length]`.
+            padding.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
 
@@ -185,24 +184,15 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         sides = ("encoder", "decoder")
         names = [f"{side}_{what}" for side in sides for what in ("token_ids", "padding_mask")]
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
-        of_encoder = [group for groups in encoder_groups + cross_groups for group in groups]
-        of_decoder = [group for groups in decoder_groups for group in groups]
-        for side, groups in (("encoder", of_encoder), ("decoder", of_decoder)):
-            if any(group.token_bias for group in groups):
-                name = f"{side}_token_bias"
-                inputs[name] = keras.Input((None,), dtype="float32", name=name)
         encoder_outputs = self.encode(
             self.embed_encoder_tokens(inputs["encoder_token_ids"], inputs["encoder_padding_mask"]),
             inputs["encoder_padding_mask"],
-            inputs.get("encoder_token_bias"),
         )
         decoder_outputs = self.decode(
             inputs["decoder_token_ids"],
             inputs["decoder_padding_mask"],
             encoder_outputs,
             inputs["encoder_padding_mask"],
-            inputs.get("decoder_token_bias"),
-            inputs.get("encoder_token_bias"),
         )
         super().__init__(
             inputs=inputs,
@@ -244,13 +234,12 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         x = x * x.shape[-1] ** 0.5
         return x * keras.ops.cast(keras.ops.expand_dims(padding_mask, -1), x.dtype)
 
-    def encode(self, embedded, padding_mask, token_bias=None, training=None):
+    def encode(self, embedded, padding_mask, training=None):
         """Runs the encoder.
 
         Args:
             embedded: `[batch, length, hidden_dim]`, from `embed_encoder_tokens`.
             padding_mask: bool or int `[batch, length]`, 0 for padding.
-            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
             training: bool, whether dropout is on. Defaults to None.
 
         Returns:
@@ -261,7 +250,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             x = self.encoder_positions(x)
         x = self.input_dropout(x, training=training)
         for block in self.encoder_blocks:
-            x = block(x, padding_mask=padding_mask, token_bias=token_bias, training=training)
+            x = block(x, padding_mask=padding_mask, training=training)
         return x if self.encoder_layer_norm is None else self.encoder_layer_norm(x)
 
     def decode(
@@ -270,8 +259,6 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         padding_mask,
         encoder_outputs,
         encoder_padding_mask,
-        token_bias=None,
-        encoder_token_bias=None,
         training=None,
     ):
         """Runs the decoder.
@@ -281,10 +268,6 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             padding_mask: bool or int `[batch, length]`, 0 for padding.
             encoder_outputs: `[batch, encoder_length, hidden_dim]`, from `encode`.
             encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-            token_bias: float `[batch, length]`, for head groups of the decoder's self-attention
-                that take it. Defaults to None.
-            encoder_token_bias: float `[batch, encoder_length]`, for head groups that attend to the
-                encoder and take it. Defaults to None.
             training: bool, whether dropout is on. Defaults to None.
 
         Returns:
@@ -297,36 +280,30 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
                 x,
                 padding_mask=padding_mask,
                 use_causal_mask=True,
-                token_bias=token_bias,
                 encoder_outputs=encoder_outputs,
                 encoder_padding_mask=encoder_padding_mask,
-                encoder_token_bias=encoder_token_bias,
                 training=training,
             )
         return self._normalized(x)
 
     # Decoding.
 
-    def make_cross_cache(self, encoder_outputs, encoder_padding_mask, encoder_token_bias=None):
+    def make_cross_cache(self, encoder_outputs, encoder_padding_mask):
         """Makes the cross-attention cache: the encoder's keys and values, computed once.
 
         Args:
             encoder_outputs: `[batch, encoder_length, hidden_dim]`.
             encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-            encoder_token_bias: float `[batch, encoder_length]`, for head groups that take it.
-                Defaults to None.
 
         Returns:
             Tuple of the cache of each block, from `MultiHeadAttention.make_cross_cache`.
         """
         return tuple(
-            block.cross_attention.make_cross_cache(
-                encoder_outputs, encoder_padding_mask, encoder_token_bias
-            )
+            block.cross_attention.make_cross_cache(encoder_outputs, encoder_padding_mask)
             for block in self.transformer_blocks
         )
 
-    def prefill(self, token_ids, cross_caches, count, max_length, token_bias=None):
+    def prefill(self, token_ids, cross_caches, count, max_length):
         """Runs the decoder on the first positions of sequences and caches them.
 
         Args:
@@ -335,7 +312,6 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             count: int scalar, how many of the positions the cache holds. The others may have any
                 token.
             max_length: int, the number of positions that there will be.
-            token_bias: float `[batch, length]`, for head groups that take it. Defaults to None.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
@@ -345,9 +321,9 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             ValueError: if `cached_decoding` is False.
         """
         x = self.embedding(token_ids, training=False)
-        return self._prefill_blocks(x, count, max_length, token_bias, cross_caches)
+        return self._prefill_blocks(x, count, max_length, cross_caches)
 
-    def call_with_cache(self, token_ids, cross_caches, cache, position, token_bias=None):
+    def call_with_cache(self, token_ids, cross_caches, cache, position):
         """Runs the decoder on one position, given the cache of those before it.
 
         Args:
@@ -356,7 +332,6 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             cross_caches: the cross-attention cache, from `make_cross_cache`.
             cache: the cache that `prefill`, `new_cache` or the last call returned.
             position: int scalar, how many positions came before.
-            token_bias: float `[batch, 1]`, for head groups that take it. Defaults to None.
 
         Returns:
             Outputs, `[batch, 1, hidden_dim]`, and the cache with this position added.
@@ -365,7 +340,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             ValueError: if `cached_decoding` is False, or the cache belongs to another model.
         """
         x = self.embedding(token_ids, training=False, start=position)
-        return self._call_blocks_with_cache(x, cache, position, token_bias, cross_caches)
+        return self._call_blocks_with_cache(x, cache, position, cross_caches)
 
     def get_config(self):
         return {

@@ -88,7 +88,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
 
     # Decoding.
 
-    def call_with_cache(self, token_ids, cross_caches, cache, cache_update_index, token_bias=None):
+    def call_with_cache(self, token_ids, cross_caches, cache, cache_update_index):
         """Runs the decoder on one token, given the cache of those before it.
 
         Args:
@@ -97,15 +97,13 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
             cache: the cache that `backbone.prefill`, `backbone.new_cache` or the last call
                 returned.
             cache_update_index: int scalar, the position of the token.
-            token_bias: float `[batch, 1]`, for head groups of the decoder that take it. Defaults
-                to None.
 
         Returns:
             Logits of the next token, `[batch, 1, vocabulary_size]`; the hidden states that they
             come from, `[batch, 1, hidden_dim]`; and the cache with this position added.
         """
         hidden, cache = self.backbone.call_with_cache(
-            token_ids, cross_caches, cache, cache_update_index, token_bias
+            token_ids, cross_caches, cache, cache_update_index
         )
         return self.token_logits(hidden), hidden, cache
 
@@ -137,12 +135,11 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         self.backbone.check_length(prompt.shape[1])
         encoder_mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
         embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], encoder_mask)
-        encoder_bias = inputs.get("encoder_token_bias")
-        encoder_outputs = self.backbone.encode(embedded, encoder_mask, encoder_bias, training=False)
+        encoder_outputs = self.backbone.encode(embedded, encoder_mask, training=False)
         first = shortest_prompt(mask)
         start = self._start_with_cache if self.cached_decoding else self._start_without_cache
         next_logits, hidden, cache = start(
-            prompt, first, prefill_length, (encoder_outputs, encoder_mask, encoder_bias)
+            prompt, first, prefill_length, (encoder_outputs, encoder_mask)
         )
         tokens = (sampler or self.sampler)(
             next=next_logits,
@@ -181,7 +178,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
 
     def _start_without_cache(self, prompt, first, prefill_length, encoded):
         """The same if each token needs the whole sequence, at its full length."""
-        outputs, mask, bias = encoded
+        outputs, mask = encoded
 
         def states(tokens, count):
             known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
@@ -192,7 +189,6 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
                 tf.cast(known, tf.int32),
                 tf.repeat(outputs, beams, axis=0),
                 tf.repeat(mask, beams, axis=0),
-                encoder_token_bias=None if bias is None else tf.repeat(bias, beams, axis=0),
                 training=False,
             )
 

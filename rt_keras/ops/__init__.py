@@ -24,7 +24,6 @@ from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
 from rt_keras.ops.hashed import hash_buckets, hashed_attention
 from rt_keras.ops.local import local_attention
-from rt_keras.ops.local_routing import local_routing_attention
 from rt_keras.ops.lsh import lsh_attention, lsh_buckets
 from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.persistent import persistent_attention
@@ -50,7 +49,6 @@ __all__ = [
     "hash_buckets",
     "hashed_attention",
     "local_attention",
-    "local_routing_attention",
     "lsh_attention",
     "lsh_buckets",
     "nearest_attention",

@@ -18,7 +18,6 @@ def balanced_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -30,7 +29,7 @@ def balanced_attention(
     ```
     Q_c = the window_size positions i with the highest centroid_c · q_i
     K_c = the window_size positions j with the highest centroid_c · k_j
-    output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) value_j
+    output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
     output_i = mean of output_ic over the centroids c with i in Q_c; 0 if there is none
     ```
 
@@ -49,7 +48,6 @@ def balanced_attention(
             position is left, and its output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
             is left, and never attended to; or None.
-        token_bias: `[batch, keys]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -76,7 +74,6 @@ def balanced_attention(
         causal=causal,
         query_mask=query_mask,
         key_mask=key_mask,
-        token_bias=token_bias,
         relative_embeddings=relative_embeddings,
         dropout=dropout,
         seed=seed,

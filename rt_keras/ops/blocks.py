@@ -78,7 +78,7 @@ def with_a_position(arguments, length):
     Returns:
         A dictionary of the same names.
     """
-    axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1, "token_bias": 1}
+    axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1}
     missing = 1 - tf.minimum(length, 1)
     return {
         name: pad_axis(x, axes[name], 0, missing) if name in axes and x is not None else x

@@ -21,7 +21,6 @@ def causal_clustered_attention(
     load_bias=None,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     dropout=0.0,
     seed=None,
 ):
@@ -32,8 +31,8 @@ def causal_clustered_attention(
 
     ```
     output_i = sum_(j <= i) p_ij value_j / sum_(j <= i) p_ij
-    p_ij = exp(q_i · k_j / sqrt(depth) + t_j)             if j is in the block of i
-    p_ij = exp(centroid_c · k_j / sqrt(depth) + t_j)      if j is in an earlier block
+    p_ij = exp(q_i · k_j / sqrt(depth))             if j is in the block of i
+    p_ij = exp(centroid_c · k_j / sqrt(depth))      if j is in an earlier block
     ```
 
     Output i depends on positions up to i alone. The cost is O(n · (block_size + clusters) · depth),
@@ -49,7 +48,6 @@ def causal_clustered_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None for
             `query_mask` if `key` is None.
-        token_bias: `[batch, length]`, t above, or None for zeros.
         dropout: float, share of the attention weights set to 0; queries of one block that share a
             centroid lose the same ones before their block. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -81,7 +79,7 @@ def causal_clustered_attention(
         lambda arguments: _attend(arguments, block_size, dropout),
         {"query": query, "key": key, "value": value},
         {"centroids": centroids, "load_bias": load_bias},
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
         value.dtype,
     )
@@ -95,9 +93,7 @@ def _attend(arguments, block_size, dropout):
     groups = nearest_centroid(query, centroids, arguments.get("load_bias"))
     scale = query.shape[-1] ** -0.5
     keys, values = (split_blocks(x, count, block_size) for x in (key, arguments["value"]))
-    bias, seeds = None, (None, None)
-    if "token_bias" in arguments:
-        bias = _of_blocks(tf.cast(arguments["token_bias"], query.dtype), count, block_size)
+    seeds = None, None
     if dropout:
         seeds = tf.random.split(arguments["seed"], 2)
     real = _of_blocks(tf.ones([batch, length], tf.bool), count, block_size)
@@ -109,7 +105,6 @@ def _attend(arguments, block_size, dropout):
         keys,
         values,
         (places <= places[:, None], real),
-        bias=bias,
         dropout=dropout,
         seed=seeds[0],
     )
@@ -118,7 +113,6 @@ def _attend(arguments, block_size, dropout):
         keys,
         values,
         real,
-        bias=bias,
         dropout=dropout,
         seed=seeds[1],
     )

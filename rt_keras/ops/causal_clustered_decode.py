@@ -9,9 +9,7 @@ from rt_keras.ops.local_decode import add_position, keys_in_view, local_cache
 from rt_keras.ops.routing import nearest_centroid, normalize, prepare
 
 
-def causal_clustered_cache(
-    key, value, centroids, count, *, block_size, max_length=None, token_bias=None
-):
+def causal_clustered_cache(key, value, centroids, count, *, block_size, max_length=None):
     """The cache of `causal_clustered_step`: the last block, and a running sum for each centroid.
 
     Args:
@@ -22,7 +20,6 @@ def causal_clustered_cache(
         block_size: int, positions in a block.
         max_length: int, how many positions there will be: a block need not be longer. None, the
             default, for any number.
-        token_bias: `[batch, length]`, if steps will have one.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`, those of the last block,
@@ -36,14 +33,13 @@ def causal_clustered_cache(
     (TensorShape([1, 2, 8, 4]), TensorShape([1, 2, 3, 4]))
     """
     key, value = normalize(tf.convert_to_tensor(key)), tf.convert_to_tensor(value)
-    bias = None if token_bias is None else token_bias[:, None, None]
     dtype = accumulation_dtype(key.dtype)
 
     def of_centroids(end):
         """The attention of each centroid to the positions before `end`."""
         allowed = tf.range(size(key, 2)) < end
         scaled = _scaled(centroids, key)
-        return attend(scaled, key, tf.cast(value, dtype), allowed, bias=bias)
+        return attend(scaled, key, tf.cast(value, dtype), allowed)
 
     # The last block is whole, not empty, if the next position begins another.
     start = tf.maximum(ceil_div(count, block_size) - 1, 0) * block_size
@@ -57,7 +53,6 @@ def causal_clustered_cache(
             block_size=block_size,
             look_back=0,
             max_length=max_length,
-            token_bias=token_bias,
         ),
         "output": output,
         "logsumexp": logsumexp,
@@ -67,7 +62,7 @@ def causal_clustered_cache(
 
 
 def causal_clustered_step(
-    query, key, value, cache, position, centroids, *, block_size, load_bias=None, token_bias=None
+    query, key, value, cache, position, centroids, *, block_size, load_bias=None
 ):
     """`causal_clustered_attention` of one position, given those before it.
 
@@ -80,7 +75,6 @@ def causal_clustered_step(
         centroids: `[heads, clusters, depth]`.
         block_size: int, positions in a block.
         load_bias: `[heads, clusters]`, or None for zeros.
-        token_bias: `[batch, 1]`, of the key; or None.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
@@ -95,7 +89,7 @@ def causal_clustered_step(
     TensorShape([1, 2, 1, 4])
     """
     query, key = prepare(query, key)
-    cache, kept = _add(cache, key, value, position, centroids, block_size, token_bias), cache
+    cache, kept = _add(cache, key, value, position, centroids, block_size), cache
     seen = keys_in_view(cache, position, block_size, 0, None)
     own = attend_step(query, **seen, return_logsumexp=True)
     group = nearest_centroid(query, centroids, load_bias)
@@ -106,10 +100,10 @@ def causal_clustered_step(
     return tf.cast(output, value.dtype), like(cache, kept)
 
 
-def _add(cache, key, value, position, centroids, block_size, token_bias):
+def _add(cache, key, value, position, centroids, block_size):
     """The cache with one more position, of a normalised key."""
     ring = {name: cache[name] for name in ("key", "value")}
-    ring = add_position(ring, position, key, value, None, token_bias)
+    ring = add_position(ring, position, key, value, None)
     starts = position % block_size == 0
     before = {
         f"{name}_before": tf.where(starts, cache[name], cache[f"{name}_before"])
@@ -117,8 +111,6 @@ def _add(cache, key, value, position, centroids, block_size, token_bias):
     }
     logits = tf.matmul(_scaled(centroids, key), key, transpose_b=True)[..., 0]
     logits = tf.cast(logits, cache["logsumexp"].dtype)
-    if token_bias is not None:
-        logits += tf.cast(token_bias[:, None], logits.dtype)
     value = tf.cast(value, cache["output"].dtype)
     logsumexps = tf.stack([cache["logsumexp"], logits], axis=2)
     outputs = [cache["output"], tf.broadcast_to(value, tf.shape(cache["output"]))]

@@ -28,7 +28,6 @@ def clustered_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     dropout=0.0,
     seed=None,
 ):
@@ -37,7 +36,7 @@ def clustered_attention(
     The queries of a group c, found by `hamming_groups`, attend as their mean does:
 
     ```
-    a_cj = softmax_j(mean of query_i over i in c · key_j / sqrt(depth) + t_j)
+    a_cj = softmax_j(mean of query_i over i in c · key_j / sqrt(depth))
     output_i = sum_j a_cj value_j
     ```
 
@@ -46,7 +45,7 @@ def clustered_attention(
 
     ```
     m_c = sum_(j in T_c) a_cj
-    output_i = m_c sum_(j in T_c) softmax_j(query_i · key_j / sqrt(depth) + t_j) value_j
+    output_i = m_c sum_(j in T_c) softmax_j(query_i · key_j / sqrt(depth)) value_j
              + sum_(j not in T_c) a_cj value_j
     ```
 
@@ -56,7 +55,7 @@ def clustered_attention(
     position, and no others:
 
     ```
-    output_i = sum_(j in T_c, j <= i) softmax_j(query_i · key_j / sqrt(depth) + t_j) value_j
+    output_i = sum_(j in T_c, j <= i) softmax_j(query_i · key_j / sqrt(depth)) value_j
     ```
 
     Groups and T_c are of the whole sequence all the same, so that outputs depend on later
@@ -78,7 +77,6 @@ def clustered_attention(
         query_mask: bool `[batch, queries]`, False for padding, which is in no group and whose
             output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
-        token_bias: `[batch, keys]`, t above, or None for zeros.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
 
@@ -107,8 +105,6 @@ def clustered_attention(
         groups = _fill_up(groups, 2, without)
     key, key_mask, missing = _at_least(top_k or 0, key, key_mask)
     value = _fill_up(value, 2, missing)
-    if token_bias is not None:
-        token_bias = _fill_up(token_bias, 1, missing)
     if groups is None:
         if projections is None:
             raise ValueError("clustered_attention needs projections or groups")
@@ -127,7 +123,7 @@ def clustered_attention(
         lambda arguments: _attend(arguments, num_clusters, top_k, causal, dropout),
         {"query": query, "key": key, "value": value, "groups": groups},
         {},
-        {"key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"key_mask": key_mask, "seed": seed},
         size(query, 0) * query.shape[1] * num_clusters * size(key, 2),
         value.dtype,
     )
@@ -262,8 +258,6 @@ def _bias_of_keys(arguments):
     """What is added to the logits of each key, `[batch, keys]`: `MASKED` for padding."""
     key = arguments["key"]
     bias = tf.zeros([size(key, 0), size(key, 2)], accumulation_dtype(key.dtype))
-    if "token_bias" in arguments:
-        bias += tf.cast(arguments["token_bias"], bias.dtype)
     if "key_mask" in arguments:
         bias = tf.where(tf.cast(arguments["key_mask"], tf.bool), bias, MASKED)
     return bias

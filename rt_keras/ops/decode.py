@@ -29,7 +29,7 @@ def attend_step(
     """Attention of one position's query, or of several at the same position, to kept keys.
 
     ```
-    output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth) + t_j) value_j
+    output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth)) value_j
     ```
 
     with r read from a table at each key's distance. Each of `key_heads` serves heads / key_heads
@@ -37,7 +37,7 @@ def attend_step(
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, key_heads, keys, depth]`; or one deeper, with t at the end, see `with_bias`.
+        key: `[batch, key_heads, keys, depth]`.
         value: `[batch, key_heads, keys, value_depth]`.
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`; with fewer `key_heads` than
             heads, the same for all queries.
@@ -67,8 +67,6 @@ def attend_step(
         products = tf.einsum("bhqd,hrd->bhqr", query, table)
         relative = tf.gather(products, row, axis=3, batch_dims=row.shape.rank - 1)
         bias = relative if bias is None else bias + tf.cast(relative, bias.dtype)
-    if key.shape[-1] > query.shape[-1]:
-        query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
     heads, key_heads = query.shape[1], key.shape[1]
     if key_heads != heads:
         shape = [size(query, 0), heads, size(query, 2), size(key, 2)]
@@ -82,30 +80,6 @@ def attend_step(
     )
     output = fold_heads(output, heads)
     return (output, fold_heads(logsumexp[..., None], heads)[..., 0]) if return_logsumexp else output
-
-
-def with_bias(key, token_bias=None):
-    """Keys with their token bias as one more entry, which is multiplied by a 1 in the query.
-
-    Args:
-        key: `[batch, heads, keys, depth]`.
-        token_bias: `[batch, keys]`; None, the default, for the keys unchanged.
-    """
-    if token_bias is None:
-        return key
-    key = tf.convert_to_tensor(key)
-    bias = tf.cast(token_bias, key.dtype)[:, None, :, None]
-    return tf.concat([key, tf.broadcast_to(bias, [*_shape(key)[:3], 1])], axis=-1)
-
-
-def without_bias(key, depth):
-    """The keys and the token bias, `[batch, keys]` or None, that `with_bias` joined.
-
-    Args:
-        key: `[batch, heads, keys, depth]`, or one deeper.
-        depth: int, the depth of keys without a bias.
-    """
-    return key[..., :depth], None if key.shape[-1] == depth else key[:, 0, :, depth]
 
 
 def from_rows(position, offsets):

@@ -18,7 +18,6 @@ def full_attention(
     query_mask=None,
     key_mask=None,
     attention_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -28,7 +27,7 @@ def full_attention(
     """Scaled dot-product attention of every query to every key.
 
     ```
-    output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth) + t_j) value_j
+    output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth)) value_j
     ```
 
     Time is O(n²); memory is bounded: at most `chunks.LOGITS_AT_ONCE` logits exist at once.
@@ -42,7 +41,6 @@ def full_attention(
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, which keys
             each query may see; or None. All axes but that of the queries may be 1.
-        token_bias: `[batch, keys]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -86,8 +84,6 @@ def full_attention(
         sliced["attention_mask"] = _blocks_first(of_pairs, num_blocks, block_size)
     if key_mask is not None:
         whole["key_mask"] = tf.cast(key_mask, tf.bool)
-    if token_bias is not None:
-        whole["token_bias"] = tf.cast(token_bias, query.dtype)
     if relative_embeddings is not None:
         whole["relative_embeddings"] = tf.convert_to_tensor(relative_embeddings)
     if dropout:
@@ -142,9 +138,6 @@ def _attend_block(block, causal, dropout, activation):
     if "relative_embeddings" in block:
         table = block["relative_embeddings"]
         bias = window_bias(query[:, :, None], table, keys, block["start"])[:, :, 0]
-    if "token_bias" in block:
-        of_keys = block["token_bias"][:, None, None]
-        bias = of_keys if bias is None else bias + of_keys
     return attend(
         query,
         key,

@@ -8,12 +8,11 @@ from rt_keras.ops.decode import (
     check_position,
     from_rows,
     pad_to,
-    with_bias,
     write,
 )
 
 
-def full_cache(key, value, *, max_length, token_bias=None):
+def full_cache(key, value, *, max_length):
     """The cache of `full_step`: every position's key and value.
 
     Args:
@@ -21,7 +20,6 @@ def full_cache(key, value, *, max_length, token_bias=None):
             own position, so that only positions before it count.
         value: `[batch, heads, length, value_depth]`.
         max_length: int, how many positions there will be.
-        token_bias: `[batch, length]`, if steps will have one.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, max_length, ...]`.
@@ -31,7 +29,7 @@ def full_cache(key, value, *, max_length, token_bias=None):
     TensorShape([1, 2, 9, 4])
     """
     return {
-        "key": pad_to(with_bias(key, token_bias), max_length),
+        "key": pad_to(key, max_length),
         "value": pad_to(value, max_length),
     }
 
@@ -43,7 +41,6 @@ def full_step(
     cache,
     position,
     *,
-    token_bias=None,
     relative_embeddings=None,
     activation="softmax",
     return_logsumexp=False,
@@ -56,7 +53,6 @@ def full_step(
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `full_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`.
-        token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         activation: see `full_attention`.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
@@ -75,7 +71,7 @@ def full_step(
     """
     length = size(cache["key"], 2)
     check_position(position, length)
-    cache = write(cache, position, key=with_bias(key, token_bias), value=value)
+    cache = write(cache, position, key=key, value=value)
     distance = from_rows(position, -tf.range(length))
     output = attend_step(
         query,
@@ -97,7 +93,6 @@ def full_cross_step(
     position,
     *,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     activation="softmax",
 ):
@@ -109,7 +104,6 @@ def full_cross_step(
         value: `[batch, heads, keys, value_depth]`.
         position: int scalar.
         key_mask: bool `[batch, keys]`, False for padding; or None.
-        token_bias: `[batch, keys]`; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         activation: see `full_attention`.
 
@@ -125,7 +119,7 @@ def full_cross_step(
         allowed = tf.cast(key_mask, tf.bool)[:, None, None]
     return attend_step(
         query,
-        with_bias(key, token_bias),
+        key,
         value,
         allowed,
         position - tf.range(size(key, 2)),

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, merge_pair
 from rt_keras.ops.blocks import ceil_div, places_of_rows, repeat_heads, size, take_places
-from rt_keras.ops.decode import check_position, with_bias, without_bias
+from rt_keras.ops.decode import check_position
 
 # Keys that the queries of a piece are compared with at once, of longer caches.
 KEYS_AT_ONCE = 1024
@@ -18,7 +18,6 @@ def full_piece(
     position,
     *,
     count=None,
-    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -40,7 +39,6 @@ def full_piece(
         position: int scalar, the piece's first position; or int `[batch]`, that of each row.
         count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        token_bias: `[batch, length]`, of the keys; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         dropout, seed, activation: see `full_attention`.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
@@ -70,7 +68,7 @@ def full_piece(
         return tf.where(is_new, new, kept)
 
     cache = {
-        "key": put(cache["key"], with_bias(key, token_bias)),
+        "key": put(cache["key"], key),
         "value": put(cache["value"], value),
     }
     query = query * query.shape[3] ** -0.5
@@ -78,16 +76,14 @@ def full_piece(
 
     def attend_keys(first, number, start=0, seed=seed):
         """Attention to some keys of the cache, of which those before `start` do not count."""
-        keys, bias = without_bias(_some(cache["key"], first, number), query.shape[3])
-        bias = None if bias is None else bias[:, None, None]
         places = first + tf.range(number)
         distance = own[:, :, None] - places
+        bias = None
         if relative_embeddings is not None:
-            relative = _relative(query, relative_embeddings, distance)
-            bias = relative if bias is None else bias + relative
+            bias = _relative(query, relative_embeddings, distance)
         return attend(
             query,
-            repeat_heads(keys, heads),
+            repeat_heads(_some(cache["key"], first, number), heads),
             repeat_heads(_some(cache["value"], first, number), heads),
             ((distance >= 0) & (places >= start))[:, None],
             bias=bias,

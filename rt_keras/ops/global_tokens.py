@@ -75,7 +75,6 @@ def global_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     dropout=0.0,
     seed=None,
     **options,
@@ -86,7 +85,7 @@ def global_attention(
 
     ```
     output_i = sum_j softmax_j(logit_ij) value_j    over j in N(i) and G
-    logit_ij = query_i · key_j / sqrt(depth) + t_j  for j in G; that of `attend` for others
+    logit_ij = query_i · key_j / sqrt(depth)  for j in G; that of `attend` for others
     ```
 
     under one softmax, in which no key is twice; and if i is in G, over all j, with the queries,
@@ -107,7 +106,6 @@ def global_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None. With
             `key` None it is `query_mask`.
-        token_bias: `[batch, length]`, t above, or None for zeros.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         **options: further arguments of `attend`.
@@ -136,7 +134,6 @@ def global_attention(
         causal=causal,
         query_mask=others if shared else query_mask,
         key_mask=None if shared else others,
-        token_bias=token_bias,
         dropout=dropout,
         seed=seeds[0],
         return_logsumexp=True,
@@ -154,7 +151,6 @@ def global_attention(
         query_mask=query_mask,
         key_mask=tokens.real,
         attention_mask=places[:, None] <= positions[:, None] if causal else None,
-        token_bias=None if token_bias is None else _at(places, token_bias, axis=1),
         dropout=dropout,
         seed=seeds[1],
         return_logsumexp=True,
@@ -167,7 +163,6 @@ def global_attention(
         query_mask=tokens.real,
         key_mask=key_mask,
         attention_mask=positions <= places[..., None] if causal else None,
-        token_bias=token_bias,
         dropout=dropout,
         seed=seeds[2],
     )

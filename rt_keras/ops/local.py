@@ -26,7 +26,6 @@ def local_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -38,7 +37,7 @@ def local_attention(
     """Attention of each block of queries to its own block and those beside it.
 
     ```
-    output_i = sum_(j in N(i)) softmax_j(query_i · (key_j + r_ij) / sqrt(depth) + t_j) value_j
+    output_i = sum_(j in N(i)) softmax_j(query_i · (key_j + r_ij) / sqrt(depth)) value_j
     ```
 
     N(i) are the positions of i's block and of the `look_back` blocks before it, those up to i if
@@ -74,7 +73,6 @@ def local_attention(
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
-        token_bias: `[batch, keys]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j; further
             distances count as m. Distances in more than one dimension, or to keys in blocks of
             another size, are those of the places in N(i). None for no relative positions.
@@ -124,7 +122,6 @@ def local_attention(
         {
             "query_mask": query_mask,
             "key_mask": key_mask,
-            "token_bias": token_bias,
             "seed": seed,
         },
         block_size=block_size,
@@ -227,12 +224,6 @@ class LocalWindows:
             real &= self.of_keys(tf.cast(arguments["key_mask"], tf.bool)[:, None])
         return real
 
-    def key_bias(self, arguments):
-        """The token bias of the keys of each window, `[batch, 1, blocks, window]`, or None."""
-        if "token_bias" not in arguments:
-            return None
-        return self.of_keys(tf.cast(arguments["token_bias"], arguments["query"].dtype)[:, None])
-
     def not_later(self, rows, count):
         """Which of the first `count` keys of a window are not later than each of some queries."""
         return self.distances(rows, count) >= 0
@@ -324,7 +315,7 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
 def _local_attention(arguments, windows, dropout, return_logsumexp, activation, span_ramp):
     query = windows.of_queries(arguments["query"])
     key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
-    real, key_bias = windows.real_keys(arguments), windows.key_bias(arguments)
+    real = windows.real_keys(arguments)
     query_mask = None
     if "query_mask" in arguments:
         query_mask = windows.of_queries(tf.cast(arguments["query_mask"], tf.bool)[:, None])
@@ -338,12 +329,11 @@ def _local_attention(arguments, windows, dropout, return_logsumexp, activation, 
             allowed += (windows.within_reach(rows, count),)
         if query_mask is not None:
             allowed += (tf.expand_dims(query_mask[..., rows], -1),)
-        bias = None if key_bias is None else tf.expand_dims(key_bias[..., seen], -2)
+        bias = None
         if "relative_embeddings" in arguments:
             start = windows.start + (rows.start or 0)
             table = arguments["relative_embeddings"]
-            relative = window_bias(of_rows, table, count, start, windows.one_way)
-            bias = relative if bias is None else bias + relative
+            bias = window_bias(of_rows, table, count, start, windows.one_way)
         if "span" in arguments:
             distances = windows.distances(rows, count)
             inside, ramp = span_masks(arguments["span"], distances, span_ramp, of_rows.dtype)

@@ -11,15 +11,12 @@ from rt_keras.ops.decode import (
     check_position,
     from_rows,
     pad_to,
-    with_bias,
     write,
 )
 from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
 
 
-def local_cache(
-    key, value, count, *, block_size, look_back=1, grid=None, max_length=None, token_bias=None
-):
+def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_length=None):
     """The cache of `local_step`: a ring buffer of the blocks that a query can see.
 
     Position p is at place p modulo the ring's length, (look_back + 1) · block_size. On a grid,
@@ -36,7 +33,6 @@ def local_cache(
             sequence.
         max_length: int, how many positions there will be: the ring need not be longer. None, the
             default, for any number.
-        token_bias: `[batch, length]`, if steps will have one.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`.
@@ -45,7 +41,6 @@ def local_cache(
     >>> local_cache(x, x, 50, block_size=8)["key"].shape
     TensorShape([1, 2, 16, 4])
     """
-    key = with_bias(key, token_bias)
     if grid is not None:
         length = math.prod(grid) * block_size
         return {"key": pad_to(key, length), "value": pad_to(value, length)}
@@ -69,7 +64,6 @@ def local_step(
     look_back=1,
     grid=None,
     sliding_window=None,
-    token_bias=None,
     relative_embeddings=None,
     return_logsumexp=False,
     activation="softmax",
@@ -91,7 +85,6 @@ def local_step(
             sequence.
         sliding_window: int, how many positions up to its own a query sees; None, the default, for
             whole blocks.
-        token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
@@ -108,7 +101,7 @@ def local_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    cache = add_position(cache, position, key, value, grid, token_bias)
+    cache = add_position(cache, position, key, value, grid)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
     if sliding_window is not None:
         seen["allowed"] &= seen["distance"][..., None, :] < sliding_window
@@ -130,7 +123,6 @@ def local_cross_step(
     grid=None,
     sliding_window=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     activation="softmax",
     span=None,
@@ -152,7 +144,6 @@ def local_cross_step(
         sliding_window: int, beyond which distance keys are not seen; None, the default, for whole
             blocks.
         key_mask: bool `[batch, keys]`, False for padding; or None.
-        token_bias: `[batch, keys]`; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         activation, span, span_ramp: see `local_attention`.
 
@@ -165,7 +156,7 @@ def local_cross_step(
     """
     key_block_size = key_block_size or block_size
     seen = keys_in_window(
-        {"key": with_bias(key, token_bias), "value": value},
+        {"key": key, "value": value},
         position,
         block_size,
         key_block_size,
@@ -192,12 +183,12 @@ def _with_span(seen, span, ramp, dtype):
     return {"allowed": seen["allowed"] & inside, "bias": bias}
 
 
-def add_position(cache, position, key, value, grid, token_bias):
+def add_position(cache, position, key, value, grid):
     """The cache with one more position."""
     length = size(cache["key"], 2)
     if grid is not None:
         check_position(position, length)
-    return write(cache, position % length, key=with_bias(key, token_bias), value=value)
+    return write(cache, position % length, key=key, value=value)
 
 
 def keys_in_view(cache, position, block_size, look_back, grid):

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import pad_axis, places_of_rows, repeat_heads, size, take_places
-from rt_keras.ops.decode import with_bias, without_bias
 from rt_keras.ops.local import local_attention, per_dimension
 
 
@@ -18,7 +17,6 @@ def local_piece(
     look_back=1,
     grid=None,
     count=None,
-    token_bias=None,
     **options,
 ):
     """Causal `local_attention` of the positions of a piece, given those before it.
@@ -38,7 +36,6 @@ def local_piece(
         grid: must be None, as `local_step` has a grid.
         count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        token_bias: `[batch, length]`, of the keys; or None.
         **options: `sliding_window`, `relative_embeddings`, `dropout`, `seed`, `return_logsumexp`,
             `activation`, `span` and `span_ramp` of `local_attention`.
 
@@ -62,19 +59,17 @@ def local_piece(
     length, ring = size(query, 2), size(cache["key"], 2)
     look_back = per_dimension(look_back, (1,))[0]
     joined = JoinedPiece(position, count, length, ring, block_size, look_back)
-    keys = joined.join(cache["key"], with_bias(key, token_bias))
+    keys = joined.join(cache["key"], key)
     values = joined.join(cache["value"], value)
-    key, bias = without_bias(joined.align(keys), query.shape[3])
     heads = query.shape[1]
     found = local_attention(
         joined.align_queries(query),
-        repeat_heads(key, heads),
+        repeat_heads(joined.align(keys), heads),
         repeat_heads(joined.align(values), heads),
         block_size=block_size,
         look_back=look_back,
         causal=True,
         key_mask=joined.real,
-        token_bias=bias,
         **options,
     )
     output = tf.nest.map_structure(joined.of_piece, found)

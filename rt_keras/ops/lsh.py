@@ -29,7 +29,6 @@ def lsh_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     dropout=0.0,
     seed=None,
 ):
@@ -40,7 +39,7 @@ def lsh_attention(
     chunk or the one before. With N_ij the number of rounds in which j is in P_ri,
 
     ```
-    output_i = sum_r sum_(j in P_ri) softmax_rj(query_i · key_j / sqrt(depth) + t_j - log N_ij)
+    output_i = sum_r sum_(j in P_ri) softmax_rj(query_i · key_j / sqrt(depth) - log N_ij)
                value_j,    key_j = query_j / |query_j|
     ```
 
@@ -60,7 +59,6 @@ def lsh_attention(
         query_mask: bool `[batch, length]`, False for padding, which is in no bucket and whose
             output is 0; or None.
         key_mask: bool `[batch, length]`, False for positions that no query sees; or None.
-        token_bias: `[batch, length]`, t above, or None for zeros.
         dropout: float, share of the attention weights set to 0 in each round. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
 
@@ -86,7 +84,7 @@ def lsh_attention(
         lambda arguments: _attend(arguments, chunk_size, causal, dropout),
         {"query": query, "value": value},
         {"rotations": tf.stop_gradient(rotations)},
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
         value.dtype,
     )
@@ -151,8 +149,6 @@ def _attend_rounds(arguments, chunk_size, causal, dropout):
         "chunk": in_order(tf.linalg.matrix_transpose(chunk)),
         "real": of_positions(_real_keys(arguments, batch, length)),
     }
-    if "token_bias" in arguments:
-        sorted_rows["bias"] = of_positions(tf.cast(arguments["token_bias"], query.dtype))
     own_round = tf.tile(tf.range(rounds), [heads])
     output, logsumexp = _attend_chunks(
         sorted_rows, own_round, num_buckets, chunk_size, causal, dropout, arguments.get("seed")
@@ -203,8 +199,6 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
     dtype = accumulation_dtype(rows["query"].dtype)
     bias = -tf.math.log(tf.cast(tf.maximum(times, 1), dtype))
     bias -= tf.where(position == other_position, tf.constant(SELF_PENALTY, dtype), 0.0)
-    if "bias" in seen:
-        bias += tf.cast(seen["bias"][..., None, :], dtype)
     query = here["query"]
     # The epsilon of the norm, by which that of what lies beyond the ends has a gradient, is 0 in
     # float16.

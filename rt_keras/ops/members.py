@@ -21,7 +21,6 @@ def cluster_attention(
     causal,
     query_mask,
     key_mask,
-    token_bias,
     relative_embeddings,
     dropout,
     seed,
@@ -31,7 +30,7 @@ def cluster_attention(
     With q, k the normalised queries and keys, Q_c and K_c the members that cluster c picked,
 
     ```
-    output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) value_j
+    output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
     output_i = mean of output_ic over the clusters c with i in Q_c; 0 if there is none
     ```
 
@@ -49,7 +48,6 @@ def cluster_attention(
         causal: bool, whether query i sees key j only if j <= i.
         query_mask: bool `[batch, queries]`, False for padding, or None.
         key_mask: bool `[batch, keys]`, False for padding, or None.
-        token_bias: `[batch, keys]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above, or None.
         dropout: float, share of the attention weights set to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -77,7 +75,7 @@ def cluster_attention(
         lambda arguments: _attend(arguments, causal, in_order, dropout, chunks),
         activations,
         {"relative_embeddings": relative_embeddings},
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
         value.dtype,
     )
@@ -159,7 +157,6 @@ def _attend(arguments, causal, in_order, dropout, chunks):
         "values": tf.gather(arguments["value"], of_keys, batch_dims=2),
         "of_queries": of_queries,
         "of_keys": of_keys,
-        "key_bias": bias_of_members(arguments, of_keys),
         "real": None if key_mask is None else at_members(tf.cast(key_mask, tf.bool), of_keys),
     }
     output = over_blocks(
@@ -195,10 +192,9 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
             allowed = of_keys[..., None, :] <= of_queries[..., None]
         if "real" in members:
             allowed &= members["real"][..., None, seen]
-        bias = members["key_bias"][..., seen] if "key_bias" in members else None
+        bias = None
         if "relative_embeddings" in members:
-            relative = pair_bias(queries, members["relative_embeddings"], of_queries, of_keys)
-            bias = relative if bias is None else bias + relative
+            bias = pair_bias(queries, members["relative_embeddings"], of_queries, of_keys)
         return attend(
             queries,
             members["keys"][..., seen, :],
@@ -217,14 +213,6 @@ def num_members(x, window_size):
     """Members of a cluster: `window_size`, or all positions if there are fewer."""
     length = size(x, 2)
     return min(window_size, length) if isinstance(length, int) else tf.minimum(window_size, length)
-
-
-def bias_of_members(arguments, members):
-    """The bias of each member key, `[batch, heads, clusters, 1, keys]`, or None."""
-    if "token_bias" not in arguments:
-        return None
-    bias = tf.cast(arguments["token_bias"], arguments["query"].dtype)
-    return at_members(bias, members)[..., None, :]
 
 
 def at_members(x, members):

@@ -40,7 +40,6 @@ def nearest_attention(
     load_bias=None,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -57,7 +56,7 @@ def nearest_attention(
     With q, k the normalised queries and keys and μ(x) = argmax_c centroid_c · x + load_bias_c,
 
     ```
-    output_i = sum_(j in N(i)) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth) + t_j) value_j
+    output_i = sum_(j in N(i)) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
     ```
 
     where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i); if not causal,
@@ -97,7 +96,6 @@ def nearest_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
-        token_bias: `[batch, length]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -173,7 +171,7 @@ def nearest_attention(
             "relative_embeddings": relative_embeddings,
             "scale": scale,
         },
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
         (value.dtype, dtype) if return_logsumexp else value.dtype,
     )
@@ -229,7 +227,6 @@ def _attend_clusters(
         value = repeat_heads(value, heads)
     options = {
         "relative_embeddings": arguments.get("relative_embeddings"),
-        "token_bias": arguments.get("token_bias"),
         "dropout": dropout,
         "seed": arguments.get("seed"),
         "bound": bound,
@@ -301,8 +298,8 @@ def _shifted(arguments, causal):
     """The arguments with the value of position j + 1 at j, whose query is its key.
 
     Returns:
-        The arguments, whose token bias is moved likewise, without a mask of the keys; and instead
-        of that which of the values may be seen, bool `[batch or 1, length]`, or None for all.
+        The arguments, without a mask of the keys; and instead of that which of the values may be
+        seen, bool `[batch or 1, length]`, or None for all.
     """
     found = dict(arguments)
     seen = found.pop("key_mask", arguments.get("query_mask"))
@@ -312,8 +309,6 @@ def _shifted(arguments, causal):
     if seen is not None:
         seen = shift_left(tf.cast(seen, tf.bool), 1)
     found["value"] = shift_left(arguments["value"], 2)
-    if "token_bias" in arguments:
-        found["token_bias"] = shift_left(arguments["token_bias"], 1)
     return found, seen
 
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, shift_left, size
-from rt_keras.ops.decode import attend_step, like, put_rows, with_bias
+from rt_keras.ops.decode import attend_step, like, put_rows
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import add_members
 from rt_keras.ops.routing import prepare
@@ -18,7 +18,6 @@ def nearest_cache(
     window_size,
     load_bias=None,
     max_length=None,
-    token_bias=None,
     shift_keys=False,
     keep_positions=False,
     normalize=True,
@@ -36,7 +35,6 @@ def nearest_cache(
         load_bias: `[key_heads, clusters]`, or None for zeros.
         max_length: int, how many positions there will be: a ring need not be longer. None, the
             default, for any number.
-        token_bias: `[batch, length]`, if steps will have one.
         shift_keys: bool, with the queries as `key`: whether the key of position j is the query of
             position j - 1. Defaults to False.
         keep_positions: bool, whether steps will have relative embeddings. Defaults to False.
@@ -63,13 +61,11 @@ def nearest_cache(
         # The last query is nobody's key yet; zeros if there is none.
         next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
         value, count = shift_left(value, 2), count - 1
-        if token_bias is not None:
-            token_bias = shift_left(token_bias, 1)
     routed_key, _ = prepare(key, None)
     key = routed_key if normalize else tf.convert_to_tensor(key)
     real = (tf.range(length) < count)[None]
     of_keys = clusters_of(routed_key, centroids, load_bias, real, 1)
-    members = {"key": with_bias(key, token_bias), "value": value}
+    members = {"key": key, "value": value}
     if keep_positions:
         positions = tf.range(length) + int(shift_keys)
         members["positions"] = tf.broadcast_to(positions, [batch, heads, length])
@@ -92,7 +88,6 @@ def nearest_step(
     *,
     num_probes=1,
     load_bias=None,
-    token_bias=None,
     relative_embeddings=None,
     scale=None,
     before=None,
@@ -109,14 +104,13 @@ def nearest_step(
             has the query of the position before, which then is the key.
         value: `[batch, key_heads, 1, value_depth]`.
         cache: the cache of `nearest_cache` or of the last step.
-        position: int scalar, the query's position.
+        position: int scalar, the query's position; or int `[batch]`.
         centroids: `[key_heads, clusters, depth]`.
         num_probes: int, clusters in which the query attends. Defaults to 1.
         load_bias: `[key_heads, clusters]`, or None for zeros.
-        token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         scale: `[heads]`, see `nearest_attention`; or None.
-        before: int scalar; only positions before it are seen, of each cluster the last
+        before: int scalar or `[batch]`; only positions before it are seen, of each cluster the last
             `window_size` of them. The cache must keep positions, and those of each cluster from
             there on too. None, the default, to see all that the cache keeps.
         window_size: int, only with `before`.
@@ -137,6 +131,7 @@ def nearest_step(
     TensorShape([1, 2, 1, 4])
     """
     asked, key = query, cache.get("query", key)
+    position = tf.convert_to_tensor(position)
     routed_query, routed_key = prepare(query, key)
     query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
     own = clusters_of(routed_key, centroids, load_bias, None, 1)[:, :, 0]
@@ -144,7 +139,7 @@ def nearest_step(
     if key is not query or num_probes > 1:
         sought = clusters_of(routed_query, centroids, load_bias, None, num_probes)[..., 0]
     value = repeat_heads(value, key.shape[1])
-    cache = _add(cache, own, with_bias(key, token_bias), value, position)
+    cache = _add(cache, own, key, value, position)
     if "query" in cache:
         cache["query"] = tf.cast(asked, cache["query"].dtype)
 
@@ -168,7 +163,7 @@ def nearest_step(
     else:
         # Of the member at each place: its number in the cluster.
         number = counts - 1 - (counts - 1 - places) % size(places, 0)
-        in_reach = tf.reshape(positions, tf.shape(number)) < before
+        in_reach = tf.reshape(positions, tf.shape(number)) < tf.reshape(before, [-1, 1, 1, 1])
         later = tf.cast((number >= 0) & ~in_reach, tf.int32)
         end = counts - tf.reduce_sum(later, axis=-1, keepdims=True)
         allowed = (number >= tf.maximum(end - window_size, 0)) & (number < end)
@@ -179,7 +174,7 @@ def nearest_step(
         members(cache["key"]),
         members(cache["value"]),
         _flat(allowed)[:, :, None],
-        None if relative_embeddings is None else position - positions,
+        None if relative_embeddings is None else tf.reshape(position, [-1, 1, 1]) - positions,
         relative_embeddings=relative_embeddings,
         return_logsumexp=return_logsumexp,
         activation=activation,
@@ -203,10 +198,10 @@ def _add(cache, cluster, key, value, position):
     arrived = tf.one_hot(cluster, clusters, dtype=tf.int32)
     if "query" in cache:
         # Before the first position there is no query that could be its key.
-        arrived *= tf.cast(position > 0, tf.int32)
+        arrived *= tf.reshape(tf.cast(position > 0, tf.int32), [-1, 1, 1])
     added["counts"] = cache["counts"] + arrived
     if "positions" in cache:
-        now = tf.fill([batch, heads, 1], tf.cast(position, tf.int32))
+        now = tf.broadcast_to(tf.reshape(position, [-1, 1, 1]), [batch, heads, 1])
         added["positions"] = put(cache["positions"], now)
     return like(added, cache)
 

@@ -12,7 +12,6 @@ from rt_keras.ops.blocks import (
     take_places,
 )
 from rt_keras.ops.chunks import chunks_of_blocks
-from rt_keras.ops.decode import with_bias
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, key_intervals
@@ -32,7 +31,6 @@ def nearest_piece(
     num_probes=1,
     load_bias=None,
     count=None,
-    token_bias=None,
     relative_embeddings=None,
     scale=None,
     normalize=True,
@@ -58,7 +56,6 @@ def nearest_piece(
         load_bias: `[key_heads, clusters]`, or None for zeros.
         count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        token_bias: `[batch, length]`, of the keys; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         scale: `[heads]`, see `nearest_attention`; or None.
         normalize: bool, as the cache was made. Defaults to True.
@@ -102,7 +99,7 @@ def nearest_piece(
     if are_keys is not None:
         of_keys = tf.where(are_keys[:, None, None], of_keys, num_clusters)
 
-    new = {"key": with_bias(key, token_bias), "value": repeat_heads(value, key.shape[1])}
+    new = {"key": key, "value": repeat_heads(value, key.shape[1])}
     if "positions" in cache:
         new["positions"] = tf.broadcast_to(positions[:, None], tf.shape(of_keys[:, :, 0]))
     query = query * query.shape[3] ** -0.5
@@ -110,7 +107,6 @@ def nearest_piece(
         query *= tf.cast(scale, query.dtype)[:, None, None]
     options = {
         "relative_embeddings": relative_embeddings,
-        "token_bias": None,
         "dropout": dropout,
         "seed": seed,
         "bound": None,
@@ -154,11 +150,6 @@ def _attend(
         rings, new = ({name: repeat_heads(x, heads) for name, x in y.items()} for y in (rings, new))
         of_keys = repeat_heads(of_keys, heads)
         rings["positions"] -= tf.reshape(position, [-1, 1, 1, 1])
-    if new["key"].shape[3] > query.shape[3]:
-        # The last column of a key is its bias.
-        query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
-        if relative is not None:
-            options = {**options, "relative_embeddings": pad_axis(relative, 2, 0, 1)}
     of_queries = fold_heads(of_queries, new["key"].shape[1])
     seeds = (
         [None, None] if options["seed"] is None else tf.unstack(tf.random.split(options["seed"], 2))

@@ -25,10 +25,6 @@ def sorted_keys(key, value, order, place, options):
         shape = [size(key, axis) for axis in range(3)]
         seen = tf.broadcast_to(options["seen"][:, None], shape)
         found["seen"] = tf.gather(seen, order, batch_dims=2)
-    if options["token_bias"] is not None:
-        bias = tf.cast(options["token_bias"], key.dtype)[:, None, :, None]
-        bias = tf.tile(bias, [1, size(key, 1), 1, 1])
-        found["key_bias"] = gather_rows(bias, order, place)[..., 0]
     return found
 
 
@@ -60,12 +56,11 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp
 
     def attend_chunk(part):
         cut = {name: windows(part[name], part) for name in of_keys}
-        bias = cut["key_bias"][..., None, :] if "key_bias" in cut else None
+        bias = None
         if "key_positions" in cut:
-            relative = pair_bias(
+            bias = pair_bias(
                 part["query"], part["relative_embeddings"], part["positions"], cut["key_positions"]
             )
-            bias = relative if bias is None else bias + relative
         masks = (allowed(part, cut),)
         if "seen" in cut:
             masks += (cut["seen"][..., None, :],)

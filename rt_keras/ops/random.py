@@ -17,7 +17,6 @@ def random_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     dropout=0.0,
     seed=None,
@@ -41,7 +40,6 @@ def random_attention(
             position is left, and its output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
             is left, and never attended to; or None.
-        token_bias: `[batch, keys]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -77,7 +75,6 @@ def random_attention(
         causal=causal,
         query_mask=query_mask,
         key_mask=key_mask,
-        token_bias=token_bias,
         relative_embeddings=relative_embeddings,
         dropout=dropout,
         seed=seed,

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import attend
+from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import ceil_div, join_blocks, size, split_blocks
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import window_bias
@@ -17,16 +17,17 @@ def strided_attention(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
+    outside=None,
     dropout=0.0,
     seed=None,
+    return_logsumexp=False,
 ):
     """Attention of each query to the keys at multiples of `stride` from it.
 
     ```
     output_i = sum_(j ≡ i mod stride) p_ij value_j
-    p_ij = softmax_j(query_i · (key_j + r_ij) / sqrt(depth) + t_j)
+    p_ij = softmax_j(query_i · (key_j + r_ij) / sqrt(depth))
     ```
 
     over the j <= i if causal. The cost is O(n² / stride), which is O(n^1.5) for a stride of
@@ -41,14 +42,18 @@ def strided_attention(
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
-        token_bias: `[batch, length]`, t above, or None for zeros.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on
             (i - j) / stride; further distances count as m. None for no relative positions.
+        outside: function of the positions of queries and keys, which are broadcast to each other,
+            that tells which keys are left out, as another set has them; or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
+            which `merge` joins the output with attention to other keys. Defaults to False.
 
     Returns:
-        `[batch, heads, length, value_depth]`. A query that may see no key gets 0.
+        `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With
+        `return_logsumexp` also `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
         ValueError: if queries and keys differ in length.
@@ -70,17 +75,18 @@ def strided_attention(
         )
     query *= query.shape[-1] ** -0.5
     logits = size(query, 0) * size(query, 1) * length * ceil_div(length, stride)
-    return over_heads(
-        lambda arguments: _strided_attention(arguments, stride, causal, dropout),
+    found = over_heads(
+        lambda arguments: _strided_attention(arguments, stride, causal, outside, dropout),
         {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings},
-        {"query_mask": query_mask, "key_mask": key_mask, "token_bias": token_bias, "seed": seed},
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,
-        value.dtype,
+        (value.dtype, accumulation_dtype(query.dtype)),
     )
+    return (found[0], found[1][..., 0]) if return_logsumexp else found[0]
 
 
-def _strided_attention(arguments, stride, causal, dropout):
+def _strided_attention(arguments, stride, causal, outside, dropout):
     query = columns(arguments["query"], stride)
     length, steps = size(arguments["query"], 2), size(query, 3)
     allowed = columns(tf.ones([1, 1, length], tf.bool), stride)[..., None, :]
@@ -90,17 +96,17 @@ def _strided_attention(arguments, stride, causal, dropout):
     if "query_mask" in arguments:
         query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
         allowed &= columns(query_mask, stride)[..., None]
+    # Apart: see `attend`.
+    allowed = (allowed,)
     if causal:
-        # Apart: see `attend`.
-        allowed = allowed, tf.range(steps) <= tf.range(steps)[:, None]
+        allowed += (tf.range(steps) <= tf.range(steps)[:, None],)
+    if outside is not None:
+        places = tf.range(steps) * stride + tf.range(stride)[:, None]
+        allowed += (~outside(places[:, :, None], places[:, None]),)
     bias = None
     if "relative_embeddings" in arguments:
         bias = window_bias(query, arguments["relative_embeddings"], steps, 0, causal)
-    if "token_bias" in arguments:
-        token_bias = tf.cast(arguments["token_bias"], query.dtype)
-        of_keys = columns(token_bias[:, None], stride)[..., None, :]
-        bias = of_keys if bias is None else bias + of_keys
-    output, _ = attend(
+    found = attend(
         query,
         columns(arguments["key"], stride),
         columns(arguments["value"], stride),
@@ -109,7 +115,8 @@ def _strided_attention(arguments, stride, causal, dropout):
         dropout=dropout,
         seed=arguments.get("seed"),
     )
-    return from_columns(output, length)
+    output, logsumexp = found
+    return from_columns(output, length), from_columns(logsumexp[..., None], length)
 
 
 def columns(x, stride):

@@ -3,11 +3,11 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, size
-from rt_keras.ops.decode import attend_step, check_position, with_bias, write
+from rt_keras.ops.decode import attend_step, check_position, write
 from rt_keras.ops.full_decode import full_cache
 
 
-def strided_cache(key, value, *, stride, max_length, token_bias=None):
+def strided_cache(key, value, *, stride, max_length):
     """The cache of `strided_step`: every position's key and value, up to whole strides.
 
     Args:
@@ -15,13 +15,12 @@ def strided_cache(key, value, *, stride, max_length, token_bias=None):
         value: `[batch, heads, length, value_depth]`.
         stride: int, positions from one key to the next.
         max_length: int, how many positions there will be.
-        token_bias: `[batch, length]`, if steps will have one.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, strides * stride, ...]`.
     """
     length = ceil_div(max_length, stride) * stride
-    return full_cache(key, value, max_length=length, token_bias=token_bias)
+    return full_cache(key, value, max_length=length)
 
 
 def strided_step(
@@ -32,8 +31,9 @@ def strided_step(
     position,
     *,
     stride,
-    token_bias=None,
     relative_embeddings=None,
+    outside=None,
+    return_logsumexp=False,
 ):
     """Causal `strided_attention` of one position, given those before it.
 
@@ -44,11 +44,14 @@ def strided_step(
         cache: the cache of `strided_cache` or of the last step.
         position: int scalar, the query's position.
         stride: int, positions from one key to the next.
-        token_bias: `[batch, 1]`, of the key; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
+        outside: see `strided_attention`; or None.
+        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
+        and the cache with this position in it.
 
     >>> x = tf.random.normal([1, 2, 5, 4])
     >>> cache = strided_cache(x[:, :, :4], x[:, :, :4], stride=2, max_length=9)
@@ -58,9 +61,12 @@ def strided_step(
     TensorShape([1, 2, 1, 4])
     """
     check_position(position, size(cache["key"], 2))
-    cache = write(cache, position, key=with_bias(key, token_bias), value=value)
+    cache = write(cache, position, key=key, value=value)
     seen = keys_in_column(cache, position, stride)
-    return attend_step(query, **seen, relative_embeddings=relative_embeddings), cache
+    if outside is not None:
+        seen["allowed"] &= ~outside(position, position - stride * seen["distance"])
+    seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
+    return attend_step(query, **seen), cache
 
 
 def keys_in_column(cache, position, stride):

@@ -5,9 +5,10 @@ import tensorflow as tf
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.ops.routing import cluster_statistics
 from rt_keras.t2t.cluster_heads import ClusterHeads
+from rt_keras.t2t.token_bias import TokenBias
 
 
-class T2TCentroidHeads(ClusterHeads, CentroidHeads):
+class T2TCentroidHeads(ClusterHeads, CentroidHeads, TokenBias):
     """Heads with centroids as the paper authors' code has them; see `CentroidHeads`.
 
     A subclass says by `pick_members`, a function of an op, how clusters pick their members.
@@ -17,8 +18,8 @@ class T2TCentroidHeads(ClusterHeads, CentroidHeads):
         num_clusters: int, centroids of each head.
         window_size: int, members of a cluster.
         block_size: int, size of the blocks to which sequences are filled up.
-        **kwargs: `share_qk`, `max_relative_distance`, `commitment_weight`, `token_bias` and
-            `seed` of `CentroidHeads`, and base layer keyword arguments.
+        **kwargs: `token_bias` of `TokenBias`; `share_qk`, `max_relative_distance`,
+            `commitment_weight` and `seed` of `CentroidHeads`; and base layer keyword arguments.
     """
 
     members_by = "centroids"

@@ -10,6 +10,8 @@ from rt_keras.t2t.relative_tables import RelativeTables
 class ClusterHeads(RelativeTables):
     """A mixin of this dialect's head groups with clusters, before a group of `rt_keras.layers`.
 
+    `TokenBias` is another base class of these.
+
     A subclass says by `pick_members`, a function of an op, how clusters pick their members, and by
     `members_by` which weight that function reads.
 
@@ -25,15 +27,15 @@ class ClusterHeads(RelativeTables):
         super().__init__(num_heads, num_clusters, window_size, **kwargs)
         self.block_size = positive_int("block_size", block_size)
 
-    def attend(self, **arguments):
+    def attend(self, *, causal, **arguments):
         return cluster_attention(
             self.pick_members,
             {self.members_by: tf.convert_to_tensor(getattr(self, self.members_by))},
             num_clusters=self.num_clusters,
             window_size=self.window_size,
             block_size=self.block_size,
+            **self._tables(),
+            causal=causal,
+            token_bias=self.bias_of_keys(causal),
             **arguments,
         )
-
-    def get_config(self):
-        return {**super().get_config(), "block_size": self.block_size}

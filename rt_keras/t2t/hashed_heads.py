@@ -5,10 +5,11 @@ import keras
 from rt_keras.layers.hashed_heads import HashedHeads
 from rt_keras.ops.hashed import bucket_members
 from rt_keras.t2t.cluster_heads import ClusterHeads
+from rt_keras.t2t.token_bias import TokenBias
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2THashedHeads(ClusterHeads, HashedHeads):
+class T2THashedHeads(ClusterHeads, HashedHeads, TokenBias):
     """Hashed heads as the paper authors' code has them, causal by rank in the bucket.
 
     Their plain counterpart is `rt_keras.layers.HashedHeads`.
@@ -19,8 +20,8 @@ class T2THashedHeads(ClusterHeads, HashedHeads):
         window_size: int, members of a bucket that attend.
         block_size: int, size of the blocks to which sequences are filled up: that of the local
             heads beside.
-        **kwargs: `share_qk`, `max_relative_distance`, `token_bias` and `seed` of `HashedHeads`,
-            and base layer keyword arguments.
+        **kwargs: `token_bias` of `TokenBias`; `share_qk`, `max_relative_distance` and `seed` of
+            `HashedHeads`; and base layer keyword arguments.
 
     Source: the code of Roy et al. 2021.
 

@@ -2,24 +2,15 @@
 
 import keras
 
-from rt_keras.layers.cached_heads import CachedHeads
-from rt_keras.layers.local_heads import LocalHeads
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets import Window
 from rt_keras.t2t.ops.local import local_attention, local_cross_step, local_step
 from rt_keras.t2t.relative_tables import RelativeTables
-
-# Options of `LocalHeads`, and of its base, that this dialect does not know, with their defaults.
-WITHOUT = {
-    "sliding_window": None,
-    "attention_activation": "softmax",
-    "adaptive_span": False,
-    "span_ramp": 32,
-    "span_loss_weight": 2e-6,
-    "relative_positions": "learned",
-}
+from rt_keras.t2t.token_bias import TokenBias
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2TLocalHeads(RelativeTables, LocalHeads):
+class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     """Local heads as the paper authors' code has them; see `rt_keras.layers.LocalHeads`.
 
     Relative distances are those to a block of queries that stands last in its window, which is not
@@ -29,8 +20,8 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     Args:
         num_heads: int, heads in the group.
         block_size: int, positions in a block.
-        **kwargs: `look_back`, `max_relative_distance`, `grid`, `key_block_size` and `token_bias` of
-            `LocalHeads`, and base layer keyword arguments.
+        **kwargs: `token_bias` of `TokenBias`; `look_back`, `max_relative_distance`, `grid` and
+            `key_block_size` of `LocalHeads`; and base layer keyword arguments.
 
     Source: the code of Roy et al. 2021.
 
@@ -40,47 +31,43 @@ class T2TLocalHeads(RelativeTables, LocalHeads):
     TensorShape([1, 2, 10, 8])
     """
 
+    declared = (Window,)
+    # What this dialect does not know.
+    fixed = {
+        "sliding_window": None,
+        "attention_activation": "softmax",
+        "adaptive_span": False,
+        "span_ramp": 32,
+        "span_loss_weight": 2e-6,
+        "relative_positions": "learned",
+        "position_biases": True,
+        "num_persistent_keys": None,
+    }
     takes_global_tokens = False
-    # A piece is read position by position.
+    groups_queries = False
+    # A chunk is read position by position.
     reads_pieces = False
     steps_by_row = False
 
-    def __init__(
-        self,
-        num_heads,
-        block_size,
-        look_back=1,
-        max_relative_distance=None,
-        grid=None,
-        key_block_size=None,
-        token_bias=None,
-        **kwargs,
-    ):
-        super().__init__(
-            num_heads,
-            block_size,
-            look_back,
-            max_relative_distance,
-            grid,
-            key_block_size,
-            token_bias,
-            **kwargs,
+    @property
+    def _blocks(self):
+        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
+
+    def attend(self, *, causal, **arguments):
+        return local_attention(
+            **self._blocks,
+            key_block_size=self.key_block_size,
+            causal=causal,
+            token_bias=self.bias_of_keys(causal),
+            **self._tables(),
+            **arguments,
         )
-        for name, default in WITHOUT.items():
-            value = getattr(self, name)
-            if value != default:
-                raise ValueError(
-                    f"T2TLocalHeads have no {name}. Received: {name}={value!r}. Use LocalHeads"
-                )
 
-    def attend(self, **arguments):
-        return local_attention(**self.blocks, key_block_size=self.key_block_size, **arguments)
-
-    def step(self, **arguments):
-        return local_step(**self.blocks, **arguments)
-
-    def piece(self, **arguments):
-        return CachedHeads.piece(self, **arguments)
+    def step(self, *, cache, **arguments):
+        tables = self._tables()
+        output, state = local_step(cache=cache["local"], **self._blocks, **tables, **arguments)
+        return output, {"local": state}
 
     def cross_step(self, **arguments):
-        return local_cross_step(**self.blocks, key_block_size=self.key_block_size, **arguments)
+        sizes = {**self._blocks, "key_block_size": self.key_block_size}
+        return local_cross_step(**sizes, **self._tables(), **arguments)

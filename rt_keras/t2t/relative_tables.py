@@ -17,16 +17,16 @@ class RelativeTables:
     def adds_to_values(self):
         return self.relative_values is not None or super().adds_to_values
 
-    def build_relative_positions(self, depth, value_depth):
+    def add_relative_embeddings(self, max_relative_distance, depth):
         def table(name, depth):
             return self.add_weight(
                 name=name,
-                shape=(1, 2 * self.max_relative_distance + 1, depth),
+                shape=(1, 2 * max_relative_distance + 1, depth),
                 initializer=keras.initializers.VarianceScaling(0.2, "fan_avg", "uniform"),
             )
 
         self.relative_embeddings = table("relative_embeddings", depth)
-        self.relative_values = table("relative_values", value_depth)
+        self.relative_values = table("relative_values", self.value_depth)
 
     def _tables(self):
         tables = super()._tables()

@@ -19,8 +19,8 @@ class T2TRoutingHeads(T2TCentroidHeads):
         window_size: int, members of a cluster.
         block_size: int, size of the blocks to which sequences are filled up: that of the local
             heads beside.
-        **kwargs: `share_qk`, `max_relative_distance`, `commitment_weight`, `token_bias` and
-            `seed` of `CentroidHeads`, and base layer keyword arguments.
+        **kwargs: `token_bias` of `TokenBias`; `share_qk`, `max_relative_distance`,
+            `commitment_weight` and `seed` of `CentroidHeads`; and base layer keyword arguments.
 
     Source: the code of Roy et al. 2021.
 

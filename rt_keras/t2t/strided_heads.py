@@ -2,13 +2,14 @@
 
 import keras
 
-from rt_keras.layers.strided_heads import StridedHeads
+from rt_keras.layers.heads import Heads
+from rt_keras.layers.key_sets import Strided
 from rt_keras.t2t.ops.strided import strided_attention, strided_step
 from rt_keras.t2t.relative_tables import RelativeTables
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class T2TStridedHeads(RelativeTables, StridedHeads):
+class T2TStridedHeads(RelativeTables, Heads):
     """Strided heads as the paper authors' code has them; see `rt_keras.layers.StridedHeads`.
 
     Masks have no effect, the zeros that fill up the last stride are attended to, and there is no
@@ -19,11 +20,10 @@ class T2TStridedHeads(RelativeTables, StridedHeads):
         stride: int, positions from one key to the next.
         max_relative_distance: int, reach of the relative positions, in strides; None, the default,
             for none.
-        token_bias: must be None.
         **kwargs: base layer keyword arguments.
 
     Raises:
-        ValueError: if a size is not a positive integer, or there is a `token_bias`.
+        ValueError: if a size is not a positive integer.
 
     Source: the code of Roy et al. 2021.
 
@@ -33,15 +33,18 @@ class T2TStridedHeads(RelativeTables, StridedHeads):
     TensorShape([1, 2, 10, 8])
     """
 
-    def __init__(self, num_heads, stride, max_relative_distance=None, token_bias=None, **kwargs):
-        if token_bias is not None:
-            raise ValueError(
-                f"token_bias must be None for T2TStridedHeads. Received: token_bias={token_bias!r}"
-            )
-        super().__init__(num_heads, stride, max_relative_distance, **kwargs)
+    declared = (Strided,)
+    fixed = {"num_persistent_keys": None}
+    # As the numbers of this dialect's other heads, not joined with those of more keys.
+    takes_global_tokens = False
+    groups_queries = False
 
     def attend(self, **arguments):
-        return strided_attention(stride=self.stride, **arguments)
+        return strided_attention(stride=self.stride, **self._tables(), **arguments)
 
-    def step(self, **arguments):
-        return strided_step(stride=self.stride, **arguments)
+    def step(self, *, cache, **arguments):
+        tables = self._tables()
+        output, state = strided_step(
+            cache=cache["strided"], stride=self.stride, **tables, **arguments
+        )
+        return output, {"strided": state}

@@ -149,7 +149,7 @@ def keeps_its_global_tokens(heads):
             dtype="float64",
         )
 
-    if not group.takes_global_tokens or group.num_persistent_keys is not None:
+    if not group.takes_global_tokens:
         with pytest.raises(ValueError, match=heads.layer.__name__):
             attention()
         return

@@ -13,6 +13,7 @@ import numpy as np
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kinds import HEAD_KINDS, Place
 from rt_keras.keys import keys_of, read_section
+from rt_keras.layers.head_group import parameters
 from rt_keras.models.model_section import ModelSection
 
 HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21
@@ -44,19 +45,6 @@ def layers():
             section = read_section(HEAD_KINDS[name], {"num_heads": 2})
             layer = type(make(ModelSection(), section.arguments(Place(0))))
             found[layer.__name__] = layer
-    return found
-
-
-def parameters(layer):
-    """The arguments of a head group's constructor, its own and those of its bases."""
-    found = {}
-    for cls in layer.__mro__:
-        if cls is keras.layers.Layer:
-            break
-        if "__init__" in vars(cls):
-            named = inspect.signature(cls.__init__).parameters.values()
-            named = [p for p in named if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
-            found = {p.name: p for p in named} | found
     return found
 
 
@@ -169,7 +157,7 @@ class Heads:
         return self.layer.__name__ in text and any(name in text for name in names)
 
     def inputs(self, seed=0, length=None, keys=None):
-        """Random queries, values, keys and token biases, by their names in a call."""
+        """Random queries, values and keys, by their names in a call."""
         rng = np.random.default_rng(seed)
         length = length or self.length
         keys = keys or (length if self.keys == self.length else self.keys)
@@ -180,8 +168,6 @@ class Heads:
         }
         if self.group.share_qk:
             found["key"] = None
-        if self.group.token_bias is not None:
-            found["token_bias"] = rng.normal(size=(BATCH, keys))
         return found
 
 
@@ -194,7 +180,7 @@ def move_weights(layer):
         rng = np.random.default_rng([ord(letter) for letter in weight.name])
         if weight.name == "span_share":
             weight.assign(rng.uniform(size=weight.shape))
-        elif weight.trainable or weight.name in ("load_bias", "token_bias_weight"):
+        elif weight.trainable or weight.name == "load_bias":
             weight.assign(rng.normal(size=weight.shape))
     return layer
 

@@ -3,12 +3,13 @@
 import numpy as np
 
 from rt_keras import layers, t2t
+from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops import hamming_groups
 from tests.ops import reference
 from tests.t2t import reference as of_dialect
 
 
-def expected(group, query, value, key, *, causal, mask=None, token_bias=None, total_length=None):
+def expected(group, query, value, key, *, causal, mask=None, total_length=None):
     """What a head group gives, `[batch, heads, queries, value_depth]`; None if no loop tells.
 
     Args:
@@ -16,32 +17,31 @@ def expected(group, query, value, key, *, causal, mask=None, token_bias=None, to
         query, value, key: float64 arrays, as the group is called with them.
         causal: bool.
         mask: bool `[batch, length]`, False for padding at the right, of queries and keys; or None.
-        token_bias: `[batch, keys]`, or None.
         total_length: int, the length of the whole sequence; None for that of the queries.
     """
     loop = next((LOOPS[cls] for cls in type(group).__mro__ if cls in LOOPS), None)
     key, value = (x if x is None else of_each_head(x, group.num_heads) for x in (key, value))
-    options = {
-        "causal": causal,
-        "query_mask": mask,
-        "key_mask": mask,
-        **{name: np.asarray(x) for name, x in group._tables().items()},
-    }
-    if token_bias is not None:
-        options["token_bias"] = token_bias * float(group.token_bias_weight)
+    options = {"causal": causal, "query_mask": mask, "key_mask": mask}
     length = query.shape[2] if total_length is None else total_length
-    # What relative positions of Transformer-XL and T5 are made of has tests of its own.
-    query, key = (
-        None if x is None else np.asarray(x)
-        for x in group.with_positions(query, key if key is not None else query)
-    )
+    as_given, key = query, key if key is not None else query
+    placed = next((x for x in getattr(group, "joined_sets", ()) if isinstance(x, Positioned)), None)
+    if placed is None:
+        tables = group._tables()
+    else:
+        # What positions of Transformer-XL and T5 are made of has tests of its own.
+        tables = {"relative_embeddings": placed.table(group, query.shape[3])}
+        query, key = (np.asarray(x) for x in placed.placed(group, query, key))
+        tables = {} if placed.max_relative_distance is None else tables
+        if "relative_values" in group._tables():
+            tables = group._tables()
+    options |= {name: np.asarray(x) for name, x in tables.items()}
     key = None if group.share_qk else key
     if group.dense_below is not None and length < group.dense_below:
         return reference.full(query, key, value, activation=group.attention_activation, **options)
     if loop is None:
         return None
-    if group.num_persistent_keys is not None:
-        options["more"] = persistent(group, query)
+    if getattr(group, "num_persistent_keys", None) is not None:
+        options["more"] = persistent(group, as_given)
     found = loop(group, query, key, value, options)
     if mask is None or found is None or type(group).__name__ in t2t.__all__:
         # In the dialect padded queries are not masked.
@@ -158,8 +158,10 @@ def local_routing(group, query, key, value, options):
         query if group.share_qk else key,
         value,
         **learnt_by_clusters(group),
-        **of(group, "block_size", "window_size", "look_back", "shift_keys", "num_probes"),
-        **of(group, "routed_scale", "routed_bias", "routed_kernel"),
+        **of(group, "block_size", "window_size", "look_back", "num_probes"),
+        **of(group, "routed_scale", "routed_bias"),
+        routed_kernel=array(getattr(group, "routed_kernel", None)),
+        shift_keys=getattr(group, "routed_key", "previous_query") == "previous_query",
         normalized=group.normalize,
         **options,
     )
@@ -169,7 +171,7 @@ def routing_memory(group, query, key, value, options):
     if group.eviction == "random":
         # The op's own test is told which ones go.
         return None
-    kernel = array(group.routed_kernel)
+    kernel = array(getattr(group, "routed_kernel", None))
     routed = query if kernel is None else reference.convolved(query, kernel)
     learnt = {**learnt_by_clusters(group), "scale": array(group.routed_scale)}
     bias, seen = array(group.routed_bias), {}
@@ -193,13 +195,14 @@ def routing_memory(group, query, key, value, options):
 
 
 def compressive(group, query, key, value, options):
-    kernels = group._kernels()
+    kernels = group.joined_sets[0].kernels(group)
     return reference.compressive(
         query,
         key,
         value,
         **of(group, "block_size", "compressed_length", "compression_rate", "look_back"),
-        **of(group, "compression", "memory_embeddings"),
+        compression=group.compression,
+        memory_embeddings=array(getattr(group, "memory_embeddings", None)),
         kernels=kernels and {name: array(x) for name, x in kernels.items()},
         **without(options, "causal", "query_mask"),
     )

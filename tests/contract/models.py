@@ -51,20 +51,16 @@ def attention(kind, chosen, dtype, **kwargs):
 
 def inputs(seed=0, dtype="float64"):
     rng = np.random.default_rng(seed)
-    return {
-        "x": rng.normal(size=(BATCH, LENGTH, FEATURES)).astype(dtype),
-        "token_bias": rng.normal(size=(BATCH, LENGTH)).astype(dtype),
-    }
+    return {"x": rng.normal(size=(BATCH, LENGTH, FEATURES)).astype(dtype)}
 
 
 def model_of(name, dtype):
     """A functional model: from `inputs` to a dictionary of outputs, one for each form of a kind."""
     wide = "float64" if dtype == "float64" else "float32"
     x = keras.Input([LENGTH, FEATURES], dtype=wide, name="x")
-    bias = keras.Input([LENGTH], dtype=wide, name="token_bias")
     outputs = {}
     for form, chosen in forms(name).items():
         layer = attention(name, chosen, dtype, name=form)
         causal = layer.head_groups[0].takes_causal_mask
-        outputs[form] = layer(x, x, use_causal_mask=causal, token_bias=bias)
-    return move_weights(keras.Model({"x": x, "token_bias": bias}, outputs))
+        outputs[form] = layer(x, x, use_causal_mask=causal)
+    return move_weights(keras.Model({"x": x}, outputs))

@@ -85,7 +85,7 @@ def test_trains_in_any_precision(name, dtype):
     assert {keras.backend.standardize_dtype(x.dtype) for x in model.outputs} == {compute}
     for layer in model.layers:
         for group in getattr(layer, "head_groups", ()):
-            states = [x for x in group.weights if not x.trainable and x.name != "token_bias_weight"]
+            states = [x for x in group.weights if not x.trainable]
             assert {x.dtype for x in states if "seed" not in x.path} <= {"float32"}
     given = inputs(dtype="float32")
     with tf.GradientTape() as tape:
@@ -125,13 +125,12 @@ def test_rotary_positions(name):
         if not layer.cached_decoding:
             assert np.all(np.isfinite(layer(x, x, use_causal_mask=group.takes_causal_mask)))
             continue
-        bias = inputs()["token_bias"]
-        expected = layer(x, x, use_causal_mask=True, token_bias=bias)
-        output, cache = layer.prefill(x[:, :9], 7, LENGTH, bias[:, :9])
+        expected = layer(x, x, use_causal_mask=True)
+        output, cache = layer.prefill(x[:, :9], 7, LENGTH)
         agree(output[:, :7], expected[:, :7], form)
         for at in range(7, 12):
             one = slice(at, at + 1)
-            output, cache = layer.call_with_cache(x[:, one], cache, at, bias[:, one])
+            output, cache = layer.call_with_cache(x[:, one], cache, at)
             # Its angles are float32 in every precision.
             agree(output, expected[:, one], f"{form}, step {at}", tolerance=1e-6)
 

@@ -53,7 +53,7 @@ def row(name, chosen):
 def _takes_other_lengths(heads):
     """Whether queries can attend to keys that are not as many."""
     inputs, others = heads.inputs(), heads.inputs(length=heads.length // 2)
-    inputs |= {name: others[name] for name in ("value", "key", "token_bias") if name in others}
+    inputs |= {name: others[name] for name in ("value", "key") if name in others}
     try:
         heads.group(**inputs, use_causal_mask=heads.group.needs_causal_mask)
     except ValueError:

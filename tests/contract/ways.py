@@ -160,11 +160,7 @@ def compute_the_same(heads, sizes=(1, 7, 64), starts=(0, 5)):
     for causal in directions(group):
         is_as_the_loop(heads, causal)
         is_as_the_loop(heads, causal, right_padding(heads) if heads.keys == heads.length else None)
-    if (
-        group.cached_cross_attention
-        and group.num_persistent_keys is None
-        and (group.dense_below is None)
-    ):
+    if group.cached_cross_attention and group.dense_below is None:
         crosses_step_by_step(heads)
     if not group.cached_decoding:
         with pytest.raises(ValueError, match=heads.layer.__name__):

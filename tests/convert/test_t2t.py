@@ -7,9 +7,19 @@ import tensorflow as tf
 
 from rt_keras import data
 from rt_keras.callbacks import CentroidEMA
-from rt_keras.convert import convert_t2t_checkpoint, load_t2t_checkpoint, t2t_variables
-from rt_keras.convert.t2t import T2TModel
-from rt_keras.models import RoutingTransformerCausalLM, RoutingTransformerImageLM
+from rt_keras.convert import (
+    convert_t2t_checkpoint,
+    load_t2t_checkpoint,
+    t2t_hparams,
+    t2t_variables,
+)
+from rt_keras.convert.t2t import T2TModel, make_backbone
+from rt_keras.models import (
+    RoutingTransformerCausalLM,
+    RoutingTransformerImageLM,
+    RoutingTransformerSeq2SeqLM,
+)
+from rt_keras.models.carried_state import head_groups_inside
 from rt_keras.training.evaluation import evaluate
 from tests.convert import checks
 
@@ -84,6 +94,81 @@ def test_a_training_step():
             np.testing.assert_allclose(variable, expected, rtol=1e-6, atol=1e-5)
             compared["after"] += 1
     assert compared == {"grad": len(variables), "after": 6}
+
+
+def biased_model(name, **options):
+    """A model of a golden case that takes token biases, with weights of its own."""
+    case = checks.Case(name)
+    h = t2t_hparams.read_hparams(case.hparams)
+    backbone = make_backbone(h, case.options["vocabulary_size"], token_bias=True)
+    if options:
+        backbone = type(backbone).from_config({**backbone.get_config(), **options})
+    tasks = (RoutingTransformerCausalLM, RoutingTransformerSeq2SeqLM)
+    task = next(task for task in tasks if task.kind == backbone.kind)
+    return T2TModel(task(backbone)), case.inputs
+
+
+def random_bias(targets):
+    return np.random.default_rng(0).normal(size=targets.shape[:2]).astype("float32")
+
+
+def test_token_bias():
+    model, inputs = biased_model("routing_shared_qk")
+    bias = random_bias(inputs["targets"])
+    plain = model(inputs)
+    np.testing.assert_array_equal(model({**inputs, "token_bias_targets": 0 * bias}), plain)
+    found = model({**inputs, "token_bias_targets": bias})
+    assert np.abs(found - plain).max() > 1e-3
+    np.testing.assert_array_equal(model(inputs), plain)
+    for group in head_groups_inside(model.task.backbone):
+        group.token_bias_weight.assign(-1.0)
+    again = model({**inputs, "token_bias_targets": -bias})
+    np.testing.assert_allclose(again, found, rtol=0, atol=1e-6)
+
+
+def test_token_biases_of_an_encoder_and_a_decoder():
+    model, inputs = biased_model("encoder_decoder")
+    backbone = model.task.backbone
+    inputs = {
+        **inputs,
+        "token_bias_inputs": random_bias(inputs["inputs"]),
+        "token_bias_targets": random_bias(inputs["targets"]),
+    }
+
+    def weigh(encoder, decoder, cross):
+        for blocks, attention, weight in (
+            (backbone.encoder_blocks, "attention", encoder),
+            (backbone.transformer_blocks, "attention", decoder),
+            (backbone.transformer_blocks, "cross_attention", cross),
+        ):
+            for block in blocks:
+                for group in getattr(block, attention).head_groups:
+                    group.token_bias_weight.assign(weight)
+        left_out = ("token_bias_inputs", "token_bias_targets")
+        return [
+            np.array(model({name: x for name, x in inputs.items() if name != out}))
+            for out in left_out
+        ]
+
+    plain = weigh(0, 0, 0)
+    np.testing.assert_array_equal(*plain)
+    # Who sees a change without the encoder's bias, and without the decoder's.
+    for weights, changed in (
+        ((1, 0, 0), [False, True]),
+        ((0, 1, 0), [True, False]),
+        ((0, 0, 1), [False, True]),
+    ):
+        changes = [np.abs(x - y).max() for x, y in zip(weigh(*weights), plain)]
+        assert [change > 1e-4 for change in changes] == changed, weights
+
+
+@pytest.mark.parametrize("option", ["remat", "reversible"])
+def test_token_bias_where_the_gradient_recomputes_blocks(option):
+    model, inputs = biased_model("routing_shared_qk", normalize_first=True, **{option: True})
+    bias = random_bias(inputs["targets"])
+    with pytest.raises(ValueError, match=f"cannot be combined with {option}=True"):
+        model({**inputs, "token_bias_targets": bias})
+    assert np.all(np.isfinite(model(inputs)))
 
 
 def test_targets_behind_the_longest_are_cut_off(case):

@@ -117,38 +117,30 @@ def trains_every_weight(layer, *inputs, **options):
             assert np.any(np.abs(gradient) > 1e-7), path
 
 
-def decode(layer, x, count, max_length=None, **options):
-    """The outputs of a layer's `prefill` of `count` positions, then of one at a time, joined.
-
-    `options` are those of each position, `[batch, length]`.
-    """
+def decode(layer, x, count, max_length=None):
+    """The outputs of a layer's `prefill` of `count` positions, then of one at a time, joined."""
     max_length = max_length or x.shape[1]
-
-    def cut(at):
-        return {name: value[:, at] for name, value in options.items()}
-
     if count:
         # One more position, which must not matter to the cache.
         stretch = slice(0, count + 1)
-        output, cache = layer.prefill(x[:, stretch], count, max_length, **cut(stretch))
+        output, cache = layer.prefill(x[:, stretch], count, max_length)
         outputs = [output[:, :count]]
     else:
         cache, outputs = layer.new_cache(len(x), max_length), []
     for position in range(count, x.shape[1]):
         at = slice(position, position + 1)
-        output, cache = layer.call_with_cache(x[:, at], cache, position, **cut(at))
+        output, cache = layer.call_with_cache(x[:, at], cache, position)
         outputs.append(output)
     return tf.concat(outputs, axis=1)
 
 
-def decodes_to(expected, group, query, value, key, token_bias, count):
+def decodes_to(expected, group, query, value, key, count):
     """A head group gives expected outputs from position `count` on, one at a time.
 
     Args:
         expected: `[batch, heads, length, value_depth]`.
         group: a head group of float64.
         query, value, key: `[batch, heads, length, ...]`; key may be None.
-        token_bias: `[batch, length]`.
         count: int, the positions that are in the cache at first.
     """
     batch, _, length, depth = query.shape
@@ -159,12 +151,10 @@ def decodes_to(expected, group, query, value, key, token_bias, count):
     cache = group.new_cache(batch, length, depth, value.shape[3])
     if count:
         first = slice(0, count + 2)
-        cache = group.make_cache(*part(first), count, length, token_bias=token_bias[:, first])
+        cache = group.make_cache(*part(first), count, length)
     for position in range(count, length):
         at = slice(position, position + 1)
-        output, cache = group.call_with_cache(
-            *part(at), cache, position, token_bias=token_bias[:, at]
-        )
+        output, cache = group.call_with_cache(*part(at), cache, position)
         np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
 
 

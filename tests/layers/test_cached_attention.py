@@ -20,8 +20,8 @@ from tests.layers import checks
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
 CACHED = {name: checks.EVERY_KIND[name] for name in ("local", "nearest")}
-CACHED["keys"] = lambda: LocalRoutingHeads(2, 3, 3, 4, routed_key="key", token_bias="fixed")
-CACHED["shifted"] = lambda: LocalRoutingHeads(2, 3, 3, 4, share_qk=True, token_bias="trainable")
+CACHED["keys"] = lambda: LocalRoutingHeads(2, 3, 3, 4, routed_key="key")
+CACHED["shifted"] = lambda: LocalRoutingHeads(2, 3, 3, 4, share_qk=True)
 CACHED["grid"] = lambda: LocalHeads(2, 3, grid=(5, 1))
 
 
@@ -34,16 +34,14 @@ def test_pieces_are_one_pass(kind, grouped):
         options = {"num_key_value_heads": 2, "rotary_embedding": rotary}
     heads = copy_groups([CACHED[kind](), FullHeads(2)], "float64")
     layer = MultiHeadAttention(heads, 4, dtype="float64", **options)
-    x, bias = checks.random(2, 15, 6, dtype="float64"), checks.random(2, 15, seed=1)
+    x = checks.random(2, 15, 6, dtype="float64")
     layer.build(x.shape, x.shape)
     for weight in layer.weights:
         weight.assign_add(0.3 * checks.random(*weight.shape, seed=2, dtype="float64"))
-    expected = layer(x, x, use_causal_mask=True, token_bias=bias)
+    expected = layer(x, x, use_causal_mask=True)
     cache, outputs = layer.new_cache(2, 15), []
     for start, end in [(0, 4), (4, 5), (5, 12), (12, 15)]:
-        output, cache = layer.call_with_cache(
-            x[:, start:end], cache, start, token_bias=bias[:, start:end]
-        )
+        output, cache = layer.call_with_cache(x[:, start:end], cache, start)
         outputs.append(output)
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), expected, rtol=0, atol=1e-6)
 
@@ -62,12 +60,12 @@ def cached_groups(**options):
 @pytest.mark.parametrize("count", [0, 1, 6])
 @pytest.mark.parametrize("options", [{}, {"use_head_dense": True, "value_dim": 3}], ids=str)
 def test_one_position_at_a_time_as_all_at_once(options, count):
-    groups = cached_groups(dtype="float64", max_relative_distance=2, token_bias="fixed")
+    groups = cached_groups(dtype="float64", max_relative_distance=2)
     layer = MultiHeadAttention(groups, 4, dtype="float64", **options)
-    x, bias = checks.random(2, 9, 12, dtype="float64"), checks.random(2, 9)
-    expected = layer(x, x, token_bias=bias, use_causal_mask=True)
+    x = checks.random(2, 9, 12, dtype="float64")
+    expected = layer(x, x, use_causal_mask=True)
     assert layer.cached_decoding
-    found = checks.decode(layer, x, count, token_bias=bias)
+    found = checks.decode(layer, x, count)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -82,15 +80,15 @@ def test_dropout_is_off_when_decoding():
 @pytest.mark.parametrize("padded", [False, True])
 def test_recall_of_another_sequence(beams, padded):
     groups = [
-        FullHeads(1, max_relative_distance=2, token_bias="fixed", dtype="float64"),
+        FullHeads(1, max_relative_distance=2, dtype="float64"),
         LocalHeads(1, 4, key_block_size=2, max_relative_distance=2, dtype="float64"),
     ]
     layer = MultiHeadAttention(groups, 4, dtype="float64")
     x, encoded = checks.random(2, 12, 8), checks.random(2, 6, 8, seed=1)
-    mask, bias = checks.padding(2, 6) if padded else None, checks.random(2, 6, seed=2)
-    expected = layer(x, encoded, value_mask=mask, token_bias=bias)
+    mask = checks.padding(2, 6) if padded else None
+    expected = layer(x, encoded, value_mask=mask)
     assert layer.cached_cross_attention
-    cross_cache = layer.make_cross_cache(encoded, mask, bias)
+    cross_cache = layer.make_cross_cache(encoded, mask)
     np.testing.assert_allclose(
         layer.call_with_cross_cache(x[:, :5], cross_cache), expected[:, :5], rtol=0, atol=1e-12
     )

@@ -19,16 +19,6 @@ from tests.layers import checks
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
 
-def test_token_bias_is_0_where_none_is_given():
-    group = LocalHeads(1, 4, token_bias="fixed")
-    x = checks.random(1, 1, 5, 6)
-    expected = group(x, x, x, use_causal_mask=True)
-    cache = group.make_cache(x[:, :, :4], x[:, :, :4], x[:, :, :4], 4, 5)
-    last = x[:, :, 4:]
-    output, _ = group.call_with_cache(last, last, last, cache, 4)
-    np.testing.assert_allclose(output, expected[:, :, 4:], rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -11,11 +11,11 @@ def test_equation():
     query, key, value = (
         checks.random(2, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)
     )
-    mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
-    group = CausalClusteredHeads(2, 3, 4, token_bias="fixed", dtype="float64")
+    mask = checks.padding(2, 11)
+    group = CausalClusteredHeads(2, 3, 4, dtype="float64")
     group.build(query.shape, value.shape)
     group.load_bias.assign(checks.random(2, 3, seed=4))
-    options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
+    options = {"query_mask": mask, "key_mask": mask}
     found = group(query, value, key, use_causal_mask=True, **options)
     routing = {"centroids": group.centroids.numpy(), "load_bias": group.load_bias.numpy()}
     expected = reference.causal_clustered(query, key, value, **routing, block_size=4, **options)
@@ -24,10 +24,10 @@ def test_equation():
 
 @pytest.mark.parametrize("count", [0, 5])
 def test_decoding(count):
-    x, token_bias = checks.random(2, 11, 6), checks.random(2, 11)
-    layer = MultiHeadAttention([CausalClusteredHeads(2, 3, 4, token_bias="fixed")], 4)
-    expected = layer(x, x, use_causal_mask=True, token_bias=token_bias)
-    found = checks.decode(layer, x, count, token_bias=token_bias)
+    x = checks.random(2, 11, 6)
+    layer = MultiHeadAttention([CausalClusteredHeads(2, 3, 4)], 4)
+    expected = layer(x, x, use_causal_mask=True)
+    found = checks.decode(layer, x, count)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -51,9 +51,7 @@ def test_centroids_learn_from_queries_alone():
 
 def test_config():
     x = checks.random(1, 2, 9, 6)
-    group = CausalClusteredHeads(
-        2, 3, 4, commitment_weight=0.5, token_bias="fixed", seed=1, name="heads"
-    )
+    group = CausalClusteredHeads(2, 3, 4, commitment_weight=0.5, seed=1, name="heads")
     checks.config_makes_an_equal_layer(group, x, x, x, use_causal_mask=True)
 
 

@@ -15,11 +15,9 @@ def test_equation(top_k, shared):
         checks.random(2, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)
     )
     key = None if shared else key
-    mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
-    group = ClusteredHeads(
-        2, 3, top_k, bits=5, iterations=2, token_bias="fixed", seed=1, dtype="float64"
-    )
-    options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
+    mask = checks.padding(2, 11)
+    group = ClusteredHeads(2, 3, top_k, bits=5, iterations=2, seed=1, dtype="float64")
+    options = {"query_mask": mask, "key_mask": mask}
     found = group(query, value, key, **options)
     groups = hamming_groups(query, group.projections, num_clusters=3, iterations=2, mask=mask)
     expected = reference.grouped(
@@ -66,9 +64,9 @@ def test_dropout_only_in_training():
 
 
 def test_every_weight_trains():
-    x, token_bias = checks.random(1, 2, 9, 6), checks.random(1, 9)
-    group = ClusteredHeads(2, 3, 4, token_bias="trainable")
-    checks.trains_every_weight(group, x, x, x, token_bias=token_bias)
+    x = checks.random(1, 2, 9, 6)
+    group = ClusteredHeads(2, 3, 4)
+    checks.trains_every_weight(group, x, x, x)
 
 
 def test_fit_of_sequences_of_a_known_length():

@@ -63,7 +63,6 @@ def test_every_weight_trains():
         ({"compression": "median"}, "must be one of .*'median'"),
         ({"reconstruction_weight": -1.0}, "reconstruction_weight must be at least 0"),
         ({"look_back": 0}, "look_back must be a positive integer"),
-        ({"token_bias": "fixed"}, "take no token_bias"),
     ],
 )
 def test_bad_arguments(arguments, message):

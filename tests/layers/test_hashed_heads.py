@@ -15,17 +15,16 @@ def vectors():
 def test_equation(causal, share_qk):
     query, key, value = vectors()
     key = None if share_qk else key
-    mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
+    mask = checks.padding(2, 11)
     group = HashedHeads(
         2,
         5,
         4,
         share_qk=share_qk,
         max_relative_distance=2,
-        token_bias="fixed",
         dtype="float64",
     )
-    options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
+    options = {"query_mask": mask, "key_mask": mask}
     found = group(query, value, key, use_causal_mask=causal, **options)
     expected = reference.hashed(
         query,

@@ -21,7 +21,7 @@ from rt_keras.layers import (
 )
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.layers.head_group import copy_groups, positive_int
-from rt_keras.t2t import T2THashedHeads, T2TRoutingHeads
+from rt_keras.t2t import T2THashedHeads, T2TRoutingHeads, T2TStridedHeads
 from tests.layers import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
@@ -94,53 +94,35 @@ def test_no_mask_of_pairs(make):
 @pytest.mark.parametrize("make", GROUPS)
 def test_mixed_bfloat16(make):
     x = checks.random(1, 2, 9, 6)
-    group = make(max_relative_distance=2, token_bias="trainable", dtype="mixed_bfloat16")
-    assert group(x, x, x, token_bias=checks.random(1, 9)).dtype == "bfloat16"
-    assert group.relative_embeddings.dtype == group.token_bias_weight.dtype == "float32"
+    group = make(max_relative_distance=2, dtype="mixed_bfloat16")
+    assert group(x, x, x).dtype == "bfloat16"
+    assert group.relative_embeddings.dtype == "float32"
 
 
-@pytest.mark.parametrize("make", GROUPS)
-def test_token_bias(make):
-    x, token_bias = checks.random(1, 2, 9, 6), checks.random(1, 9, seed=1)
-    none, fixed, trainable = (make(token_bias=kind) for kind in (None, "fixed", "trainable"))
-    for group in (none, fixed, trainable):
-        group.build(x.shape, x.shape)
-        weights = [x for x in group.weights if x is not group.token_bias_weight]
-        for weight, source in zip(weights, none.weights, strict=True):
-            weight.assign(source)
-    assert none.token_bias_weight is None
-    others = len(none.trainable_variables)
-    assert len(fixed.trainable_variables) == others
-    assert trainable.trainable_variables[: -others or None] == [trainable.token_bias_weight]
-    plain = none(x, x, x)
-    # Who does not take it leaves it, and it counts for nothing where it is not given.
-    np.testing.assert_array_equal(none(x, x, x, token_bias=token_bias), plain)
-    np.testing.assert_array_equal(fixed(x, x, x), plain)
-    found = fixed(x, x, x, token_bias=token_bias)
-    assert checks.largest_difference(found, plain) > 1e-2
-    trainable.token_bias_weight.assign(-2.0)
-    doubled = fixed(x, x, x, token_bias=-2 * token_bias)
-    checks.close(trainable(x, x, x, token_bias=token_bias), doubled, 1e-6)
-    checks.trains_every_weight(trainable, x, x, x, token_bias=token_bias)
-
-
-def test_bad_token_bias():
-    with pytest.raises(ValueError, match="token_bias must be one of .* Received: token_bias=True"):
-        FullHeads(2, token_bias=True)
+@pytest.mark.parametrize("make", [lambda: StridedHeads(2, 3), lambda: T2TStridedHeads(2, 3)])
+def test_files_of_earlier_versions_have_a_token_bias(make):
+    group = make()
+    saved = keras.saving.serialize_keras_object(group)
+    saved["config"]["token_bias"] = None
+    assert keras.saving.deserialize_keras_object(saved).get_config() == group.get_config()
+    saved["config"]["token_bias"] = "fixed"
+    kind = type(group).__name__
+    message = f"token_bias must be None for {kind}: only .*rt_keras.t2t .*token_bias='fixed'"
+    with pytest.raises(ValueError, match=message):
+        keras.saving.deserialize_keras_object(saved)
 
 
 def test_saving(tmp_path):
-    # A saved group has the relative positions and the token bias of its kind.
-    groups = [make(max_relative_distance=2, token_bias="trainable") for make in GROUPS]
+    # A saved group has the relative positions of its kind.
+    groups = [make(max_relative_distance=2) for make in GROUPS]
     groups.append(LocalHeads(2, 2, look_back=(1, 0), grid=(2, 2), key_block_size=2))
     groups.append(HashedHeads(2, 4, 4, share_qk=True, seed=1))
-    inputs, token_bias = keras.Input((8, 6)), keras.Input((8,))
+    inputs = keras.Input((8, 6))
     layer = MultiHeadAttention(groups, 2)
-    output = layer(inputs, inputs, token_bias=token_bias)
-    model = keras.Model([inputs, token_bias], output)
+    model = keras.Model(inputs, layer(inputs, inputs))
     for weight in layer.trainable_variables:
         weight.assign(weight + 0.1)
-    x = [checks.random(2, 8, 6), checks.random(2, 8)]
+    x = checks.random(2, 8, 6)
     expected = model(x)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")

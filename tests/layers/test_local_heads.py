@@ -42,11 +42,9 @@ def test_grid(causal):
         (1, 0),
         max_relative_distance=3,
         grid=[3, 2],
-        token_bias="fixed",
         dtype="float64",
     )
-    token_bias = checks.random(2, 12, dtype="float64")
-    found = group(query, value, key, token_bias=token_bias, use_causal_mask=causal)
+    found = group(query, value, key, use_causal_mask=causal)
     expected = reference.local(
         query,
         key,
@@ -55,7 +53,6 @@ def test_grid(causal):
         look_back=(1, 0),
         grid=(3, 2),
         causal=causal,
-        token_bias=token_bias,
         relative_embeddings=group.relative_embeddings.numpy(),
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
@@ -228,12 +225,11 @@ OPTIONS = [
     {"max_relative_distance": 3},
     {"max_relative_distance": 3, "relative_positions": "sinusoidal"},
     {"max_relative_distance": 3, "relative_positions": "bucketed"},
-    {"token_bias": "fixed"},
     {"sliding_window": 4},
     {"attention_activation": "sparsemax"},
-    {"attention_activation": "entmax15", "max_relative_distance": 3, "token_bias": "fixed"},
+    {"attention_activation": "entmax15", "max_relative_distance": 3},
     {"adaptive_span": True, "span_ramp": 3},
-    {"adaptive_span": True, "sliding_window": 4, "max_relative_distance": 3, "token_bias": "fixed"},
+    {"adaptive_span": True, "sliding_window": 4, "max_relative_distance": 3},
     {"num_persistent_keys": 2},
     {"num_persistent_keys": 2, "adaptive_span": True, "max_relative_distance": 3},
     {"grid": (2, 2), "look_back": (0, 1), "max_relative_distance": 3},
@@ -248,37 +244,35 @@ def grouped(options):
     group.build(query.shape, value.shape)
     if group.adaptive_span:
         group.span_share.assign([0.0, 0.2, 0.5, 0.9])
-    bias = checks.random(2, 12, seed=3, dtype="float64")
-    return group, *(tf.constant(x) for x in (query, key, value, bias))
+    return group, *(tf.constant(x) for x in (query, key, value))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_grouped_queries_share_keys_in_steps_and_pieces_too(options):
-    group, query, key, value, bias = grouped(options)
-    expected = group(query, value, key, token_bias=bias, use_causal_mask=True)
+    group, query, key, value = grouped(options)
+    expected = group(query, value, key, use_causal_mask=True)
     repeated = [np.repeat(x, 2, axis=1) for x in (value, key)]
     own_keys = LocalHeads(4, 3, dtype="float64", **options)
     own_keys.build(query.shape, query.shape)
     own_keys.set_weights(group.get_weights())
-    found = own_keys(query, *repeated, token_bias=bias, use_causal_mask=True)
+    found = own_keys(query, *repeated, use_causal_mask=True)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
-    checks.decodes_to(expected, group, query, value, key, bias, 0)
-    checks.decodes_to(expected, group, query, value, key, bias, 5)
+    checks.decodes_to(expected, group, query, value, key, 0)
+    checks.decodes_to(expected, group, query, value, key, 5)
     cache = group.new_cache(2, 12, 6, 6)
     for at in (slice(0, 5), slice(5, 6), slice(6, 12)):
         parts = [x[:, :, at] for x in (query, value, key)]
-        output, cache = group.call_with_cache(*parts, cache, at.start, token_bias=bias[:, at])
+        output, cache = group.call_with_cache(*parts, cache, at.start)
         np.testing.assert_allclose(output, expected[:, :, at], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("options", OPTIONS[:-3] + OPTIONS[-1:], ids=str)
 def test_grouped_queries_share_the_keys_of_another_sequence(options):
-    group, query, key, value, bias = grouped(options)
+    group, query, key, value = grouped(options)
     mask = checks.padding(2, 12)
-    masks = {"key_mask": mask, "token_bias": bias}
-    expected = group(query, value, key, **masks)
+    expected = group(query, value, key, key_mask=mask)
     for position in range(12):
         one = query[:, :, position : position + 1]
-        found = group.cross_attention_step(one, value, key, position, **masks)
+        found = group.cross_attention_step(one, value, key, position, key_mask=mask)
         np.testing.assert_allclose(found[:, :, 0], expected[:, :, position], rtol=0, atol=1e-12)

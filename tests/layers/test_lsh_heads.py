@@ -10,9 +10,9 @@ from tests.ops import reference
 @pytest.mark.parametrize("causal", [False, True])
 def test_equation(causal):
     query, value = (checks.random(2, 2, 11, 6, seed=seed, dtype="float64") for seed in range(2))
-    mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
-    group = LSHHeads(2, 4, 3, num_rounds=2, token_bias="fixed", seed=1, dtype="float64")
-    options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
+    mask = checks.padding(2, 11)
+    group = LSHHeads(2, 4, 3, num_rounds=2, seed=1, dtype="float64")
+    options = {"query_mask": mask, "key_mask": mask}
     found = group(query, value, use_causal_mask=causal, **options)
     rotations = group.rotations.numpy()
     expected = reference.lsh(query, None, value, rotations, chunk_size=3, causal=causal, **options)
@@ -33,7 +33,7 @@ def test_rotations():
 @pytest.mark.parametrize("causal", [False, True])
 def test_config(causal):
     x = checks.random(1, 2, 9, 6)
-    group = LSHHeads(2, 4, 3, num_rounds=2, token_bias="fixed", seed=1, name="heads")
+    group = LSHHeads(2, 4, 3, num_rounds=2, seed=1, name="heads")
     checks.config_makes_an_equal_layer(group, x, x, use_causal_mask=causal)
 
 
@@ -46,9 +46,9 @@ def test_dropout_only_in_training():
 
 
 def test_every_weight_trains():
-    x, token_bias = checks.random(1, 2, 9, 6), checks.random(1, 9)
-    group = LSHHeads(2, 2, 5, token_bias="trainable")
-    checks.trains_every_weight(group, x, x, token_bias=token_bias)
+    x = checks.random(1, 2, 9, 6)
+    group = LSHHeads(2, 2, 5)
+    checks.trains_every_weight(group, x, x)
 
 
 @pytest.mark.end_to_end

@@ -216,18 +216,6 @@ def test_head_dense():
     checks.config_makes_an_equal_layer(layer, x, x)
 
 
-def test_token_bias_goes_to_the_groups_that_take_it():
-    x, token_bias = checks.random(2, 8, 6), checks.random(2, 8, seed=1)
-    layer = MultiHeadAttention([LocalHeads(1, 3, token_bias="fixed"), FullHeads(1)], 4)
-    plain, plain_scores = layer(x, x, return_attention_scores=True)
-    found, scores = layer(x, x, token_bias=token_bias, return_attention_scores=True)
-    assert checks.largest_difference(found, plain) > 1e-3
-    np.testing.assert_array_equal(scores[:, 1], plain_scores[:, 1])
-    expected = plain_scores[:, 0].numpy() * np.exp(token_bias)[:, None]
-    expected /= expected.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(scores[:, 0], expected, rtol=0, atol=1e-5)
-
-
 def test_groups_that_are_their_own_keys_have_no_key_projection():
     layer = MultiHeadAttention([RoutingHeads(2, 2, 4, share_qk=True)])
     layer(checks.random(1, 5, 6), checks.random(1, 5, 6))

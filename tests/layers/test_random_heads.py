@@ -12,11 +12,9 @@ def test_equation(causal):
     query, key, value = (
         checks.random(2, 2, 11, 6, seed=seed, dtype="float64") for seed in range(3)
     )
-    mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
-    group = RandomHeads(
-        2, 3, 4, max_relative_distance=2, token_bias="fixed", seed=5, dtype="float64"
-    )
-    options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
+    mask = checks.padding(2, 11)
+    group = RandomHeads(2, 3, 4, max_relative_distance=2, seed=5, dtype="float64")
+    options = {"query_mask": mask, "key_mask": mask}
     found = group(query, value, key, use_causal_mask=causal, **options)
     expected = reference.random(
         query,

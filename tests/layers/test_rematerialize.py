@@ -22,7 +22,7 @@ def blocks(dtype=None, **options):
             [LocalHeads(1, 4, dtype=dtype), RoutingHeads(1, 3, 4, **routing)],
             16,
             cross_head_groups=[
-                FullHeads(1, token_bias="trainable", dtype=dtype),
+                FullHeads(1, dtype=dtype),
                 RoutingHeads(1, 3, 4, assignment="balanced", **routing),
             ],
             shift_tokens=True,
@@ -38,8 +38,7 @@ def blocks(dtype=None, **options):
 def step(block, padded=True):
     """Output, losses, and gradients by all inputs and weights, of one call in training."""
     x, encoded = tf.constant(X), tf.constant(ENCODED)
-    bias = tf.constant(checks.random(2, 7, seed=2))
-    inputs = [x, encoded, bias]
+    inputs = [x, encoded]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         output = block(
@@ -48,7 +47,6 @@ def step(block, padded=True):
             use_causal_mask=True,
             encoder_outputs=encoded,
             encoder_padding_mask=checks.padding(2, 7) if padded else None,
-            encoder_token_bias=bias,
             training=True,
         )
         losses = block.losses

@@ -55,7 +55,6 @@ def test_every_weight_trains():
         ({"memory_keys": 0}, "memory_keys must be a positive integer"),
         ({"eviction": "newest"}, "eviction must be one of .*'newest'"),
         ({"routed_key": "key"}, "need routed_key='previous_query'"),
-        ({"token_bias": "fixed"}, "and token_bias=None"),
     ],
 )
 def test_bad_arguments(arguments, message):

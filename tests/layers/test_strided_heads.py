@@ -13,9 +13,9 @@ def vectors():
 @pytest.mark.parametrize("causal", [False, True])
 def test_equation(causal):
     query, key, value = vectors()
-    mask, token_bias = checks.padding(2, 11), checks.random(2, 11, dtype="float64")
-    group = StridedHeads(2, 4, max_relative_distance=2, token_bias="trainable", dtype="float64")
-    options = {"query_mask": mask, "key_mask": mask, "token_bias": token_bias}
+    mask = checks.padding(2, 11)
+    group = StridedHeads(2, 4, max_relative_distance=2, dtype="float64")
+    options = {"query_mask": mask, "key_mask": mask}
     found = group(query, value, key, use_causal_mask=causal, **options)
     expected = reference.strided(
         query,

@@ -57,10 +57,9 @@ def test_equation(normalize_first, shift_tokens):
 def test_cross_attention(normalize_first, shift_tokens):
     x, encoded = checks.random(2, 9, WIDTH), checks.random(2, 5, WIDTH, seed=1)
     mask, encoder_mask = checks.padding(2, 9), checks.padding(2, 5)
-    token_bias, encoder_token_bias = checks.random(2, 9), checks.random(2, 5)
     layer = block(
-        heads=[LocalHeads(3, 4, token_bias="fixed")],
-        cross_head_groups=[FullHeads(3, token_bias="fixed")],
+        heads=[LocalHeads(3, 4)],
+        cross_head_groups=[FullHeads(3)],
         normalize_first=normalize_first,
         shift_tokens=shift_tokens,
     )
@@ -68,21 +67,15 @@ def test_cross_attention(normalize_first, shift_tokens):
         x,
         padding_mask=mask,
         use_causal_mask=True,
-        token_bias=token_bias,
         encoder_outputs=encoded,
         encoder_padding_mask=encoder_mask,
-        encoder_token_bias=encoder_token_bias,
     )
 
     def attention(y):
-        return layer.attention(
-            y, y, query_mask=mask, value_mask=mask, use_causal_mask=True, token_bias=token_bias
-        )
+        return layer.attention(y, y, query_mask=mask, value_mask=mask, use_causal_mask=True)
 
     def cross_attention(y):
-        return layer.cross_attention(
-            y, encoded, query_mask=mask, value_mask=encoder_mask, token_bias=encoder_token_bias
-        )
+        return layer.cross_attention(y, encoded, query_mask=mask, value_mask=encoder_mask)
 
     y = x
     for function, norm in (
@@ -94,9 +87,7 @@ def test_cross_attention(normalize_first, shift_tokens):
         z = TokenShift()(z, mask=mask) if shift_tokens else z
         y = y + function(z) if normalize_first else norm(y + function(z))
     np.testing.assert_allclose(found, y, rtol=0, atol=1e-6)
-    checks.trains_every_weight(
-        layer, x, token_bias=token_bias, encoder_outputs=encoded, training=True
-    )
+    checks.trains_every_weight(layer, x, encoder_outputs=encoded, training=True)
 
 
 def test_dropout_before_each_residual():
@@ -213,7 +204,7 @@ def test_config():
 def test_config_of_all_the_rest():
     encoded = checks.random(2, 5, WIDTH, seed=1)
     layer = block(
-        cross_head_groups=[FullHeads(2), FullHeads(1, token_bias="trainable")],
+        cross_head_groups=[FullHeads(2), FullHeads(1)],
         value_dim=3,
         activation="geglu_approximate",
         layer_norm_epsilon=1e-3,

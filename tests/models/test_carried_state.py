@@ -152,7 +152,6 @@ def test_gradients_are_those_of_a_piece_alone(options):
             "routed_key='previous_query'. Received: LocalRoutingHeads",
         ),
         ({"max_sequence_length": 24}, "without learned positions.*max_sequence_length=24"),
-        ({"head_groups": [LocalHeads(2, 4, token_bias="fixed")]}, "without a token_bias"),
     ],
 )
 def test_models_that_cannot_carry_a_state(changes, message):

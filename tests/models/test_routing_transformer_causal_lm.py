@@ -592,22 +592,6 @@ def test_one_trace_for_the_prompts_of_a_bucket(monkeypatch):
     assert lengths == [64, 128, 140]
 
 
-@pytest.mark.end_to_end
-def test_token_bias_of_the_prompt_and_of_what_follows(prompts):
-    heads = [LocalHeads(1, 4, token_bias="fixed"), RoutingHeads(1, 3, 4, token_bias="fixed")]
-    model = make_model(head_groups=heads, dtype="float64", num_layers=1)
-    bias = 9 * np.random.default_rng(0).normal(size=[4, 12]).astype("float32")
-    found = tf.function(model.generate_step)(
-        {**prompts, "token_bias": bias}, sampler=SAMPLERS["greedy"]()
-    )["token_ids"].numpy()
-    inputs = {**checks.inputs(found), "token_bias": bias}
-    likeliest = np.argmax(model(inputs), axis=-1)
-    for row, n in enumerate((1, 3, 6)):
-        assert found[row, n:].tolist() == likeliest[row, n - 1 : -1].tolist()
-    plain = tf.function(model.generate_step)(prompts, sampler=SAMPLERS["greedy"]())
-    assert (plain["token_ids"].numpy() != found).any()
-
-
 @pytest.mark.parametrize(
     "heads",
     [

@@ -164,18 +164,6 @@ def test_order_is_known_from_sines():
         assert checks.largest_difference(output[:, 1:], output[:, :-1]) > 1e-2
 
 
-def test_token_biases_are_inputs_where_heads_take_them():
-    backbone = make_backbone(
-        **{**full_groups(), "cross_head_groups": [FullHeads(2, token_bias="fixed")]}
-    )
-    assert "encoder_token_bias" in backbone.input and "decoder_token_bias" not in backbone.input
-    inputs = {**make_inputs(), "encoder_token_bias": np.zeros([2, 16], "float32")}
-    expected = backbone(inputs)
-    inputs["encoder_token_bias"] = np.linspace(0, 3, 32, dtype="float32").reshape(2, 16)
-    found = backbone(inputs)
-    assert difference(found, expected, "encoder") == 0 and difference(found, expected) > 1e-3
-
-
 def test_dropout_in_training_only():
     backbone = make_backbone(**full_groups(), encoder_input_dropout=0.5)
     inputs = make_inputs()

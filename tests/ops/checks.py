@@ -29,7 +29,6 @@ def arrays(
     clusters=None,
     far=None,
     load_bias=False,
-    token_bias=False,
     batch=2,
     heads=2,
     depth=6,
@@ -50,8 +49,6 @@ def arrays(
         found["load_bias"] = rng.normal(size=(heads, clusters))
     if far is not None:
         found["relative_embeddings"] = rng.normal(size=(heads, 2 * far + 1, depth))
-    if token_bias:
-        found["token_bias"] = rng.normal(size=(batch, keys))
     return found
 
 

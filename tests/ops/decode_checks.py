@@ -12,7 +12,6 @@ def decode(make_cache, step, inputs, count, dtype=tf.float64, **options):
     The cache is made of more positions than count; what those hold must not matter.
     """
     given = checks.tensors(inputs, dtype)
-    token_bias = given.pop("token_bias", None)
     query, key, value = (given.pop(name) for name in ("query", "key", "value"))
     length = query.shape[2]
     made_of = min(count + 2, length)
@@ -21,14 +20,12 @@ def decode(make_cache, step, inputs, count, dtype=tf.float64, **options):
     def first(x):
         return x[:, :, :made_of] + 10 * junk[:, None]
 
-    biased = {} if token_bias is None else {"token_bias": token_bias[:, :made_of] + junk}
-    cache = make_cache(first(query if key is None else key), first(value), count, **biased)
+    cache = make_cache(first(query if key is None else key), first(value), count)
     outputs = []
     for position in range(count, length):
         at = slice(position, position + 1)
         one = [None if x is None else x[:, :, at] for x in (query, key, value)]
-        biased = {} if token_bias is None else {"token_bias": token_bias[:, at]}
-        output, cache = step(*one, cache, position, **biased, **given, **options)
+        output, cache = step(*one, cache, position, **given, **options)
         outputs.append(output)
     return np.concatenate(outputs, axis=2), cache
 

@@ -54,13 +54,11 @@ def in_pieces(cache, piece, inputs, ends, dtype=tf.float64, **options):
         **options: further arguments of the op.
     """
     given = checks.tensors(inputs, dtype)
-    token_bias = given.pop("token_bias", None)
     tensors = [given.pop(name) for name in ("query", "key", "value")]
     outputs = []
     for start, end in zip([0, *ends], ends):
         parts = [None if x is None else x[:, :, start:end] for x in tensors]
-        biased = {} if token_bias is None else {"token_bias": token_bias[:, start:end]}
-        output, cache = piece(*parts, cache, start, **biased, **given, **options)
+        output, cache = piece(*parts, cache, start, **given, **options)
         outputs.append(output)
     return np.concatenate(outputs, axis=2), cache
 

@@ -23,7 +23,6 @@ def full(
     query_mask=None,
     key_mask=None,
     attention_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     activation="softmax",
     more=None,
@@ -40,9 +39,7 @@ def full(
             and (attention_mask is None or attention_mask[b, i, j])
         ]
 
-    return attend_rows(
-        query, key, value, keys_of, relative_embeddings, token_bias, activation, more
-    )
+    return attend_rows(query, key, value, keys_of, relative_embeddings, activation, more)
 
 
 def local(
@@ -58,7 +55,6 @@ def local(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     activation="softmax",
     span=None,
@@ -97,7 +93,6 @@ def local(
             (b, h, i),
             [j for j, _ in seen],
             relative_embeddings,
-            token_bias=token_bias,
             distances=[distance for _, distance in seen],
             activation=activation,
             factors=None if span is None else [in_span(span[h], i - j, span_ramp) for j, _ in seen],
@@ -115,7 +110,6 @@ def strided(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
 ):
     key = query if key is None else key
@@ -136,7 +130,6 @@ def strided(
             (b, h, i),
             seen,
             relative_embeddings,
-            token_bias=token_bias,
             distances=[(i - j) // stride for j in seen],
         )
     return output
@@ -154,7 +147,6 @@ def nearest(
     load_bias=None,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     shift_keys=False,
     activation="softmax",
@@ -185,9 +177,7 @@ def nearest(
 
     query, key = (query, key) if normalized else raw
     key = shifted(key) if shift_keys else key
-    return attend_rows(
-        query, key, value, keys_of, relative_embeddings, token_bias, activation, more
-    )
+    return attend_rows(query, key, value, keys_of, relative_embeddings, activation, more)
 
 
 def members_and_clusters(query, key, centroids, load_bias, key_mask, query_mask, num_probes):
@@ -242,7 +232,6 @@ def local_routing(
     routed_kernel=None,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
     normalized=True,
     more=None,
@@ -255,7 +244,6 @@ def local_routing(
     if not normalized:
         q, k = routed, routed if shift_keys else key
     k = shifted(k) if shift_keys else k
-    bias = np.zeros((query.shape[0], length)) if token_bias is None else token_bias
     scale = np.ones(query.shape[1]) if routed_scale is None else routed_scale
     of_routed = np.zeros(query.shape[1]) if routed_bias is None else routed_bias
     output = np.zeros(value.shape)
@@ -280,7 +268,7 @@ def local_routing(
         ]
         logits += [scale[h] * q[b, h, i] @ k[b, h, j] + depth**0.5 * of_routed[h] for j in far]
         keys = near + far
-        logits = list(depth**-0.5 * np.array(logits) + bias[b, keys])
+        logits = list(depth**-0.5 * np.array(logits))
         values = list(value[b, h, keys])
         if more is not None:
             logits, values = (x + list(y) for x, y in zip((logits, values), more(b, h, i)))
@@ -368,7 +356,6 @@ def clustered(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
     relative_embeddings=None,
 ):
     """Attention in clusters whose members are `members(x, head, cluster, count, later)`.
@@ -392,9 +379,7 @@ def clustered(
         keys = real_members(key, key_mask, b, h, c)
         for i in real_members(query, query_mask, b, h, c):
             seen = [j for j in keys if j <= i or not causal]
-            total[b, h, i] += attend_row(
-                query, key, value, (b, h, i), seen, relative_embeddings, token_bias=token_bias
-            )
+            total[b, h, i] += attend_row(query, key, value, (b, h, i), seen, relative_embeddings)
             count[b, h, i] += 1
     return total / np.maximum(count, 1)
 
@@ -410,7 +395,6 @@ def grouped(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
 ):
     """Attention of groups of queries by their mean; with `top_k` of each query to its best keys."""
     if key is None and key_mask is None:
@@ -423,23 +407,20 @@ def grouped(
         members = [i for i in members if groups[b, h, i] == c]
         if not seen or not members:
             continue
-        bias = np.zeros(key.shape[2]) if token_bias is None else token_bias[b]
         mean = sum(query[b, h, i] for i in members) / len(members)
-        weights = dict(zip(seen, attention_weights(mean, key[b, h, seen], bias[seen])))
+        weights = dict(zip(seen, attention_weights(mean, key[b, h, seen])))
         best = sorted(seen, key=lambda j: -weights[j])[: top_k or 0]
         for i in members:
             if causal:
                 best_before = [j for j in best if j <= i]
                 if best_before:
-                    own = attention_weights(
-                        query[b, h, i], key[b, h, best_before], bias[best_before]
-                    )
+                    own = attention_weights(query[b, h, i], key[b, h, best_before])
                     output[b, h, i] = own @ value[b, h, best_before]
                 continue
             own = dict(weights)
             if best:
                 mass = sum(weights[j] for j in best)
-                of_best = attention_weights(query[b, h, i], key[b, h, best], bias[best])
+                of_best = attention_weights(query[b, h, i], key[b, h, best])
                 own.update(zip(best, mass * of_best))
             output[b, h, i] = sum(own[j] * value[b, h, j] for j in seen)
     return output
@@ -455,7 +436,6 @@ def lsh(
     causal=False,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
 ):
     """Attention to all that share a bucket, and a chunk or the one before, in any round."""
     length = query.shape[2]
@@ -476,14 +456,13 @@ def lsh(
             found = [j for j in sorted(seen[i]) if real(key_mask, b, j) and (j <= i or not causal)]
             found = [j for j in found if j != i] or found
             if found:
-                bias = np.zeros(len(found)) if token_bias is None else token_bias[b, found]
-                weights = attention_weights(query[b, h, i], keys[b, h, found], bias)
+                weights = attention_weights(query[b, h, i], keys[b, h, found])
                 output[b, h, i] = weights @ value[b, h, found]
     return output
 
 
-def attention_weights(query, keys, bias):
-    logits = keys @ query * len(query) ** -0.5 + bias
+def attention_weights(query, keys):
+    logits = keys @ query * len(query) ** -0.5
     weights = np.exp(logits - logits.max())
     return weights / weights.sum()
 
@@ -498,7 +477,6 @@ def attend_rows(
     value,
     keys_of,
     relative_embeddings,
-    token_bias=None,
     activation="softmax",
     more=None,
 ):
@@ -511,7 +489,6 @@ def attend_rows(
             row,
             keys_of(*row),
             relative_embeddings,
-            token_bias=token_bias,
             activation=activation,
             more=more,
         )
@@ -526,7 +503,6 @@ def attend_row(
     keys,
     relative_embeddings,
     *,
-    token_bias=None,
     distances=None,
     activation="softmax",
     factors=None,
@@ -546,8 +522,7 @@ def attend_row(
     for place, j in enumerate(keys):
         distance = i - j if distances is None else distances[place]
         logit = query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, distance))
-        bias = 0.0 if token_bias is None else token_bias[b, j]
-        logits.append(logit * query.shape[3] ** -0.5 + bias)
+        logits.append(logit * query.shape[3] ** -0.5)
     if activation != "softmax":
         return entmax(np.array(logits), {"sparsemax": 1, "entmax15": 2}[activation]) @ values
     factors = [1.0] * len(logits) if factors is None else factors
@@ -592,7 +567,6 @@ def causal_clustered(
     load_bias=None,
     query_mask=None,
     key_mask=None,
-    token_bias=None,
 ):
     """Causal attention: exact to a query's own block, and of its centroid to earlier ones."""
     if key is None and key_mask is None:
@@ -609,8 +583,7 @@ def causal_clustered(
         logits = []
         for j in seen:
             by = q[b, h, i] if j // block_size == i // block_size else stand_in
-            bias = 0 if token_bias is None else token_bias[b, j]
-            logits.append(by @ k[b, h, j] / np.sqrt(query.shape[3]) + bias)
+            logits.append(by @ k[b, h, j] / np.sqrt(query.shape[3]))
         weights = np.exp(logits - np.max(logits))
         output[b, h, i] = weights / weights.sum() @ value[b, h, seen]
     return output

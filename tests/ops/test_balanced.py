@@ -56,7 +56,7 @@ def test_padding(causal, shared, padding, window):
 @pytest.mark.parametrize("padding", [None, "scattered"])
 def test_in_parts(shared, window, part_size, padding, monkeypatch):
     monkeypatch.setattr("rt_keras.ops.attend.PART_SIZE", part_size)
-    inputs = checks.arrays(17, shared=shared, clusters=3, far=3, token_bias=True)
+    inputs = checks.arrays(17, shared=shared, clusters=3, far=3)
     mask = checks.mask(padding, 17)
     options = {"window_size": window, "causal": True, "query_mask": mask}
     options["key_mask"] = None if shared else mask
@@ -112,13 +112,12 @@ def test_relative_embeddings(causal, shared, far):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("far", [None, 2])
-def test_token_bias(causal, shared, far):
+def test_relative_embeddings_and_padding(causal, shared):
     mask = checks.mask("scattered", 13)
     checks.holds(
         balanced_attention,
         reference.balanced,
-        checks.arrays(13, shared=shared, clusters=3, far=far, token_bias=True),
+        checks.arrays(13, shared=shared, clusters=3, far=2),
         window_size=5,
         causal=causal,
         query_mask=mask,

@@ -5,7 +5,7 @@ from rt_keras.ops import causal_clustered_attention
 from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_clustered_step
 from tests.ops import checks, decode_checks, reference
 
-GIVEN = {"clusters": 3, "load_bias": True, "token_bias": True}
+GIVEN = {"clusters": 3, "load_bias": True}
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -81,13 +81,11 @@ def test_no_tensor_has_all_pairs_of_positions():
 
 
 @pytest.mark.parametrize("count", [0, 4, 6])
-@pytest.mark.parametrize("token_bias", [False, True])
-def test_steps(count, token_bias):
-    inputs = checks.arrays(13, clusters=3, load_bias=True, token_bias=token_bias)
+def test_steps(count):
+    inputs = checks.arrays(13, clusters=3, load_bias=True)
 
-    def make_cache(key, value, count, **options):
-        centroids = inputs["centroids"]
-        return causal_clustered_cache(key, value, centroids, count, block_size=4, **options)
+    def make_cache(key, value, count):
+        return causal_clustered_cache(key, value, inputs["centroids"], count, block_size=4)
 
     found = decode_checks.decode(make_cache, causal_clustered_step, inputs, count, block_size=4)
 

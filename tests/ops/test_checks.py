@@ -4,7 +4,7 @@ import tensorflow as tf
 from rt_keras.ops import local_attention
 from tests.ops import checks, reference
 
-INPUTS = checks.arrays(9, far=2, token_bias=True)
+INPUTS = checks.arrays(9, far=2)
 OPTIONS = {"block_size": 3, "causal": True}
 
 

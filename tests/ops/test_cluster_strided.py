@@ -23,7 +23,7 @@ def test_equation(causal, shared, length, window, clusters):
     checks.holds(
         cluster_strided_attention,
         reference.cluster_strided,
-        checks.arrays(length, shared=shared, clusters=clusters, token_bias=True),
+        checks.arrays(length, shared=shared, clusters=clusters),
         window_size=window,
         causal=causal,
     )
@@ -37,7 +37,7 @@ def test_padding(causal, shared, padding):
     checks.holds(
         cluster_strided_attention,
         reference.cluster_strided,
-        checks.arrays(15, shared=shared, clusters=3, far=3, token_bias=True),
+        checks.arrays(15, shared=shared, clusters=3, far=3),
         window_size=4,
         causal=causal,
         query_mask=mask,
@@ -80,7 +80,7 @@ def test_no_position_after_the_query_is_seen():
 def test_in_chunks(shared, monkeypatch):
     checks.holds_in_chunks(
         cluster_strided_attention,
-        checks.arrays(18, shared=shared, clusters=3, far=2, heads=4, token_bias=True),
+        checks.arrays(18, shared=shared, clusters=3, far=2, heads=4),
         monkeypatch,
         window_size=4,
         causal=True,
@@ -94,7 +94,7 @@ def test_compiled():
     mask = checks.mask("scattered", 18)
     checks.holds_compiled(
         cluster_strided_attention,
-        checks.arrays(18, clusters=3, far=2, token_bias=True),
+        checks.arrays(18, clusters=3, far=2),
         window_size=4,
         causal=True,
         query_mask=mask,
@@ -105,7 +105,7 @@ def test_compiled():
 def test_unknown_shapes():
     def inputs(length):
         batch, keys = 1 + length % 3, length + 3
-        found = checks.arrays(length, keys=keys, clusters=3, far=2, batch=batch, token_bias=True)
+        found = checks.arrays(length, keys=keys, clusters=3, far=2, batch=batch)
         return {**found, "key_mask": checks.mask("scattered", keys, batch)}
 
     checks.holds_for_unknown_shapes(

@@ -22,7 +22,7 @@ def arrays(length, clusters=3, heads=2, batch=2, **options):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("length, clusters", [(17, 3), (75, 4), (4, 4), (6, 1)])
 def test_equation(top_k, shared, length, clusters):
-    inputs, groups = arrays(length, clusters, shared=shared, token_bias=True)
+    inputs, groups = arrays(length, clusters, shared=shared)
     options = {"num_clusters": clusters, "groups": groups, "top_k": top_k}
     checks.holds(clustered_attention, reference.grouped, inputs, **options)
 
@@ -32,7 +32,7 @@ def test_equation(top_k, shared, length, clusters):
 @pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
 def test_padding(top_k, shared, padding):
     mask = checks.mask(padding, 15)
-    inputs, groups = arrays(15, shared=shared, token_bias=True)
+    inputs, groups = arrays(15, shared=shared)
     checks.holds(
         clustered_attention,
         reference.grouped,
@@ -77,7 +77,7 @@ def test_cross_attention(top_k, length, keys):
 def test_fewer_queries_than_groups_and_keys_than_best_ones(
     length, clusters, top_k, padding, causal
 ):
-    inputs, groups = arrays(length, clusters, token_bias=True)
+    inputs, groups = arrays(length, clusters)
     mask = checks.mask(padding, length)
     options = {"num_clusters": clusters, "top_k": top_k, "query_mask": mask, "key_mask": mask}
     checks.holds(
@@ -95,7 +95,7 @@ def test_fewer_queries_than_groups_and_keys_than_best_ones(
 def test_no_queries_and_no_keys():
     projections = np.ones([2, 8, 6])
     for queries, keys in ((0, 0), (0, 5), (5, 0)):
-        inputs = checks.arrays(queries, keys=keys, token_bias=True)
+        inputs = checks.arrays(queries, keys=keys)
         for top_k in (None, 4):
             options = {"projections": projections, "num_clusters": 3, "top_k": top_k}
             output, gradients = checks.run(clustered_attention, inputs, options)
@@ -104,7 +104,7 @@ def test_no_queries_and_no_keys():
 
 
 def test_causal():
-    inputs, groups = arrays(17, token_bias=True)
+    inputs, groups = arrays(17)
     mask = checks.mask("scattered", 17)
     options = {"num_clusters": 3, "groups": groups, "top_k": 4, "causal": True}
     options |= {"query_mask": mask, "key_mask": mask}
@@ -112,7 +112,7 @@ def test_causal():
 
 
 def test_all_keys_at_the_top_are_full_attention():
-    inputs, groups = arrays(13, token_bias=True)
+    inputs, groups = arrays(13)
     checks.holds(
         lambda **given: clustered_attention(**given, num_clusters=3, groups=groups, top_k=13),
         reference.full,
@@ -132,7 +132,7 @@ def test_queries_are_grouped_by_their_directions():
 
 @pytest.mark.end_to_end
 def test_in_chunks(monkeypatch):
-    inputs, groups = arrays(18, token_bias=True)
+    inputs, groups = arrays(18)
     given = dict(num_clusters=3, top_k=4, groups=groups, key_mask=checks.mask("right", 18))
     checks.holds_in_chunks(clustered_attention, inputs, monkeypatch, **given)
 
@@ -159,7 +159,7 @@ def test_lower_precision(dtype, atol):
 @pytest.mark.end_to_end
 def test_unknown_shapes():
     def inputs(length):
-        found = checks.arrays(length, keys=length + 3, batch=1 + length % 3, token_bias=True)
+        found = checks.arrays(length, keys=length + 3, batch=1 + length % 3)
         return {**found, "query_mask": checks.mask("scattered", length, 1 + length % 3)}
 
     projections = tf.random.stateless_normal([2, 10, 6], [1, 2], dtype=tf.float64)

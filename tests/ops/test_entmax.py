@@ -81,7 +81,7 @@ OPS = {
 
 
 def inputs_of(kind, seed=0, **options):
-    inputs = checks.arrays(13, far=3, token_bias=True, seed=seed, **options)
+    inputs = checks.arrays(13, far=3, seed=seed, **options)
     if kind == "nearest":
         inputs |= checks.arrays(13, clusters=3, load_bias=True, **options)
     return inputs

@@ -38,20 +38,19 @@ def test_relative_embeddings(far, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("far", [None, 2])
-def test_token_bias(causal, far):
+def test_relative_embeddings_and_padding(causal):
     checks.holds(
         full_attention,
         reference.full,
-        checks.arrays(6, keys=8, far=far, token_bias=True),
+        checks.arrays(6, keys=8, far=2),
         causal=causal,
         key_mask=checks.mask("left", 8),
     )
 
 
 @pytest.mark.end_to_end
-def test_token_bias_in_chunks(monkeypatch):
-    inputs = checks.arrays(7, far=2, token_bias=True)
+def test_relative_embeddings_in_chunks(monkeypatch):
+    inputs = checks.arrays(7, far=2)
     checks.holds_in_chunks(full_attention, inputs, monkeypatch, causal=True)
 
 
@@ -155,9 +154,8 @@ def test_numpy_arguments(monkeypatch):
 
 
 def test_logsumexp(monkeypatch):
-    inputs = checks.arrays(6, keys=8, token_bias=True)
+    inputs = checks.arrays(6, keys=8)
     logits = np.einsum("bhid,bhjd->bhij", inputs["query"], inputs["key"]) * 6**-0.5
-    logits += inputs["token_bias"][:, None, None]
     for limit in (2**20, 1):
         checks.at_most_logits(limit, monkeypatch)
         output, found = full_attention(**checks.tensors(inputs), return_logsumexp=True)

@@ -7,11 +7,11 @@ from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
 from tests.ops import checks
 
 
-def make_cache(key, value, count, **options):
-    return full_cache(key, value, max_length=16, **options)
+def make_cache(key, value, count):
+    return full_cache(key, value, max_length=16)
 
 
-@pytest.mark.parametrize("options", [{}, {"far": 3, "token_bias": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"far": 3}], ids=str)
 @pytest.mark.parametrize("padding", [None, "scattered", "a whole row"])
 def test_recall(options, padding):
     inputs = checks.tensors(checks.arrays(5, keys=9, **options))

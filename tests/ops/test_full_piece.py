@@ -21,48 +21,40 @@ def test_a_cache_without_room():
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("room", [29, 32])
-@pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("with_relative", [False, True])
-def test_blocks_of_keys_give_what_all_at_once_do(
-    monkeypatch, jit_compile, room, with_bias, with_relative
-):
+def test_blocks_of_keys_give_what_all_at_once_do(monkeypatch, jit_compile, room, with_relative):
     monkeypatch.setattr(full_piece, "KEYS_AT_ONCE", 8)
     query, key, value = draw(2, 6, LENGTH, 4), draw(2, 3, LENGTH, 4), draw(2, 3, LENGTH, 5)
     options = {}
     if with_relative:
         options["relative_embeddings"] = draw(6, 7, 4)
-    bias = draw(2, LENGTH) if with_bias else None
     expected, sums = full_attention(
         query,
         tf.repeat(key, 2, axis=1),
         tf.repeat(value, 2, axis=1),
         causal=True,
-        token_bias=bias,
         return_logsumexp=True,
         **options,
     )
 
     @tf.function(jit_compile=jit_compile)
-    def read(position, cache, query, key, value, bias):
+    def read(position, cache, query, key, value):
         return full_piece.full_piece(
             query,
             key,
             value,
             cache,
             position,
-            token_bias=bias,
             return_logsumexp=True,
             **options,
         )
 
     start = 5
-    before = None if bias is None else bias[:, :start]
-    cache = full_cache(key[:, :, :start], value[:, :, :start], max_length=room, token_bias=before)
+    cache = full_cache(key[:, :, :start], value[:, :, :start], max_length=room)
     for position in range(start, LENGTH, 8):
         part = slice(position, position + 8)
-        of_part = None if bias is None else bias[:, part]
         found, cache = read(
-            tf.constant(position), cache, *(x[:, :, part] for x in (query, key, value)), of_part
+            tf.constant(position), cache, *(x[:, :, part] for x in (query, key, value))
         )
         np.testing.assert_allclose(found[0], expected[:, :, part], atol=1e-12)
         np.testing.assert_allclose(found[1], sums[:, :, part], atol=1e-12)

@@ -32,7 +32,7 @@ KINDS = {
 
 
 def inputs_of(kind, **options):
-    options |= {"token_bias": True, "clusters": 2 if "routing" in kind else None}
+    options |= {"clusters": 2 if "routing" in kind else None}
     if kind in ("nearest", "shared"):
         options |= {"clusters": 2, "shared": kind == "shared"}
     return checks.arrays(LENGTH, **options)
@@ -55,13 +55,13 @@ def equation_of(kind):
     """The weights of the kind without global keys; then those keys, by their logits."""
     _, equation, options = KINDS[kind]
 
-    def attend(query, key, value, token_bias, causal=False, mask=None, **given):
+    def attend(query, key, value, causal=False, mask=None, **given):
         table = given.get("relative_embeddings")
         real = np.ones((2, LENGTH), bool) if mask is None else mask
         others = real & ~GLOBAL
         masks = {"query_mask": others if key is None else mask, "key_mask": others}
         identity = np.broadcast_to(np.eye(LENGTH), (*query.shape[:3], LENGTH))
-        given |= {**options, **masks, "causal": causal, "token_bias": token_bias}
+        given |= {**options, **masks, "causal": causal}
         weights = equation(query, key, identity, **given)
         key = query if key is None else key
         if kind in ("nearest", "shared"):
@@ -70,7 +70,7 @@ def equation_of(kind):
 
         def logit(b, h, i, j, vector=0.0):
             product = query[b, h, i] @ (key[b, h, j] + vector)
-            return product * query.shape[-1] ** -0.5 + token_bias[b, j]
+            return product * query.shape[-1] ** -0.5
 
         for b, h, i in np.ndindex(*query.shape[:3]):
             seen = [j for j in range(LENGTH) if real[b, j] and (j <= i or not causal)]
@@ -114,8 +114,7 @@ def test_own_queries_keys_and_values():
     own["value"] = rng.normal(size=(2, 2, LENGTH, 5))
     found = op_of("local", **checks.tensors(own))(**checks.tensors(inputs))
     expected = equation_of("local")(**inputs)
-    bias = inputs["token_bias"]
-    of_global = reference.full(**own, token_bias=bias)
+    of_global = reference.full(**own)
     for b, places in enumerate([[0, 6], [4]]):
         expected[b, :, places] = of_global[b, :, : len(places)].swapaxes(0, 1)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)

@@ -39,7 +39,7 @@ def test_equation(causal, shared, length, window, clusters, bits):
     checks.holds(
         hashed_attention,
         reference.hashed,
-        arrays(length, bits, shared=shared, token_bias=True),
+        arrays(length, bits, shared=shared),
         num_clusters=clusters,
         window_size=window,
         causal=causal,
@@ -54,7 +54,7 @@ def test_padding(causal, shared, padding):
     checks.holds(
         hashed_attention,
         reference.hashed,
-        arrays(15, shared=shared, far=3, token_bias=True),
+        arrays(15, shared=shared, far=3),
         num_clusters=4,
         window_size=4,
         causal=causal,
@@ -87,7 +87,7 @@ def test_no_position_after_the_query_is_seen():
 def test_in_chunks(shared, monkeypatch):
     checks.holds_in_chunks(
         hashed_attention,
-        arrays(18, shared=shared, far=2, heads=4, token_bias=True),
+        arrays(18, shared=shared, far=2, heads=4),
         monkeypatch,
         num_clusters=4,
         window_size=4,
@@ -101,7 +101,7 @@ def test_compiled():
     mask = checks.mask("scattered", 18)
     checks.holds_compiled(
         hashed_attention,
-        arrays(18, far=2, token_bias=True),
+        arrays(18, far=2),
         num_clusters=4,
         window_size=4,
         causal=True,
@@ -113,7 +113,7 @@ def test_compiled():
 def test_unknown_shapes():
     def inputs(length):
         batch, keys = 1 + length % 3, length + 3
-        found = arrays(length, keys=keys, far=2, batch=batch, token_bias=True)
+        found = arrays(length, keys=keys, far=2, batch=batch)
         return {**found, "key_mask": checks.mask("scattered", keys, batch)}
 
     checks.holds_for_unknown_shapes(

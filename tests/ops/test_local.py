@@ -27,7 +27,7 @@ def test_sliding_window(causal, block_size, look_back, window):
     checks.holds(
         local_attention,
         reference.local,
-        checks.arrays(14, far=3, token_bias=True),
+        checks.arrays(14, far=3),
         block_size=block_size,
         look_back=look_back,
         sliding_window=window,
@@ -74,17 +74,11 @@ def test_relative_embeddings(far, causal):
     )
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_token_bias(causal):
-    inputs = checks.arrays(11, far=3, token_bias=True)
-    checks.holds(local_attention, reference.local, inputs, block_size=4, causal=causal)
-
-
 @pytest.mark.parametrize("block_size, part_size", [(5, 2), (6, 1), (4, 2)])
 @pytest.mark.parametrize("padding", [None, "scattered"])
 def test_in_parts(block_size, part_size, padding, monkeypatch):
     monkeypatch.setattr("rt_keras.ops.attend.PART_SIZE", part_size)
-    inputs = checks.arrays(17, far=3, token_bias=True)
+    inputs = checks.arrays(17, far=3)
     mask = checks.mask(padding, 17)
     options = {"block_size": block_size, "causal": True, "query_mask": mask, "key_mask": mask}
     checks.holds(local_attention, reference.local, inputs, **options)
@@ -97,7 +91,7 @@ def test_in_parts(block_size, part_size, padding, monkeypatch):
 )
 def test_grid(causal, grid, look_back):
     length = 2 * int(np.prod(grid))
-    inputs = checks.arrays(length, batch=1, far=3, token_bias=True)
+    inputs = checks.arrays(length, batch=1, far=3)
     options = {"block_size": 2, "grid": grid, "look_back": look_back, "causal": causal}
     checks.holds(local_attention, reference.local, inputs, **options)
 
@@ -149,7 +143,7 @@ def test_key_block_size(look_back, length, block_size, keys, key_block_size):
     checks.holds(
         local_attention,
         reference.local,
-        checks.arrays(length, keys=keys, far=2, token_bias=True),
+        checks.arrays(length, keys=keys, far=2),
         block_size=block_size,
         key_block_size=key_block_size,
         look_back=look_back,
@@ -183,7 +177,7 @@ def test_in_chunks(shared, monkeypatch):
     mask = checks.mask("scattered", 11)
     checks.holds_in_chunks(
         local_attention,
-        checks.arrays(11, shared=shared, far=2, token_bias=True, heads=4),
+        checks.arrays(11, shared=shared, far=2, heads=4),
         monkeypatch,
         block_size=3,
         causal=True,
@@ -210,7 +204,7 @@ def test_compiled(causal):
 def test_grid_compiled():
     checks.holds_compiled(
         local_attention,
-        checks.arrays(12, far=3, token_bias=True),
+        checks.arrays(12, far=3),
         block_size=2,
         grid=(2, 3),
         causal=True,
@@ -220,7 +214,7 @@ def test_grid_compiled():
 def test_unknown_shapes():
     def inputs(length):
         batch = 1 + length % 3
-        found = checks.arrays(length, far=2, batch=batch, token_bias=True)
+        found = checks.arrays(length, far=2, batch=batch)
         mask = checks.mask("scattered", length, batch)
         return {**found, "query_mask": mask, "key_mask": mask}
 
@@ -287,7 +281,7 @@ def test_numpy_arguments(monkeypatch):
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("window", [None, 6])
 def test_span(causal, window):
-    inputs = {**checks.arrays(14, far=2, token_bias=True), "span": np.array([0.3, 4.2])}
+    inputs = {**checks.arrays(14, far=2), "span": np.array([0.3, 4.2])}
     mask = checks.mask("scattered", 14)
     options = {"block_size": 3, "look_back": 2, "sliding_window": window, "span_ramp": 3}
     options |= {"causal": causal, "key_mask": mask, "query_mask": mask}
@@ -300,7 +294,7 @@ def test_span_compiled_by_xla():
 
 
 def test_span_in_bfloat16():
-    inputs = {**checks.arrays(9, far=2, token_bias=True), "span": np.array([0.25, 4.0])}
+    inputs = {**checks.arrays(9, far=2), "span": np.array([0.25, 4.0])}
     options = {"block_size": 3, "span_ramp": 2}
     checks.holds_in_lower_precision(
         local_attention, reference.local, inputs, tf.bfloat16, 0.05, **options

@@ -10,8 +10,8 @@ from tests.ops import checks, decode_checks
 
 
 def holds(inputs, count, max_length=None, **blocks):
-    def make_cache(key, value, count, **options):
-        return local_cache(key, value, count, max_length=max_length, **blocks, **options)
+    def make_cache(key, value, count):
+        return local_cache(key, value, count, max_length=max_length, **blocks)
 
     found = decode_checks.decode(make_cache, local_step, inputs, count, **blocks)
     decode_checks.same(found, local_attention, inputs, count, **blocks)
@@ -23,13 +23,12 @@ def holds(inputs, count, max_length=None, **blocks):
     block_size=st.integers(1, 7),
     look_back=st.integers(0, 3),
     far=st.none() | st.integers(1, 9),
-    token_bias=st.booleans(),
     bounded=st.booleans(),
     data=st.data(),
 )
-def test_steps(length, block_size, look_back, far, token_bias, bounded, data):
+def test_steps(length, block_size, look_back, far, bounded, data):
     holds(
-        checks.arrays(length, far=far, token_bias=token_bias),
+        checks.arrays(length, far=far),
         data.draw(st.integers(0, length - 1)),
         max_length=length if bounded else None,
         block_size=block_size,
@@ -58,7 +57,7 @@ def test_cross_step_of_a_sliding_window():
 
 @pytest.mark.parametrize("padding", [None, "right", "a whole row"])
 def test_cross_step(padding):
-    inputs = checks.tensors(checks.arrays(9, keys=6, far=2, token_bias=True))
+    inputs = checks.tensors(checks.arrays(9, keys=6, far=2))
     mask = checks.mask(padding, 6)
     options = {"block_size": 4, "key_block_size": 2, "key_mask": mask}
     expected = local_attention(**inputs, **options)

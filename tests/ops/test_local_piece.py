@@ -15,8 +15,7 @@ from tests.ops import checks, piece_checks
 def holds(inputs, ends, max_length=None, **options):
     blocks = {name: options[name] for name in ("block_size", "look_back")}
     given = checks.tensors(inputs)
-    biased = {} if "token_bias" not in given else {"token_bias": given["token_bias"]}
-    cache = local_cache(given["key"], given["value"], 0, max_length=max_length, **blocks, **biased)
+    cache = local_cache(given["key"], given["value"], 0, max_length=max_length, **blocks)
     found, cache = piece_checks.in_pieces(cache, local_piece, inputs, ends, **options)
     expected = local_attention(**given, causal=True, **options)
     np.testing.assert_allclose(found, expected[:, :, : ends[-1]], rtol=0, atol=1e-12)
@@ -29,12 +28,11 @@ def holds(inputs, ends, max_length=None, **options):
     block_size=st.integers(1, 7),
     look_back=st.integers(0, 3),
     far=st.none() | st.integers(1, 9),
-    token_bias=st.booleans(),
     bounded=st.booleans(),
 )
-def test_pieces_are_one_pass(ends, block_size, look_back, far, token_bias, bounded):
+def test_pieces_are_one_pass(ends, block_size, look_back, far, bounded):
     holds(
-        checks.arrays(ends[-1], far=far, token_bias=token_bias),
+        checks.arrays(ends[-1], far=far),
         ends,
         max_length=ends[-1] if bounded else None,
         block_size=block_size,

@@ -27,7 +27,7 @@ def test_buckets():
     [(16, 4, 1, 4), (17, 3, 3, 6), (9, 16, 2, 2), (13, 1, 2, 2), (1, 4, 2, 4), (11, 4, 4, 8)],
 )
 def test_equation(causal, length, chunk_size, rounds, buckets):
-    inputs = arrays(length, rounds, buckets, token_bias=True)
+    inputs = arrays(length, rounds, buckets)
     checks.holds(lsh_attention, reference.lsh, inputs, chunk_size=chunk_size, causal=causal)
 
 
@@ -61,7 +61,7 @@ def test_no_later_position_is_attended_to():
 
 @pytest.mark.end_to_end
 def test_in_chunks(monkeypatch):
-    inputs = arrays(14, token_bias=True)
+    inputs = arrays(14)
     mask = checks.mask("right", 14)
     options = {"chunk_size": 4, "causal": True, "query_mask": mask}
     checks.holds_in_chunks(lsh_attention, inputs, monkeypatch, **options)

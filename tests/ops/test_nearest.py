@@ -58,7 +58,7 @@ def test_padding(causal, shared, probes, padding):
 @pytest.mark.parametrize("window, largest_block", [(4, 2), (5, 2), (7, 3), (4, 1), (20, 3)])
 def test_blocks_smaller_than_the_window(causal, shared, probes, window, largest_block, monkeypatch):
     monkeypatch.setattr("rt_keras.ops.nearest_windows.MAX_BLOCK_SIZE", largest_block)
-    inputs = checks.arrays(23, shared=shared, clusters=3, far=3, token_bias=True, load_bias=True)
+    inputs = checks.arrays(23, shared=shared, clusters=3, far=3, load_bias=True)
     mask = checks.mask("scattered", 23)
     options = {"window_size": window, "causal": causal, "num_probes": probes}
     checks.holds(nearest_attention, reference.nearest, inputs, query_mask=mask, **options)
@@ -70,7 +70,7 @@ def test_blocks_smaller_than_the_window(causal, shared, probes, window, largest_
 )
 def test_blocks_smaller_than_the_window_compiled(shared, probes, causal, monkeypatch):
     monkeypatch.setattr("rt_keras.ops.nearest_windows.MAX_BLOCK_SIZE", 2)
-    inputs = checks.arrays(23, shared=shared, clusters=3, far=3, token_bias=True, load_bias=True)
+    inputs = checks.arrays(23, shared=shared, clusters=3, far=3, load_bias=True)
     checks.holds_compiled(
         nearest_attention,
         inputs,
@@ -125,13 +125,12 @@ def test_relative_embeddings(causal, shared, probes, far):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared, probes", [(True, 1), (False, 1), (False, 2)])
-@pytest.mark.parametrize("far", [None, 2])
-def test_token_bias(causal, shared, probes, far):
+def test_relative_embeddings_and_padding(causal, shared, probes):
     mask = checks.mask("scattered", 18)
     checks.holds(
         nearest_attention,
         reference.nearest,
-        checks.arrays(18, shared=shared, clusters=3, far=far, token_bias=True),
+        checks.arrays(18, shared=shared, clusters=3, far=2),
         window_size=4,
         causal=causal,
         num_probes=probes,

@@ -52,15 +52,12 @@ def holds(inputs, count, window_size, num_probes=1, max_length=None, shift_keys=
     window_size=st.integers(1, 9),
     shared=st.booleans(),
     far=st.none() | st.integers(1, 9),
-    token_bias=st.booleans(),
     bounded=st.booleans(),
     pull=st.sampled_from([0.0, 3.0, 100.0]),
     data=st.data(),
 )
-def test_steps(length, clusters, window_size, shared, far, token_bias, bounded, pull, data):
-    inputs = checks.arrays(
-        length, shared=shared, clusters=clusters, far=far, load_bias=True, token_bias=token_bias
-    )
+def test_steps(length, clusters, window_size, shared, far, bounded, pull, data):
+    inputs = checks.arrays(length, shared=shared, clusters=clusters, far=far, load_bias=True)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
     holds(

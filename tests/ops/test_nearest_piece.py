@@ -16,7 +16,6 @@ def empty_cache(inputs, window_size, **options):
     """The cache before the first position."""
     tensors = checks.tensors(inputs)
     key = tensors["query" if tensors["key"] is None else "key"]
-    token_bias = {} if "token_bias" not in inputs else {"token_bias": tensors["token_bias"]}
     return nearest_cache(
         key,
         tensors["value"],
@@ -24,7 +23,6 @@ def empty_cache(inputs, window_size, **options):
         0,
         window_size=window_size,
         keep_positions="relative_embeddings" in inputs,
-        **token_bias,
         **options,
     )
 
@@ -36,14 +34,11 @@ def empty_cache(inputs, window_size, **options):
     window_size=st.integers(1, 9),
     shared=st.booleans(),
     far=st.none() | st.integers(1, 9),
-    token_bias=st.booleans(),
     pull=st.sampled_from([0.0, 3.0, 100.0]),
     data=st.data(),
 )
-def test_pieces_are_one_pass(ends, clusters, window_size, shared, far, token_bias, pull, data):
-    inputs = checks.arrays(
-        ends[-1], shared=shared, clusters=clusters, far=far, load_bias=True, token_bias=token_bias
-    )
+def test_pieces_are_one_pass(ends, clusters, window_size, shared, far, pull, data):
+    inputs = checks.arrays(ends[-1], shared=shared, clusters=clusters, far=far, load_bias=True)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
     shift_keys = shared and data.draw(st.booleans())
@@ -62,19 +57,17 @@ def test_pieces_are_one_pass(ends, clusters, window_size, shared, far, token_bia
 
 @pytest.mark.parametrize("shift_keys", [False, True])
 def test_steps_go_on_from_a_piece(shift_keys):
-    inputs = checks.arrays(30, shared=True, clusters=4, far=5, token_bias=True)
+    inputs = checks.arrays(30, shared=True, clusters=4, far=5)
     cache = empty_cache(inputs, 6, shift_keys=shift_keys)
     start = {name: x for name, x in inputs.items()}
     _, cache = piece_checks.in_pieces(cache, nearest_piece, start, [11, 23])
     given = checks.tensors(inputs)
-    query, value, bias = (given.pop(name) for name in ("query", "value", "token_bias"))
+    query, value = (given.pop(name) for name in ("query", "value"))
     given.pop("key")
     outputs = []
     for at in range(23, 30):
         one = slice(at, at + 1)
-        output, cache = nearest_step(
-            query[:, :, one], None, value[:, :, one], cache, at, token_bias=bias[:, one], **given
-        )
+        output, cache = nearest_step(query[:, :, one], None, value[:, :, one], cache, at, **given)
         outputs.append(output)
     expected = nearest_attention(
         **checks.tensors(inputs), window_size=6, causal=True, shift_keys=shift_keys

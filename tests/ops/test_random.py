@@ -24,7 +24,7 @@ def of_heads(count=2, **options):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("length", [1, 4, 17])
 def test_equation(causal, shared, length):
-    inputs = checks.arrays(length, shared=shared, far=2, token_bias=True)
+    inputs = checks.arrays(length, shared=shared, far=2)
     checks.holds(*of_heads(), inputs, causal=causal)
 
 
@@ -35,7 +35,7 @@ def test_padding(causal, shared, padding):
     mask = checks.mask(padding, 15)
     checks.holds(
         *of_heads(),
-        checks.arrays(15, shared=shared, token_bias=True),
+        checks.arrays(15, shared=shared),
         causal=causal,
         query_mask=mask,
         key_mask=None if shared else mask,
@@ -102,7 +102,7 @@ def test_causality(shared):
 def test_in_chunks(shared, monkeypatch):
     checks.holds_in_chunks(
         of_heads(4)[0],
-        checks.arrays(18, shared=shared, far=2, heads=4, token_bias=True),
+        checks.arrays(18, shared=shared, far=2, heads=4),
         monkeypatch,
         causal=True,
         query_mask=checks.mask("right", 18),
@@ -115,7 +115,7 @@ def test_compiled():
     mask = checks.mask("scattered", 18)
     checks.holds_compiled(
         of_heads()[0],
-        checks.arrays(18, far=2, token_bias=True),
+        checks.arrays(18, far=2),
         causal=True,
         query_mask=mask,
         key_mask=mask,
@@ -125,7 +125,7 @@ def test_compiled():
 def test_unknown_shapes():
     def inputs(length):
         batch, keys = 1 + length % 3, length + 3
-        found = checks.arrays(length, keys=keys, far=2, batch=batch, token_bias=True)
+        found = checks.arrays(length, keys=keys, far=2, batch=batch)
         return {**found, "key_mask": checks.mask("scattered", keys, batch)}
 
     checks.holds_for_unknown_shapes(of_heads()[0], (8, 1, 13), inputs, causal=True)

@@ -13,7 +13,7 @@ def test_equation(causal, shared, length, stride):
     checks.holds(
         strided_attention,
         reference.strided,
-        checks.arrays(length, shared=shared, token_bias=True),
+        checks.arrays(length, shared=shared),
         stride=stride,
         causal=causal,
     )
@@ -25,7 +25,7 @@ def test_padding(causal, padding):
     checks.holds(
         strided_attention,
         reference.strided,
-        checks.arrays(11, token_bias=True),
+        checks.arrays(11),
         stride=3,
         causal=causal,
         query_mask=checks.mask(padding, 11),
@@ -36,7 +36,7 @@ def test_padding(causal, padding):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("far", [1, 20])
 def test_relative_positions(causal, far):
-    inputs = checks.arrays(14, far=far, token_bias=True)
+    inputs = checks.arrays(14, far=far)
     checks.holds(strided_attention, reference.strided, inputs, stride=3, causal=causal)
 
 
@@ -57,7 +57,7 @@ def test_causality():
 
 def test_in_chunks(monkeypatch):
     mask = checks.mask("scattered", 11)
-    inputs = checks.arrays(11, far=2, token_bias=True, heads=4)
+    inputs = checks.arrays(11, far=2, heads=4)
     checks.holds_in_chunks(
         strided_attention,
         inputs,
@@ -74,7 +74,7 @@ def test_compiled(causal):
     mask = checks.mask("left", 11)
     checks.holds_compiled(
         strided_attention,
-        checks.arrays(11, far=3, token_bias=True),
+        checks.arrays(11, far=3),
         stride=4,
         causal=causal,
         query_mask=mask,
@@ -85,7 +85,7 @@ def test_compiled(causal):
 def test_unknown_shapes():
     def inputs(length):
         batch = 1 + length % 3
-        found = checks.arrays(length, far=2, batch=batch, token_bias=True)
+        found = checks.arrays(length, far=2, batch=batch)
         mask = checks.mask("scattered", length, batch)
         return {**found, "query_mask": mask, "key_mask": mask}
 
@@ -121,7 +121,7 @@ def test_numpy_arguments(monkeypatch):
     checks.takes_numpy(
         strided_attention,
         reference.strided,
-        checks.arrays(7, far=2, token_bias=True),
+        checks.arrays(7, far=2),
         monkeypatch,
         stride=3,
         query_mask=mask,

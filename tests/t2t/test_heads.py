@@ -12,6 +12,7 @@ from rt_keras.t2t import (
     T2TRoutingHeads,
     T2TStridedHeads,
 )
+from rt_keras.t2t.token_bias import token_bias_of
 from tests.layers import checks
 from tests.t2t import reference
 
@@ -26,8 +27,8 @@ GROUPS = {
     "cluster_strided": lambda **kwargs: T2TClusterStridedHeads(2, 3, 4, 5, **kwargs),
     "hashed": lambda **kwargs: T2THashedHeads(2, 4, 4, 5, **kwargs),
 }
-# Strided heads take none.
-TOKEN_BIAS = {"strided": None}
+# Strided heads have none.
+TOKEN_BIAS = {"strided": {}}
 EQUATIONS = {
     "local": lambda group, **x: reference.local(block_size=4, **x),
     "grid": lambda group, **x: reference.local(block_size=3, look_back=(0, 1), grid=(2, 2), **x),
@@ -51,22 +52,14 @@ def test_equation(kind, causal):
     query, key, value = (
         checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in range(3)
     )
-    group = GROUPS[kind](
-        max_relative_distance=2, token_bias=TOKEN_BIAS.get(kind, "trainable"), dtype="float64"
-    )
+    biased = TOKEN_BIAS.get(kind, {"token_bias": "trainable"})
+    group = GROUPS[kind](max_relative_distance=2, dtype="float64", **biased)
     key = None if group.share_qk else key
     # Of shared queries and keys, that code has no mask.
     mask = None if group.share_qk else checks.padding(2, 12)
     token_bias = checks.random(2, 12, dtype="float64")
-    found = group(
-        query,
-        value,
-        key,
-        query_mask=mask,
-        key_mask=mask,
-        token_bias=token_bias,
-        use_causal_mask=causal,
-    )
+    with token_bias_of(**{"decoder" if causal else "encoder": token_bias}):
+        found = group(query, value, key, query_mask=mask, key_mask=mask, use_causal_mask=causal)
     expected = EQUATIONS[kind](
         group,
         query=query,
@@ -99,17 +92,19 @@ def test_config(kind):
 
 def test_saving(tmp_path):
     groups = [
-        make(max_relative_distance=2, token_bias=TOKEN_BIAS.get(kind, "fixed"))
+        make(max_relative_distance=2, **TOKEN_BIAS.get(kind, {"token_bias": "fixed"}))
         for kind, make in GROUPS.items()
     ]
-    inputs, token_bias = keras.Input((12, 6)), keras.Input((12,))
+    inputs = keras.Input((12, 6))
     layer = MultiHeadAttention(groups, 2)
-    model = keras.Model([inputs, token_bias], layer(inputs, inputs, token_bias=token_bias))
-    x = [checks.random(2, 12, 6), checks.random(2, 12)]
-    expected = model(x)
+    model = keras.Model(inputs, layer(inputs, inputs))
+    x, bias = checks.random(2, 12, 6), checks.random(2, 12)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert checks.largest_difference(loaded(x), expected) < 1e-6
+    with token_bias_of(encoder=bias):
+        expected = model(x)
+        assert checks.largest_difference(loaded(x), expected) < 1e-6
+    assert checks.largest_difference(model(x), expected) > 1e-3
     copies = next(x for x in loaded.layers if isinstance(x, MultiHeadAttention)).head_groups
     assert [copy.get_config() for copy in copies] == [group.get_config() for group in groups]
 
@@ -119,11 +114,6 @@ def test_bad_block_size(kind):
     make = {"routing": T2TRoutingHeads, "cluster_strided": T2TClusterStridedHeads}
     with pytest.raises(ValueError, match="block_size must be a positive integer. Received: .*=0"):
         make.get(kind, T2THashedHeads)(2, 4, 4, block_size=0)
-
-
-def test_strided_heads_take_no_token_bias():
-    with pytest.raises(ValueError, match="token_bias must be None for T2TStridedHeads"):
-        GROUPS["strided"](token_bias="fixed")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import math
 import rt_keras
 from rt_keras.benchmarks.approximate.kinds import GLOBAL_TOKENS, KINDS
 from rt_keras.benchmarks.approximate.tasks import VOCABULARY
-from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.layers.centroids import heads_with_centroids
 
 
 def make_backbone(causal, length, layers, width, heads, period=None):
@@ -119,7 +118,7 @@ def adapted(backbone, kind, keys, length, causal, sample):
         A backbone.
     """
     model = with_heads(backbone, kind, keys, length, causal)
-    if layers_inside(model, CentroidHeads):
+    if heads_with_centroids(model):
         rt_keras.fit_centroids(model, sample, verbose=0)
     return model
 

@@ -67,7 +67,6 @@ class DenseHeads(LocalRoutingHeads):
         key_mask,
         dropout,
         seed,
-        token_bias=None,
         relative_embeddings=None,
     ):
         if self.share_qk:
@@ -82,7 +81,6 @@ class DenseHeads(LocalRoutingHeads):
             causal=True,
             query_mask=query_mask,
             key_mask=key_mask,
-            token_bias=token_bias,
             relative_embeddings=relative_embeddings,
             dropout=dropout,
             seed=seeds[0],
@@ -90,8 +88,6 @@ class DenseHeads(LocalRoutingHeads):
         )
         of_queries, of_keys = self._routed(query, key, query_mask, key_mask)
         of_keys["value"] = value
-        if token_bias is not None:
-            of_keys["token_bias"] = token_bias[:, None]
         far = self._attend_selected(of_queries, of_keys, dropout, seeds[1])
         return merge_pair(near, far)
 
@@ -164,13 +160,11 @@ class DenseHeads(LocalRoutingHeads):
             allowed, order = self._order(block)
             if "least" in block:
                 allowed &= order >= block["least"]
-            bias = block.get("token_bias")
             return attend(
                 block["query"],
                 block["key"],
                 block["value"],
                 allowed,
-                bias=None if bias is None else bias[:, :, None],
                 dropout=dropout,
                 seed=block.get("seed"),
             )

@@ -208,4 +208,4 @@ def in_union():
 def options_of(key_set):
     """The fields of a class of sets that are its options, those that must be given first."""
     fields = [field for field in dataclasses.fields(key_set) if field.repr]
-    return sorted(fields, key=lambda field: field.default is not dataclasses.MISSING)
+    return sorted(fields, key=lambda x: (x.default is not dataclasses.MISSING, x.kw_only))

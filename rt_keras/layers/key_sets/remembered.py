@@ -30,9 +30,7 @@ class Remembered(KeySet):
     steps_by_row = False
     takes_global_tokens = False
 
-    memory_length: int = key(
-        dataclasses.MISSING, "members that a cluster remembers", AT_LEAST_1
-    )
+    memory_length: int = key(dataclasses.MISSING, "members that a cluster remembers", AT_LEAST_1)
     memory_keys: int = key(32, "the most of them that a query sees", AT_LEAST_1)
     eviction: str = key("oldest", "what goes where there is no room", one_of(*EVICTIONS))
     memory_block_size: int | None = key(

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers import FullHeads, MultiHeadAttention
+from rt_keras.layers import MultiHeadAttention
 from rt_keras.ops.blocks import places_of_rows, size
 
 
@@ -93,10 +93,10 @@ class AdaptedAttention(MultiHeadAttention):
     def _mask_of_queries(self, mask):
         """The padding of the queries, which must not have a part in clusters.
 
-        Full heads have no such thing; without the mask their output is that of the original
-        everywhere.
+        Heads that see any keys, which take masks of pairs, have no such thing; without the mask
+        their output is that of the original everywhere.
         """
-        if mask is None or all(isinstance(group, FullHeads) for group in self.head_groups):
+        if mask is None or all(group.takes_attention_mask for group in self.head_groups):
             return None
         return tf.cast(mask[:, 0], tf.bool) if mask.shape[1] == 1 else None
 

@@ -7,8 +7,7 @@ from rt_keras import progress
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import FullHeads
 from rt_keras.layers.attention_calls import observe_attention
-from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.models.adapted.adapt import adapt
 from rt_keras.models.adapted.attention_layers import DENSE
 from rt_keras.models.adapted.backbones import (
@@ -91,7 +90,7 @@ def distill(
     optimizer = keras.optimizers.Adam(learning_rate)
     optimizer.build(both.trained)
     mover = None
-    if layers_inside(student, CentroidHeads):
+    if heads_with_centroids(student):
         mover = CentroidEMA()
         mover.set_model(student)
 
@@ -207,5 +206,5 @@ def _log_weights(call, chosen, causal, mask):
 
 def _collect(call):
     for heads, arguments, options in call.groups:
-        if isinstance(heads, CentroidHeads):
+        if heads.has_centroids:
             collect(heads, arguments, options)

@@ -8,7 +8,7 @@ from rt_keras.callbacks import CentroidEMA
 from rt_keras.callbacks.centroid_rules import moved_load_bias
 from rt_keras.layers import MultiHeadAttention
 from rt_keras.layers.attention_calls import AttentionCall
-from rt_keras.layers.centroid_heads import CentroidHeads
+from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.batches import batches_of
 
@@ -61,7 +61,7 @@ def fit_centroids(model, data, iterations=10, balancing_steps=30, verbose=1):
     layers = [
         layer
         for layer in dict.fromkeys(layers_inside(model, MultiHeadAttention))
-        if layers_inside(layer, CentroidHeads)
+        if heads_with_centroids(layer)
     ]
     if not layers:
         raise ValueError(f"{model.name} has no heads with centroids")
@@ -70,7 +70,7 @@ def fit_centroids(model, data, iterations=10, balancing_steps=30, verbose=1):
 
         def fit_layer(layer, groups):
             for group in groups:
-                if isinstance(group[0], CentroidHeads):
+                if group[0].has_centroids:
                     loads = _fit_heads(*group, iterations, balancing_steps)
                     fullest = float(np.max(loads / loads.sum(-1, keepdims=True)))
                     found[group[0].path] = {

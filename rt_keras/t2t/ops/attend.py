@@ -59,7 +59,7 @@ def attend_step(
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, key_heads, keys, depth]`; or one deeper, with a token bias at the end.
+        key: `[batch, key_heads, keys, depth]`.
         value: `[batch, key_heads, keys, value_depth]`.
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
         distance: int `[keys]`, from the query back to each key.
@@ -81,8 +81,6 @@ def attend_step(
         def values(weights):
             return tf.einsum("bhqk,kd->bhqd", weights, of_values)
 
-    if key.shape[-1] > query.shape[-1]:
-        query = tf.concat([query, tf.ones_like(query[..., :1])], axis=-1)
     return attend(query, key, value, (allowed,), bias=bias, relative_values=values)
 
 

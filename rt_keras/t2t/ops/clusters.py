@@ -6,7 +6,6 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.members import (
     at_members,
-    bias_of_members,
     num_logits,
     num_members,
     rows_of_members,
@@ -52,7 +51,7 @@ def cluster_attention(
         causal: bool, whether the query of rank i sees the key of rank j only if j <= i.
         query_mask: has no effect in that code.
         key_mask: bool `[batch, keys]`, False for padding, which is not attended to; or None.
-        token_bias: `[batch, keys]`, or None.
+        token_bias: `[batch, keys]`, added to the logits of each key, or None.
         relative_embeddings: `[1, 2 m + 1, depth]`, or None.
         relative_values: `[1, 2 m + 1, value_depth]`, or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
@@ -99,9 +98,10 @@ def _attend(arguments, members_of, block_size, causal, dropout):
     elif causal:
         allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
     queries = tf.gather(query, of_queries, batch_dims=2)
-    bias, values = relative_terms(
-        arguments, queries, size(of_keys, 3), 0, causal, bias_of_members(arguments, of_keys)
-    )
+    bias = None
+    if "token_bias" in arguments:
+        bias = at_members(tf.cast(arguments["token_bias"], query.dtype), of_keys)[..., None, :]
+    bias, values = relative_terms(arguments, queries, size(of_keys, 3), 0, causal, bias)
     output = attend(
         queries,
         tf.gather(key, of_keys, batch_dims=2),

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import in_parts
 from rt_keras.ops.blocks import ceil_div, join_blocks, size
-from rt_keras.ops.decode import with_bias
 from rt_keras.ops.local import over_local_heads
 from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
 from rt_keras.t2t.ops.attend import attend, attend_step
@@ -39,9 +38,10 @@ def local_attention(
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
-        block_size, look_back, grid, key_block_size, causal, key_mask, token_bias, dropout, seed:
-            see `rt_keras.ops.local_attention`.
+        block_size, look_back, grid, key_block_size, causal, key_mask, dropout, seed: see
+            `rt_keras.ops.local_attention`.
         query_mask: has no effect in that code.
+        token_bias: `[batch, keys]`, added to the logits of each key, or None.
         relative_embeddings: `[1, 2 m + 1, depth]`, or None.
         relative_values: `[1, 2 m + 1, value_depth]`, or None.
 
@@ -71,7 +71,9 @@ def local_attention(
 def _local_attention(arguments, windows, dropout):
     query = windows.of_queries(arguments["query"])
     key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
-    real, key_bias = windows.real_keys(arguments), windows.key_bias(arguments)
+    real, key_bias = windows.real_keys(arguments), None
+    if "token_bias" in arguments:
+        key_bias = windows.of_keys(tf.cast(arguments["token_bias"], query.dtype)[:, None])
     offset = key.shape[3] - windows.block_size
 
     def attend_rows(rows, seen, seed):
@@ -102,29 +104,17 @@ def _local_attention(arguments, windows, dropout):
     return join_blocks(output, size(arguments["query"], 2))
 
 
-def local_step(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    look_back=1,
-    grid=None,
-    token_bias=None,
-    **tables,
-):
+def local_step(query, key, value, cache, position, *, block_size, look_back=1, grid=None, **tables):
     """`rt_keras.ops.local_decode.local_step` in the paper authors' dialect.
 
     Args:
-        query, key, value, cache, position, block_size, look_back, grid, token_bias: see there.
+        query, key, value, cache, position, block_size, look_back, grid: see there.
         **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
     """
-    cache = add_position(cache, position, key, value, grid, token_bias)
+    cache = add_position(cache, position, key, value, grid)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
     if grid is not None:
         seen = _as_last_block(seen, position, block_size)
@@ -142,14 +132,13 @@ def local_cross_step(
     look_back=1,
     grid=None,
     key_mask=None,
-    token_bias=None,
     **tables,
 ):
     """`rt_keras.ops.local_decode.local_cross_step` in the paper authors' dialect.
 
     Args:
         query, key, value, position, block_size, key_block_size: see there.
-        look_back, grid, key_mask, token_bias: see there.
+        look_back, grid, key_mask: see there.
         **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
 
     Returns:
@@ -157,7 +146,7 @@ def local_cross_step(
     """
     key_block_size = key_block_size or block_size
     seen = keys_in_window(
-        {"key": with_bias(key, token_bias), "value": value},
+        {"key": key, "value": value},
         position,
         block_size,
         key_block_size,

@@ -75,10 +75,10 @@ def test_steps(length, count, look_back):
     blocks = {"block_size": 4, "look_back": look_back, "grid": (3, 2)}
     if length == 13:
         blocks = {"block_size": 4}
-    inputs = arrays(length, far=5, token_bias=True)
+    inputs = arrays(length, far=5)
 
-    def make_cache(key, value, count, **options):
-        return local_cache(key, value, count, **blocks, **options)
+    def make_cache(key, value, count):
+        return local_cache(key, value, count, **blocks)
 
     found = decode_checks.decode(make_cache, local_step, inputs, count, **blocks)
     decode_checks.same(found, local_attention, inputs, count, **blocks)
@@ -86,7 +86,7 @@ def test_steps(length, count, look_back):
 
 @pytest.mark.parametrize("padding", [None, "right", "a whole row"])
 def test_cross_step(padding):
-    inputs = checks.tensors(arrays(9, keys=6, far=2, token_bias=True))
+    inputs = checks.tensors(arrays(9, keys=6, far=2))
     options = {"block_size": 4, "key_block_size": 2, "key_mask": checks.mask(padding, 6)}
     expected = local_attention(**inputs, **options)
     query = inputs.pop("query")
