@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from rt_keras.models import keys
+from rt_keras import keys
 from rt_keras.keys import check_values, key, keys_of, read_section
 
 

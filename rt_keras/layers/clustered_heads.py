@@ -88,3 +88,8 @@ class ClusteredHeads(HeadGroup):
             causal=causal,
             **arguments,
         )
+
+    def get_config(self):
+        config = super().get_config()
+        del config["max_relative_distance"]
+        return config

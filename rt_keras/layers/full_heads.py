@@ -24,8 +24,12 @@ class FullHeads(Heads):
         attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
             keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
         memory_length: int, how many keys a causal query sees; None, the default, for all.
-        **kwargs: keyword arguments of `PositionedHeads`, such as `relative_positions`, and of the
-            base layer, such as `name` and `dtype`.
+        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`.
+        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
+            the default, for none. See `rt_keras.ops.persistent_attention`.
+        **kwargs: `dense_below` of `HeadGroup`, and base layer keyword arguments, such as `name` and
+            `dtype`.
 
     Raises:
         ValueError: if `attention_activation` is unknown, `memory_length` is not a positive integer,

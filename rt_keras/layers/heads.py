@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.centroids import Centroids
-from rt_keras.layers.head_group import HeadGroup, shared_mask
+from rt_keras.layers.head_group import HeadGroup, refuse_options, shared_mask
 from rt_keras.layers.key_sets import Chunk, Cluster, Everything, KeySet, Persistent
 from rt_keras.layers.key_sets.key_set import options_of
 from rt_keras.ops.attend import merge_pair
@@ -88,6 +88,8 @@ class Heads(Centroids, HeadGroup):
         super().__init_subclass__(**kwargs)
 
     def __init__(self, num_heads, key_sets, share_qk=False, dense_below=None, **kwargs):
+        # Sets of keys have their own.
+        refuse_options(self, kwargs, ("max_relative_distance",))
         super().__init__(num_heads, dense_below=dense_below, **kwargs)
         if not (key_sets and all(isinstance(x, KeySet) for x in key_sets)):
             raise ValueError(
@@ -294,11 +296,12 @@ def _init_of_declared(cls):
         bound.apply_defaults()
         options = {"num_persistent_keys": None, **cls.fixed, **bound.arguments}
         kwargs, more = options.pop("kwargs"), options["num_persistent_keys"]
-        for name in kwargs.keys() & cls.fixed.keys():
+        fixed = {"share_qk": False, **cls.fixed}
+        for name in kwargs.keys() & fixed.keys():
             # Configurations and files of earlier versions hold it.
             value = kwargs.pop(name)
-            if value != cls.fixed[name]:
-                raise ValueError(f"{name} must be {cls.fixed[name]!r}. Received: {name}={value!r}")
+            if value != fixed[name]:
+                raise ValueError(f"{name} must be {fixed[name]!r}. Received: {name}={value!r}")
         Heads.__init__(
             self,
             options["num_heads"],

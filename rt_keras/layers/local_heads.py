@@ -35,8 +35,12 @@ class LocalHeads(Heads):
         span_ramp: int, positions in which a span ends. Defaults to 32.
         span_loss_weight: float λ; λ times the heads' mean z, in positions, is added to the model's
             loss. Defaults to 2e-6.
-        **kwargs: keyword arguments of `PositionedHeads`, such as `relative_positions`, and of the
-            base layer, such as `name` and `dtype`.
+        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`.
+        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
+            the default, for none. See `rt_keras.ops.persistent_attention`.
+        **kwargs: `dense_below` of `HeadGroup`, and base layer keyword arguments, such as `name` and
+            `dtype`.
 
     Raises:
         ValueError: if a size is not a positive integer, a `look_back` is negative or there is not

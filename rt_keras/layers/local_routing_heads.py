@@ -24,9 +24,18 @@ WINDOW_ALONE = {
 class LocalRoutingHeads(Heads):
     """Heads whose queries see the blocks around them and, however far back, keys of their cluster.
 
-    One softmax over both: see `rt_keras.ops.local_routing_attention` for the equation. The window
-    of `LocalHeads` is what nearby text takes; the cluster adds the last `window_size` keys whose
-    content fits the query. Output i depends on positions up to i alone.
+    The window of `LocalHeads` is what nearby text takes; the cluster adds the last `window_size`
+    keys whose content fits the query. With W(i) the window that `rt_keras.ops.local_attention`
+    gives to i, N(i) the positions that `rt_keras.ops.nearest_attention` gives to i, and q, k the
+    normalised routed queries and keys:
+
+    ```
+    output_i = sum_j softmax_j(logit_ij) value_j    over j in W(i) and N(i), under one softmax
+    logit_ij = query_i · (key_j + r_(i - j)) / sqrt(depth)    for j in W(i)
+    logit_ij = s q_i · k_j / sqrt(depth) + b                  for j in N(i)
+    ```
+
+    with a factor s and a bias b that each head learns. Output i depends on positions up to i alone.
 
     `routed_key` says what a key is in a cluster. With "previous_query", the key of position j is
     the query of position j - 1: a query that was asked before finds what followed it then.

@@ -75,3 +75,8 @@ class LSHHeads(HeadGroup):
             chunk_size=self.chunk_size,
             **arguments,
         )
+
+    def get_config(self):
+        config = super().get_config()
+        del config["max_relative_distance"]
+        return config

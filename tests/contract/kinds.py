@@ -10,10 +10,10 @@ import itertools
 import keras
 import numpy as np
 
-from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
 from rt_keras.keys import keys_of, read_section
 from rt_keras.layers.head_group import parameters
+from rt_keras.models.dialects import DIALECTS
+from rt_keras.models.head_kinds import HEAD_KINDS, Place
 from rt_keras.models.model_section import ModelSection
 
 HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21

@@ -187,9 +187,12 @@ def routing_memory(group, query, key, value, options):
             first=1,
         )
 
+    persistent = options.get("more", lambda *row: ([], []))
+
     def more(b, h, i):
-        logits, values = seen[b, h][i]
-        return [logit + bias[h] for logit in logits], values
+        (logits, values), others = seen[b, h][i], persistent(b, h, i)
+        logits = [logit + bias[h] for logit in logits]
+        return [*logits, *others[0]], [*values, *others[1]]
 
     return local_routing(group, query, key, value, {**options, "more": more})
 

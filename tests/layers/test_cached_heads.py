@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
     "make",
     [
         lambda: FullHeads(2),
-        lambda: FullHeads(2, 3, relative_positions="sinusoidal"),
+        lambda: FullHeads(2, max_relative_distance=3, relative_positions="sinusoidal"),
         lambda: LocalHeads(2, 4),
         lambda: RoutingHeads(2, 3, 4),
         lambda: StridedHeads(2, 3),

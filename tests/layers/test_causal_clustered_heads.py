@@ -56,7 +56,7 @@ def test_config():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="block_size must be a positive integer"):
+    with pytest.raises(ValueError, match="block_size must be an integer of at least 1"):
         CausalClusteredHeads(2, block_size=0)
     x = checks.random(1, 2, 9, 6)
     with pytest.raises(ValueError, match="CausalClusteredHeads need use_causal_mask=True"):

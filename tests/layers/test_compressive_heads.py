@@ -61,8 +61,8 @@ def test_every_weight_trains():
         ({"block_size": 5}, "block_size must be a multiple of compression_rate, 2"),
         ({"compressed_length": 3}, "must be a multiple of block_size / compression_rate, 2"),
         ({"compression": "median"}, "must be one of .*'median'"),
-        ({"reconstruction_weight": -1.0}, "reconstruction_weight must be at least 0"),
-        ({"look_back": 0}, "look_back must be a positive integer"),
+        ({"reconstruction_weight": -1.0}, "reconstruction_weight must be a number of at least 0"),
+        ({"look_back": 0}, "look_back must be an integer of at least 1"),
     ],
 )
 def test_bad_arguments(arguments, message):

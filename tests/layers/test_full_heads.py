@@ -33,7 +33,9 @@ def test_attention_activation():
     layer, x = MultiHeadAttention([group]), checks.random(2, 7, 8)
     expected = layer(x, x, use_causal_mask=True)
     np.testing.assert_allclose(checks.decode(layer, x, 3), expected, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="must be one of .* Received: 'max'"):
+    with pytest.raises(
+        ValueError, match="attention_activation must be one of .*attention_activation='max'"
+    ):
         FullHeads(2, attention_activation="max")
 
 

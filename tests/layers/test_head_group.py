@@ -161,7 +161,7 @@ def test_positive_int(value):
 
 @pytest.mark.parametrize("name", ["num_heads", "max_relative_distance"])
 def test_bad_numbers(name):
-    with pytest.raises(ValueError, match=f"{name} must be a positive integer. Received: {name}=0"):
+    with pytest.raises(ValueError, match=f"{name} must be a.* integer.*. Received: {name}=0"):
         FullHeads(**{"num_heads": 2, name: 0})
 
 
@@ -202,10 +202,26 @@ def attention_of(layer, x):
 @pytest.mark.parametrize(
     "group, options, message",
     [
-        (lambda: CompressiveHeads(2, 4, 1), {}, "CompressiveHeads cannot have persistent keys"),
-        (lambda: LocalHeads(2, 4), {"attention_activation": "sparsemax"}, "cannot have persistent"),
-        (lambda: LocalHeads(2, 4), {"dense_below": 8}, "and without dense_below"),
-        (lambda: LocalHeads(2, 4), {"num_persistent_keys": 0}, "must be a positive integer"),
+        (
+            lambda: CompressiveHeads(2, 4, 1),
+            {},
+            "CompressiveHeads: num_persistent_keys must be None. Received: num_persistent_keys=3",
+        ),
+        (
+            lambda: LocalHeads(2, 4),
+            {"attention_activation": "sparsemax"},
+            "attention_activation='sparsemax'.* cannot be joined .* persistent keys",
+        ),
+        (
+            lambda: LocalHeads(2, 4),
+            {"dense_below": 8},
+            "LocalHeads with dense_below cannot have persistent keys",
+        ),
+        (
+            lambda: LocalHeads(2, 4),
+            {"num_persistent_keys": 0},
+            "num_persistent_keys must be an integer of at least 1",
+        ),
     ],
 )
 def test_who_can_have_no_persistent_keys(group, options, message):
@@ -216,7 +232,9 @@ def test_who_can_have_no_persistent_keys(group, options, message):
 
 
 def test_global_tokens_and_persistent_keys_are_not_combined():
-    with pytest.raises(ValueError, match="LocalHeads with num_persistent_keys"):
+    with pytest.raises(
+        ValueError, match="LocalHeads cannot have global tokens.* no persistent keys"
+    ):
         MultiHeadAttention([LocalHeads(2, 4, num_persistent_keys=3)], num_global_tokens=1)
 
 
@@ -261,10 +279,11 @@ def test_queries_that_are_their_own_keys_have_as_many_values(kind, keys):
 def test_options_that_a_kind_does_not_have_are_refused(make, option):
     ((name, value),) = option.items()
     kind = type(make()).__name__
-    with pytest.raises(ValueError, match=f"{kind} take no {name}. Received: {name}={value}"):
+    with pytest.raises(ValueError, match=f"{kind}.*{name}.*{value}"):
         make(**option)
-    # What asks for nothing will do, as in a configuration that lists every option.
-    assert name not in make(**{name: None}).get_config()
+    # A file that says so for none is read.
+    config = {**make().get_config(), name: None}
+    assert name not in type(make()).from_config(config).get_config()
 
 
 def test_unknown_options_are_named_with_the_kind():

@@ -1,6 +1,6 @@
 import keras
 
-from rt_keras.layers import CentroidHeads, LocalHeads, MultiHeadAttention, RoutingHeads
+from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
 from rt_keras.layers.layers_inside import layers_inside
 
 
@@ -11,5 +11,5 @@ def test_layers_of_a_kind_at_any_depth_in_their_order():
     inner = keras.Model(inputs, attention(inputs, inputs))
     model = keras.Sequential([inner, keras.layers.Dense(1)])
     assert layers_inside(model, MultiHeadAttention) == [attention]
-    assert layers_inside(model, CentroidHeads) == [heads[0], heads[2]]
+    assert layers_inside(model, RoutingHeads) == [heads[0], heads[2]]
     assert layers_inside(heads[1], LocalHeads) == [heads[1]]

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from rt_keras.layers import LocalRoutingHeads, MultiHeadAttention, RoutingMemoryHeads
 from tests.layers import checks
-from tests.layers.test_positioned_heads import sines
+from tests.layers.key_sets.test_positioned import sines
 from tests.layers.test_routing_heads import statistics
 from tests.ops import reference
 
@@ -182,13 +182,16 @@ def test_dtype_policies(policy):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"block_size": 0}, "block_size must be a positive integer. Received: block_size=0"),
+        ({"block_size": 0}, "block_size must be an integer of at least 1. Received: block_size=0"),
         ({"look_back": -1}, "look_back must be an integer of at least 0. Received: look_back=-1"),
         ({"routed_key": "value"}, "routed_key must be one of .* Received: routed_key='value'"),
-        ({"num_probes": 4}, "num_probes must be at most num_clusters. Received: num_probes=4"),
-        ({"kernel_size": 0}, "kernel_size must be a positive integer or None. .*kernel_size=0"),
+        ({"num_probes": 4}, "num_probes must be at most num_clusters .* num_probes=4"),
+        (
+            {"kernel_size": 0},
+            "kernel_size must be an integer of at least 1, or None. .*kernel_size=0",
+        ),
         ({"kernel_size": 4, "routed_key": "key"}, "kernel_size must be 1 unless .*=4, .*'key'"),
-        ({"relative_positions": "bucketed"}, "must be one of .'learned', 'sinusoidal'.. .*bucket"),
+        ({"relative_positions": "rotary"}, "must be one of learned, sinusoidal, bucketed"),
         ({"relative_positions": "sinusoidal"}, "needs a max_relative_distance"),
     ],
 )

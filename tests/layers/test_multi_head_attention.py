@@ -520,7 +520,7 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
 
     def of_heads(equation, first, group, **more):
         cut = slice(first, first + group.num_heads)
-        if hasattr(group, "centroids"):
+        if group.has_centroids:
             more["centroids"] = np.repeat(group.centroids.numpy(), 2, axis=0)
         if hasattr(group, "routed_scale"):
             more["routed_scale"] = group.routed_scale.numpy()

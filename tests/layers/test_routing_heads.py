@@ -265,14 +265,26 @@ def test_compiled():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"num_clusters": 0}, "num_clusters must be a positive integer. Received: num_clusters=0"),
-        ({"window_size": 0}, "window_size must be a positive integer. Received: window_size=0"),
-        ({"window_size": 4.0}, "window_size must be a positive integer. Received: window_size=4.0"),
-        ({"assignment": "near"}, "assignment must be one of .*'nearest'.* Received: .*'near'"),
-        ({"num_probes": 0}, "num_probes must be a positive integer"),
+        (
+            {"num_clusters": 0},
+            "num_clusters must be an integer of at least 1. Received: num_clusters=0",
+        ),
+        (
+            {"window_size": 0},
+            "window_size must be an integer of at least 1. Received: window_size=0",
+        ),
+        (
+            {"window_size": 4.0},
+            "window_size must be an integer of at least 1. Received: window_size=4.0",
+        ),
+        ({"assignment": "near"}, "assignment must be one of .*nearest.* Received: .*'near'"),
+        ({"num_probes": 0}, "num_probes must be an integer of at least 1"),
         ({"num_probes": 4}, "at most num_clusters .* Received: num_probes=4, num_clusters=3"),
         ({"num_probes": 2, "assignment": "balanced"}, "and 1 with 'balanced'"),
-        ({"commitment_weight": -1.0}, "commitment_weight must be at least 0. Received: -1.0"),
+        (
+            {"commitment_weight": -1.0},
+            "commitment_weight must be a number of at least 0. Received: .*=-1.0",
+        ),
     ],
 )
 def test_bad_arguments(options, message):

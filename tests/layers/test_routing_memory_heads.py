@@ -52,9 +52,9 @@ def test_every_weight_trains():
     "arguments, message",
     [
         ({"memory_length": 3}, "memory_length must be at least memory_block_size. .*block_size=4"),
-        ({"memory_keys": 0}, "memory_keys must be a positive integer"),
+        ({"memory_keys": 0}, "memory_keys must be an integer of at least 1"),
         ({"eviction": "newest"}, "eviction must be one of .*'newest'"),
-        ({"routed_key": "key"}, "need routed_key='previous_query'"),
+        ({"routed_key": "key"}, "routed_key must be 'previous_query'"),
     ],
 )
 def test_bad_arguments(arguments, message):

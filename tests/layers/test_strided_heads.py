@@ -30,7 +30,9 @@ def test_equation(causal):
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="stride must be a positive integer. Received: stride=0"):
+    with pytest.raises(
+        ValueError, match="stride must be an integer of at least 1. Received: stride=0"
+    ):
         StridedHeads(2, 0)
     query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
     with pytest.raises(ValueError, match="query of length 5, key of length 7"):

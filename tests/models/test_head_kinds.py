@@ -1,7 +1,7 @@
 import pytest
 
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
 from rt_keras.keys import read_section
+from rt_keras.models.head_kinds import HEAD_KINDS, Place
 from rt_keras.models.model_section import ModelSection
 
 VALUES = {

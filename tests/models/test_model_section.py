@@ -10,9 +10,9 @@ import pytest
 
 from rt_keras import config_files, layers, models
 from rt_keras.convert import t2t_hparams
+from rt_keras.keys import keys_of, read_section
 from rt_keras.models import presets
 from rt_keras.models.head_kinds import HEAD_KINDS, Place
-from rt_keras.keys import keys_of, read_section
 from rt_keras.models.model_section import (
     ModelSection,
     check_heads,

@@ -111,6 +111,8 @@ def strided(
     query_mask=None,
     key_mask=None,
     relative_embeddings=None,
+    outside=None,
+    more=None,
 ):
     key = query if key is None else key
     output = np.zeros(query.shape[:3] + value.shape[3:])
@@ -119,6 +121,7 @@ def strided(
             j
             for j in range(key.shape[2])
             if (i - j) % stride == 0
+            and not (outside is not None and outside(i, j))
             and (j <= i or not causal)
             and real(query_mask, b, i)
             and real(key_mask, b, j)
@@ -131,6 +134,7 @@ def strided(
             seen,
             relative_embeddings,
             distances=[(i - j) // stride for j in seen],
+            more=more,
         )
     return output
 

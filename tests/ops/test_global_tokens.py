@@ -9,7 +9,6 @@ from rt_keras.ops import (
     full_attention,
     global_attention,
     local_attention,
-    local_routing_attention,
     nearest_attention,
 )
 from tests.ops import checks, reference
@@ -23,16 +22,10 @@ KINDS = {
     "local": (local_attention, reference.local, {"block_size": 2}),
     "nearest": (nearest_attention, reference.nearest, {"window_size": 4, "num_probes": 2}),
     "shared": (nearest_attention, reference.nearest, {"window_size": 4}),
-    "local_routing": (
-        local_routing_attention,
-        reference.local_routing,
-        {"window_size": 3, "block_size": 2},
-    ),
 }
 
 
 def inputs_of(kind, **options):
-    options |= {"clusters": 2 if "routing" in kind else None}
     if kind in ("nearest", "shared"):
         options |= {"clusters": 2, "shared": kind == "shared"}
     return checks.arrays(LENGTH, **options)

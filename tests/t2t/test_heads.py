@@ -126,5 +126,5 @@ def test_bad_block_size(kind):
     ],
 )
 def test_options_that_the_authors_local_heads_lack(option):
-    with pytest.raises(ValueError, match=f"T2TLocalHeads have no {next(iter(option))}. Received"):
+    with pytest.raises(ValueError, match=f"T2TLocalHeads: {next(iter(option))} must be"):
         T2TLocalHeads(2, 4, **option)

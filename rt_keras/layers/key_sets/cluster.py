@@ -148,6 +148,7 @@ class Cluster(KeySet):
                 heads.add_weight(name=name, shape=(heads.num_heads,), initializer=initializer)
                 for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
             )
+        heads.routed_kernel = None
         if self.kernel_size > 1:
             heads.routed_kernel = heads.add_weight(
                 name="routed_kernel",

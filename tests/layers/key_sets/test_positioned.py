@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention
-from rt_keras.layers.positioned_heads import RELATIVE_POSITIONS
+from rt_keras.layers.key_sets.positioned import RELATIVE_POSITIONS
 from tests.layers import checks
 
 LENGTH, REACH = 30, 20
@@ -173,7 +173,7 @@ def test_a_memory_is_of_the_past():
             ),
             "cannot be combined with grid",
         ),
-        (lambda: FullHeads(1, memory_length=0), "memory_length must be a positive integer"),
+        (lambda: FullHeads(1, memory_length=0), "memory_length must be an integer of at least 1"),
     ],
 )
 def test_bad_arguments(make, message):

@@ -1,0 +1,191 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import FullHeads, Heads, LocalRoutingHeads, MultiHeadAttention
+from rt_keras.layers.key_sets import (
+    BlockAndCentroids,
+    Cluster,
+    Everything,
+    Persistent,
+    Remembered,
+    Strided,
+    Window,
+)
+from rt_keras.ops.blocks import take_places
+from tests.layers import checks
+
+LENGTH, HEADS, DEPTH = 26, 2, 6
+# Unions that no kind of heads is.
+UNIONS = {
+    "window, stride and persistent keys": [Window(4), Strided(5), Persistent(3)],
+    "sliding window and stride": [Window(4, look_back=2, sliding_window=6), Strided(3)],
+    "window, cluster and stride": [Window(3), Strided(4), Cluster(3, window_size=4)],
+    "everything and persistent keys": [Everything(), Persistent(2)],
+    "window, cluster of keys and persistent keys": [
+        Window(3, max_relative_distance=4),
+        Cluster(2, window_size=4, routed_key="key", scaled=False),
+        Persistent(2),
+    ],
+    "window, cluster and memory": [
+        Window(3),
+        Cluster(2, window_size=2),
+        Remembered(6, memory_keys=2),
+        Persistent(2),
+    ],
+}
+
+
+def make(name, **options):
+    heads = Heads(HEADS, UNIONS[name], dtype="float64", **options)
+    heads.build([2, HEADS, LENGTH, DEPTH], [2, HEADS, LENGTH, DEPTH])
+    return heads
+
+
+def inputs(seed=0):
+    rng = np.random.default_rng(seed)
+    return [tf.constant(rng.normal(size=[2, HEADS, LENGTH, DEPTH])) for _ in range(3)]
+
+
+def in_window(window, i, j):
+    if window.sliding_window is not None:
+        return abs(i - j) < window.sliding_window
+    return abs(i // window.block_size - j // window.block_size) <= window.look_back
+
+
+@pytest.mark.parametrize("name", list(UNIONS)[:2])
+@pytest.mark.parametrize("causal", [False, True])
+def test_equation(name, causal):
+    """One softmax over all keys that some set has, each of them once."""
+    heads, (query, value, key) = make(name), inputs()
+    window, stride, *_ = UNIONS[name]
+    found = heads(query, value, key, use_causal_mask=causal)
+    for b, h, i in np.ndindex(2, HEADS, LENGTH):
+        seen = [
+            j
+            for j in range(LENGTH)
+            if (in_window(window, i, j) or (i - j) % stride.stride == 0) and (j <= i or not causal)
+        ]
+        keys, values = key.numpy()[b, h, seen], value.numpy()[b, h, seen]
+        if len(UNIONS[name]) == 3:
+            keys = np.concatenate([keys, heads.persistent_keys.numpy()[h]])
+            values = np.concatenate([values, heads.persistent_values.numpy()[h]])
+        weights = np.exp(keys @ query.numpy()[b, h, i] / np.sqrt(DEPTH))
+        expected = weights @ values / weights.sum()
+        np.testing.assert_allclose(found[b, h, i], expected, rtol=0, atol=1e-10)
+
+
+def test_a_window_and_a_cluster_are_local_routing_heads():
+    query, value, key = inputs()
+    both = Heads(HEADS, [Window(4), Cluster(3, window_size=4, seed=1)], dtype="float64")
+    kind = LocalRoutingHeads(HEADS, 4, 3, 4, seed=1, dtype="float64")
+    outputs = [heads(query, value, key, use_causal_mask=True) for heads in (both, kind)]
+    np.testing.assert_array_equal(*outputs)
+    assert [x.shape for x in both.weights] == [x.shape for x in kind.weights]
+
+
+@pytest.mark.parametrize("name", UNIONS)
+def test_a_cache_gives_the_outputs_of_one_pass(name):
+    heads, given = make(name), inputs()
+    expected = heads(*given, use_causal_mask=True)
+    cache = heads.make_cache(*given, count=9, max_length=LENGTH)
+    for start, end in ((9, 10), (10, 17), (17, 18), (18, LENGTH)):
+        chunk = [x[:, :, start:end] for x in given]
+        output, cache = heads.call_with_cache(*chunk, cache, start)
+        np.testing.assert_allclose(output, expected[:, :, start:end], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", UNIONS)
+def test_rows_at_positions_of_their_own(name):
+    heads, given = make(name), inputs()
+    expected = heads(*given, use_causal_mask=True)
+    starts = np.array([7, 12], np.int32)
+    caches = [heads.make_cache(*given, count=int(n), max_length=LENGTH) for n in starts]
+    cache = tf.nest.map_structure(lambda a, b: tf.concat([a[:1], b[1:]], axis=0), *caches)
+    for step in range(5):
+        rows = [take_places(x, (starts + step)[:, None]) for x in given]
+        output, cache = heads.call_with_cache(*rows, cache, tf.constant(starts + step))
+        for row, place in enumerate(starts + step):
+            np.testing.assert_allclose(
+                output[row, :, 0], expected[row, :, place], rtol=0, atol=1e-9
+            )
+
+
+@pytest.mark.parametrize("name", UNIONS)
+def test_the_future_does_not_matter(name):
+    heads, first, second = make(name), inputs(0), inputs(1)
+    joined = [tf.concat([a[:, :, :11], b[:, :, 11:]], axis=2) for a, b in zip(first, second)]
+    outputs = [heads(*x, use_causal_mask=True)[:, :, :11] for x in (first, joined)]
+    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", UNIONS)
+def test_padding(name):
+    heads, given = make(name), inputs()
+    mask = np.arange(LENGTH) < np.array([[LENGTH], [15]])
+    masks = {"query_mask": mask, "key_mask": mask, "use_causal_mask": True}
+    moved = [tf.where(mask[:, None, :, None], x, 9.0) for x in given]
+    outputs = [heads(*x, **masks) for x in (given, moved)]
+    np.testing.assert_allclose(*outputs, rtol=0, atol=1e-12)
+    assert not np.any(outputs[0][1, :, 15:])
+
+
+@pytest.mark.parametrize("name", UNIONS)
+def test_a_model_is_saved_and_loaded(name, tmp_path):
+    tokens = keras.Input([LENGTH, 8])
+    layer = MultiHeadAttention([Heads(2, UNIONS[name])], key_dim=4)
+    model = keras.Model(tokens, layer(tokens, tokens, use_causal_mask=True))
+    x = checks.random(2, LENGTH, 8)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(x), model(x))
+    assert loaded.layers[-1].head_groups[0].key_sets == tuple(UNIONS[name])
+
+
+@pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+@pytest.mark.parametrize("name", UNIONS)
+def test_training_by_xla(name):
+    tokens = keras.Input([LENGTH, 8])
+    layer = MultiHeadAttention([Heads(2, UNIONS[name])], key_dim=4, dropout=0.1)
+    model = keras.Model(tokens, layer(tokens, tokens, use_causal_mask=True))
+    model.compile("sgd", "mse", jit_compile=True)
+    x = checks.random(2, LENGTH, 8)
+    history = model.fit(x, np.roll(x, 1, axis=1), epochs=2, verbose=0)
+    assert np.all(np.isfinite(history.history["loss"]))
+
+
+@pytest.mark.parametrize(
+    "key_sets, message",
+    [
+        ([], "key_sets must be a list of at least one set of keys"),
+        ([FullHeads(2)], "key_sets must be a list of at least one set of keys"),
+        ([Window(4), Window(8)], "key_sets must be of different classes"),
+        ([Persistent(2)], "Persistent keys need another set of keys"),
+        ([Window(4), BlockAndCentroids(3, 4)], "BlockAndCentroids.* cannot be joined with other"),
+        ([Window(4, attention_activation="entmax15"), Strided(3)], "cannot be joined with other"),
+        ([Window(4, grid=(2, 2)), Strided(3)], "needs grid=None and key_block_size=None"),
+        (
+            [Window(4, sliding_window=3), Cluster(3, window_size=4, routed_key="key")],
+            "sliding_window must be None beside a Cluster with routed_key='key'",
+        ),
+        ([Window(4), Remembered(8)], "Remembered set needs a Cluster"),
+    ],
+)
+def test_bad_unions(key_sets, message):
+    with pytest.raises(ValueError, match=message):
+        Heads(2, key_sets)
+
+
+def test_relative_positions_are_those_of_one_set():
+    heads = Heads(2, [Window(4, max_relative_distance=2), Strided(3, max_relative_distance=2)])
+    with pytest.raises(ValueError, match="max_relative_distance must be None in all but one"):
+        heads.build([1, 2, 8, 4], [1, 2, 8, 4])
+
+
+def test_what_a_union_can_do_is_what_all_of_its_sets_can():
+    bounded = Heads(2, [Window(4), Cluster(3, window_size=4), Persistent(2)])
+    growing = Heads(2, [Window(4), Strided(4)])
+    assert bounded.carries_state and not bounded.cache_grows
+    assert growing.cached_decoding and growing.cache_grows and not growing.carries_state
+    assert not bounded.takes_global_tokens and growing.takes_global_tokens
