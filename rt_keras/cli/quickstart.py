@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rt_keras import files, progress
 from rt_keras.cli.evaluate import evaluate
-from rt_keras.cli.train import train
 
 
 def add_arguments(parser):
@@ -28,7 +27,7 @@ def main(args):
 
     from rt_keras.serving import export_saved_model, scoring_function
     from rt_keras.serving.score import score_in_new_process
-    from rt_keras.training import baselines, experiment
+    from rt_keras.training import baselines, experiment, run
     from rt_keras.training import config as config_lib
     from rt_keras.training.tasks import task_of
 
@@ -36,7 +35,7 @@ def main(args):
     output = Path(args.output or tempfile.mkdtemp(prefix="rt-keras-quickstart-"))
     files.check_new_folder(output)
     config = config_lib.load_config("quickstart")
-    training_figures = train(config, output)
+    training_figures = run.train(config, output)
     model = experiment.load_model(output)
     training, test = (
         task_of(model).load_split(config.data, split, model.preprocessor)

@@ -27,6 +27,7 @@ from rt_keras.models.keys import (
 from rt_keras.models.model_section import ModelSection
 from rt_keras.training.cluster import STRATEGIES
 from rt_keras.training.config_checks import check_together
+from rt_keras.training.experiment import Experiment
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tokenizer import TOKENIZERS
 
@@ -245,7 +246,7 @@ def _config(*layers):
     config = ExperimentConfig()
     for values in layers:
         config.override(check_values(ExperimentConfig, values))
-    check_together(config)
+    check_together(Experiment(config))
     return config
 
 

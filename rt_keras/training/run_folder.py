@@ -21,12 +21,12 @@ FREE_KEYS = (
 PATH_KEYS = ("model.preset", "tokenizer.vocabulary", "data.directory", "data.data_dir")
 
 
-def check(output, config, resume, overwrite):
+def check(output, experiment, resume, overwrite):
     """Raises the error that says why a run cannot start, or continue, in a folder.
 
     Args:
         output: `Path`, the folder.
-        config: the `ExperimentConfig` of the run.
+        experiment: the `Experiment` of the run.
         resume: bool or "auto"; see `rt_keras.training.run.train`.
         overwrite: bool, likewise.
 
@@ -47,8 +47,8 @@ def check(output, config, resume, overwrite):
     if resume and not saved.exists():
         raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
     if resume:
-        _check_same(config, saved)
-        source.check(config, output)
+        _check_same(experiment.config, saved)
+        source.check(experiment, output)
     if saved.exists() and not resume and not overwrite:
         raise FileExistsError(
             f"{output} already holds a run; --resume continues it, --overwrite deletes it"
@@ -155,16 +155,16 @@ def _event_files(output):
     return list(output.glob("tensorboard/*/events*"))
 
 
-def start(output, config):
+def start(output, experiment):
     """Deletes the files of an earlier run, and nothing else; notes what a new one is.
 
     Args:
         output: `Path`, the folder.
-        config: the `ExperimentConfig` of the run.
+        experiment: the `Experiment` of the run.
     """
     for name in ("config.yaml", source.FILE_NAME, "log.csv", "model", "checkpoints", "tensorboard"):
         files.delete(output / name)
-    source.write(config, output)
+    source.write(experiment, output)
 
 
 def write_config(output, config):

@@ -130,7 +130,7 @@ def test_adafactor_is_that_of_tensor2tensor():
 
 def test_l2_is_of_all_weights_but_biases(tiny_settings):
     settings = {**tiny_settings, "model.routing.commitment_weight": 0.0}
-    model = experiment.make_model(make_config(settings))
+    model = experiment.Experiment(make_config(settings)).make_model()
     for variable in model.trainable_variables:
         variable.assign(keras.ops.ones(variable.shape))
     experiment.add_l2(model, 0.5)

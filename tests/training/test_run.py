@@ -178,7 +178,7 @@ def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys
 @pytest.mark.end_to_end
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(FloatingPointError) as raised:
-        patch.setattr(experiment, "make_optimizer", rate_that_explodes)
+        patch.setattr(run, "make_optimizer", rate_that_explodes)
         train(settings={"trainer.validation_every": 1, "model.routing.num_heads": 0})
     assert "at step 3" in str(raised.value) or "at step 2" in str(raised.value)
     assert "keeps the last good checkpoint" in str(raised.value)

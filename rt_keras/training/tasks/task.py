@@ -11,7 +11,7 @@ class Task:
     """What a model is trained to do, and everything that depends on it.
 
     Subclasses set the attributes and implement the methods that raise `NotImplementedError`. A task
-    has no state: configurations, models and data are arguments.
+    has no state: experiments, models and data are arguments.
 
     Attributes:
         kind: string, the name of the task and the value of `model.kind`.
@@ -54,23 +54,15 @@ class Task:
         """The attentions of its models, a tuple: see `rt_keras.models.head_kinds.Place`."""
         return tuple(self.model_class.backbone_cls.attention_of_groups.values())
 
-    def vocabulary_size(self, config, tokenizer=None):
-        """The number of token ids that the model of a configuration has.
-
-        Args:
-            config: an `ExperimentConfig`.
-            tokenizer: its tokenizer, if there is one already.
-
-        Returns:
-            An int.
-        """
+    def token_ids(self, preprocessor):
+        """The number of token ids that a model with this preprocessor needs."""
         raise NotImplementedError
 
-    def stacks(self, config):
-        """The stacks of blocks of the model of a configuration.
+    def stacks(self, experiment):
+        """The stacks of blocks of the model of an experiment.
 
         Args:
-            config: an `ExperimentConfig`.
+            experiment: an `Experiment`.
 
         Returns:
             A list of tuples: what sets the length, for messages; the length, in positions; the
@@ -78,22 +70,22 @@ class Task:
         """
         raise NotImplementedError
 
-    def predictions(self, config):
-        """The number of labels that the model of a configuration predicts for one example."""
+    def predictions(self, experiment):
+        """The number of labels that the model of an experiment predicts for one example."""
         raise NotImplementedError
 
-    def tokens(self, config):
+    def tokens(self, experiment):
         """The number of tokens of one example, for the speed: by default those it predicts."""
-        return self.predictions(config)
+        return self.predictions(experiment)
 
     # The configuration.
 
-    def check(self, config):
+    def check(self, experiment):
         """Raises a ValueError if values of a configuration do not go together for this task."""
 
-    def check_sources(self, config):
+    def check_sources(self, experiment):
         """Raises a ValueError if a configuration does not name a file that training reads."""
-        data = config.data
+        data = experiment.data
         if data.name in self.folder_sets and data.directory is None:
             path = "file" if data.name == self.file_set else "folder"
             raise ValueError(f"data.directory must name the {path} for data {data.name}")
@@ -132,8 +124,11 @@ class Task:
 
     # The data.
 
-    def make_preprocessor(self, config):
-        """The preprocessor of the model of a configuration; None if it needs none."""
+    def make_preprocessor(self, experiment):
+        """The preprocessor of the model of an experiment; None if it needs none.
+
+        `Experiment.preprocessor` is made once.
+        """
         return None
 
     def load_split(self, data, split, preprocessor=None):
@@ -187,17 +182,13 @@ class Task:
         identity = {"kind": self.kind, **tfds_sets.identity(builder, "train"), **more}
         return tfds_sets.packed_folder(builder, "train", identity), identity
 
-    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
+    def training_batches(self, experiment, **order):
         """Endless batches of the training split, for `fit`; it is packed before, unless it is.
 
-        Batch b is a function of the data, `trainer.seed`, `data.batch_size` and b alone.
-
         Args:
-            config: an `ExperimentConfig`.
-            preprocessor: the preprocessor of the model.
-            first_step: int, the number of the first batch. Defaults to 0.
-            share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-                batch. Defaults to (0, 1), all of it.
+            experiment: an `Experiment`.
+            **order: `batch_size`, `seed`, `first_batch` and `share`; see
+                `Experiment.training_batches`.
 
         Returns:
             A `tf.data.Dataset` of (inputs, labels, weights).
@@ -218,11 +209,11 @@ class Task:
         """
         raise NotImplementedError
 
-    def example_spec(self, config, batch_size):
+    def example_spec(self, experiment, batch_size):
         """What a batch of `training_batches` is.
 
         Args:
-            config: an `ExperimentConfig`.
+            experiment: an `Experiment`.
             batch_size: int.
 
         Returns:
@@ -287,6 +278,11 @@ class Task:
             A dictionary of floats.
         """
         return {}
+
+
+def batch_spec(inputs, *shape):
+    """The `tf.TensorSpec`s of a batch, of those of its inputs and the shape of its labels."""
+    return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
 
 def label_nats(logits, labels):
