@@ -203,13 +203,8 @@ def _check_weights(folder):
 
 def make_rate(config):
     """The learning rate of an `ExperimentConfig` over its steps, a schedule of Keras."""
-    return make_schedule(
-        config.schedule.name,
-        config.optimizer.learning_rate,
-        config.schedule.warmup_steps,
-        config.trainer.steps,
-        config.schedule.final_fraction,
-    )
+    peak, steps = config.optimizer.learning_rate, config.trainer.steps
+    return make_schedule(peak=peak, steps=steps, **config.schedule.as_dict())
 
 
 def make_optimizer(config):

@@ -15,12 +15,9 @@ class DocumentTask(TextTask):
     tokens.
     """
 
-    data_names = f"one of {', '.join(documents_lib.NAMES)}"
+    data_sets = documents_lib.NAMES
     folder_sets = documents_lib.OF_FOLDERS
     file_set = "text_file"
-
-    def knows_data(self, name):
-        return name in documents_lib.NAMES
 
     def load_split(self, data, split, preprocessor=None):
         documents = data_lib.load_documents(

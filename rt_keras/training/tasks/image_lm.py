@@ -8,7 +8,7 @@ from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data import images
 from rt_keras.models.routing_transformer_image_embedding import sides
-from rt_keras.training.tasks.task import Task, batch_spec, bits, count_examples
+from rt_keras.training.tasks.task import Task, batch_spec, bits
 
 # Values of a channel.
 PIXEL_VALUES = 256
@@ -20,8 +20,9 @@ class ImageLMTask(Task):
     kind = "image_lm"
     model_class = models.RoutingTransformerImageLM
     keys = ("model.image.",)
-    data_names = f"one of {', '.join(images.NAMES)}"
+    data_sets = images.NAMES
     units = (("bits_per_dimension", ".4f"), ("nats_per_token", ".4f"))
+    examples = "images"
     generates = "image"
 
     def token_ids(self, preprocessor):
@@ -44,9 +45,6 @@ class ImageLMTask(Task):
                 f"{image.block_height}: blocks of that shape do not divide an image of "
                 f"{' x '.join(map(str, lengths))} values"
             )
-
-    def knows_data(self, name):
-        return name in images.NAMES
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_images(data.name, split, data_dir=data.data_dir)
@@ -71,9 +69,6 @@ class ImageLMTask(Task):
         if image.num_classes is not None:
             inputs["labels"] = tf.TensorSpec([batch_size], tf.int32)
         return batch_spec(inputs, batch_size, *image.shape)
-
-    def count(self, examples):
-        return {"images": count_examples(examples, "images")}
 
     def scores(self, sums, counts):
         nats, tokens = sums["nats"], sums["labels"]

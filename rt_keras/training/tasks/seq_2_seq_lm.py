@@ -6,7 +6,7 @@ from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data import pairs
 from rt_keras.models.model_section import check_cross_lengths
-from rt_keras.training.tasks.task import batch_spec, count_examples
+from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import TextTask, token_specs
 
 
@@ -30,6 +30,7 @@ class Seq2SeqLMTask(TextTask):
         "languages such as wmt14_translate/de-en"
     )
     folder_sets = ("pairs_folder",)
+    examples = "documents"
     units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
 
     def prompts(self, texts, model, max_length):
@@ -82,9 +83,6 @@ class Seq2SeqLMTask(TextTask):
         length = experiment.data.sequence_length
         inputs = token_specs("encoder_", batch_size, _encoder_length(experiment))
         return batch_spec(inputs | token_specs("decoder_", batch_size, length), batch_size, length)
-
-    def count(self, examples):
-        return {"documents": count_examples(examples, "documents")}
 
     def scores(self, sums, counts):
         nats, tokens = sums["nats"], sums["labels"]

@@ -10,7 +10,7 @@ from rt_keras.data.batches import filled_batches
 from rt_keras.models.routing_transformer_span_predictor import best_spans
 from rt_keras.training.answers import score_answer
 from rt_keras.training.tasks.encoder_task import EncoderTask
-from rt_keras.training.tasks.task import batch_spec, count_examples
+from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import token_specs
 
 
@@ -24,17 +24,16 @@ class SpanTask(EncoderTask):
     kind = "span"
     model_class = models.RoutingTransformerSpanPredictor
     keys = (*EncoderTask.keys, "model.max_answer_length")
-    data_names = " or ".join(questions_lib.NAMES)
+    data_sets = questions_lib.NAMES
+    data_names = " or ".join(data_sets)
     folder_sets = ()
     text_units = (("exact_match", ".4f"), ("f1", ".4f"))
     units = (("accuracy", ".4f"), ("nats_per_label", ".4f"))
     label_name = "label"
+    examples = "questions"
 
     def predictions(self, experiment):
         return 2
-
-    def knows_data(self, name):
-        return name in questions_lib.NAMES
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_questions(data.name, split, data_dir=data.data_dir)
@@ -56,9 +55,6 @@ class SpanTask(EncoderTask):
         inputs = token_specs("", batch_size, length)
         inputs["context_mask"] = tf.TensorSpec([batch_size, length], tf.bool)
         return batch_spec(inputs, batch_size, 2)
-
-    def count(self, examples):
-        return {"questions": count_examples(examples, "questions")}
 
     def text_scores(self, model, examples, batch_size, preprocessor):
         answer = model.compiled_function("answer", lambda: _make_answer(model, preprocessor))

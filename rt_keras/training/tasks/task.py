@@ -18,13 +18,14 @@ class Task:
         model_class: the class of its models, a `keras_hub.models.Task` with `from_section`.
         keys: names of the configuration keys that this task uses and other tasks may not. A name
             that ends in a dot stands for a section.
-        data_names: string, the names of its data sets in words: "it must be {data_names}".
+        data_sets: names of its data sets, where they are a few.
         folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
             first of them.
         file_set: string, the one of them that `--data FILE` is; None if there is none.
         units: pairs of a score and its format, in the order in which they are printed.
         text_units: the same for scores of the texts that the model gives; see `text_scores`.
         label_name: string, what a label is, such as "token".
+        examples: string, what its examples are called, such as "texts".
         generates: what `rt-keras generate` makes with the model: "text", "image" or None.
         continues_text: whether the model continues one text, token by token, so that it can be
             streamed, exported and analyzed for causality.
@@ -33,12 +34,13 @@ class Task:
     kind = None
     model_class = None
     keys = ()
-    data_names = None
+    data_sets = ()
     folder_sets = ()
     file_set = None
     units = (("nats_per_token", ".4f"),)
     text_units = ()
     label_name = "token"
+    examples = "examples"
     generates = None
     continues_text = False
 
@@ -46,6 +48,11 @@ class Task:
     def loss_name(self):
         """What the mean of -ln p over all labels is called among the scores and in the logs."""
         return f"nats_per_{self.label_name}"
+
+    @property
+    def data_names(self):
+        """The names of its data sets in words: "it must be {data_names}"."""
+        return f"one of {', '.join(self.data_sets)}"
 
     # The model.
 
@@ -92,7 +99,7 @@ class Task:
 
     def knows_data(self, name):
         """Whether the task has a data set of this name."""
-        raise NotImplementedError
+        return name in self.data_sets
 
     def data_named(self, name):
         """The keys of the `data` section for a data set, or for a folder or file of examples.
@@ -235,7 +242,10 @@ class Task:
         Raises:
             ValueError: if there is nothing to score.
         """
-        return {"examples": count_examples(examples, "examples")}
+        count = int(examples.reduce(0, lambda number, _: number + 1))
+        if count == 0:
+            raise ValueError(f"there are no {self.examples} to evaluate")
+        return {self.examples: count}
 
     def metrics(self):
         """The weighted metrics of `fit`, besides that of `loss_name`: a list of Keras's metrics."""
@@ -289,14 +299,6 @@ def label_nats(logits, labels):
     """-ln p of each label, float32."""
     logits = tf.cast(logits, tf.float32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-
-
-def count_examples(examples, name):
-    """The number of examples of a `tf.data.Dataset`; a ValueError if there are none."""
-    count = int(examples.reduce(0, lambda number, _: number + 1))
-    if count == 0:
-        raise ValueError(f"there are no {name} to evaluate")
-    return count
 
 
 def bits(nats):

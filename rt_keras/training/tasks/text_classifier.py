@@ -4,7 +4,7 @@ from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data import labeled_texts
 from rt_keras.training.tasks.encoder_task import EncoderTask
-from rt_keras.training.tasks.task import batch_spec, count_examples
+from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import token_specs
 
 
@@ -21,6 +21,7 @@ class TextClassifierTask(EncoderTask):
     folder_sets = tuple(labeled_texts.FOLDERS)
     units = (("accuracy", ".4f"), ("nats_per_label", ".4f"))
     label_name = "label"
+    examples = "texts"
 
     def predictions(self, experiment):
         return 1
@@ -49,6 +50,3 @@ class TextClassifierTask(EncoderTask):
     def example_spec(self, experiment, batch_size):
         inputs = token_specs("", batch_size, experiment.data.sequence_length)
         return batch_spec(inputs, batch_size)
-
-    def count(self, examples):
-        return {"texts": count_examples(examples, "texts")}
