@@ -1,6 +1,5 @@
 """`rt-keras analyze`: inspects the attention of a model."""
 
-from rt_keras import files
 from rt_keras.cli import examples, options
 from rt_keras.options import add_integers
 
@@ -95,7 +94,7 @@ def add_heads_arguments(parser):
     options.add_model(parser)
     options.add_examples(parser)
     add_integers(parser, {"sequences": (4, SEQUENCES)})
-    _add_plot(parser, "attention maps of heads on the first sequence")
+    options.add_plot(parser, "the attention maps of heads on the first sequence")
     parser.add_argument(
         "--heads",
         nargs="+",
@@ -106,20 +105,6 @@ def add_heads_arguments(parser):
     add_integers(parser, {"positions": (64, what)})
 
 
-def _add_plot(parser, what):
-    parser.add_argument(
-        "--plot", metavar="FILE", help=f"draw the {what} to FILE (.png, .svg, .pdf)"
-    )
-
-
-def _check_plot(args):
-    from rt_keras.benchmarks.plot import check_ending
-
-    if args.plot:
-        check_ending("--plot", args.plot)
-        files.check_writable("--plot", args.plot)
-
-
 def analyze_heads(args):
     """Compares what the heads of each layer attend to."""
     from rt_keras.analysis import heads
@@ -127,7 +112,7 @@ def analyze_heads(args):
 
     options.check_range(args, "sequences", 1)
     options.check_range(args, "positions", 1, MOST_DRAWN)
-    _check_plot(args)
+    options.check_picture(args)
     if args.heads and not args.plot:
         raise ValueError("--heads says what to draw; --plot must say where")
     model, documents, name = examples.load(args)
@@ -183,7 +168,7 @@ def add_clusters_arguments(parser):
     options.add_model(parser)
     options.add_examples(parser)
     add_integers(parser, {"sequences": (16, SEQUENCES)})
-    _add_plot(parser, "clusters of the first 128 positions")
+    options.add_plot(parser, "the clusters of the first 128 positions")
 
 
 def analyze_clusters(args):
@@ -191,7 +176,7 @@ def analyze_clusters(args):
     from rt_keras.analysis import clusters, clusters_picture
 
     options.check_range(args, "sequences", 1)
-    _check_plot(args)
+    options.check_picture(args)
     model, documents, name = examples.load(args)
     sequences = _sequences(args, model, documents, name)[:, :-1]
     tokenizer = model.preprocessor.tokenizer
