@@ -46,8 +46,7 @@ def analyze_causality(args):
 
     for name in ("sequences", "positions", "changes"):
         options.check_range(args, name, 1)
-    model, documents, name = examples.load(args)
-    sequences = _sequences(args, model, documents, name)
+    model, sequences, name = _load_sequences(args)
     figures = causality.measure(
         model,
         sequences,
@@ -60,12 +59,14 @@ def analyze_causality(args):
     return figures
 
 
-def _sequences(args, model, documents, name):
-    """Whole sequences of a causal language model's tokens, each with the one that follows."""
+def _load_sequences(args):
+    """A causal language model, whole sequences of its tokens, each with the one that follows, and
+    what they are called."""
     import numpy as np
 
     from rt_keras.training.tasks import task_of
 
+    model, documents, name = examples.load(args)
     task = task_of(model)
     if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
@@ -81,7 +82,7 @@ def _sequences(args, model, documents, name):
     ]
     if not rows:
         raise ValueError(f"{name} is shorter than one sequence of the model")
-    return np.stack(rows)
+    return model, np.stack(rows), name
 
 
 def add_heads_arguments(parser):
@@ -177,9 +178,8 @@ def analyze_clusters(args):
 
     options.check_range(args, "sequences", 1)
     options.check_picture(args)
-    model, documents, name = examples.load(args)
-    sequences = _sequences(args, model, documents, name)[:, :-1]
-    tokenizer = model.preprocessor.tokenizer
+    model, sequences, name = _load_sequences(args)
+    sequences, tokenizer = sequences[:, :-1], model.preprocessor.tokenizer
     found = clusters.find(model, sequences, verbose=1)
     if args.plot:
         clusters_picture.draw(found, sequences[0], tokenizer, args.plot)
