@@ -95,18 +95,19 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
     experiment, output = Experiment(config), Path(output)
     config_checks.check_sources(experiment)
     cluster = read_cluster() if config.trainer.strategy == "multi_worker" else None
+    before = None
     with contextlib.ExitStack() as stack:
         if cluster is None or cluster.is_chief:
             stack.enter_context(files.locked(output))
-            resume = run_folder.check(output, experiment, resume, overwrite)
+            before = run_folder.check(output, experiment, resume, overwrite)
         if cluster is not None:
             stack.enter_context(peer_errors(cluster))
         strategy = make_strategy(config.trainer, cluster)
-        return _train(experiment, output, resume, strategy, verbose)
+        return _train(experiment, output, before, strategy, verbose)
 
 
-def _train(experiment, output, resume, strategy, verbose):
-    """`train` on one worker; the chief has the folder to itself."""
+def _train(experiment, output, before, strategy, verbose):
+    """`train` on one worker; the chief has the folder to itself, and what the run was before."""
     workers, config, task = Workers(strategy), experiment.config, experiment.task
     verbose = verbose if workers.is_chief else 0
     config_checks.check_replicas(config, strategy.num_replicas_in_sync)
@@ -115,9 +116,7 @@ def _train(experiment, output, resume, strategy, verbose):
     check_memory(experiment, workers.count)
     checkpoints = Checkpoints(output / "checkpoints")
     best = KeepBest(output / "model", f"val_{task.loss_name}", experiment.preprocessor)
-    first_step = 0
-    if resume and workers.is_chief:
-        first_step = run_folder.go_back(output, checkpoints, best)
+    first_step = 0 if before is None else run_folder.go_back(output, checkpoints, best)
     first_step = workers.of_chief(first_step)
     if first_step > config.trainer.steps:
         raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
@@ -126,16 +125,12 @@ def _train(experiment, output, resume, strategy, verbose):
         if config.model.preset is not None and first_step == 0:
             start_from(model, config.model.preset)
     if verbose:
-        print(describe(experiment, model, first_step), flush=True)
-        note = task.split_note(config.data)
-        if note:
-            print(note, flush=True)
-        change = resume and run_folder.change_of_schedule(output, config, first_step)
-        if change:
-            print(change, flush=True)
+        change = before and run_folder.change_of_schedule(before, config, first_step)
+        notes = (describe(experiment, model, first_step), task.split_note(config.data), change)
+        print(*filter(None, notes), sep="\n", flush=True)
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
-        seconds = _fit(experiment, model, output, checkpoints, best, first_step, resume, verbose)
+        seconds = _fit(experiment, model, output, checkpoints, best, first_step, before, verbose)
     tokens = new_steps * config.data.batch_size * task.tokens(experiment)
     speed = tokens / seconds if new_steps else 0.0
     step, loss = best.values["step"], best.values["value"]
@@ -156,7 +151,7 @@ def _train(experiment, output, resume, strategy, verbose):
     }
 
 
-def _fit(experiment, model, output, checkpoints, best, first_step, resume, verbose):
+def _fit(experiment, model, output, checkpoints, best, first_step, before, verbose):
     """Trains a compiled model from a step on; returns the seconds that it took."""
     trainer, strategy = experiment.trainer, model.distribute_strategy
     tokens = experiment.data.batch_size * experiment.task.tokens(experiment)
@@ -173,7 +168,7 @@ def _fit(experiment, model, output, checkpoints, best, first_step, resume, verbo
         for step, epochs, steps_per_epoch in _parts(trainer, first_step)
     ]
     if Workers(strategy).is_chief:
-        if not resume:
+        if before is None:
             run_folder.start(output, experiment)
         run_folder.write_config(output, experiment.config)
     callbacks = _callbacks(experiment, model, output, best, example, speed)
