@@ -20,13 +20,8 @@ class DocumentTask(TextTask):
     file_set = "text_file"
 
     def load_split(self, data, split, preprocessor=None):
-        documents = data_lib.load_documents(
-            data.name,
-            split,
-            directory=data.directory,
-            data_dir=data.data_dir,
-            require_utf8=needs_utf8(preprocessor.tokenizer),
-        )
+        utf8 = needs_utf8(preprocessor.tokenizer)
+        documents = data_lib.load_documents(data.name, split, data.directory, data.data_dir, utf8)
         # Mostly, this reads the first document.
         texts = documents.filter(lambda text: tf.strings.length(text) > 0).take(1)
         if not list(texts):

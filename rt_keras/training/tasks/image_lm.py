@@ -32,9 +32,6 @@ class ImageLMTask(Task):
         length = self.predictions(experiment)
         return [("the number of values in an image", length, experiment.model.num_layers)]
 
-    def predictions(self, experiment):
-        return math.prod(experiment.model.image.shape)
-
     def check(self, experiment):
         image, size = experiment.model.image, experiment.model.local.block_size
         block = image.block_shape(size)

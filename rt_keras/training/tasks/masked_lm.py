@@ -23,9 +23,6 @@ class MaskedLMTask(EncoderTask, DocumentTask):
     keys = (*EncoderTask.keys, "data.mask_rate")
     units = (("accuracy", ".4f"), ("nats_per_token", ".4f"))
 
-    def predictions(self, experiment):
-        return most_masks(experiment.data.mask_rate, experiment.data.sequence_length)
-
     def preprocessor_options(self, experiment):
         options = super().preprocessor_options(experiment)
         return {**options, "mask_selection_rate": experiment.data.mask_rate}
@@ -40,7 +37,8 @@ class MaskedLMTask(EncoderTask, DocumentTask):
         return data_lib.masked_batches(sequences, preprocessor, batch_size)
 
     def example_spec(self, experiment, batch_size):
-        masks = [batch_size, self.predictions(experiment)]
-        inputs = token_specs("", batch_size, experiment.data.sequence_length)
-        inputs["mask_positions"] = tf.TensorSpec(masks, tf.int32)
-        return batch_spec(inputs, *masks)
+        length = experiment.data.sequence_length
+        masks = most_masks(experiment.data.mask_rate, length)
+        inputs = token_specs("", batch_size, length)
+        inputs["mask_positions"] = tf.TensorSpec([batch_size, masks], tf.int32)
+        return batch_spec(inputs, batch_size, masks)

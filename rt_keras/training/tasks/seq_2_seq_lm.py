@@ -60,13 +60,7 @@ class Seq2SeqLMTask(TextTask):
         }
 
     def load_split(self, data, split, preprocessor=None):
-        return data_lib.load_pairs(
-            data.name,
-            split,
-            directory=data.directory,
-            data_dir=data.data_dir,
-            reverse=data.reverse,
-        )
+        return data_lib.load_pairs(data.name, split, data.directory, data.data_dir, data.reverse)
 
     def make_builder(self, data):
         return pairs.make_builder(data.name, data.directory, data.data_dir)

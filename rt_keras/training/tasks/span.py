@@ -32,9 +32,6 @@ class SpanTask(EncoderTask):
     label_name = "label"
     examples = "questions"
 
-    def predictions(self, experiment):
-        return 2
-
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_questions(data.name, split, data_dir=data.data_dir)
 

@@ -79,7 +79,8 @@ class Task:
 
     def predictions(self, experiment):
         """The number of labels that the model of an experiment predicts for one example."""
-        raise NotImplementedError
+        _, labels, _ = self.example_spec(experiment, batch_size=1)
+        return math.prod(labels.shape)
 
     def tokens(self, experiment):
         """The number of tokens of one example, for the speed: by default those it predicts."""

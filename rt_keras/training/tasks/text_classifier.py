@@ -23,16 +23,11 @@ class TextClassifierTask(EncoderTask):
     label_name = "label"
     examples = "texts"
 
-    def predictions(self, experiment):
-        return 1
-
     def knows_data(self, name):
         return labeled_texts.knows(name)
 
     def load_split(self, data, split, preprocessor=None):
-        return data_lib.load_labeled_texts(
-            data.name, split, directory=data.directory, data_dir=data.data_dir
-        )
+        return data_lib.load_labeled_texts(data.name, split, data.directory, data.data_dir)
 
     def make_builder(self, data):
         return labeled_texts.make_builder(data.name, data.directory, data.data_dir)

@@ -65,9 +65,6 @@ class TextTask(Task):
         length = experiment.data.sequence_length
         return [("data.sequence_length", length, experiment.model.num_layers)]
 
-    def predictions(self, experiment):
-        return experiment.data.sequence_length
-
     def check(self, experiment):
         model, length = experiment.model, experiment.data.sequence_length
         longest = model.max_sequence_length

@@ -26,7 +26,7 @@ TINY = {
 
 
 def assert_batches_are_as_specified(config):
-    """`example_spec` is what `training_batches` gives, and the labels are `predictions` a row."""
+    """`example_spec` is what `training_batches` gives, and `predictions` the labels of a row."""
     experiment = Experiment(config)
     batch = next(iter(experiment.training_batches()))
     found = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
