@@ -171,7 +171,9 @@ def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys
     figures = run.train(config_lib.make_config(tiny_settings), tiny_run, resume=True)
     assert figures["best_step"] == 4
     assert figures["new_steps"] == figures["seconds"] == figures["tokens_per_second"] == 0
-    assert "nothing left to train" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "nothing left to train" in printed and "trained for" not in printed
+    assert f"best model: {tiny_run / 'model'}, from step 4, with " in printed
     assert (tiny_run / "log.csv").read_bytes() == log
 
 

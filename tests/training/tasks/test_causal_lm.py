@@ -120,21 +120,6 @@ def test_scores_are_of_bytes_and_words():
     assert scores["perplexity_per_word"] == pytest.approx(403.4288)
 
 
-def test_a_vocabulary_is_at_least_the_tokenizers():
-    assert Experiment(make_config({})).vocabulary_size == 258
-    given = Experiment(make_config({"model.vocabulary_size": 300}))
-    assert given.vocabulary_size == 300 and given.preprocessor.tokenizer.vocabulary_size() == 258
-    small = Experiment(make_config({"model.vocabulary_size": 100}))
-    with pytest.raises(ValueError, match="vocabulary_size is 100; .* must be at least 258"):
-        assert small.preprocessor
-
-
-def test_a_vocabulary_of_a_given_size_need_not_be_there():
-    words = {"tokenizer.name": "words", "tokenizer.vocabulary": "no/such.txt"}
-    experiment = Experiment(make_config({**words, "model.vocabulary_size": 100}))
-    assert experiment.make_model().backbone.vocabulary_size == 100
-
-
 def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(tmp_path, word_piece_vocabulary):
     (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
     (tmp_path / "text" / "test").mkdir(parents=True)
