@@ -41,7 +41,7 @@ def validation_batches(experiment, model, strategy):
     Returns:
         A data set, as for `training_batches`; the number of its batches; and the inputs of its
         first example, as a batch of one. With `trainer.carry_state` the sequences are as long as
-        all of a replica's batch, since tokens have more before them than their piece then.
+        all of a replica's batch, since tokens have more before them than their chunk then.
     """
     batch_size, preprocessor = experiment.data.batch_size, experiment.preprocessor
     examples = experiment.load_split("validation")

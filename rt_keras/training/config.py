@@ -169,12 +169,12 @@ class TrainerConfig(hyperparams.Config):
     )
     carry_state: bool = key(
         False,
-        "whether each row of a batch goes on with what it has read of its document, in pieces of "
+        "whether each row of a batch goes on with what it has read of its document, in chunks of "
         "data.sequence_length, which gradients do not leave, for a causal_lm",
     )
     state_dropout: float = key(
         0.1,
-        "share of pieces that start anew all the same, with carry_state, as practice in texts that "
+        "share of chunks that start anew all the same, with carry_state, as practice in texts that "
         "have just begun",
         SHARE_BELOW_1,
     )

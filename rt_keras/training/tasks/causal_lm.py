@@ -40,7 +40,7 @@ class CausalLMTask(DocumentTask):
         ):
             if trainer.carry_state and value != needed:
                 raise ValueError(
-                    f"{key} is {value}; with trainer.carry_state it must be {needed}: a piece of "
+                    f"{key} is {value}; with trainer.carry_state it must be {needed}: a chunk of "
                     "data.sequence_length tokens may be as short as memory asks for"
                 )
 
