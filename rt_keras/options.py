@@ -1,4 +1,11 @@
-"""Options of the command line that are numbers."""
+"""Options of the command line that are numbers, or files of pictures."""
+
+from pathlib import Path
+
+from rt_keras.files import check_writable
+
+# The endings of pictures that can be written.
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def add_integers(parser, integers):
@@ -18,8 +25,40 @@ def add_integers(parser, integers):
         )
 
 
+def add_plot(parser, what):
+    """Adds `--plot`.
+
+    Args:
+        parser: an `argparse` parser or group of options.
+        what: string, what is drawn.
+    """
+    parser.add_argument(
+        "--plot", metavar="FILE", help=f"draw {what} to FILE ({', '.join(PICTURES)})"
+    )
+
+
+def check_picture(args, name="plot"):
+    """Raises an error if an option is given and names no picture that can be written.
+
+    Args:
+        args: namespace of the options.
+        name: string, the option. Defaults to "plot".
+
+    >>> import argparse
+    >>> check_picture(argparse.Namespace(plot="heads.txt"))
+    Traceback (most recent call last):
+    ValueError: --plot must end in .png or .svg or .pdf. Received: heads.txt
+    """
+    path = getattr(args, name)
+    if path is None:
+        return
+    if Path(path).suffix not in PICTURES:
+        raise ValueError(f"--{name} must end in {' or '.join(PICTURES)}. Received: {path}")
+    check_writable(f"--{name}", path)
+
+
 def check_share(args, name):
-    """Raises a ValueError if an option is not above 0 and at most 1.
+    """Raises a ValueError if an option is given and not above 0 and at most 1.
 
     Args:
         args: namespace of the options.
@@ -30,12 +69,13 @@ def check_share(args, name):
     Traceback (most recent call last):
     ValueError: --top-p must be above 0 and at most 1. Received: 0.0
     """
-    if not 0 < getattr(args, name) <= 1:
+    value = getattr(args, name)
+    if value is not None and not 0 < value <= 1:
         _refuse(args, name, "above 0 and at most 1")
 
 
 def check_range(args, name, lowest, highest=None):
-    """Raises a ValueError if an option is out of range.
+    """Raises a ValueError if an option is given and out of range.
 
     Args:
         args: namespace of the options.
@@ -49,6 +89,8 @@ def check_range(args, name, lowest, highest=None):
     ValueError: --top-k must be from 1 to 258. Received: 0
     """
     value = getattr(args, name)
+    if value is None:
+        return
     if not lowest <= value <= (value if highest is None else highest):
         allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
         _refuse(args, name, allowed)

@@ -15,20 +15,20 @@ ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "contributing"
 TASK = """
 import tensorflow as tf
-from rt_keras.training import experiment, tasks
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
+from rt_keras.training.experiment import Experiment
+from rt_keras.training.tasks import task_of
 
-config = make_config({
+experiment = Experiment(make_config({
     "model.kind": "backward_lm", "model.num_layers": 1, "model.hidden_dim": 8,
     "model.local.num_heads": 2, "model.local.block_size": 8, "data.sequence_length": 16,
-})
-task = tasks.task_named("backward_lm")
-model = experiment.make_model(config)
-model.preprocessor = task.make_preprocessor(config)
-assert tasks.task_of(model) is task
+}))
+model = experiment.make_model()
+model.preprocessor = experiment.preprocessor
+assert task_of(model) is experiment.task
 scores = evaluate(model, tf.data.Dataset.from_tensors("some text"), batch_size=1)
-print(scores["bytes"], sorted(name for name, _ in task.units))
+print(scores["bytes"], sorted(name for name, _ in experiment.task.units))
 """
 
 
@@ -39,15 +39,15 @@ from rt_keras import ops
 from rt_keras.layers import FirstHeads
 from rt_keras.keys import keys_of
 from rt_keras.models.model_section import ModelSection
-from rt_keras.training import experiment
 from rt_keras.training.config import make_config
+from rt_keras.training.experiment import Experiment
 
 config = make_config({
     "model.first.num_heads": 4, "model.first.num_keys": 3, "model.num_layers": 1,
     "model.hidden_dim": 16,
     "data.sequence_length": 16,
 })
-model = experiment.make_model(config)
+model = Experiment(config).make_model()
 groups = model.backbone.transformer_blocks[0].attention.head_groups
 assert (type(groups[-1]), groups[-1].num_keys) == (FirstHeads, 3)
 x = keras.random.normal([2, 4, 9, 5])

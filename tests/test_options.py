@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from rt_keras.options import add_integers, check_range, check_share
+from rt_keras.options import add_integers, add_plot, check_picture, check_range, check_share
 
 
 def parse(*given):
@@ -43,6 +43,28 @@ def test_a_share_is_above_0_and_at_most_1(value):
     assert str(error.value) == f"--top-p must be above 0 and at most 1. Received: {value}"
     for allowed in (1e-9, 1.0):
         check_share(argparse.Namespace(top_p=allowed), "top_p")
+
+
+def test_an_option_that_is_not_given_is_not_refused():
+    args = argparse.Namespace(batch=None)
+    check_range(args, "batch", 1)
+    check_share(args, "batch")
+    check_picture(args, "batch")
+
+
+def test_a_picture_has_a_known_ending_and_can_be_written(tmp_path, capsys):
+    for path, message in (
+        ("heads.txt", "--plot must end in .png or .svg or .pdf. Received: heads.txt"),
+        (f"{__file__}/heads.png", "--plot must be a file that can be written"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_picture(argparse.Namespace(plot=path))
+    check_picture(argparse.Namespace(output=str(tmp_path / "heads.svg")), "output")
+    parser = argparse.ArgumentParser()
+    add_plot(parser, "the heads")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--help"])
+    assert "--plot FILE  draw the heads to FILE (.png, .svg, .pdf)" in capsys.readouterr().out
 
 
 def test_limits_are_in_the_range():

@@ -9,8 +9,7 @@ import os
 from pathlib import Path
 
 from rt_keras.benchmarks import machine, operations, options, plot, rivals, workers
-from rt_keras.files import check_writable
-from rt_keras.options import add_integers
+from rt_keras.options import add_integers, add_plot, check_picture
 from rt_keras.tables import table
 
 KINDS = (
@@ -59,11 +58,7 @@ def add_arguments(parser):
         'clusters. "sqrt" is the divisor of N closest to its square root (default: 256)',
     )
     options.add_shared(parser, rivals.ATTENTION)
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help=f"draw the figures against the length ({', '.join(plot.ENDINGS)})",
-    )
+    add_plot(parser, "the figures against the length")
 
 
 def _window(text):
@@ -113,9 +108,7 @@ def check(args):
                 f"length / window clusters. Received: {length}"
             )
     options.check_among("kinds", args.kinds, KINDS)
-    if args.plot:
-        plot.check_ending("--plot", args.plot)
-        check_writable("--plot", args.plot)
+    check_picture(args)
 
 
 def window_of(length, window):

@@ -8,7 +8,8 @@ import statistics
 from pathlib import Path
 
 from rt_keras import extras
-from rt_keras.files import check_writable, read_json, whole_file
+from rt_keras.files import read_json, whole_file
+from rt_keras.options import PICTURES, check_picture
 
 # What is drawn: its name in the figures, the label of its axis, and the scale of its unit.
 QUANTITIES = {
@@ -16,7 +17,6 @@ QUANTITIES = {
     "peak_bytes": ("peak memory above the imports, MB", 1e6),
 }
 DIRECTIONS = {"forward": "forward", "forward_backward": "forward + backward"}
-ENDINGS = (".png", ".svg", ".pdf")
 
 
 def add_arguments(parser):
@@ -25,7 +25,7 @@ def add_arguments(parser):
     parser.epilog = "example: rt-keras benchmark plot attention.json --output attention.svg"
     parser.add_argument("figures", metavar="FILE", help="the JSON file")
     parser.add_argument(
-        "--output", required=True, metavar="FILE", help=f"the file to write ({', '.join(ENDINGS)})"
+        "--output", required=True, metavar="FILE", help=f"the file to write ({', '.join(PICTURES)})"
     )
 
 
@@ -42,25 +42,13 @@ def main(args):
         ValueError: if the figures are not of the attention benchmark, or the ending of the output
             is unknown.
     """
-    check_ending("--output", args.output)
-    check_writable("--output", args.output)
+    check_picture(args, "output")
     result = read_json(args.figures)
     if result.get("benchmark") != "attention":
         raise ValueError(f"{args.figures} is not of rt-keras benchmark attention")
     draw(result["figures"], title(result), Path(args.output))
     print(f"wrote {args.output}")
     return {"plot": args.output}
-
-
-def check_ending(option, path):
-    """Raises a ValueError if the ending of a path is not in `ENDINGS`.
-
-    Args:
-        option: string, what the error calls the path.
-        path: string or `Path`.
-    """
-    if Path(path).suffix not in ENDINGS:
-        raise ValueError(f"{option} must end in {' or '.join(ENDINGS)}. Received: {path}")
 
 
 def title(result):

@@ -1,6 +1,5 @@
 """`rt-keras analyze`: inspects the attention of a model."""
 
-from rt_keras import files
 from rt_keras.cli import examples, options
 from rt_keras.options import add_integers
 
@@ -47,8 +46,7 @@ def analyze_causality(args):
 
     for name in ("sequences", "positions", "changes"):
         options.check_range(args, name, 1)
-    model, documents, name = examples.load(args)
-    sequences = _sequences(args, model, documents, name)
+    model, sequences, name = _load_sequences(args)
     figures = causality.measure(
         model,
         sequences,
@@ -61,12 +59,14 @@ def analyze_causality(args):
     return figures
 
 
-def _sequences(args, model, documents, name):
-    """Whole sequences of a causal language model's tokens, each with the one that follows."""
+def _load_sequences(args):
+    """A causal language model, whole sequences of its tokens, each with the one that follows, and
+    what they are called."""
     import numpy as np
 
     from rt_keras.training.tasks import task_of
 
+    model, documents, name = examples.load(args)
     task = task_of(model)
     if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
@@ -82,7 +82,7 @@ def _sequences(args, model, documents, name):
     ]
     if not rows:
         raise ValueError(f"{name} is shorter than one sequence of the model")
-    return np.stack(rows)
+    return model, np.stack(rows), name
 
 
 def add_heads_arguments(parser):
@@ -95,7 +95,7 @@ def add_heads_arguments(parser):
     options.add_model(parser)
     options.add_examples(parser)
     add_integers(parser, {"sequences": (4, SEQUENCES)})
-    _add_plot(parser, "attention maps of heads on the first sequence")
+    options.add_plot(parser, "the attention maps of heads on the first sequence")
     parser.add_argument(
         "--heads",
         nargs="+",
@@ -106,20 +106,6 @@ def add_heads_arguments(parser):
     add_integers(parser, {"positions": (64, what)})
 
 
-def _add_plot(parser, what):
-    parser.add_argument(
-        "--plot", metavar="FILE", help=f"draw the {what} to FILE (.png, .svg, .pdf)"
-    )
-
-
-def _check_plot(args):
-    from rt_keras.benchmarks.plot import check_ending
-
-    if args.plot:
-        check_ending("--plot", args.plot)
-        files.check_writable("--plot", args.plot)
-
-
 def analyze_heads(args):
     """Compares what the heads of each layer attend to."""
     from rt_keras.analysis import heads
@@ -127,7 +113,7 @@ def analyze_heads(args):
 
     options.check_range(args, "sequences", 1)
     options.check_range(args, "positions", 1, MOST_DRAWN)
-    _check_plot(args)
+    options.check_picture(args)
     if args.heads and not args.plot:
         raise ValueError("--heads says what to draw; --plot must say where")
     model, documents, name = examples.load(args)
@@ -183,7 +169,7 @@ def add_clusters_arguments(parser):
     options.add_model(parser)
     options.add_examples(parser)
     add_integers(parser, {"sequences": (16, SEQUENCES)})
-    _add_plot(parser, "clusters of the first 128 positions")
+    options.add_plot(parser, "the clusters of the first 128 positions")
 
 
 def analyze_clusters(args):
@@ -191,10 +177,9 @@ def analyze_clusters(args):
     from rt_keras.analysis import clusters, clusters_picture
 
     options.check_range(args, "sequences", 1)
-    _check_plot(args)
-    model, documents, name = examples.load(args)
-    sequences = _sequences(args, model, documents, name)[:, :-1]
-    tokenizer = model.preprocessor.tokenizer
+    options.check_picture(args)
+    model, sequences, name = _load_sequences(args)
+    sequences, tokenizer = sequences[:, :-1], model.preprocessor.tokenizer
     found = clusters.find(model, sequences, verbose=1)
     if args.plot:
         clusters_picture.draw(found, sequences[0], tokenizer, args.plot)

@@ -2,7 +2,6 @@
 
 import contextlib
 
-from rt_keras import files
 from rt_keras.cli import examples, options
 from rt_keras.tables import table
 
@@ -32,28 +31,20 @@ def add_arguments(parser):
         metavar="N",
         help="sequences or examples in a batch of each device; fewer take less memory (default: 4)",
     )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="draw bits per byte against how much came before to FILE (.png, .svg, .pdf), with "
-        "--context carry",
-    )
+    options.add_plot(parser, "bits per byte against how much came before, with --context carry,")
     options.add_strategy(parser)
 
 
 def main(args):
     """Scores a model on one split of a data set."""
     from rt_keras.analysis import context_picture
-    from rt_keras.benchmarks.plot import check_ending
     from rt_keras.callbacks.workers import Workers
     from rt_keras.training import experiment
     from rt_keras.training.cluster import peer_errors, read_cluster
 
-    if args.plot is not None:
-        if args.context != "carry":
-            raise ValueError("--plot needs --context carry")
-        check_ending("--plot", args.plot)
-        files.check_writable("--plot", args.plot)
+    if args.plot is not None and args.context != "carry":
+        raise ValueError("--plot needs --context carry")
+    options.check_picture(args)
     options.check_range(args, "batch_size", 1)
     cluster = read_cluster() if args.strategy == "multi_worker" else None
     with peer_errors(cluster) if cluster else contextlib.nullcontext():

@@ -122,9 +122,8 @@ def _generate_text(model, task, args):
 
     if args.prompt is None:
         raise ValueError("--prompt is missing: the text to start from")
-    max_length = 256 if args.max_length is None else args.max_length
-    if max_length < 1:
-        raise ValueError(f"--max-length must be at least 1. Received: {max_length}")
+    options.check_range(args, "max_length", 1)
+    max_length = args.max_length or 256
     if args.stream and not (task.continues_text and len(args.prompt) == 1):
         raise ValueError("--stream is for one --prompt of a causal language model")
     model.compile(sampler=_make_sampler(args, model.backbone.vocabulary_size))
@@ -171,16 +170,12 @@ def _make_sampler(args, vocabulary_size):
 
     name = args.sampler or "random"
     sampler, own = SAMPLERS[name]
-    checks = {
-        "top_k": lambda: options.check_range(args, "top_k", 1, vocabulary_size),
-        "top_p": lambda: options.check_share(args, "top_p"),
-        "num_beams": lambda: options.check_range(args, "num_beams", 1),
-    }
-    for option, check in checks.items():
-        if getattr(args, option) is not None:
-            if option not in own.values():
-                raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
-            check()
+    for option in ("top_k", "top_p", "num_beams"):
+        if getattr(args, option) is not None and option not in own.values():
+            raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
+    options.check_range(args, "top_k", 1, vocabulary_size)
+    options.check_share(args, "top_p")
+    options.check_range(args, "num_beams", 1)
     if name == "greedy":
         return samplers.GreedySampler()
     arguments = {

@@ -3,6 +3,8 @@
 import importlib
 
 from rt_keras import progress
+from rt_keras.options import add_plot as add_plot
+from rt_keras.options import check_picture as check_picture
 from rt_keras.options import check_range as check_range
 from rt_keras.options import check_share as check_share
 from rt_keras.training.cluster import STRATEGIES

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rt_keras import files, progress
 from rt_keras.cli.evaluate import evaluate
-from rt_keras.cli.train import train
 
 
 def add_arguments(parser):
@@ -28,20 +27,17 @@ def main(args):
 
     from rt_keras.serving import export_saved_model, scoring_function
     from rt_keras.serving.score import score_in_new_process
-    from rt_keras.training import baselines, experiment
+    from rt_keras.training import baselines, run
     from rt_keras.training import config as config_lib
-    from rt_keras.training.tasks import task_of
+    from rt_keras.training.experiment import Experiment, load_model
 
     started = time.monotonic()
     output = Path(args.output or tempfile.mkdtemp(prefix="rt-keras-quickstart-"))
     files.check_new_folder(output)
     config = config_lib.load_config("quickstart")
-    training_figures = train(config, output)
-    model = experiment.load_model(output)
-    training, test = (
-        task_of(model).load_split(config.data, split, model.preprocessor)
-        for split in ("train", "test")
-    )
+    training_figures = run.train(config, output)
+    model = load_model(output)
+    training, test = map(Experiment(config).load_split, ("train", "test"))
     scores = evaluate(model, test, "the held-out files")
     held_out = list(test.as_numpy_iterator())
     gzip = baselines.gzip_bits_per_byte(held_out)

@@ -65,10 +65,8 @@ def main(args):
             f"--topology must name a chip among {', '.join(check.CHIPS)}, such as v5e:2x2. "
             f"Received: {args.topology}"
         )
-    if args.batch is not None and args.batch < 1:
-        raise ValueError(f"--batch must be at least 1. Received: {args.batch}")
-    if args.cores < 1:
-        raise ValueError(f"--cores must be at least 1. Received: {args.cores}")
+    options.check_range(args, "batch", 1)
+    options.check_range(args, "cores", 1)
     if args.kernels and args.cores > 1:
         raise ValueError("--kernels is about the operations of one core; leave out --cores")
     check.check_cores(args.cores, args.topology)
@@ -115,27 +113,15 @@ def report(result):
             ("held", "held", f"of {result['chip_bytes'] / 2**30:.0f} GiB"),
         )
     ]
-    rates = [
-        (
-            "operations, bfloat16",
-            f"{result['operations'] / 1e12:.3f} T",
-            result["operation_seconds"] * 1e3,
-        ),
-        (
-            "bytes accessed",
-            f"{result['accessed_bytes'] / 2**30:.3f} GiB",
-            result["access_seconds"] * 1e3,
-        ),
-    ]
     several = result["cores"] > 1
+    amounts = [
+        ("operations, bfloat16", f"{result['operations'] / 1e12:.3f} T", "operation"),
+        ("bytes accessed", f"{result['accessed_bytes'] / 2**30:.3f} GiB", "access"),
+    ]
     if several:
-        rates.append(
-            (
-                "bytes to other cores",
-                f"{result['wire_bytes'] / 2**20:,.1f} MiB",
-                result["wire_seconds"] * 1e3,
-            )
-        )
+        sent = f"{result['wire_bytes'] / 2**20:,.1f} MiB"
+        amounts.append(("bytes to other cores", sent, "wire"))
+    rates = [(name, size, result[f"{key}_seconds"] * 1e3) for name, size, key in amounts]
     return "\n".join(
         [
             heading,

@@ -28,6 +28,7 @@ def add_arguments(parser):
 def main(args):
     """Trains a model and prints how it went."""
     from rt_keras.training import config as config_lib
+    from rt_keras.training import run
 
     name, saved = args.config, Path(args.output) / "config.yaml"
     if name is None and args.resume and saved.exists():
@@ -40,46 +41,18 @@ def main(args):
     config = config_lib.load_config(name, args.set)
     if args.data is not None:
         config = _with_data(config, args)
-    return train(config, args.output, args.resume, args.overwrite)
+    return run.train(config, args.output, args.resume, args.overwrite)
 
 
 def _with_data(config, args):
     """The configuration with the data of `--data`."""
     from rt_keras.training import config as config_lib
-    from rt_keras.training.tasks import task_named
+    from rt_keras.training.experiment import Experiment
 
     names = ("data.name", "data.directory")
     twice = [text for text in args.set if text.partition("=")[0].strip() in names]
     if twice:
         raise ValueError(f"--data and --set {twice[0]} exclude each other")
-    data = {"directory": None, **task_named(config.model.kind).data_named(args.data)}
+    data = {"directory": None, **Experiment(config).task.data_named(args.data)}
     values = {f"data.{name}": value for name, value in data.items()}
     return config_lib.make_config({**dict(flatten(config.as_dict())), **values})
-
-
-def train(config, output, resume=False, overwrite=False):
-    """Trains a model and prints a summary.
-
-    Args:
-        config, output, resume, overwrite: see `rt_keras.training.run.train`.
-
-    Returns:
-        What `rt_keras.training.run.train` returns.
-    """
-    from rt_keras.training import run
-    from rt_keras.training.tasks import task_named
-
-    figures = run.train(config, output, resume, overwrite)
-    if not figures["is_chief"]:
-        return figures
-    if figures["new_steps"]:
-        print(
-            f"trained for {figures['new_steps']:,} steps in {figures['seconds']:.0f} s, "
-            f"{figures['tokens_per_second']:,.0f} tokens/s"
-        )
-    loss_name = task_named(config.model.kind).loss_name
-    print(
-        f"best model: {Path(output) / 'model'}, from step {figures['best_step']:,}, with "
-        f"{figures[f'validation_{loss_name}']:.3f} {loss_name.replace('_', ' ')} on validation"
-    )
-    return figures

@@ -87,11 +87,12 @@ def lower(name, overrides, batch_size, kernels, cores=1):
     from rt_keras.tpu.kernels import lower_for_tpu
     from rt_keras.tpu.step import sizes, training_step
     from rt_keras.training.config import load_config
+    from rt_keras.training.experiment import Experiment
 
     config = load_config(name, overrides)
     batch_size = batch_size or share(config.data.batch_size, cores)
     with progress.bar(f"tracing the training step of {name}"):
-        step, specs, model = training_step(config, batch_size, cores)
+        step, specs, model = training_step(Experiment(config), batch_size, cores)
         if kernels:
             program = lower_for_tpu(step.get_concrete_function(*specs))
         else:

@@ -6,7 +6,7 @@ import math
 import tensorflow as tf
 
 
-def training_step(config, batch_size, cores=1):
+def training_step(experiment, batch_size, cores=1):
     """Makes one function of what `fit` runs for a batch and what `CentroidEMA` does after it.
 
     It is the forward pass, the loss with those that layers add, the gradients, the optimizer's
@@ -17,7 +17,7 @@ def training_step(config, batch_size, cores=1):
     statistics of clusters, are summed over the cores.
 
     Args:
-        config: an `ExperimentConfig`. The files that it names need not exist, except for the
+        experiment: an `Experiment`. The files that it names need not exist, except for the
             tokenizer's vocabulary if there is no `model.vocabulary_size`.
         batch_size: int, the number of sequences or images on a core.
         cores: int, the number of cores. Defaults to 1.
@@ -27,23 +27,23 @@ def training_step(config, batch_size, cores=1):
         the model.
 
     >>> from rt_keras.training.config import make_config
-    >>> config = make_config({"model.num_layers": 1, "model.hidden_dim": 8})
-    >>> step, specs, model = training_step(config, batch_size=1)
+    >>> from rt_keras.training.experiment import Experiment
+    >>> experiment = Experiment(make_config({"model.num_layers": 1, "model.hidden_dim": 8}))
+    >>> step, specs, model = training_step(experiment, batch_size=1)
     >>> specs[-1]
     TensorSpec(shape=(1, 2048), dtype=tf.float32, name=None)
     """
     from rt_keras.callbacks import CentroidEMA
     from rt_keras.callbacks.centroid_ema import routing_heads
     from rt_keras.training.run import compiled_model
-    from rt_keras.training.tasks import task_named
 
-    model = compiled_model(config)
+    model = compiled_model(experiment)
     model.optimizer.build(model.trainable_variables)
     centroid_ema = None
     if routing_heads(model):
-        centroid_ema = CentroidEMA(**config.centroids.as_dict())
+        centroid_ema = CentroidEMA(**experiment.config.centroids.as_dict())
         centroid_ema.set_model(model)
-    example = task_named(config.model.kind).example_spec(config, batch_size)
+    example = experiment.task.example_spec(experiment, batch_size)
 
     @tf.function(jit_compile=True)
     def step(*tensors):

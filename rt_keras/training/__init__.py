@@ -4,7 +4,7 @@
 - `config_checks.py`: which values of a configuration go together.
 - `tasks/`: what models are trained to do, one object per task.
 - `tokenizer.py`, `schedule.py`: the tokenizer and the learning rate that a configuration describes.
-- `experiment.py`: the model, optimizer and strategy that it describes; how a model is loaded.
+- `experiment.py`: the task, model, optimizer and strategy that it describes; how a model is loaded.
 - `cluster.py`: the workers that train one model together, from `TF_CONFIG`.
 - `memory.py`: how much memory training needs at least.
 - `run.py`: the `fit` driver.

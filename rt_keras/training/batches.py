@@ -5,17 +5,15 @@ import tensorflow as tf
 from rt_keras import data as data_lib
 from rt_keras.data.arrivals import note_arrivals
 from rt_keras.models.replicated_training import is_replicated
-from rt_keras.training.tasks import task_named
 
 
-def training_batches(config, preprocessor, strategy, first_step=0, arrivals=None):
+def training_batches(experiment, strategy, first_step=0, arrivals=None):
     """Endless batches of the training split, for `fit`.
 
     Each worker reads its own rows of each batch.
 
     Args:
-        config: an `ExperimentConfig`.
-        preprocessor: the preprocessor of the model.
+        experiment: an `Experiment`.
         strategy: the `tf.distribute.Strategy` of the run.
         first_step: int, the number of the first batch. Defaults to 0.
         arrivals: variable to note in when batches come; see `rt_keras.data.arrivals`. None, the
@@ -24,40 +22,38 @@ def training_batches(config, preprocessor, strategy, first_step=0, arrivals=None
     Returns:
         A `tf.data.Dataset`, or a `tf.distribute.DistributedDataset` if there are several replicas.
     """
-    task = task_named(config.model.kind)
 
     def rows(share):
-        batches = task.training_batches(config, preprocessor, first_step, share)
+        batches = experiment.training_batches(first_step, share)
         return batches if arrivals is None else note_arrivals(batches, arrivals)
 
-    return _distributed(rows, config.data.batch_size, strategy)
+    return _distributed(rows, experiment.data.batch_size, strategy)
 
 
-def validation_batches(config, model, preprocessor, strategy):
+def validation_batches(experiment, model, strategy):
     """The first batches of the validation split, in which each prediction counts once.
 
     Args:
-        config: an `ExperimentConfig`.
-        model: the model of the run.
-        preprocessor: its preprocessor.
+        experiment: an `Experiment`.
+        model: its model.
         strategy: the `tf.distribute.Strategy` of the run.
 
     Returns:
         A data set, as for `training_batches`; the number of its batches; and the inputs of its
         first example, as a batch of one. With `trainer.carry_state` the sequences are as long as
-        all of a replica's batch, since tokens have more before them than their piece then.
+        all of a replica's batch, since tokens have more before them than their chunk then.
     """
-    task, batch_size = task_named(config.model.kind), config.data.batch_size
-    examples = task.load_split(config.data, "validation", preprocessor)
-    if config.trainer.carry_state:
-        tokens = config.data.sequence_length * batch_size
+    batch_size, preprocessor = experiment.data.batch_size, experiment.preprocessor
+    examples = experiment.load_split("validation")
+    if experiment.trainer.carry_state:
+        tokens = experiment.data.sequence_length * batch_size
         batch_size = strategy.num_replicas_in_sync
         batches = data_lib.evaluation_dataset(
             examples, preprocessor.tokenizer, tokens // batch_size, batch_size
         )
     else:
-        batches = task.evaluation_batches(model, examples, batch_size, preprocessor)
-    batches = batches.take(config.trainer.validation_batches)
+        batches = experiment.task.evaluation_batches(model, examples, batch_size, preprocessor)
+    batches = batches.take(experiment.trainer.validation_batches)
     count = int(batches.reduce(0, lambda number, _: number + 1))
     # Keras warns about a data set that ends but does not know its size.
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))

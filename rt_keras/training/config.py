@@ -27,6 +27,7 @@ from rt_keras.keys import (
 from rt_keras.models.model_section import ModelSection
 from rt_keras.training.cluster import STRATEGIES
 from rt_keras.training.config_checks import check_together
+from rt_keras.training.experiment import Experiment
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tokenizer import TOKENIZERS
 
@@ -168,12 +169,12 @@ class TrainerConfig(hyperparams.Config):
     )
     carry_state: bool = key(
         False,
-        "whether each row of a batch goes on with what it has read of its document, in pieces of "
+        "whether each row of a batch goes on with what it has read of its document, in chunks of "
         "data.sequence_length, which gradients do not leave, for a causal_lm",
     )
     state_dropout: float = key(
         0.1,
-        "share of pieces that start anew all the same, with carry_state, as practice in texts that "
+        "share of chunks that start anew all the same, with carry_state, as practice in texts that "
         "have just begun",
         SHARE_BELOW_1,
     )
@@ -245,7 +246,7 @@ def _config(*layers):
     config = ExperimentConfig()
     for values in layers:
         config.override(check_values(ExperimentConfig, values))
-    check_together(config)
+    check_together(Experiment(config))
     return config
 
 

@@ -3,27 +3,26 @@
 from rt_keras.config_files import flatten
 from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import check_heads, check_length, check_networks, head_counts
-from rt_keras.training.tasks import TASKS, task_named
+from rt_keras.training.tasks import TASKS
 
 
-def check_together(config):
-    """Raises a ValueError where values do not go together."""
-    check_heads(config.model, task_named(config.model.kind).attentions)
-    check_networks(config.model)
-    _check_task(config)
-    _check_lengths(config)
-    _check_steps(config)
-    _check_watching(config)
-
-
-def _check_task(config):
-    task = task_named(config.model.kind)
-    _check_use(config, task)
-    if not task.knows_data(config.data.name):
+def check_together(experiment):
+    """Raises a ValueError where values of an experiment's configuration do not go together."""
+    task, model, data = experiment.task, experiment.model, experiment.data
+    check_heads(model, task.attentions)
+    check_networks(model)
+    _check_use(experiment.config, task)
+    if not task.knows_data(data.name):
         raise ValueError(
-            f"data.name is {config.data.name!r}; for kind {task.kind} it must be {task.data_names}"
+            f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_names}"
         )
-    task.check(config)
+    task.check(experiment)
+    for name, length, num_layers in task.stacks(experiment):
+        if num_layers:
+            check_length(model, name, length)
+    _check_steps(experiment.config)
+    if experiment.trainer.watch_heads:
+        _check_watching(model)
 
 
 def _check_use(config, task):
@@ -38,22 +37,16 @@ def _check_use(config, task):
             )
 
 
-def _check_lengths(config):
-    for name, length, num_layers in task_named(config.model.kind).stacks(config):
-        if num_layers:
-            check_length(config.model, name, length)
-
-
-def check_sources(config):
+def check_sources(experiment):
     """Raises a ValueError if a file or an address that training needs is not named or not there.
 
     A configuration can be inspected, and its model made, without them.
 
     Args:
-        config: an `ExperimentConfig`.
+        experiment: an `Experiment`.
     """
-    task_named(config.model.kind).check_sources(config)
-    if config.trainer.strategy == "tpu" and config.trainer.tpu_address is None:
+    experiment.task.check_sources(experiment)
+    if experiment.trainer.strategy == "tpu" and experiment.trainer.tpu_address is None:
         raise ValueError('trainer.tpu_address must be set for strategy tpu; "" is a local one')
 
 
@@ -91,10 +84,9 @@ def _check_steps(config):
         )
 
 
-def _check_watching(config):
-    for name, count in head_counts(config.model).items():
-        has_scores = HEAD_KINDS[name].layer.returns_attention_scores
-        if config.trainer.watch_heads and count and not has_scores:
+def _check_watching(model):
+    for name, count in head_counts(model).items():
+        if count and not HEAD_KINDS[name].layer.returns_attention_scores:
             raise ValueError(
                 "trainer.watch_heads is True; it must be False with heads of "
                 f"model.{name}, which have no attention weights of single keys"

@@ -1,5 +1,6 @@
-"""What a configuration describes: the model, optimizer and strategy."""
+"""What a configuration describes: the task, the model, the optimizer and the strategy."""
 
+import functools
 import itertools
 from pathlib import Path
 
@@ -8,32 +9,82 @@ import keras
 from rt_keras import extras, files
 from rt_keras.training import cluster as cluster_lib
 from rt_keras.training.schedule import make_schedule
-from rt_keras.training.tasks import TASKS, task_named
+from rt_keras.training.tasks import TASKS
 
 
-def make_model(config, tokenizer=None):
-    """The model of a configuration, with new weights.
-
-    It has no preprocessor: `fit` takes the batches of the task, which are preprocessed.
+class Experiment:
+    """A configuration with its task and what is made of them.
 
     Args:
         config: an `ExperimentConfig`.
-        tokenizer: its tokenizer. Defaults to a new one, if the vocabulary depends on it.
 
-    Returns:
-        A model of the task's `model_class`.
-
-    Raises:
-        ValueError: if `model.vocabulary_size` is less than the tokenizer's.
+    Attributes:
+        config: the configuration.
+        model, data, trainer: its sections of these names.
+        task: the `rt_keras.training.tasks.task.Task` that `model.kind` names.
 
     >>> from rt_keras.training.config import make_config
-    >>> type(make_model(make_config({"model.hidden_dim": 64}))).__name__
+    >>> experiment = Experiment(make_config({"model.hidden_dim": 64}))
+    >>> experiment.task.loss_name, experiment.vocabulary_size
+    ('nats_per_token', 258)
+    >>> type(experiment.make_model()).__name__
     'RoutingTransformerCausalLM'
     """
-    dtype = "mixed_bfloat16" if config.trainer.mixed_bfloat16 else "float32"
-    task = task_named(config.model.kind)
-    vocabulary_size = task.vocabulary_size(config, tokenizer)
-    return task.model_class.from_section(config.model, vocabulary_size, dtype)
+
+    def __init__(self, config):
+        self.config = config
+        self.model, self.data, self.trainer = config.model, config.data, config.trainer
+        self.task = TASKS[config.model.kind]
+
+    @functools.cached_property
+    def preprocessor(self):
+        """The preprocessor of the model, with its tokenizer; None if it needs none.
+
+        Raises:
+            ValueError: if `model.vocabulary_size` is less than the tokenizer's.
+        """
+        return self.task.make_preprocessor(self)
+
+    @functools.cached_property
+    def vocabulary_size(self):
+        """The number of token ids; a vocabulary is only read if `model.vocabulary_size` is null."""
+        return self.model.vocabulary_size or self.task.token_ids(self.preprocessor)
+
+    def load_split(self, split):
+        """The examples of "train", "validation" or "test", a `tf.data.Dataset`."""
+        return self.task.load_split(self.data, split, self.preprocessor)
+
+    def training_batches(self, first_step=0, share=(0, 1)):
+        """Endless batches of the training split, for `fit`; it is packed before, unless it is.
+
+        Batch b is a function of the data, `trainer.seed`, `data.batch_size` and b alone.
+
+        Args:
+            first_step: int, the number of the first batch. Defaults to 0.
+            share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
+                batch. Defaults to (0, 1), all of it.
+
+        Returns:
+            A `tf.data.Dataset` of (inputs, labels, weights).
+        """
+        return self.task.training_batches(
+            self,
+            batch_size=self.data.batch_size,
+            seed=self.trainer.seed,
+            first_batch=first_step,
+            share=share,
+        )
+
+    def make_model(self):
+        """The model, with new weights.
+
+        It has no preprocessor: `fit` takes the batches of the task, which are preprocessed.
+
+        Returns:
+            A model of the task's `model_class`.
+        """
+        dtype = "mixed_bfloat16" if self.trainer.mixed_bfloat16 else "float32"
+        return self.task.model_class.from_section(self.model, self.vocabulary_size, dtype)
 
 
 def load_model(path):
@@ -152,13 +203,8 @@ def _check_weights(folder):
 
 def make_rate(config):
     """The learning rate of an `ExperimentConfig` over its steps, a schedule of Keras."""
-    return make_schedule(
-        config.schedule.name,
-        config.optimizer.learning_rate,
-        config.schedule.warmup_steps,
-        config.trainer.steps,
-        config.schedule.final_fraction,
-    )
+    peak, steps = config.optimizer.learning_rate, config.trainer.steps
+    return make_schedule(peak=peak, steps=steps, **config.schedule.as_dict())
 
 
 def make_optimizer(config):

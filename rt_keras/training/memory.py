@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from rt_keras.machine import machine_memory
 from rt_keras.models.model_section import head_counts
-from rt_keras.training.tasks import task_named
 
 # Copies of the weights: themselves, their gradients and what the optimizer keeps for each.
 COPIES = {"adam": 4, "adamw": 4, "adafactor": 2}
@@ -14,38 +13,36 @@ COPIES = {"adam": 4, "adamw": 4, "adafactor": 2}
 OF_ACTIVATION = {"relu": 1, "gelu": 2, "geglu": 3, "geglu_approximate": 3}
 
 
-def check_memory(config, vocabulary_size, num_workers=1):
-    """Raises a ValueError if a configuration certainly needs more memory than the machine has.
+def check_memory(experiment, num_workers=1):
+    """Raises a ValueError if an experiment certainly needs more memory than the machine has.
 
     Accelerators have memory of their own: with one of them only batches are held against that of
     the machine.
 
     Args:
-        config: an `ExperimentConfig`.
-        vocabulary_size: int, the number of token ids.
+        experiment: an `Experiment`.
         num_workers: int, machines that share each batch. Defaults to 1.
     """
-    trainer = config.trainer
+    trainer = experiment.trainer
     elsewhere = trainer.strategy == "tpu" or bool(tf.config.list_physical_devices("GPU"))
-    state = 0 if elsewhere else state_bytes(config, vocabulary_size)
-    example = input_bytes(config)
+    state, example = 0, input_bytes(experiment)
     if not elsewhere:
-        parts = trainer.gradient_accumulation_steps
-        example += activation_bytes(config, vocabulary_size) / parts
+        state = state_bytes(experiment)
+        example += activation_bytes(experiment) / trainer.gradient_accumulation_steps
     example /= num_workers
-    machine, batch_size = machine_memory(), config.data.batch_size
+    machine, batch_size = machine_memory(), experiment.data.batch_size
     needed = state + batch_size * example
     if needed <= machine:
         return
-    sizes = "".join(f", {key} {length:,}" for key, length in _lengths(config).items())
+    sizes = "".join(f", {key} {length:,}" for key, length in _lengths(experiment).items())
     raise ValueError(
         f"data.batch_size is {batch_size:,}{sizes}: training needs at least {_gigabytes(needed)} "
         f"of memory and this machine has {_gigabytes(machine)}. "
-        f"{_what_fits(config, state, example, machine)}"
+        f"{_what_fits(experiment, state, example, machine)}"
     )
 
 
-def _what_fits(config, state, example, machine):
+def _what_fits(experiment, state, example, machine):
     """What to change, in words."""
     if state >= machine:
         return f"The weights and the optimizer alone take {_gigabytes(state)}: make model smaller"
@@ -53,7 +50,7 @@ def _what_fits(config, state, example, machine):
     if batch_size:
         return f"At this size at most a data.batch_size of {batch_size:,} can fit"
     advice = "Not even a data.batch_size of 1 can fit"
-    lengths = _lengths(config)
+    lengths = _lengths(experiment)
     if not lengths:
         return f"{advice}: make the image or model smaller"
     share = (machine - state) / example
@@ -61,23 +58,24 @@ def _what_fits(config, state, example, machine):
     return f"{advice}; with it, at most {fitting} could"
 
 
-def state_bytes(config, vocabulary_size):
+def state_bytes(experiment):
     """Bytes of the weights, their gradients and the optimizer's state.
 
     Args:
-        config: an `ExperimentConfig`.
-        vocabulary_size: int, the number of token ids.
+        experiment: an `Experiment`.
 
     >>> from rt_keras.training.config import load_config
-    >>> round(state_bytes(load_config("quickstart"), vocabulary_size=258) / 1e6, 1)
+    >>> from rt_keras.training.experiment import Experiment
+    >>> round(state_bytes(Experiment(load_config("quickstart"))) / 1e6, 1)
     8.9
     """
-    return 4 * COPIES[config.optimizer.name] * count_parameters(config, vocabulary_size)
+    return 4 * COPIES[experiment.config.optimizer.name] * count_parameters(experiment)
 
 
-def count_parameters(config, vocabulary_size):
+def count_parameters(experiment):
     """The number of weights of the embeddings and of the large matrices in each block."""
-    model, inner = config.model, _inner_dim(config.model)
+    model, vocabulary_size = experiment.model, experiment.vocabulary_size
+    inner = _inner_dim(model)
     attention = 4 * model.hidden_dim * inner
     matrices = 3 if model.activation.startswith("geglu") else 2
     feed_forward = matrices * model.hidden_dim * model.intermediate_dim * (model.num_experts or 1)
@@ -97,40 +95,39 @@ def count_parameters(config, vocabulary_size):
     return count
 
 
-def activation_bytes(config, vocabulary_size):
+def activation_bytes(experiment):
     """Bytes that the gradient of one example needs, without what attention itself keeps.
 
     Args:
-        config: an `ExperimentConfig`.
-        vocabulary_size: int, the number of token ids.
+        experiment: an `Experiment`.
     """
-    model, task = config.model, task_named(config.model.kind)
+    model, task = experiment.model, experiment.task
     # Normalized inputs, projections, the outputs of attention and of the feed-forward network.
     block = 4 * model.hidden_dim + 4 * _inner_dim(model)
     if model.feed_forward_chunk_size is None:
         networks = 1 if model.num_experts is None else model.experts_per_token
         block += networks * OF_ACTIVATION[model.activation] * model.intermediate_dim
     numbers = 0
-    for _, length, num_layers in task.stacks(config):
+    for _, length, num_layers in task.stacks(experiment):
         blocks = num_layers * block
         if model.remat or model.reversible:
             blocks = block + (num_layers * model.hidden_dim if model.remat else 0)
         numbers += length * blocks
     if model.loss_chunk_size is None:
         # The logits and their gradient.
-        numbers += 2 * task.predictions(config) * vocabulary_size
-    return (2 if config.trainer.mixed_bfloat16 else 4) * numbers
+        numbers += 2 * task.predictions(experiment) * experiment.vocabulary_size
+    return (2 if experiment.trainer.mixed_bfloat16 else 4) * numbers
 
 
-def input_bytes(config):
+def input_bytes(experiment):
     """Bytes of one example of a batch, with the batch that is prepared meanwhile."""
-    specs = tf.nest.flatten(task_named(config.model.kind).example_spec(config, batch_size=1))
+    specs = tf.nest.flatten(experiment.task.example_spec(experiment, batch_size=1))
     return 2 * sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
 
 
-def _lengths(config):
+def _lengths(experiment):
     """The keys that set the lengths of sequences, and the lengths."""
-    stacks = task_named(config.model.kind).stacks(config)
+    stacks = experiment.task.stacks(experiment)
     return {key: length for key, length, _ in stacks if key.startswith("data.")}
 
 

@@ -23,12 +23,18 @@ from rt_keras.data.arrivals import make_arrivals
 from rt_keras.layers.mixture_of_experts import expert_use
 from rt_keras.layers.product_key_memory import memory_use
 from rt_keras.training import config as config_lib
-from rt_keras.training import config_checks, experiment, run_folder
+from rt_keras.training import config_checks, run_folder
 from rt_keras.training.batches import training_batches, validation_batches
 from rt_keras.training.cluster import peer_errors, read_cluster
+from rt_keras.training.experiment import (
+    Experiment,
+    add_l2,
+    make_optimizer,
+    make_strategy,
+    start_from,
+)
 from rt_keras.training.memory import check_memory
 from rt_keras.training.pictures import pictures
-from rt_keras.training.tasks import task_named
 
 # Between validations, where no bar shows how far a run has come.
 LINE_SECONDS = 60
@@ -86,92 +92,86 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
         Stopped: if a signal ended the run, with its state kept.
         FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
     """
-    config_checks.check_sources(config)
-    output, trainer = Path(output), config.trainer
-    cluster = read_cluster() if trainer.strategy == "multi_worker" else None
+    experiment, output = Experiment(config), Path(output)
+    config_checks.check_sources(experiment)
+    cluster = read_cluster() if config.trainer.strategy == "multi_worker" else None
+    before = None
     with contextlib.ExitStack() as stack:
         if cluster is None or cluster.is_chief:
             stack.enter_context(files.locked(output))
-            resume = run_folder.check(output, config, resume, overwrite)
+            before = run_folder.check(output, experiment, resume, overwrite)
         if cluster is not None:
             stack.enter_context(peer_errors(cluster))
-        return _train(config, output, resume, experiment.make_strategy(trainer, cluster), verbose)
+        strategy = make_strategy(config.trainer, cluster)
+        return _train(experiment, output, before, strategy, verbose)
 
 
-def _train(config, output, resume, strategy, verbose):
-    """`train` on one worker; the chief has the folder to itself."""
-    workers = Workers(strategy)
+def _train(experiment, output, before, strategy, verbose):
+    """`train` on one worker; the chief has the folder to itself, and what the run was before."""
+    workers, config, task = Workers(strategy), experiment.config, experiment.task
     verbose = verbose if workers.is_chief else 0
     config_checks.check_replicas(config, strategy.num_replicas_in_sync)
     workers.check_equal("the configuration", config_lib.to_yaml(config))
     keras.utils.set_random_seed(config.trainer.seed)
-    task = task_named(config.model.kind)
-    preprocessor = task.make_preprocessor(config)
-    tokenizer = preprocessor and preprocessor.tokenizer
-    check_memory(config, task.vocabulary_size(config, tokenizer), workers.count)
+    check_memory(experiment, workers.count)
     checkpoints = Checkpoints(output / "checkpoints")
-    best = KeepBest(output / "model", f"val_{task.loss_name}", preprocessor)
-    first_step = 0
-    if resume and workers.is_chief:
-        first_step = run_folder.go_back(output, checkpoints, best)
+    best = KeepBest(output / "model", f"val_{task.loss_name}", experiment.preprocessor)
+    first_step = 0 if before is None else run_folder.go_back(output, checkpoints, best)
     first_step = workers.of_chief(first_step)
     if first_step > config.trainer.steps:
         raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
     with strategy.scope():
-        model = compiled_model(config, tokenizer)
+        model = compiled_model(experiment)
         if config.model.preset is not None and first_step == 0:
-            experiment.start_from(model, config.model.preset)
+            start_from(model, config.model.preset)
     if verbose:
-        print(describe(config, model, first_step), flush=True)
-        note = task.split_note(config.data)
-        if note:
-            print(note, flush=True)
-        change = resume and run_folder.change_of_schedule(output, config, first_step)
-        if change:
-            print(change, flush=True)
+        change = before and run_folder.change_of_schedule(before, config, first_step)
+        notes = (describe(experiment, model, first_step), task.split_note(config.data), change)
+        print(*filter(None, notes), sep="\n", flush=True)
     new_steps, seconds = config.trainer.steps - first_step, 0.0
     if new_steps:
-        seconds = _fit(config, model, output, checkpoints, best, first_step, resume, verbose)
-    tokens = new_steps * config.data.batch_size * task.tokens(config)
+        seconds = _fit(experiment, model, output, checkpoints, best, first_step, before, verbose)
+    tokens = new_steps * config.data.batch_size * task.tokens(experiment)
+    speed = tokens / seconds if new_steps else 0.0
+    step, loss = best.values["step"], best.values["value"]
+    if verbose and new_steps:
+        print(f"trained for {new_steps:,} steps in {seconds:.0f} s, {speed:,.0f} tokens/s")
+    if verbose and step:
+        value = f"{loss:.3f} {task.loss_name.replace('_', ' ')}"
+        print(f"best model: {best.folder}, from step {step:,}, with {value} on validation")
     return {
         "steps": config.trainer.steps,
         "new_steps": new_steps,
-        "best_step": best.values["step"],
-        f"validation_{task.loss_name}": best.values["value"],
+        "best_step": step,
+        f"validation_{task.loss_name}": loss,
         "parameters": model.count_params(),
         "seconds": seconds,
-        "tokens_per_second": tokens / seconds if new_steps else 0.0,
+        "tokens_per_second": speed,
         "is_chief": workers.is_chief,
     }
 
 
-def _fit(config, model, output, checkpoints, best, first_step, resume, verbose):
+def _fit(experiment, model, output, checkpoints, best, first_step, before, verbose):
     """Trains a compiled model from a step on; returns the seconds that it took."""
-    trainer, strategy = config.trainer, model.distribute_strategy
-    # After the model, so that reading the data does not change its random initial weights.
-    tokens = config.data.batch_size * task_named(config.model.kind).tokens(config)
+    trainer, strategy = experiment.trainer, model.distribute_strategy
+    tokens = experiment.data.batch_size * experiment.task.tokens(experiment)
     arrivals = None
     # Other machines, on which a TPU's batches may be read, could not write to a variable of this.
     if trainer.strategy != "tpu":
         # Of more batches than an execution takes and the strategy reads ahead.
         arrivals = make_arrivals(trainer.steps_per_execution + 16)
     speed = MeasureSpeed(tokens, first_step, arrivals)
-    validation, validation_steps, example = validation_batches(
-        config, model, best.preprocessor, strategy
-    )
+    # After the model, so that reading the data does not change its random initial weights.
+    validation, validation_steps, example = validation_batches(experiment, model, strategy)
     parts = [
-        (
-            training_batches(config, best.preprocessor, strategy, step, arrivals),
-            epochs,
-            steps_per_epoch,
-        )
+        (training_batches(experiment, strategy, step, arrivals), epochs, steps_per_epoch)
         for step, epochs, steps_per_epoch in _parts(trainer, first_step)
     ]
     if Workers(strategy).is_chief:
-        if not resume:
-            run_folder.start(output, config)
-        run_folder.write_config(output, config)
-    callbacks = _callbacks(config, model, output, best, example, speed)
+        if before is None:
+            run_folder.start(output, experiment)
+        run_folder.write_config(output, experiment.config)
+    callbacks = _callbacks(experiment, model, output, best, example, speed)
     keep_state = KeepState(
         checkpoints,
         trainer.checkpoint_every,
@@ -230,20 +230,20 @@ def _parts(trainer, first_step):
         yield epoch * every, range(epoch, trainer.steps // every), every
 
 
-def describe(config, model, first_step=0):
+def describe(experiment, model, first_step=0):
     """What a run trains, on what data and for how long, in one line.
 
     Args:
-        config: an `ExperimentConfig`.
+        experiment: an `Experiment`.
         model: its model.
         first_step: int, the number of steps that are done already. Defaults to 0.
 
     Returns:
         A string.
     """
-    trainer, data = config.trainer, config.data
-    size = f"{model.count_params():,} parameters ({config.model.kind})"
-    batch = f"{data.batch_size} x {task_named(config.model.kind).tokens(config):,} tokens"
+    trainer, data, task = experiment.trainer, experiment.data, experiment.task
+    size = f"{model.count_params():,} parameters ({task.kind})"
+    batch = f"{data.batch_size} x {task.tokens(experiment):,} tokens"
     if first_step >= trainer.steps:
         return (
             f"nothing left to train: the run of {size} on {data.name} has done all of its "
@@ -260,64 +260,63 @@ def describe(config, model, first_step=0):
     )
 
 
-def compiled_model(config, tokenizer=None):
-    """The model of a configuration, compiled for training.
+def compiled_model(experiment):
+    """The model of an experiment, compiled for training.
 
     Args:
-        config: an `ExperimentConfig`.
-        tokenizer: its tokenizer; see `experiment.make_model`.
+        experiment: an `Experiment`.
 
     Returns:
         A model with new weights, its optimizer, loss and metrics.
     """
-    model = experiment.make_model(config, tokenizer)
-    experiment.add_l2(model, config.optimizer.l2_weight)
-    task = task_named(config.model.kind)
+    model, trainer, task = experiment.make_model(), experiment.trainer, experiment.task
+    add_l2(model, experiment.config.optimizer.l2_weight)
     nats = keras.metrics.SparseCategoricalCrossentropy(name=task.loss_name, from_logits=True)
     model.compile(
-        optimizer=experiment.make_optimizer(config),
+        optimizer=make_optimizer(experiment.config),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=None,
         weighted_metrics=[nats, *task.metrics()],
-        jit_compile=config.trainer.jit_compile,
-        steps_per_execution=config.trainer.steps_per_execution,
-        gradient_accumulation_steps=config.trainer.gradient_accumulation_steps,
+        jit_compile=trainer.jit_compile,
+        steps_per_execution=trainer.steps_per_execution,
+        gradient_accumulation_steps=trainer.gradient_accumulation_steps,
     )
-    if config.trainer.carry_state:
-        model.carry_state(config.data.batch_size)
+    if trainer.carry_state:
+        model.carry_state(experiment.data.batch_size)
     return model
 
 
-def _text_scores(config, model, preprocessor):
+def _text_scores(experiment, model):
     """A callback that logs the scores of texts on validation, for tasks that have some."""
-    task, batch_size = task_named(config.model.kind), config.data.batch_size
+    task, batch_size = experiment.task, experiment.data.batch_size
     if not task.text_units:
         return []
-    examples = task.load_split(config.data, "validation", preprocessor)
-    examples = examples.take(batch_size * config.trainer.validation_batches)
+    examples = experiment.load_split("validation")
+    examples = examples.take(batch_size * experiment.trainer.validation_batches)
 
     def add(epoch, logs):
-        scores = task.text_scores(model, examples, batch_size, preprocessor)
+        scores = task.text_scores(model, examples, batch_size, experiment.preprocessor)
         logs.update({f"val_{name}": value for name, value in scores.items()})
 
     return [keras.callbacks.LambdaCallback(on_epoch_end=add)]
 
 
-def _callbacks(config, model, output, best, example, speed):
+def _callbacks(experiment, model, output, best, example, speed):
     """The callbacks of a run; those that add to the epoch logs precede those that write them."""
+    centroids, trainer = experiment.config.centroids, experiment.trainer
     callbacks = [
         speed,
-        *([CentroidEMA(**config.centroids.as_dict())] if routing_heads(model) else []),
+        *([CentroidEMA(**centroids.as_dict())] if routing_heads(model) else []),
         StopAtNaN(),
         best,
     ]
     if not Workers(model.distribute_strategy).is_chief:
         return callbacks
-    watched = example if config.trainer.watch_heads else None
+    watched = example if trainer.watch_heads else None
     return [
         *callbacks,
         *([WatchHeads(watched)] if watched else []),
-        *_text_scores(config, model, best.preprocessor),
+        *_text_scores(experiment, model),
         keras.callbacks.LambdaCallback(
             on_epoch_end=lambda _, logs: logs.update(
                 learning_rate=float(model.optimizer.learning_rate),
@@ -330,7 +329,7 @@ def _callbacks(config, model, output, best, example, speed):
         TensorBoard(
             output / "tensorboard",
             speed,
-            config.trainer.log_every,
+            trainer.log_every,
             pictures=(lambda model: pictures(model, watched)) if watched else None,
         ),
     ]

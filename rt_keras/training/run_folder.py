@@ -21,17 +21,17 @@ FREE_KEYS = (
 PATH_KEYS = ("model.preset", "tokenizer.vocabulary", "data.directory", "data.data_dir")
 
 
-def check(output, config, resume, overwrite):
+def check(output, experiment, resume, overwrite):
     """Raises the error that says why a run cannot start, or continue, in a folder.
 
     Args:
         output: `Path`, the folder.
-        config: the `ExperimentConfig` of the run.
+        experiment: the `Experiment` of the run.
         resume: bool or "auto"; see `rt_keras.training.run.train`.
         overwrite: bool, likewise.
 
     Returns:
-        bool, whether there is a run to continue.
+        The `ExperimentConfig` that the run to continue had; None if there is none to continue.
 
     Raises:
         FileExistsError: if there is a run, and neither `resume` nor `overwrite` is set.
@@ -42,23 +42,25 @@ def check(output, config, resume, overwrite):
     saved = output / "config.yaml"
     if resume and overwrite:
         raise ValueError("resume and overwrite exclude each other: continue the run or delete it")
-    if resume == "auto":
-        resume = saved.exists()
-    if resume and not saved.exists():
-        raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
+    if not saved.exists():
+        if resume and resume != "auto":
+            raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
+        return None
     if resume:
-        _check_same(config, saved)
-        source.check(config, output)
-    if saved.exists() and not resume and not overwrite:
+        before = config_lib.load_config(saved)
+        _check_same(experiment.config, before, saved)
+        source.check(experiment, output)
+        return before
+    if not overwrite:
         raise FileExistsError(
             f"{output} already holds a run; --resume continues it, --overwrite deletes it"
         )
-    return bool(resume)
+    return None
 
 
-def _check_same(config, saved):
+def _check_same(config, before, saved):
     """Raises a ValueError that names the keys in which a run to resume differs."""
-    ours, theirs = (_values(x) for x in (config, config_lib.load_config(saved)))
+    ours, theirs = _values(config), _values(before)
     free = FREE_KEYS
     # In a cosine alone the learning rate depends on the number of steps: with more it rises once,
     # which training on is worth.
@@ -74,22 +76,21 @@ def _check_same(config, saved):
         )
 
 
-def change_of_schedule(output, config, step):
+def change_of_schedule(before, config, step):
     """What more steps than a run was to have do to its learning rate, in one line.
 
     Args:
-        output: `Path`, the folder of the run, with the configuration that it had.
+        before: the `ExperimentConfig` that the run had.
         config: the `ExperimentConfig` that it goes on with.
         step: int, the number of steps that are done.
 
     Returns:
         A string; None if the learning rate stays what it was.
     """
-    saved = config_lib.load_config(output / "config.yaml")
-    steps = [x.trainer.steps for x in (config, saved)]
+    steps = [x.trainer.steps for x in (config, before)]
     if config.schedule.name != "cosine" or step == 0 or steps[0] == steps[1]:
         return None
-    rates = [float(experiment.make_rate(x)(step)) for x in (config, saved)]
+    rates = [float(experiment.make_rate(x)(step)) for x in (config, before)]
     return (
         f"trainer.steps is {steps[0]:,}, and was {steps[1]:,}: the learning rate of schedule "
         f"cosine falls over all of them, and so goes on from {rates[0]:.3g}, where it had come to "
@@ -155,16 +156,16 @@ def _event_files(output):
     return list(output.glob("tensorboard/*/events*"))
 
 
-def start(output, config):
+def start(output, experiment):
     """Deletes the files of an earlier run, and nothing else; notes what a new one is.
 
     Args:
         output: `Path`, the folder.
-        config: the `ExperimentConfig` of the run.
+        experiment: the `Experiment` of the run.
     """
     for name in ("config.yaml", source.FILE_NAME, "log.csv", "model", "checkpoints", "tensorboard"):
         files.delete(output / name)
-    source.write(config, output)
+    source.write(experiment, output)
 
 
 def write_config(output, config):

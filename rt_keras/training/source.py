@@ -7,26 +7,25 @@ the version of a data set, or the names, sizes and times of the files of a folde
 from pathlib import Path
 
 from rt_keras import files
-from rt_keras.training.tasks import task_named
 
 FILE_NAME = "data.json"
 
 
-def write(config, output):
+def write(experiment, output):
     """Writes what a run trains on to its folder.
 
     Args:
-        config: an `ExperimentConfig`.
+        experiment: an `Experiment`.
         output: `Path`, the folder of the run.
     """
-    files.write_json(output / FILE_NAME, _source(config))
+    files.write_json(output / FILE_NAME, _source(experiment))
 
 
-def check(config, output):
+def check(experiment, output):
     """Raises an error if the data of a run to resume are not those that it began with.
 
     Args:
-        config: an `ExperimentConfig`.
+        experiment: an `Experiment`.
         output: `Path`, the folder of the run.
 
     Raises:
@@ -39,7 +38,7 @@ def check(config, output):
             f"the run in {output} cannot be resumed: it has no {FILE_NAME}, which says what data "
             "it began with; --overwrite starts anew"
         )
-    ours, theirs = _source(config), files.read_json(saved)
+    ours, theirs = _source(experiment), files.read_json(saved)
     changes = _changes(ours, theirs)
     if changes:
         more = f" (the first of {len(changes):,} files)" if changes[1:] else ""
@@ -49,10 +48,10 @@ def check(config, output):
         )
 
 
-def _source(config):
+def _source(experiment):
     from rt_keras.data import tfds_sets
 
-    return tfds_sets.source(task_named(config.model.kind).make_builder(config.data), "train")
+    return tfds_sets.source(experiment.task.make_builder(experiment.data), "train")
 
 
 def _changes(ours, theirs):

@@ -8,8 +8,8 @@ import yaml
 from rt_keras import config_files
 from rt_keras.config_files import flatten
 from rt_keras.models.model_section import is_strictly_causal
-from rt_keras.training import experiment
 from rt_keras.training.config import load_config
+from rt_keras.training.experiment import Experiment
 
 
 def read_base(name):
@@ -116,7 +116,7 @@ def test_outputs_of_a_twin_do_not_depend_on_the_future(twin, sizes, of_twin):
 def leak(name, changes):
     """How much outputs up to a position change, at most, when later positions do."""
     keras.utils.set_random_seed(0)
-    model = experiment.make_model(load_config(name, changes))
+    model = Experiment(load_config(name, changes)).make_model()
     for variable in model.trainable_variables:
         variable.assign(variable + 0.3 * np.random.normal(size=variable.shape))
     values = np.random.default_rng(0).integers(1, 20, [2, 32])

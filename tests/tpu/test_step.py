@@ -8,6 +8,7 @@ import tensorflow as tf
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.tpu import step as tpu_step
 from rt_keras.training.config import make_config
+from rt_keras.training.experiment import Experiment
 from tests.tpu.checks import TINY
 
 KINDS = {
@@ -31,14 +32,14 @@ KINDS = {
 }
 
 
-def tiny_config(**changes):
-    return make_config({**TINY, **changes})
+def tiny_experiment(**changes):
+    return Experiment(make_config({**TINY, **changes}))
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_of_each_kind_is_one_program(kind):
-    step, specs, model = tpu_step.training_step(tiny_config(**KINDS[kind]), batch_size=3)
+    step, specs, model = tpu_step.training_step(tiny_experiment(**KINDS[kind]), batch_size=3)
     assert all(spec.shape[0] == 3 for spec in specs)
     text = step.experimental_get_compiler_ir(*specs)(stage="hlo")
     # Every variable that the step changes takes the place of what it was.
@@ -60,19 +61,19 @@ def test_the_step_is_what_fit_and_the_callback_do():
         # So that small gradients with small errors make small updates.
         "optimizer.epsilon": 0.01,
     }
-    config = tiny_config(**settings)
+    experiment = tiny_experiment(**settings)
     rng = np.random.default_rng(0)
     ids, labels = rng.integers(0, 32, [2, 2, 16]).astype("int32")
     weights = np.ones([2, 16], "float32")
     inputs = {"padding_mask": weights > 0, "token_ids": ids}
 
     keras.utils.set_random_seed(0)
-    fitted = compiled_model(config)
-    ema = CentroidEMA(**config.centroids.as_dict())
+    fitted = compiled_model(experiment)
+    ema = CentroidEMA(**experiment.config.centroids.as_dict())
     fitted.fit(inputs, labels, sample_weight=weights, batch_size=2, callbacks=[ema], verbose=0)
 
     keras.utils.set_random_seed(0)
-    step, specs, model = tpu_step.training_step(config, batch_size=2)
+    step, specs, model = tpu_step.training_step(experiment, batch_size=2)
     before = [np.array(weight) for weight in model.weights]
     step(*map(tf.constant, tf.nest.flatten((inputs, labels, weights))))
     compared = set()
@@ -114,8 +115,8 @@ def test_a_mean_over_cores_is_their_sum_over_their_number(operation):
 
 
 def test_sizes_are_those_of_the_variables():
-    config = tiny_config()
-    _, specs, model = tpu_step.training_step(config, batch_size=2)
+    experiment = tiny_experiment()
+    _, specs, model = tpu_step.training_step(experiment, batch_size=2)
     figures = tpu_step.sizes(model, specs)
     assert figures["tokens"] == 32
     assert figures["parameters"] == sum(np.size(x) for x in model.trainable_variables)

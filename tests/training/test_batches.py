@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.training import batches
 from rt_keras.training.config import make_config
-from rt_keras.training.tasks import task_named
+from rt_keras.training.experiment import Experiment
 
 
 class Workers:
@@ -22,16 +22,15 @@ class Workers:
 
 
 @pytest.fixture(scope="module")
-def settings(tiny_settings):
-    return make_config({**tiny_settings, "data.batch_size": 4})
+def experiment(tiny_settings):
+    return Experiment(make_config({**tiny_settings, "data.batch_size": 4}))
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_workers_and_replicas_share_each_batch(settings, count):
-    preprocessor = task_named("causal_lm").make_preprocessor(settings)
-    whole = batches.training_batches(settings, preprocessor, tf.distribute.get_strategy(), 3)
+def test_workers_and_replicas_share_each_batch(experiment, count):
+    whole = batches.training_batches(experiment, tf.distribute.get_strategy(), 3)
     expected = next(iter(whole))[0]["token_ids"]
-    shares = batches.training_batches(settings, preprocessor, Workers(count), 3)
+    shares = batches.training_batches(experiment, Workers(count), 3)
     found = [inputs["token_ids"] for share in shares for inputs, _, _ in share.take(2)][: 2 * count]
     assert {x.shape[0] for x in found} == {4 // (2 * count)}
     np.testing.assert_array_equal(np.concatenate(found), expected)
@@ -39,22 +38,20 @@ def test_workers_and_replicas_share_each_batch(settings, count):
 
 def test_validation_of_a_model_that_carries_a_state_has_longer_sequences(tiny_settings):
     settings = {**tiny_settings, "data.batch_size": 4, "trainer.carry_state": True}
-    settings = make_config(settings)
-    preprocessor = task_named("causal_lm").make_preprocessor(settings)
+    experiment = Experiment(make_config(settings))
     for strategy, rows in ((tf.distribute.get_strategy(), 1), (Workers(1), 2)):
-        found, *_ = batches.validation_batches(settings, None, preprocessor, strategy)
+        found, *_ = batches.validation_batches(experiment, None, strategy)
         first = next(iter(found if rows == 1 else found[0]))[1]
-        assert first.shape == [1, 4 * settings.data.sequence_length // rows]
+        assert first.shape == [1, 4 * experiment.data.sequence_length // rows]
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_each_prediction_of_a_validation_counts_once(settings, count):
-    preprocessor = task_named("causal_lm").make_preprocessor(settings)
+def test_each_prediction_of_a_validation_counts_once(experiment, count):
     default = tf.distribute.get_strategy()
-    whole, number, first = batches.validation_batches(settings, None, preprocessor, default)
-    assert number == settings.trainer.validation_batches == len(list(whole))
-    assert first["token_ids"].shape == [1, settings.data.sequence_length]
-    shares, _, _ = batches.validation_batches(settings, None, preprocessor, Workers(count))
+    whole, number, first = batches.validation_batches(experiment, None, default)
+    assert number == experiment.trainer.validation_batches == len(list(whole))
+    assert first["token_ids"].shape == [1, experiment.data.sequence_length]
+    shares, _, _ = batches.validation_batches(experiment, None, Workers(count))
     labels = [np.concatenate([y for _, y, _ in share]) for share in shares]
     expected = np.concatenate([y for _, y, _ in whole])
     assert sorted(map(tuple, np.concatenate(labels))) == sorted(map(tuple, expected))

@@ -5,7 +5,7 @@ import pytest
 from rt_keras import files
 from rt_keras.layers import ClusteredHeads
 from rt_keras.training import config as config_lib
-from rt_keras.training.experiment import make_model
+from rt_keras.training.experiment import Experiment
 from rt_keras.training.run import train
 
 
@@ -101,7 +101,7 @@ def test_a_model_without_a_decoder_has_clustered_heads(kind):
         **ENCODERS[kind],
     }
     clustered = {"model.clustered.num_heads": 2, "model.clustered.num_clusters": 10}
-    made = make_model(config_lib.make_config({**model, **clustered}))
+    made = Experiment(config_lib.make_config({**model, **clustered})).make_model()
     (group,) = made.backbone.transformer_blocks[0].attention.head_groups
     assert (type(group), group.num_clusters) == (ClusteredHeads, 10)
     # Those of the causal kind become such heads; what is said of them must not be lost.

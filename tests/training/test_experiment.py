@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rt_keras.training import experiment
 from rt_keras.training.config import make_config
+from rt_keras.training.experiment import Experiment
 from rt_keras.training.tokenizer import make_tokenizer
 
 
@@ -72,6 +73,21 @@ def test_tokenizers_by_name(tmp_path, sentence_piece_model, word_piece_vocabular
         assert tokenizer.vocabulary_size() == size
 
 
+def test_a_vocabulary_is_at_least_the_tokenizers():
+    assert Experiment(make_config({})).vocabulary_size == 258
+    given = Experiment(make_config({"model.vocabulary_size": 300}))
+    assert given.vocabulary_size == 300 and given.preprocessor.tokenizer.vocabulary_size() == 258
+    small = Experiment(make_config({"model.vocabulary_size": 100}))
+    with pytest.raises(ValueError, match="vocabulary_size is 100; .* must be at least 258"):
+        assert small.preprocessor
+
+
+def test_a_vocabulary_of_a_given_size_need_not_be_there():
+    words = {"tokenizer.name": "words", "tokenizer.vocabulary": "no/such.txt"}
+    experiment = Experiment(make_config({**words, "model.vocabulary_size": 100}))
+    assert experiment.make_model().backbone.vocabulary_size == 100
+
+
 @pytest.mark.end_to_end
 def test_a_model_is_loaded_from_its_run_or_its_preset(tiny_run):
     from_run = experiment.load_model(tiny_run)
@@ -130,7 +146,7 @@ def test_adafactor_is_that_of_tensor2tensor():
 
 def test_l2_is_of_all_weights_but_biases(tiny_settings):
     settings = {**tiny_settings, "model.routing.commitment_weight": 0.0}
-    model = experiment.make_model(make_config(settings))
+    model = Experiment(make_config(settings)).make_model()
     for variable in model.trainable_variables:
         variable.assign(keras.ops.ones(variable.shape))
     experiment.add_l2(model, 0.5)

@@ -1,7 +1,8 @@
 import pytest
 
-from rt_keras.training import experiment, memory
+from rt_keras.training import memory
 from rt_keras.training.config import load_config, make_config
+from rt_keras.training.experiment import Experiment
 from rt_keras.training.run import train
 
 SEQ_2_SEQ = {
@@ -23,21 +24,20 @@ IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
     ids=str,
 )
 def test_weights_are_those_of_the_model(settings):
-    config = make_config(settings)
-    found = memory.count_parameters(config, vocabulary_size=258)
-    assert found == pytest.approx(experiment.make_model(config).count_params(), rel=0.05)
+    experiment = Experiment(make_config(settings))
+    found = memory.count_parameters(experiment)
+    assert found == pytest.approx(experiment.make_model().count_params(), rel=0.05)
 
 
 def test_the_estimate_is_near_what_the_compiler_plans():
     # `rt-keras tpu-check --config quickstart`: 0.100 GiB of temporaries, gradients among them.
-    config = load_config("quickstart")
-    found = 4 * memory.activation_bytes(config, vocabulary_size=258) / 2**30
+    found = 4 * memory.activation_bytes(Experiment(load_config("quickstart"))) / 2**30
     assert 0.07 < found < 0.100
 
 
 def test_less_is_kept_with_the_options_that_save_memory():
     sizes = [
-        memory.activation_bytes(make_config({"model.num_layers": 8, key: value}), 258)
+        memory.activation_bytes(Experiment(make_config({"model.num_layers": 8, key: value})))
         for key, value in (
             ("model.dropout", 0.0),
             ("model.loss_chunk_size", 64),
@@ -87,10 +87,8 @@ def test_what_cannot_fit_is_refused_at_once(settings, message, tmp_path, monkeyp
 
 def test_with_an_accelerator_only_batches_count(monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 8e9)
-    config = make_config(
-        {"model.hidden_dim": 10**6, "trainer.strategy": "tpu", "trainer.tpu_address": ""}
-    )
-    memory.check_memory(config, vocabulary_size=258)
-    config.data.batch_size = 10**6
+    tpu = {"model.hidden_dim": 10**6, "trainer.strategy": "tpu", "trainer.tpu_address": ""}
+    memory.check_memory(Experiment(make_config(tpu)))
+    large = Experiment(make_config({**tpu, "data.batch_size": 10**6}))
     with pytest.raises(ValueError, match="at most a data.batch_size of 150,240 can fit"):
-        memory.check_memory(config, vocabulary_size=258)
+        memory.check_memory(large)

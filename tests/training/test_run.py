@@ -171,14 +171,16 @@ def test_a_finished_run_says_so_and_does_nothing(tiny_settings, tiny_run, capsys
     figures = run.train(config_lib.make_config(tiny_settings), tiny_run, resume=True)
     assert figures["best_step"] == 4
     assert figures["new_steps"] == figures["seconds"] == figures["tokens_per_second"] == 0
-    assert "nothing left to train" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "nothing left to train" in printed and "trained for" not in printed
+    assert f"best model: {tiny_run / 'model'}, from step 4, with " in printed
     assert (tiny_run / "log.csv").read_bytes() == log
 
 
 @pytest.mark.end_to_end
 def test_nan_stops_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(FloatingPointError) as raised:
-        patch.setattr(experiment, "make_optimizer", rate_that_explodes)
+        patch.setattr(run, "make_optimizer", rate_that_explodes)
         train(settings={"trainer.validation_every": 1, "model.routing.num_heads": 0})
     assert "at step 3" in str(raised.value) or "at step 2" in str(raised.value)
     assert "keeps the last good checkpoint" in str(raised.value)

@@ -9,12 +9,12 @@ import json
 from pathlib import Path
 
 from rt_keras.benchmarks import options
-from rt_keras.benchmarks.plot import check_ending
 from rt_keras.benchmarks.quality import report, training
 from rt_keras.benchmarks.quality.kinds import KINDS
 from rt_keras.benchmarks.quality.tasks import TASKS
 from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
-from rt_keras.files import check_writable, write_json
+from rt_keras.files import write_json
+from rt_keras.options import add_plot, check_picture
 
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
 # Tokens of a batch by default, and the fewest sequences.
@@ -94,11 +94,7 @@ def add_arguments(parser):
         metavar="DIR",
         help="folder of texts for the task text (default: the source of Python's library)",
     )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="draw the learning curves to FILE, which ends in .png, .svg or .pdf",
-    )
+    add_plot(parser, "the learning curves")
 
 
 def main(args):
@@ -172,9 +168,7 @@ def check(args):
                 TASKS[name](length, args.directory)
             except ValueError as error:
                 raise ValueError(f"--test-lengths: {error}") from None
-    if args.plot:
-        check_ending("--plot", args.plot)
-        check_writable("--plot", args.plot)
+    check_picture(args)
 
 
 def run_settings(args, task, kind, seed):

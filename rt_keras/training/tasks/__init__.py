@@ -18,6 +18,7 @@ from rt_keras.training.tasks.seq_2_seq_lm import Seq2SeqLMTask
 from rt_keras.training.tasks.span import SpanTask
 from rt_keras.training.tasks.text_classifier import TextClassifierTask
 
+# The tasks of configurations, by `model.kind`.
 TASKS = {
     task.kind: task
     for task in (
@@ -32,21 +33,6 @@ TASKS = {
 
 # Every task that a model can be for.
 _OF_MODELS = (*TASKS.values(), AdaptedCausalLMTask())
-
-
-def task_named(kind):
-    """The task of a configuration.
-
-    Args:
-        kind: string, `model.kind`.
-
-    Returns:
-        A `rt_keras.training.tasks.task.Task`.
-
-    >>> task_named("image_lm").units[0]
-    ('bits_per_dimension', '.4f')
-    """
-    return TASKS[kind]
 
 
 def task_of(model):

@@ -7,9 +7,8 @@ import tensorflow as tf
 from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.training.tasks.document_task import DocumentTask
-from rt_keras.training.tasks.task import bits
+from rt_keras.training.tasks.task import batch_spec, bits
 from rt_keras.training.tasks.text_task import token_specs
-from rt_keras.training.tokenizer import make_tokenizer
 
 
 class CausalLMTask(DocumentTask):
@@ -31,28 +30,19 @@ class CausalLMTask(DocumentTask):
     )
     continues_text = True
 
-    def check(self, config):
-        super().check(config)
-        if not config.trainer.carry_state:
-            return
+    def check(self, experiment):
+        super().check(experiment)
+        model, trainer = experiment.model, experiment.trainer
         for key, value, needed in (
-            ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps, 1),
-            ("model.remat", config.model.remat, False),
-            ("model.reversible", config.model.reversible, False),
+            ("trainer.gradient_accumulation_steps", trainer.gradient_accumulation_steps, 1),
+            ("model.remat", model.remat, False),
+            ("model.reversible", model.reversible, False),
         ):
-            if value != needed:
+            if trainer.carry_state and value != needed:
                 raise ValueError(
-                    f"{key} is {value}; with trainer.carry_state it must be {needed}: a piece of "
+                    f"{key} is {value}; with trainer.carry_state it must be {needed}: a chunk of "
                     "data.sequence_length tokens may be as short as memory asks for"
                 )
-
-    def make_preprocessor(self, config):
-        return models.RoutingTransformerCausalLMPreprocessor(
-            make_tokenizer(config.tokenizer), sequence_length=config.data.sequence_length
-        )
-
-    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
-        return self.sequences(config, preprocessor, first_step, share)
 
     def start_token(self, preprocessor):
         """The id of the token before each sequence; None for the end of the text before alone."""
@@ -67,12 +57,12 @@ class CausalLMTask(DocumentTask):
             self.start_token(preprocessor),
         )
 
-    def example_spec(self, config, batch_size):
-        shape = [batch_size, config.data.sequence_length]
-        inputs = token_specs("", *shape)
-        if config.trainer.carry_state:
+    def example_spec(self, experiment, batch_size):
+        length = experiment.data.sequence_length
+        inputs = token_specs("", batch_size, length)
+        if experiment.trainer.carry_state:
             inputs["starts"] = tf.TensorSpec([batch_size], tf.bool)
-        return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
+        return batch_spec(inputs, batch_size, length)
 
     def scores(self, sums, counts):
         nats, tokens = sums["nats"], sums["labels"]

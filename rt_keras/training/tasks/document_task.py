@@ -1,7 +1,5 @@
 """What tasks on documents have in common: texts of any length, packed one after the other."""
 
-import functools
-
 import tensorflow as tf
 
 from rt_keras import data as data_lib
@@ -17,21 +15,13 @@ class DocumentTask(TextTask):
     tokens.
     """
 
-    data_names = f"one of {', '.join(documents_lib.NAMES)}"
+    data_sets = documents_lib.NAMES
     folder_sets = documents_lib.OF_FOLDERS
     file_set = "text_file"
 
-    def knows_data(self, name):
-        return name in documents_lib.NAMES
-
     def load_split(self, data, split, preprocessor=None):
-        documents = data_lib.load_documents(
-            data.name,
-            split,
-            directory=data.directory,
-            data_dir=data.data_dir,
-            require_utf8=needs_utf8(preprocessor.tokenizer),
-        )
+        utf8 = needs_utf8(preprocessor.tokenizer)
+        documents = data_lib.load_documents(data.name, split, data.directory, data.data_dir, utf8)
         # Mostly, this reads the first document.
         texts = documents.filter(lambda text: tf.strings.length(text) > 0).take(1)
         if not list(texts):
@@ -43,24 +33,15 @@ class DocumentTask(TextTask):
     def make_builder(self, data):
         return documents_lib.make_builder(data.name, data.directory, data.data_dir)
 
-    def sequences(self, config, preprocessor, first_step, share):
-        """Endless batches of the training split; see `training_dataset` and `carried_dataset`."""
-        tokenizer = preprocessor.tokenizer
-        documents = self.load_split(config.data, "train", preprocessor)
-        place = self.packed_split(config.data, tokenizer=fingerprint(tokenizer))
+    def training_batches(self, experiment, **order):
+        tokenizer, trainer = experiment.preprocessor.tokenizer, experiment.trainer
+        documents = experiment.load_split("train")
+        place = self.packed_split(experiment.data, tokenizer=fingerprint(tokenizer))
+        packed = data_lib.pack_documents(documents, tokenizer, *place)
         batches = data_lib.training_dataset
-        if config.trainer.carry_state:
-            batches = functools.partial(
-                data_lib.carried_dataset, state_dropout=config.trainer.state_dropout
-            )
-        return batches(
-            data_lib.pack_documents(documents, tokenizer, *place),
-            config.data.sequence_length,
-            batch_size=config.data.batch_size,
-            seed=config.trainer.seed,
-            first_batch=first_step,
-            share=share,
-        )
+        if trainer.carry_state:
+            batches, order["state_dropout"] = data_lib.carried_dataset, trainer.state_dropout
+        return batches(packed, experiment.data.sequence_length, **order)
 
     def count(self, examples):
         counts = data_lib.count_text(examples)

@@ -17,11 +17,11 @@ class EncoderTask(TextTask):
     keys = (*(key for key in TextTask.keys if key != "model.loss_chunk_size"), "model.reversible")
     generates = None
 
-    def token_ids(self, tokenizer):
-        return vocabulary_with_mask(tokenizer)
+    def token_ids(self, preprocessor):
+        return vocabulary_with_mask(preprocessor.tokenizer)
 
-    def tokens(self, config):
-        return config.data.sequence_length
+    def tokens(self, experiment):
+        return experiment.data.sequence_length
 
     def metrics(self):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]

@@ -8,7 +8,7 @@ from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data import images
 from rt_keras.models.routing_transformer_image_embedding import sides
-from rt_keras.training.tasks.task import Task, bits, count_examples
+from rt_keras.training.tasks.task import Task, batch_spec, bits
 
 # Values of a channel.
 PIXEL_VALUES = 256
@@ -20,22 +20,20 @@ class ImageLMTask(Task):
     kind = "image_lm"
     model_class = models.RoutingTransformerImageLM
     keys = ("model.image.",)
-    data_names = f"one of {', '.join(images.NAMES)}"
+    data_sets = images.NAMES
     units = (("bits_per_dimension", ".4f"), ("nats_per_token", ".4f"))
+    examples = "images"
     generates = "image"
 
-    def vocabulary_size(self, config, tokenizer=None):
-        return config.model.vocabulary_size or PIXEL_VALUES
+    def token_ids(self, preprocessor):
+        return PIXEL_VALUES
 
-    def stacks(self, config):
-        length = self.predictions(config)
-        return [("the number of values in an image", length, config.model.num_layers)]
+    def stacks(self, experiment):
+        length = self.predictions(experiment)
+        return [("the number of values in an image", length, experiment.model.num_layers)]
 
-    def predictions(self, config):
-        return math.prod(config.model.image.shape)
-
-    def check(self, config):
-        image, size = config.model.image, config.model.local.block_size
+    def check(self, experiment):
+        image, size = experiment.model.image, experiment.model.local.block_size
         block = image.block_shape(size)
         lengths = sides(image.shape, block)
         if math.prod(block) != size or any(side % b for side, b in zip(lengths, block)):
@@ -45,40 +43,29 @@ class ImageLMTask(Task):
                 f"{' x '.join(map(str, lengths))} values"
             )
 
-    def knows_data(self, name):
-        return name in images.NAMES
-
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_images(data.name, split, data_dir=data.data_dir)
 
     def make_builder(self, data):
         return images.make_builder(data.name, data.data_dir)
 
-    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
-        examples = self.load_split(config.data, "train", preprocessor)
-        return data_lib.training_images(
-            data_lib.pack_examples(examples, *self.packed_split(config.data)),
-            batch_size=config.data.batch_size,
-            seed=config.trainer.seed,
-            first_batch=first_step,
-            share=share,
-            class_conditional=config.model.image.num_classes is not None,
-        )
+    def training_batches(self, experiment, **order):
+        images = experiment.load_split("train")
+        packed = data_lib.pack_examples(images, *self.packed_split(experiment.data))
+        conditional = experiment.model.image.num_classes is not None
+        return data_lib.training_images(packed, class_conditional=conditional, **order)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         return data_lib.evaluation_images(
             examples, batch_size, class_conditional=model.backbone.num_classes is not None
         )
 
-    def example_spec(self, config, batch_size):
-        shape = [batch_size, *config.model.image.shape]
-        inputs = {"images": tf.TensorSpec(shape, tf.int32)}
-        if config.model.image.num_classes is not None:
+    def example_spec(self, experiment, batch_size):
+        image = experiment.model.image
+        inputs = {"images": tf.TensorSpec([batch_size, *image.shape], tf.int32)}
+        if image.num_classes is not None:
             inputs["labels"] = tf.TensorSpec([batch_size], tf.int32)
-        return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
-
-    def count(self, examples):
-        return {"images": count_examples(examples, "images")}
+        return batch_spec(inputs, batch_size, *image.shape)
 
     def scores(self, sums, counts):
         nats, tokens = sums["nats"], sums["labels"]

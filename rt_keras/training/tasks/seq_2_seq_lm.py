@@ -2,15 +2,12 @@
 
 import math
 
-import tensorflow as tf
-
 from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data import pairs
 from rt_keras.models.model_section import check_cross_lengths
-from rt_keras.training.tasks.task import count_examples
+from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import TextTask, token_specs
-from rt_keras.training.tokenizer import make_tokenizer
 
 
 class Seq2SeqLMTask(TextTask):
@@ -33,75 +30,58 @@ class Seq2SeqLMTask(TextTask):
         "languages such as wmt14_translate/de-en"
     )
     folder_sets = ("pairs_folder",)
+    examples = "documents"
     units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
 
     def prompts(self, texts, model, max_length):
         return {"encoder_text": texts, "decoder_text": [""] * len(texts)}
 
-    def stacks(self, config):
+    def stacks(self, experiment):
         key = "data.encoder_sequence_length"
-        if config.data.encoder_sequence_length is None:
+        if experiment.data.encoder_sequence_length is None:
             key = "data.sequence_length"
-        encoder = (key, _encoder_length(config), config.model.num_encoder_layers)
-        return [encoder, *super().stacks(config)]
+        encoder = (key, _encoder_length(experiment), experiment.model.num_encoder_layers)
+        return [encoder, *super().stacks(experiment)]
 
-    def check(self, config):
-        super().check(config)
-        if not config.model.num_encoder_layers:
+    def check(self, experiment):
+        super().check(experiment)
+        if not experiment.model.num_encoder_layers:
             raise ValueError("model.num_encoder_layers is 0; kind seq_2_seq_lm needs at least 1")
-        length = config.data.sequence_length
-        check_cross_lengths(config.model, length, _encoder_length(config))
+        length = experiment.data.sequence_length
+        check_cross_lengths(experiment.model, length, _encoder_length(experiment))
 
     def knows_data(self, name):
         return name in self.folder_sets or bool(pairs.PAIRS.fullmatch(name))
 
-    def make_preprocessor(self, config):
-        return models.RoutingTransformerSeq2SeqLMPreprocessor(
-            make_tokenizer(config.tokenizer),
-            encoder_sequence_length=_encoder_length(config),
-            decoder_sequence_length=config.data.sequence_length,
-        )
+    def preprocessor_options(self, experiment):
+        return {
+            "encoder_sequence_length": _encoder_length(experiment),
+            "decoder_sequence_length": experiment.data.sequence_length,
+        }
 
     def load_split(self, data, split, preprocessor=None):
-        return data_lib.load_pairs(
-            data.name,
-            split,
-            directory=data.directory,
-            data_dir=data.data_dir,
-            reverse=data.reverse,
-        )
+        return data_lib.load_pairs(data.name, split, data.directory, data.data_dir, data.reverse)
 
     def make_builder(self, data):
         return pairs.make_builder(data.name, data.directory, data.data_dir)
 
-    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
-        examples = self.load_split(config.data, "train", preprocessor)
-        place = self.packed_split(config.data, reverse=config.data.reverse)
-        return data_lib.training_pairs(
-            data_lib.pack_examples(examples, *place),
-            preprocessor,
-            batch_size=config.data.batch_size,
-            seed=config.trainer.seed,
-            first_batch=first_step,
-            share=share,
-        )
+    def training_batches(self, experiment, **order):
+        texts, data = experiment.load_split("train"), experiment.data
+        packed = data_lib.pack_examples(texts, *self.packed_split(data, reverse=data.reverse))
+        return data_lib.training_pairs(packed, experiment.preprocessor, **order)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         return data_lib.evaluation_pairs(examples, preprocessor, batch_size)
 
-    def example_spec(self, config, batch_size):
-        shape = [batch_size, config.data.sequence_length]
-        inputs = token_specs("encoder_", batch_size, _encoder_length(config))
-        inputs |= token_specs("decoder_", *shape)
-        return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
-
-    def count(self, examples):
-        return {"documents": count_examples(examples, "documents")}
+    def example_spec(self, experiment, batch_size):
+        length = experiment.data.sequence_length
+        inputs = token_specs("encoder_", batch_size, _encoder_length(experiment))
+        return batch_spec(inputs | token_specs("decoder_", batch_size, length), batch_size, length)
 
     def scores(self, sums, counts):
         nats, tokens = sums["nats"], sums["labels"]
         return {"nats_per_token": nats / tokens, "perplexity_per_token": math.exp(nats / tokens)}
 
 
-def _encoder_length(config):
-    return config.data.encoder_sequence_length or config.data.sequence_length
+def _encoder_length(experiment):
+    return experiment.data.encoder_sequence_length or experiment.data.sequence_length

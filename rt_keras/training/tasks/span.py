@@ -10,9 +10,8 @@ from rt_keras.data.batches import filled_batches
 from rt_keras.models.routing_transformer_span_predictor import best_spans
 from rt_keras.training.answers import score_answer
 from rt_keras.training.tasks.encoder_task import EncoderTask
-from rt_keras.training.tasks.task import count_examples
+from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import token_specs
-from rt_keras.training.tokenizer import make_tokenizer
 
 
 class SpanTask(EncoderTask):
@@ -25,22 +24,13 @@ class SpanTask(EncoderTask):
     kind = "span"
     model_class = models.RoutingTransformerSpanPredictor
     keys = (*EncoderTask.keys, "model.max_answer_length")
-    data_names = " or ".join(questions_lib.NAMES)
+    data_sets = questions_lib.NAMES
+    data_names = " or ".join(data_sets)
     folder_sets = ()
     text_units = (("exact_match", ".4f"), ("f1", ".4f"))
     units = (("accuracy", ".4f"), ("nats_per_label", ".4f"))
     label_name = "label"
-
-    def predictions(self, config):
-        return 2
-
-    def knows_data(self, name):
-        return name in questions_lib.NAMES
-
-    def make_preprocessor(self, config):
-        return models.RoutingTransformerSpanPredictorPreprocessor(
-            make_tokenizer(config.tokenizer), sequence_length=config.data.sequence_length
-        )
+    examples = "questions"
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_questions(data.name, split, data_dir=data.data_dir)
@@ -48,30 +38,20 @@ class SpanTask(EncoderTask):
     def make_builder(self, data):
         return questions_lib.make_builder(data.name, data.data_dir)
 
-    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
-        questions = self.load_split(config.data, "train", preprocessor)
-        questions = questions_lib.with_first_answer(questions)
-        return data_lib.training_questions(
-            data_lib.pack_examples(questions, *self.packed_split(config.data)),
-            preprocessor,
-            batch_size=config.data.batch_size,
-            seed=config.trainer.seed,
-            first_batch=first_step,
-            share=share,
-        )
+    def training_batches(self, experiment, **order):
+        questions = questions_lib.with_first_answer(experiment.load_split("train"))
+        packed = data_lib.pack_examples(questions, *self.packed_split(experiment.data))
+        return data_lib.training_questions(packed, experiment.preprocessor, **order)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         questions = questions_lib.with_first_answer(examples)
         return data_lib.evaluation_questions(questions, preprocessor, batch_size)
 
-    def example_spec(self, config, batch_size):
-        length, of_labels = config.data.sequence_length, [batch_size, 2]
+    def example_spec(self, experiment, batch_size):
+        length = experiment.data.sequence_length
         inputs = token_specs("", batch_size, length)
         inputs["context_mask"] = tf.TensorSpec([batch_size, length], tf.bool)
-        return inputs, tf.TensorSpec(of_labels, tf.int32), tf.TensorSpec(of_labels, tf.float32)
-
-    def count(self, examples):
-        return {"questions": count_examples(examples, "questions")}
+        return batch_spec(inputs, batch_size, 2)
 
     def text_scores(self, model, examples, batch_size, preprocessor):
         answer = model.compiled_function("answer", lambda: _make_answer(model, preprocessor))

@@ -11,20 +11,21 @@ class Task:
     """What a model is trained to do, and everything that depends on it.
 
     Subclasses set the attributes and implement the methods that raise `NotImplementedError`. A task
-    has no state: configurations, models and data are arguments.
+    has no state: experiments, models and data are arguments.
 
     Attributes:
         kind: string, the name of the task and the value of `model.kind`.
         model_class: the class of its models, a `keras_hub.models.Task` with `from_section`.
         keys: names of the configuration keys that this task uses and other tasks may not. A name
             that ends in a dot stands for a section.
-        data_names: string, the names of its data sets in words: "it must be {data_names}".
+        data_sets: names of its data sets, where they are a few.
         folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
             first of them.
         file_set: string, the one of them that `--data FILE` is; None if there is none.
         units: pairs of a score and its format, in the order in which they are printed.
         text_units: the same for scores of the texts that the model gives; see `text_scores`.
         label_name: string, what a label is, such as "token".
+        examples: string, what its examples are called, such as "texts".
         generates: what `rt-keras generate` makes with the model: "text", "image" or None.
         continues_text: whether the model continues one text, token by token, so that it can be
             streamed, exported and analyzed for causality.
@@ -33,12 +34,13 @@ class Task:
     kind = None
     model_class = None
     keys = ()
-    data_names = None
+    data_sets = ()
     folder_sets = ()
     file_set = None
     units = (("nats_per_token", ".4f"),)
     text_units = ()
     label_name = "token"
+    examples = "examples"
     generates = None
     continues_text = False
 
@@ -47,6 +49,11 @@ class Task:
         """What the mean of -ln p over all labels is called among the scores and in the logs."""
         return f"nats_per_{self.label_name}"
 
+    @property
+    def data_names(self):
+        """The names of its data sets in words: "it must be {data_names}"."""
+        return f"one of {', '.join(self.data_sets)}"
+
     # The model.
 
     @property
@@ -54,23 +61,15 @@ class Task:
         """The attentions of its models, a tuple: see `rt_keras.models.head_kinds.Place`."""
         return tuple(self.model_class.backbone_cls.attention_of_groups.values())
 
-    def vocabulary_size(self, config, tokenizer=None):
-        """The number of token ids that the model of a configuration has.
-
-        Args:
-            config: an `ExperimentConfig`.
-            tokenizer: its tokenizer, if there is one already.
-
-        Returns:
-            An int.
-        """
+    def token_ids(self, preprocessor):
+        """The number of token ids that a model with this preprocessor needs."""
         raise NotImplementedError
 
-    def stacks(self, config):
-        """The stacks of blocks of the model of a configuration.
+    def stacks(self, experiment):
+        """The stacks of blocks of the model of an experiment.
 
         Args:
-            config: an `ExperimentConfig`.
+            experiment: an `Experiment`.
 
         Returns:
             A list of tuples: what sets the length, for messages; the length, in positions; the
@@ -78,29 +77,30 @@ class Task:
         """
         raise NotImplementedError
 
-    def predictions(self, config):
-        """The number of labels that the model of a configuration predicts for one example."""
-        raise NotImplementedError
+    def predictions(self, experiment):
+        """The number of labels that the model of an experiment predicts for one example."""
+        _, labels, _ = self.example_spec(experiment, batch_size=1)
+        return math.prod(labels.shape)
 
-    def tokens(self, config):
+    def tokens(self, experiment):
         """The number of tokens of one example, for the speed: by default those it predicts."""
-        return self.predictions(config)
+        return self.predictions(experiment)
 
     # The configuration.
 
-    def check(self, config):
+    def check(self, experiment):
         """Raises a ValueError if values of a configuration do not go together for this task."""
 
-    def check_sources(self, config):
+    def check_sources(self, experiment):
         """Raises a ValueError if a configuration does not name a file that training reads."""
-        data = config.data
+        data = experiment.data
         if data.name in self.folder_sets and data.directory is None:
             path = "file" if data.name == self.file_set else "folder"
             raise ValueError(f"data.directory must name the {path} for data {data.name}")
 
     def knows_data(self, name):
         """Whether the task has a data set of this name."""
-        raise NotImplementedError
+        return name in self.data_sets
 
     def data_named(self, name):
         """The keys of the `data` section for a data set, or for a folder or file of examples.
@@ -132,8 +132,11 @@ class Task:
 
     # The data.
 
-    def make_preprocessor(self, config):
-        """The preprocessor of the model of a configuration; None if it needs none."""
+    def make_preprocessor(self, experiment):
+        """The preprocessor of the model of an experiment; None if it needs none.
+
+        `Experiment.preprocessor` is made once.
+        """
         return None
 
     def load_split(self, data, split, preprocessor=None):
@@ -187,17 +190,13 @@ class Task:
         identity = {"kind": self.kind, **tfds_sets.identity(builder, "train"), **more}
         return tfds_sets.packed_folder(builder, "train", identity), identity
 
-    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
+    def training_batches(self, experiment, **order):
         """Endless batches of the training split, for `fit`; it is packed before, unless it is.
 
-        Batch b is a function of the data, `trainer.seed`, `data.batch_size` and b alone.
-
         Args:
-            config: an `ExperimentConfig`.
-            preprocessor: the preprocessor of the model.
-            first_step: int, the number of the first batch. Defaults to 0.
-            share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-                batch. Defaults to (0, 1), all of it.
+            experiment: an `Experiment`.
+            **order: `batch_size`, `seed`, `first_batch` and `share`; see
+                `Experiment.training_batches`.
 
         Returns:
             A `tf.data.Dataset` of (inputs, labels, weights).
@@ -218,11 +217,11 @@ class Task:
         """
         raise NotImplementedError
 
-    def example_spec(self, config, batch_size):
+    def example_spec(self, experiment, batch_size):
         """What a batch of `training_batches` is.
 
         Args:
-            config: an `ExperimentConfig`.
+            experiment: an `Experiment`.
             batch_size: int.
 
         Returns:
@@ -244,7 +243,10 @@ class Task:
         Raises:
             ValueError: if there is nothing to score.
         """
-        return {"examples": count_examples(examples, "examples")}
+        count = int(examples.reduce(0, lambda number, _: number + 1))
+        if count == 0:
+            raise ValueError(f"there are no {self.examples} to evaluate")
+        return {self.examples: count}
 
     def metrics(self):
         """The weighted metrics of `fit`, besides that of `loss_name`: a list of Keras's metrics."""
@@ -289,18 +291,15 @@ class Task:
         return {}
 
 
+def batch_spec(inputs, *shape):
+    """The `tf.TensorSpec`s of a batch, of those of its inputs and the shape of its labels."""
+    return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
+
+
 def label_nats(logits, labels):
     """-ln p of each label, float32."""
     logits = tf.cast(logits, tf.float32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-
-
-def count_examples(examples, name):
-    """The number of examples of a `tf.data.Dataset`; a ValueError if there are none."""
-    count = int(examples.reduce(0, lambda number, _: number + 1))
-    if count == 0:
-        raise ValueError(f"there are no {name} to evaluate")
-    return count
 
 
 def bits(nats):

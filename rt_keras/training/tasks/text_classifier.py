@@ -1,14 +1,11 @@
 """Classifiers of texts, or of pairs of texts."""
 
-import tensorflow as tf
-
 from rt_keras import data as data_lib
 from rt_keras import models
 from rt_keras.data import labeled_texts
 from rt_keras.training.tasks.encoder_task import EncoderTask
-from rt_keras.training.tasks.task import count_examples
+from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import token_specs
-from rt_keras.training.tokenizer import make_tokenizer
 
 
 class TextClassifierTask(EncoderTask):
@@ -24,46 +21,27 @@ class TextClassifierTask(EncoderTask):
     folder_sets = tuple(labeled_texts.FOLDERS)
     units = (("accuracy", ".4f"), ("nats_per_label", ".4f"))
     label_name = "label"
-
-    def predictions(self, config):
-        return 1
+    examples = "texts"
 
     def knows_data(self, name):
         return labeled_texts.knows(name)
 
-    def make_preprocessor(self, config):
-        return models.RoutingTransformerTextClassifierPreprocessor(
-            make_tokenizer(config.tokenizer), sequence_length=config.data.sequence_length
-        )
-
     def load_split(self, data, split, preprocessor=None):
-        return data_lib.load_labeled_texts(
-            data.name, split, directory=data.directory, data_dir=data.data_dir
-        )
+        return data_lib.load_labeled_texts(data.name, split, data.directory, data.data_dir)
 
     def make_builder(self, data):
         return labeled_texts.make_builder(data.name, data.directory, data.data_dir)
 
-    def training_batches(self, config, preprocessor=None, first_step=0, share=(0, 1)):
-        texts = self.load_split(config.data, "train", preprocessor)
-        labeled_texts.check_labels(texts, config.model.num_classes)
-        return data_lib.training_labeled_texts(
-            data_lib.pack_examples(texts, *self.packed_split(config.data)),
-            preprocessor,
-            batch_size=config.data.batch_size,
-            seed=config.trainer.seed,
-            first_batch=first_step,
-            share=share,
-        )
+    def training_batches(self, experiment, **order):
+        texts = experiment.load_split("train")
+        labeled_texts.check_labels(texts, experiment.model.num_classes)
+        packed = data_lib.pack_examples(texts, *self.packed_split(experiment.data))
+        return data_lib.training_labeled_texts(packed, experiment.preprocessor, **order)
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
         labeled_texts.check_labels(examples, model.num_classes)
         return data_lib.evaluation_labeled_texts(examples, preprocessor, batch_size)
 
-    def example_spec(self, config, batch_size):
-        inputs = token_specs("", batch_size, config.data.sequence_length)
-        of_labels = [batch_size]
-        return inputs, tf.TensorSpec(of_labels, tf.int32), tf.TensorSpec(of_labels, tf.float32)
-
-    def count(self, examples):
-        return {"texts": count_examples(examples, "texts")}
+    def example_spec(self, experiment, batch_size):
+        inputs = token_specs("", batch_size, experiment.data.sequence_length)
+        return batch_spec(inputs, batch_size)

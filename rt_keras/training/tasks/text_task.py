@@ -43,45 +43,45 @@ class TextTask(Task):
         """
         return texts
 
-    def vocabulary_size(self, config, tokenizer=None):
-        if tokenizer is None and config.model.vocabulary_size is not None:
-            return config.model.vocabulary_size
-        least = self.token_ids(tokenizer or make_tokenizer(config.tokenizer))
-        given = config.model.vocabulary_size
+    def make_preprocessor(self, experiment):
+        tokenizer = make_tokenizer(experiment.config.tokenizer)
+        options = self.preprocessor_options(experiment)
+        preprocessor = self.model_class.preprocessor_cls(tokenizer, **options)
+        given, least = experiment.model.vocabulary_size, self.token_ids(preprocessor)
         if given is not None and given < least:
             raise ValueError(
                 f"model.vocabulary_size is {given}; with this tokenizer it must be at least {least}"
             )
-        return given or least
+        return preprocessor
 
-    def token_ids(self, tokenizer):
-        """The number of token ids that a model needs for a tokenizer."""
-        return tokenizer.vocabulary_size()
+    def preprocessor_options(self, experiment):
+        """The arguments of the preprocessor, besides the tokenizer."""
+        return {"sequence_length": experiment.data.sequence_length}
 
-    def stacks(self, config):
-        length = config.data.sequence_length
-        return [("data.sequence_length", length, config.model.num_layers)]
+    def token_ids(self, preprocessor):
+        return preprocessor.tokenizer.vocabulary_size()
 
-    def predictions(self, config):
-        return config.data.sequence_length
+    def stacks(self, experiment):
+        length = experiment.data.sequence_length
+        return [("data.sequence_length", length, experiment.model.num_layers)]
 
-    def check(self, config):
-        longest, length = config.model.max_sequence_length, config.data.sequence_length
+    def check(self, experiment):
+        model, length = experiment.model, experiment.data.sequence_length
+        longest = model.max_sequence_length
         if longest is not None and longest < length:
             raise ValueError(
                 f"model.max_sequence_length is {longest}; it must be at least "
                 f"data.sequence_length, {length}, or null"
             )
-        model = config.model
         if model.reversible and (model.remat or not model.normalize_first):
             raise ValueError(
                 f"model.reversible is true, model.remat {model.remat} and model.normalize_first "
                 f"{model.normalize_first}; reversible blocks need remat false, normalize_first true"
             )
 
-    def check_sources(self, config):
-        super().check_sources(config)
-        tokenizer = config.tokenizer
+    def check_sources(self, experiment):
+        super().check_sources(experiment)
+        tokenizer = experiment.config.tokenizer
         if tokenizer.name == "bytes":
             return
         if tokenizer.vocabulary is None:

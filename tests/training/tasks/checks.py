@@ -3,6 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.training.experiment import Experiment
+
 TINY = {
     "model.hidden_dim": 16,
     "model.num_layers": 1,
@@ -23,9 +25,10 @@ TINY = {
 }
 
 
-def assert_batches_are_as_specified(task, config, preprocessor=None):
-    """`example_spec` is what `training_batches` gives, and the labels are `predictions` a row."""
-    batch = next(iter(task.training_batches(config, preprocessor)))
+def assert_batches_are_as_specified(config):
+    """`example_spec` is what `training_batches` gives, and `predictions` the labels of a row."""
+    experiment = Experiment(config)
+    batch = next(iter(experiment.training_batches()))
     found = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)
-    assert found == task.example_spec(config, config.data.batch_size)
-    assert np.prod(batch[1].shape[1:]) == task.predictions(config)
+    assert found == experiment.task.example_spec(experiment, config.data.batch_size)
+    assert np.prod(batch[1].shape[1:]) == experiment.task.predictions(experiment)

@@ -6,15 +6,16 @@ import tensorflow as tf
 
 from rt_keras.data import ByteTokenizer
 from rt_keras.training.config import DataConfig, make_config
-from rt_keras.training.tasks import task_named
+from rt_keras.training.experiment import Experiment
+from rt_keras.training.tasks import TASKS
 from tests.training.tasks.checks import assert_batches_are_as_specified
 
-TASK = task_named("causal_lm")
+TASK = TASKS["causal_lm"]
 
 
 def test_batches_are_as_specified(tiny_settings):
     config = make_config(tiny_settings)
-    assert_batches_are_as_specified(TASK, config, TASK.make_preprocessor(config))
+    assert_batches_are_as_specified(config)
 
 
 @pytest.fixture
@@ -34,32 +35,30 @@ def folder(tiny_settings, tmp_path):
 @pytest.mark.parametrize("kind", ["causal_lm", "masked_lm"])
 def test_a_split_without_text_is_named(kind, folder, tmp_path):
     config = make_config({**folder, "model.kind": kind})
-    task = task_named(kind)
-    preprocessor = task.make_preprocessor(config)
+    experiment = Experiment(config)
     for split in ("train", "test"):
         for name in ("1.txt", "2.txt"):
             (tmp_path / "texts" / split / name).write_text("")
         with pytest.raises(ValueError, match=f"the {split} split of text_folder has no text: all "):
-            task.load_split(config.data, split, preprocessor)
+            experiment.load_split(split)
         (tmp_path / "texts" / split / "2.txt").write_text("the end")
-        task.load_split(config.data, split, preprocessor)
+        experiment.load_split(split)
     (tmp_path / "texts" / "train" / "2.txt").write_text("")
     with pytest.raises(ValueError, match="the train split of text_folder has no text: all of its"):
-        task.training_batches(config, preprocessor)
+        experiment.training_batches()
 
 
-def packed_folders(settings, task=TASK):
+def packed_folders(settings):
     """The folders that have been packed, after batches of a configuration were made."""
-    config = make_config(settings)
-    task.training_batches(config, task.make_preprocessor(config))
-    return sorted(Path(config.data.data_dir).glob("text_folder/texts-*/packed-train-*"))
+    Experiment(make_config(settings)).training_batches()
+    return sorted(Path(settings["data.data_dir"]).glob("text_folder/texts-*/packed-train-*"))
 
 
 def test_batches_start_at_any_step_and_workers_share_them(folder):
-    config = make_config({**folder, "trainer.seed": 5})
+    experiment = Experiment(make_config({**folder, "trainer.seed": 5}))
 
     def labels(**options):
-        batches = TASK.training_batches(config, TASK.make_preprocessor(config), **options)
+        batches = experiment.training_batches(**options)
         return np.stack([labels for _, labels, _ in batches.take(4)])
 
     whole = labels()
@@ -76,7 +75,9 @@ def test_a_split_is_packed_once_beside_the_prepared_set(folder):
     assert packed_folders({**folder, **others}) == [packed]
 
 
-def test_other_documents_vocabularies_and_tasks_are_packed_anew(folder, word_piece_vocabulary):
+def test_other_documents_vocabularies_and_tasks_are_packed_anew(
+    folder, word_piece_vocabulary, monkeypatch
+):
     class Backwards(type(TASK)):
         kind = "backwards"
 
@@ -87,7 +88,9 @@ def test_other_documents_vocabularies_and_tasks_are_packed_anew(folder, word_pie
             )
 
     before = packed_folders(folder)
-    (new,) = set(packed_folders(folder, Backwards())) - set(before)
+    with monkeypatch.context() as patch:
+        patch.setitem(TASKS, "causal_lm", Backwards())
+        (new,) = set(packed_folders(folder)) - set(before)
     assert np.load(new / "00000.npy").tolist() == [1, *ByteTokenizer()(" xof eht" * 20).numpy()]
     path = Path(folder["data.directory"]).parent / "vocabulary.txt"
     words = {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(path)}
@@ -117,20 +120,12 @@ def test_scores_are_of_bytes_and_words():
     assert scores["perplexity_per_word"] == pytest.approx(403.4288)
 
 
-def test_a_vocabulary_is_at_least_the_tokenizers():
-    assert TASK.vocabulary_size(make_config({})) == 258
-    assert TASK.vocabulary_size(make_config({"model.vocabulary_size": 300})) == 300
-    small = make_config({"model.vocabulary_size": 100})
-    with pytest.raises(ValueError, match="vocabulary_size is 100; .* must be at least 258"):
-        TASK.vocabulary_size(small, TASK.make_preprocessor(small).tokenizer)
-
-
 def test_text_must_be_utf8_for_a_tokenizer_that_needs_it(tmp_path, word_piece_vocabulary):
     (tmp_path / "words").write_text("\n".join(word_piece_vocabulary))
     (tmp_path / "text" / "test").mkdir(parents=True)
     (tmp_path / "text" / "test" / "1.txt").write_bytes(b"caf\xe9")
     settings = {"tokenizer.name": "word_piece", "tokenizer.vocabulary": str(tmp_path / "words")}
-    preprocessor = TASK.make_preprocessor(make_config(settings))
+    preprocessor = Experiment(make_config(settings)).preprocessor
     folder, prepared = str(tmp_path / "text"), str(tmp_path / "prepared")
     data = DataConfig(name="text_folder", directory=folder, data_dir=prepared)
     with pytest.raises(ValueError, match="1.txt is not UTF-8 text"):

@@ -11,13 +11,13 @@ from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
 from rt_keras.training.run import train
-from rt_keras.training.tasks import task_named
+from rt_keras.training.tasks import TASKS
 from tests.data.checks import write_set
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
 pytestmark = pytest.mark.end_to_end
 
-TASK = task_named("image_lm")
+TASK = TASKS["image_lm"]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def of_images(tmp_path_factory):
 
 
 def test_batches_are_as_specified(of_images):
-    assert_batches_are_as_specified(TASK, of_images[0])
+    assert_batches_are_as_specified(of_images[0])
 
 
 def test_an_image_model_is_scored_by_its_values(of_images):

@@ -4,12 +4,12 @@ import pytest
 from rt_keras.config_files import flatten
 from rt_keras.training import experiment
 from rt_keras.training.config import ExperimentConfig
-from rt_keras.training.tasks import TASKS, task_named, task_of
+from rt_keras.training.tasks import TASKS, task_of
 
 
 def test_a_model_has_the_task_of_its_configuration(tiny_run):
     task = task_of(experiment.load_model(tiny_run))
-    assert task is task_named("causal_lm") and task.continues_text
+    assert task is TASKS["causal_lm"] and task.continues_text
 
 
 def test_other_models_have_no_task():

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from rt_keras.cli import main
-from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
+from rt_keras.training.experiment import Experiment
 from rt_keras.training.run import train
-from rt_keras.training.tasks import task_named
 from tests.training.tasks.checks import assert_batches_are_as_specified
-
-TASK = task_named("masked_lm")
 
 
 @pytest.fixture(scope="module")
@@ -23,25 +20,23 @@ def settings(tiny_settings):
 
 def test_batches_are_as_specified_and_start_at_any_step(settings):
     config = make_config(settings)
-    preprocessor = TASK.make_preprocessor(config)
-    assert_batches_are_as_specified(TASK, config, preprocessor)
+    assert_batches_are_as_specified(config)
     whole, later = (
-        [labels for _, labels, _ in TASK.training_batches(config, preprocessor, step).take(2)]
+        [labels for _, labels, _ in Experiment(config).training_batches(step).take(2)]
         for step in (0, 1)
     )
     np.testing.assert_array_equal(whole[1], later[0])
 
 
 def test_a_new_model_scores_as_chance_does(settings):
-    config = make_config(settings)
-    model = experiment.make_model(config)
+    experiment = Experiment(make_config(settings))
+    model = experiment.make_model()
     assert model.backbone.vocabulary_size == 259
     model.backbone.token_embedding.embeddings.assign(
         np.zeros(model.backbone.token_embedding.embeddings.shape)
     )
-    model.preprocessor = TASK.make_preprocessor(config)
-    documents = TASK.load_split(config.data, "test", model.preprocessor)
-    scores = evaluate(model, documents)
+    model.preprocessor = experiment.preprocessor
+    scores = evaluate(model, experiment.load_split("test"))
     assert scores["nats_per_token"] == pytest.approx(math.log(259), rel=1e-5)
     # A quarter of the tokens, counted once; all logits are equal, so the first token is likeliest.
     assert scores["tokens"] == pytest.approx(scores["bytes"] / 4, rel=0.05)

@@ -11,12 +11,12 @@ from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.evaluation import evaluate
 from rt_keras.training.run import train
-from rt_keras.training.tasks import task_named
+from rt_keras.training.tasks import TASKS
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
 pytestmark = pytest.mark.end_to_end
 
-TASK = task_named("seq_2_seq_lm")
+TASK = TASKS["seq_2_seq_lm"]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def of_pairs(tmp_path_factory):
 
 def test_batches_are_as_specified(of_pairs):
     config, _ = of_pairs
-    assert_batches_are_as_specified(TASK, config, TASK.make_preprocessor(config))
+    assert_batches_are_as_specified(config)
 
 
 def test_an_encoder_decoder_is_scored_by_its_second_text(of_pairs):

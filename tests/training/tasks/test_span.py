@@ -8,11 +8,11 @@ import pytest
 from rt_keras.cli import main
 from rt_keras.training.config import make_config
 from rt_keras.training.run import train
-from rt_keras.training.tasks import task_named
+from rt_keras.training.tasks import TASKS
 from tests.data.checks import write_questions
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
-TASK = task_named("span")
+TASK = TASKS["span"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def settings(tmp_path_factory):
 @pytest.mark.end_to_end
 def test_batches_are_as_specified(settings):
     config = make_config(settings)
-    assert_batches_are_as_specified(TASK, config, TASK.make_preprocessor(config))
+    assert_batches_are_as_specified(config)
 
 
 def test_a_folder_is_no_set_of_questions(tmp_path):

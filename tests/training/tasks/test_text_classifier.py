@@ -7,10 +7,10 @@ from rt_keras.cli import main
 from rt_keras.training import experiment
 from rt_keras.training.config import make_config
 from rt_keras.training.run import train
-from rt_keras.training.tasks import task_named
+from rt_keras.training.tasks import TASKS
 from tests.training.tasks.checks import TINY, assert_batches_are_as_specified
 
-TASK = task_named("text_classifier")
+TASK = TASKS["text_classifier"]
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def settings(tmp_path_factory):
 
 def test_batches_are_as_specified(settings):
     config = make_config(settings)
-    assert_batches_are_as_specified(TASK, config, TASK.make_preprocessor(config))
+    assert_batches_are_as_specified(config)
 
 
 def test_labels_must_be_of_the_models_classes(settings):
     config = make_config({**settings, "model.num_classes": 1})
     with pytest.raises(ValueError, match="from 0 to 0, as model.num_classes is 1"):
-        TASK.training_batches(config, TASK.make_preprocessor(config))
+        experiment.Experiment(config).training_batches()
 
 
 def test_data_named_by_a_user(settings):
@@ -59,7 +59,7 @@ def test_a_classifier_starts_from_a_masked_language_model(settings, tiny_setting
     config = make_config(
         {**settings, "model.preset": str(tmp_path / "masked"), "trainer.steps": 60}
     )
-    model = experiment.make_model(config)
+    model = experiment.Experiment(config).make_model()
     experiment.start_from(model, config.model.preset)
     trained = experiment.load_model(tmp_path / "masked").backbone
     for own, theirs in zip(model.backbone.weights, trained.weights, strict=True):
