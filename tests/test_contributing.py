@@ -129,6 +129,38 @@ def test_the_heads_of_the_example_are_made_like_any_other(tmp_path):
     ]
 
 
+UNION = """
+import keras
+import numpy as np
+from rt_keras.layers import Heads
+from rt_keras.layers.key_sets import Strided, Window
+from rt_keras.layers.local_strided_heads import LocalStridedHeads
+
+heads = LocalStridedHeads(2, block_size=4, stride=3, num_persistent_keys=2)
+x = keras.random.normal([2, 2, 15, 6])
+expected = heads(x, x, x, use_causal_mask=True)
+copy = LocalStridedHeads.from_config(heads.get_config())
+copy.build(x.shape, x.shape)
+for weight, own in zip(copy.weights, heads.weights, strict=True):
+    weight.assign(own)
+np.testing.assert_array_equal(copy(x, x, x, use_causal_mask=True), expected)
+cache = heads.make_cache(x, x, x, count=14, max_length=15)
+output, _ = heads.call_with_cache(x[:, :, 14:], x[:, :, 14:], x[:, :, 14:], cache, 14)
+np.testing.assert_allclose(output, expected[:, :, 14:], atol=1e-5)
+try:
+    LocalStridedHeads(2, 4, 0)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_union_of_sets_is_a_kind_of_heads(tmp_path):
+    new = ["rt_keras/layers/local_strided_heads.py"]
+    assert output(tmp_path, ["-c", UNION], HEADS_PAGE, new, []).splitlines() == [
+        "LocalStridedHeads: stride must be an integer of at least 1. Received: stride=0"
+    ]
+
+
 def test_the_task_of_the_example_is_made_and_scored_like_any_other(tmp_path):
     task, table = (f"rt_keras/training/tasks/{name}.py" for name in ("backward_lm", "__init__"))
     printed = output(tmp_path, ["-c", TASK], TASK_PAGE, [task], [table])

@@ -41,6 +41,6 @@ class ClusterStridedHeads(CentroidHeads):
         return cluster_strided_attention(
             centroids=tf.convert_to_tensor(self.centroids),
             window_size=self.window_size,
-            **self._tables(),
+            **self.tables(),
             **arguments,
         )

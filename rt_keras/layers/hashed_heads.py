@@ -70,6 +70,6 @@ class HashedHeads(HeadGroup):
             projections=tf.convert_to_tensor(self.projections),
             num_clusters=self.num_clusters,
             window_size=self.window_size,
-            **self._tables(),
+            **self.tables(),
             **arguments,
         )

@@ -314,14 +314,14 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             repeat_heads(value, self.num_heads),
             query_mask=query_mask,
             key_mask=key_mask,
-            **self._tables(),
+            **self.tables(),
             **options,
         )
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):
         """Hook: what a training step does besides, such as collecting statistics."""
 
-    def _tables(self):
+    def tables(self):
         """The learnt relative positions, by their names in the ops."""
         if self.relative_embeddings is None:
             return {}

@@ -56,6 +56,6 @@ class RandomHeads(HeadGroup):
             num_clusters=self.num_clusters,
             window_size=self.window_size,
             routing_seed=seeds,
-            **self._tables(),
+            **self.tables(),
             **arguments,
         )

@@ -34,7 +34,7 @@ class ClusterHeads(RelativeTables):
             num_clusters=self.num_clusters,
             window_size=self.window_size,
             block_size=self.block_size,
-            **self._tables(),
+            **self.tables(),
             causal=causal,
             token_bias=self.bias_of_keys(causal),
             **arguments,

@@ -59,15 +59,15 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
             key_block_size=self.key_block_size,
             causal=causal,
             token_bias=self.bias_of_keys(causal),
-            **self._tables(),
+            **self.tables(),
             **arguments,
         )
 
     def step(self, *, cache, **arguments):
-        tables = self._tables()
+        tables = self.tables()
         output, state = local_step(cache=cache["local"], **self._blocks, **tables, **arguments)
         return output, {"local": state}
 
     def cross_step(self, **arguments):
         sizes = {**self._blocks, "key_block_size": self.key_block_size}
-        return local_cross_step(**sizes, **self._tables(), **arguments)
+        return local_cross_step(**sizes, **self.tables(), **arguments)

@@ -28,8 +28,8 @@ class RelativeTables:
         self.relative_embeddings = table("relative_embeddings", depth)
         self.relative_values = table("relative_values", self.value_depth)
 
-    def _tables(self):
-        tables = super()._tables()
+    def tables(self):
+        tables = super().tables()
         if tables:
             tables["relative_values"] = keras.ops.convert_to_tensor(self.relative_values)
         return tables

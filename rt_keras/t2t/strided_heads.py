@@ -40,10 +40,10 @@ class T2TStridedHeads(RelativeTables, Heads):
     groups_queries = False
 
     def attend(self, **arguments):
-        return strided_attention(stride=self.stride, **self._tables(), **arguments)
+        return strided_attention(stride=self.stride, **self.tables(), **arguments)
 
     def step(self, *, cache, **arguments):
-        tables = self._tables()
+        tables = self.tables()
         output, state = strided_step(
             cache=cache["strided"], stride=self.stride, **tables, **arguments
         )

@@ -26,14 +26,14 @@ def expected(group, query, value, key, *, causal, mask=None, total_length=None):
     as_given, key = query, key if key is not None else query
     placed = next((x for x in getattr(group, "joined_sets", ()) if isinstance(x, Positioned)), None)
     if placed is None:
-        tables = group._tables()
+        tables = group.tables()
     else:
         # What positions of Transformer-XL and T5 are made of has tests of its own.
         tables = {"relative_embeddings": placed.table(group, query.shape[3])}
         query, key = (np.asarray(x) for x in placed.placed(group, query, key))
         tables = {} if placed.max_relative_distance is None else tables
-        if "relative_values" in group._tables():
-            tables = group._tables()
+        if "relative_values" in group.tables():
+            tables = group.tables()
     options |= {name: np.asarray(x) for name, x in tables.items()}
     key = None if group.share_qk else key
     if group.dense_below is not None and length < group.dense_below:

@@ -94,7 +94,7 @@ class StepsElsewhere(LocalHeads):
 class ForgetsAnOption(FullHeads):
     """`max_relative_distance` is taken and has no effect."""
 
-    def _tables(self):
+    def tables(self):
         return {}
 
 

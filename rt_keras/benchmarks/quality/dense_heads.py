@@ -67,11 +67,11 @@ class DenseHeads(LocalRoutingHeads):
         key_mask,
         dropout,
         seed,
-        relative_embeddings=None,
     ):
         if self.share_qk:
             key, key_mask = query, query_mask
         seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
+        window, _ = self.joined_sets
         near = local_attention(
             query,
             key,
@@ -81,7 +81,7 @@ class DenseHeads(LocalRoutingHeads):
             causal=True,
             query_mask=query_mask,
             key_mask=key_mask,
-            relative_embeddings=relative_embeddings,
+            relative_embeddings=window.table(self, query.shape[3]),
             dropout=dropout,
             seed=seeds[0],
             return_logsumexp=True,
@@ -100,8 +100,9 @@ class DenseHeads(LocalRoutingHeads):
         query_mask, key_mask = (
             ones if mask is None else tf.cast(mask, tf.bool) for mask in (query_mask, key_mask)
         )
-        query, key = normalize(self.routed_query(query, query_mask)), normalize(key)
-        if self.shift_keys:
+        _, cluster = self.joined_sets
+        query, key = normalize(cluster.routed_query(self, query, query_mask)), normalize(key)
+        if cluster.shift_keys:
             # The first position has no query before it.
             key, key_mask = shift_right(query, 2), key_mask & shift_right(query_mask, 1)
         scale = tf.convert_to_tensor(self.routed_scale)[:, None, None] * query.shape[3] ** -0.5
@@ -179,7 +180,7 @@ class DenseHeads(LocalRoutingHeads):
         query, key, positions = block["query"], block["key"], block["position"][..., None]
         others = tf.range(key.shape[2])
         candidates = others <= positions
-        if not self.shift_keys:
+        if self.routed_key == "key":
             candidates &= others < (positions // self.block_size - self.look_back) * self.block_size
         candidates &= block["query_mask"][..., None] & block["key_mask"][:, :, None]
         if self.selection == "random":
