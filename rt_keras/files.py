@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -11,6 +10,8 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
+
+import filelock
 
 
 def config_folder():
@@ -292,10 +293,8 @@ def locked(folder, wait=False):
         BlockingIOError: if another process has the folder, unless `wait` is set.
     """
     path = Path(folder) / ".lock"
-    with _open_locked(path, wait) as file:
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+    with _acquired(path, wait):
+        path.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         try:
             yield
         finally:
@@ -304,33 +303,22 @@ def locked(folder, wait=False):
                 path.parent.rmdir()
 
 
-def _open_locked(path, wait):
-    """The open file, which nobody else has locked."""
+def _acquired(path, wait):
+    """The lock on a file, which nobody else has, until the `with` statement that it is in ends."""
+    lock = filelock.FileLock(path)
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "a+", encoding="utf-8")  # noqa: SIM115
-        try:
-            _lock(file, path.parent, wait)
-            # Whoever had it may have deleted it with its folder in the end.
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()
-
-
-def _lock(file, folder, wait):
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        # Whoever has just locked it has not written its name yet.
-        owner = file.read() or "another process"
-        if not wait:
-            raise BlockingIOError(f"{folder} is in use by {owner}") from None
-        print(f"waiting for {owner}, which is using {folder}", file=sys.stderr, flush=True)
-        fcntl.flock(file, fcntl.LOCK_EX)
+        # Whoever had the folder may delete it in the end.
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                return lock.acquire(blocking=False)
+            except filelock.Timeout:
+                # Whoever has just locked it has not written its name yet.
+                owner = path.read_text(encoding="utf-8") or "another process"
+            if not wait:
+                raise BlockingIOError(f"{path.parent} is in use by {owner}")
+            print(f"waiting for {owner}, which is using {path.parent}", file=sys.stderr, flush=True)
+            return lock.acquire()
 
 
 def check_writable(name, path):

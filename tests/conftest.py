@@ -1,10 +1,10 @@
-import fcntl
 import gc
 import io
 import os
 import resource
 import shutil
 
+import filelock
 import hypothesis
 import pytest
 
@@ -138,8 +138,7 @@ def made_once(tmp_path_factory, name, make):
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
     folder, unfinished = root / name, root / f"{name}_unfinished"
-    with open(root / f"{name}.lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with filelock.FileLock(root / f"{name}.lock"):
         if not folder.exists():
             shutil.rmtree(unfinished, ignore_errors=True)
             make(unfinished)

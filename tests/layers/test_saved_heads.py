@@ -1,0 +1,52 @@
+"""Files of heads that an earlier version wrote are read as what they were."""
+
+import zipfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.layers import saved_heads
+from tests.layers.checks import close
+
+SAVED = Path(__file__).parents[1] / "golden" / "saved"
+EXPECTED = dict(np.load(SAVED / "heads.npz"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    """The model of the file."""
+    return keras.saving.load_model(SAVED / "heads.keras")
+
+
+@pytest.fixture(scope="module")
+def weights(model):
+    """Its weights, as they are before anything is called."""
+    return [weight.numpy() for weight in model.weights]
+
+
+@pytest.fixture(scope="module")
+def found(model, weights):
+    """What it gives."""
+    return saved_heads.found_by(model, saved_heads.make_inputs())
+
+
+def test_every_kind_is_in_the_file(found):
+    assert found.keys() == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_file_gives_what_it_gave(found, name):
+    close(found[name], EXPECTED[name], 1e-5)
+
+
+def test_its_weights_are_those_of_a_model_made_by_code(model, weights, tmp_path):
+    with zipfile.ZipFile(SAVED / "heads.keras") as file:
+        path = file.extract("model.weights.h5", tmp_path)
+    made = saved_heads.make_model()
+    made.load_weights(path)
+    for name in model.output:
+        assert made.get_layer(name).get_config() == model.get_layer(name).get_config()
+    for weight, expected in zip(made.weights, weights, strict=True):
+        np.testing.assert_array_equal(weight, expected, err_msg=weight.path)

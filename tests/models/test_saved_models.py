@@ -1,0 +1,57 @@
+"""Presets, checkpoints and states that an earlier version wrote are read as what they were."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rt_keras.callbacks.checkpoints import Checkpoints
+from rt_keras.models import RoutingTransformerCausalLM
+from tests.layers.checks import close
+from tests.models import saved_models
+
+SAVED = Path(__file__).parents[1] / "golden" / "saved"
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+
+@pytest.fixture(scope="module")
+def carried():
+    """What the state of the file goes with, by the step it is of."""
+    found = {}
+    for name, x in np.load(SAVED / f"{saved_models.CARRIED}.npz").items():
+        step, _, rest = name.partition("/")
+        found.setdefault(step, {})[rest] = x
+    return found
+
+
+def all_close(found, expected):
+    assert found.keys() == expected.keys()
+    for name, x in expected.items():
+        close(found[name], x, 1e-5)
+
+
+def test_a_preset_gives_what_it_gave():
+    folder = SAVED / saved_models.PRESET
+    model = RoutingTransformerCausalLM.from_preset(str(folder))
+    assert model.preprocessor.sequence_length == 24
+    close(saved_models.logits(model), np.load(folder / "logits.npy"), 1e-5)
+
+
+def test_a_state_goes_on_as_it_did(carried):
+    model = saved_models.carrying_model()
+    arrays, _ = Checkpoints(SAVED / saved_models.CARRIED).read(saved_models.STEPS)
+    for number, variable in enumerate(model.variables):
+        variable.assign(arrays[f"model_{number}"])
+    state = saved_models.nested(carried["state"])
+    outputs, state = model(saved_models.chunk(3)[0], state=state)
+    close(outputs, carried["outputs"][""], 1e-5)
+    all_close(saved_models.named(state), carried["after"])
+
+
+def test_training_goes_on_as_it_did(carried, tmp_path):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(SAVED / saved_models.CARRIED, folder)
+    found = saved_models.train(saved_models.carrying_model(), folder, epoch=1)
+    all_close(found, carried["next"])

@@ -1,0 +1,81 @@
+"""Models of configurations in `tests/golden/saved`, and what they give.
+
+`python -m tests.training.saved_runs FOLDER` writes such files. Those in `tests/golden/saved` are of
+the version that first had them: later versions must load them, and never write them anew.
+"""
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from rt_keras.training import experiment, run_folder
+from rt_keras.training.config import load_config, make_config
+from tests.layers.saved_heads import draw_weights
+from tests.models.saved_models import logits
+
+SIZES = {
+    "model.vocabulary_size": 20,
+    "model.num_layers": 1,
+    "model.hidden_dim": 8,
+    "model.intermediate_dim": 8,
+    "model.key_dim": 4,
+    "data.sequence_length": 24,
+    "schedule.warmup_steps": 0,
+}
+CLUSTERS = {"num_clusters": 4, "window_size": 4}
+MEMORY = {"memory_length": 5, "memory_keys": 2, "eviction": "merged"}
+# By the name of the run, the values of each kind of heads.
+RUNS = {
+    "run_every_kind": {
+        "routing": {**CLUSTERS, "max_relative_distance": 5, "num_persistent_keys": 2},
+        "local_routing": {**CLUSTERS, "block_size": 4, "kernel_size": 2},
+        "routing_memory": {**CLUSTERS, **MEMORY, "block_size": 4},
+        "hashed": {**CLUSTERS, "share_qk": True},
+        "random": CLUSTERS,
+        "clustered": {"num_clusters": 4, "bits": 15, "top_k": 3, "causal_by_mask": True},
+        "causal_clustered": {"num_clusters": 4, "block_size": 4},
+        "lsh": {"num_buckets": 4, "chunk_size": 4},
+        "cluster_strided": {**CLUSTERS, "max_relative_distance": 5},
+        "strided": {"stride": 3},
+        "local": {"block_size": 4, "max_relative_distance": 5, "adaptive_span": True},
+        "compressive": {"block_size": 4, "compressed_length": 4, "compression_rate": 2},
+        "full": {"max_relative_distance": 5, "relative_positions": "sinusoidal"},
+    },
+    "run_of_dialect": {
+        "routing": {**CLUSTERS, "assignment": "balanced", "max_relative_distance": 5},
+        "hashed": {**CLUSTERS, "share_qk": True, "max_relative_distance": 5},
+        "cluster_strided": CLUSTERS,
+        "strided": {"stride": 3},
+        "local": {"block_size": 4, "max_relative_distance": 5},
+    },
+}
+
+
+def make_run(name):
+    """The configuration of a run."""
+    values = {**SIZES, "model.dialect": "t2t" if name == "run_of_dialect" else None}
+    for kind, options in RUNS[name].items():
+        values |= {f"model.{kind}.{key}": x for key, x in {"num_heads": 2, **options}.items()}
+    return make_config(values)
+
+
+def made_of(folder):
+    """The model that the configuration in a folder describes."""
+    keras.utils.set_random_seed(0)
+    return experiment.make_model(load_config(folder / "config.yaml"))
+
+
+def main(folder):
+    for name in RUNS:
+        if (folder / name).exists():
+            raise SystemExit(f"{folder / name} is there: later versions must load it")
+        run_folder.write_config(folder / name, make_run(name))
+        model = draw_weights(made_of(folder / name))
+        model.save_weights(folder / name / "model.weights.h5")
+        np.save(folder / name / "logits.npy", logits(model))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
