@@ -16,8 +16,7 @@ import numpy as np
 from rt_keras import layers, t2t
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.layers import MultiHeadAttention
-from rt_keras.layers.centroid_heads import CentroidHeads
-from rt_keras.layers.layers_inside import layers_inside
+from rt_keras.layers.centroids import heads_with_centroids
 
 BATCH, LENGTH, KEYS, WIDTH, HEADS, DEPTH = 2, 24, 18, 8, 2, 4
 LEARNED = {"max_relative_distance": 5}
@@ -263,7 +262,7 @@ def draw_weights(model):
         elif weight.name == "span_share":
             drawn = rng.uniform(0.2, 0.8, size=weight.shape)
         weight.assign(drawn)
-    for heads in layers_inside(model, CentroidHeads):
+    for heads in heads_with_centroids(model):
         _draw_centroids(heads, rng)
     return model
 
@@ -329,11 +328,11 @@ def found_by(model, inputs):
         moved = {
             name: output
             for name, output in model.output.items()
-            if layers_inside(model.get_layer(name), CentroidHeads)
+            if heads_with_centroids(model.get_layer(name))
         }
         note("moved", keras.Model(model.inputs, moved)(inputs))
     for name in moved:
-        for number, heads in enumerate(layers_inside(model.get_layer(name), CentroidHeads)):
+        for number, heads in enumerate(heads_with_centroids(model.get_layer(name))):
             left = {x.name: np.ravel(x) for x in heads.weights}
             left = np.concatenate([left[statistic] for statistic in STATISTICS])
             found[f"statistics/{name}/{number}"] = left

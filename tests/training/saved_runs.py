@@ -64,7 +64,7 @@ def make_run(name):
 def made_of(folder):
     """The model that the configuration in a folder describes."""
     keras.utils.set_random_seed(0)
-    return experiment.make_model(load_config(folder / "config.yaml"))
+    return experiment.Experiment(load_config(folder / "config.yaml")).make_model()
 
 
 def main(folder):
