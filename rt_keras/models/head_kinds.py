@@ -238,7 +238,7 @@ class LocalRouting(_Clustered):
         super().check(model)
         check_probes(self)
         check_positions(self, model)
-        check_persistent(self, model, self.layer.takes_global_tokens)
+        check_persistent(self, model)
         if (self.kernel_size or 1) > 1 and self.routed_key != "previous_query":
             self.refuse("kernel_size", "it must be 1 unless routed_key is previous_query")
 

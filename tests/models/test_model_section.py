@@ -246,8 +246,8 @@ def test_a_dialect_has_only_its_own_heads():
             "routing_memory.memory_length is 33; it must be at least a block of the memory, 64",
         ),
         (
-            {"routing_memory": {"num_heads": 2, "num_persistent_keys": 4}},
-            "routing_memory.num_persistent_keys is 4; these heads can have none",
+            {"routing": {"num_heads": 2, "num_persistent_keys": 4, "assignment": "balanced"}},
+            "routing.num_persistent_keys is 4; these heads can have none",
         ),
         (
             {"routing_memory": {"num_heads": 2, "routed_key": "key"}},
