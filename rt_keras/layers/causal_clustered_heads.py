@@ -23,6 +23,7 @@ class CausalClusteredHeads(Heads):
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
         seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
             choice of members kept for restarts.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

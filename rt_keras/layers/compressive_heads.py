@@ -31,6 +31,7 @@ class CompressiveHeads(Heads):
         max_relative_distance: int, reach of the relative positions in the window; None, the
             default, for none. With it, each place of the memory has a learnt vector too.
         reconstruction_weight: float, weight of the loss of "conv". Defaults to 1.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

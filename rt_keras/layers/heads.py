@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from rt_keras.layers.centroids import Centroids
 from rt_keras.layers.head_group import HeadGroup, refuse_options, shared_mask
-from rt_keras.layers.key_sets import Chunk, Cluster, Everything, KeySet, Persistent
-from rt_keras.layers.key_sets.key_set import options_of
+from rt_keras.layers.key_sets import Cluster, Everything, KeySet, Persistent
+from rt_keras.layers.key_sets.key_set import Chunk, options_of
 from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import size
 from rt_keras.ops.decode import pad_to
@@ -52,6 +52,9 @@ class Heads(Centroids, HeadGroup):
     Raises:
         ValueError: if `key_sets` is no such list, a set cannot be joined with others, or the heads
             cannot have `dense_below`.
+
+    Source: ours. One softmax over a window and chosen keys: after Wu et al. 2022, Memorizing
+    Transformers.
 
     >>> from rt_keras.layers.key_sets import Cluster, Persistent, Window
     >>> heads = Heads(2, [Window(4), Cluster(4, window_size=4), Persistent(2)])

@@ -39,6 +39,7 @@ class LocalHeads(Heads):
             `rt_keras.layers.key_sets.positioned.Positioned`.
         num_persistent_keys: int, keys and values that each head learns and every query sees; None,
             the default, for none. See `rt_keras.ops.persistent_attention`.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: `dense_below` of `HeadGroup`, and base layer keyword arguments, such as `name` and
             `dtype`.
 

@@ -91,6 +91,9 @@ class LocalRoutingHeads(Heads):
             for no convolution. Defaults to None, for 4, or for 1 with `routed_key` "key", which
             allows no other.
         relative_positions: "learned", the default, or "sinusoidal"; see above.
+        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
+            the default, for none. See `rt_keras.ops.persistent_attention`.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

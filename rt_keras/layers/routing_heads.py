@@ -38,6 +38,9 @@ class RoutingHeads(Heads):
         attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
             keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
             They need assignment "nearest" and one probe.
+        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
+            the default, for none. See `rt_keras.ops.persistent_attention`.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

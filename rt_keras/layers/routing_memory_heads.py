@@ -32,6 +32,21 @@ class RoutingMemoryHeads(Heads):
             "least_attended" or "merged"; see the op.
         memory_block_size: int, after how many positions members join the memory, at most
             `memory_length`. Defaults to None, for `block_size`.
+        look_back: int, blocks before its own that a query sees; or a tuple with one for each
+            dimension of `grid`. Defaults to 1.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`.
+        num_probes: int, in how many of its nearest clusters a query attends. Defaults to 1.
+        normalize: bool, whether logits are of normalised vectors. Defaults to True.
+        commitment_weight: float, weight of the commitment loss. Defaults to 1e-4.
+        seed: int or None, seed of the initial centroids.
+        kernel_size: int, over how many positions a routed query is convolved. Defaults to None, for
+            4.
+        share_qk: bool, whether queries are their own keys. Defaults to False.
+        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
+            the default, for none. See `rt_keras.ops.persistent_attention`.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: further keyword arguments of `LocalRoutingHeads`;
             `routed_key` must be "previous_query".
 

@@ -17,6 +17,9 @@ class StridedHeads(Heads):
         stride: int, positions from one key to the next.
         max_relative_distance: int, reach of the relative positions, in strides; None, the default,
             for none.
+        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
+            the default, for none. See `rt_keras.ops.persistent_attention`.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

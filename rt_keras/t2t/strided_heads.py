@@ -20,6 +20,7 @@ class T2TStridedHeads(RelativeTables, Heads):
         stride: int, positions from one key to the next.
         max_relative_distance: int, reach of the relative positions, in strides; None, the default,
             for none.
+        dense_below: int, see `HeadGroup`; None, the default, for never.
         **kwargs: base layer keyword arguments.
 
     Raises:

@@ -4,7 +4,7 @@ from rt_keras.layers.key_sets.block_and_centroids import BlockAndCentroids
 from rt_keras.layers.key_sets.cluster import Cluster
 from rt_keras.layers.key_sets.compressed import CompressedWindow
 from rt_keras.layers.key_sets.everything import Everything
-from rt_keras.layers.key_sets.key_set import Chunk, KeySet
+from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.remembered import Remembered
 from rt_keras.layers.key_sets.strided import Strided
@@ -12,7 +12,6 @@ from rt_keras.layers.key_sets.window import Window
 
 __all__ = [
     "BlockAndCentroids",
-    "Chunk",
     "Cluster",
     "CompressedWindow",
     "Everything",

@@ -18,6 +18,22 @@ class BlockAndCentroids(KeySet):
 
     See `rt_keras.ops.causal_clustered_attention` for the equation. Its fields are the arguments of
     `rt_keras.layers.CausalClusteredHeads`. What decoding keeps does not grow with the sequence.
+
+    Args:
+        num_clusters: int, centroids of each head. Defaults to 100.
+        block_size: int, positions in a block.
+        commitment_weight: float, weight of the commitment loss. Defaults to 0.0001.
+        seed: int or None, seed of the initial centroids.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Source: after Vyas et al. 2020.
+
+    >>> from rt_keras.layers import Heads
+    >>> x = keras.random.normal([1, 2, 20, 8])
+    >>> Heads(2, [BlockAndCentroids(3, block_size=4)])(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 20, 8])
     """
 
     name = "causal_clustered"

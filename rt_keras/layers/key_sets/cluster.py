@@ -29,6 +29,28 @@ class Cluster(KeySet):
 
     With `routed_key` "key", beside a `Window`, only keys outside that are seen.
 
+    Args:
+        num_clusters: int, clusters of each head.
+        window_size: int, the most keys of a cluster that a query sees.
+        routed_key: str, what queries are compared with. Defaults to "previous_query".
+        num_probes: int, nearest clusters in which a query attends. Defaults to 1.
+        normalize: bool, whether logits are of normalised queries and keys. Defaults to True.
+        commitment_weight: float, weight of the commitment loss. Defaults to 0.0001.
+        seed: int or None, seed of the initial centroids.
+        kernel_size: int, positions that a routed query tells of; None for 4, or 1 of keys. Defaults
+            to None.
+        assignment: str, how positions join clusters. Defaults to "nearest".
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
+            keys a weight of exactly 0.
+        scaled: bool, whether heads learn a factor and a bias of the logits. Defaults to True.
+        window: the `Window` that is left out, which a union finds itself.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Source: Roy et al. 2021, section 4.1.
+
     >>> from rt_keras.layers import Heads
     >>> from rt_keras.layers.key_sets import Window
     >>> heads = Heads(2, [Window(4), Cluster(4, window_size=4)])

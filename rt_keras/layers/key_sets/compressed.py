@@ -25,6 +25,27 @@ class CompressedWindow(KeySet):
     One set, as the memory may hold what the window's queries used most. See
     `rt_keras.ops.compressive_attention` for the equation. Its fields are the arguments of
     `rt_keras.layers.CompressiveHeads`.
+
+    Args:
+        block_size: int, positions in a block.
+        compressed_length: int, entries of the memory that a query sees.
+        compression_rate: int, positions for each entry. Defaults to 4.
+        look_back: int, blocks before its own that a query sees; or a tuple with one for each
+            dimension of `grid`. Defaults to 1.
+        compression: str, how positions become an entry. Defaults to "conv".
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        reconstruction_weight: float, weight of the loss that trains the convolutions. Defaults to
+            1.0.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Source: Rae et al. 2020, section 3.
+
+    >>> from rt_keras.layers import Heads
+    >>> x = keras.random.normal([1, 2, 20, 8])
+    >>> Heads(2, [CompressedWindow(8, 4)])(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 20, 8])
     """
 
     name = "compressive"

@@ -25,6 +25,21 @@ class Everything(Positioned):
     See `rt_keras.ops.full_attention` for the equation. Its fields are the arguments of
     `rt_keras.layers.FullHeads`.
 
+    Args:
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`.
+        position_biases: bool, whether sinusoidal positions have biases of the queries. Defaults to
+            True.
+        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
+            keys a weight of exactly 0.
+        memory_length: int, keys up to its own that a query sees, None for all. Defaults to None.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Source: Vaswani et al. 2017, section 3.2.
+
     >>> from rt_keras.layers import Heads
     >>> heads = Heads(2, [Everything()])
     >>> x = keras.random.normal([1, 2, 10, 8])

@@ -65,6 +65,15 @@ class KeySet:
 
     A subclass has fields, says what it can do, and implements `attend`; and, if
     `cached_decoding`, `fill` and `step`, and `read` if `reads_pieces`.
+
+    Raises:
+        ValueError: if a field has a value that it does not allow.
+
+    Source: ours.
+
+    >>> from rt_keras.layers.key_sets import Window
+    >>> Window(64, look_back=2).get_config()["look_back"]
+    2
     """
 
     # The name of the set's state among those of a union.

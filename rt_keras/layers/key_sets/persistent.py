@@ -18,6 +18,13 @@ class Persistent(KeySet):
 
     See `rt_keras.ops.persistent_attention`. They need another set in their union, and no state.
 
+    Args:
+        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
+            the default, for none. See `rt_keras.ops.persistent_attention`.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
     Source: Sukhbaatar et al. 2019, Augmenting Self-attention with Persistent Memory, section 4.2.
 
     >>> from rt_keras.layers import Heads

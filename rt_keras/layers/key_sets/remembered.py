@@ -22,6 +22,25 @@ class Remembered(KeySet):
     sees none of the last `window_size` members, which that has. See
     `rt_keras.ops.routing_memory.memory_piece` for the equation. Its fields are arguments of
     `rt_keras.layers.RoutingMemoryHeads`.
+
+    Args:
+        memory_length: int, members that a cluster remembers.
+        memory_keys: int, the most of them that a query sees. Defaults to 32.
+        eviction: str, what goes where there is no room. Defaults to "oldest".
+        memory_block_size: int, positions after which members join the memory, None for block_size.
+            Defaults to None.
+        cluster: the `Cluster` that it stands behind, which a union finds itself.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Source: ours; see the op.
+
+    >>> from rt_keras.layers import Heads
+    >>> sets = [Window(4), Cluster(2, window_size=4), Remembered(8, memory_keys=2)]
+    >>> x = keras.random.normal([1, 2, 20, 8])
+    >>> Heads(2, sets)(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 20, 8])
     """
 
     name = "memory"

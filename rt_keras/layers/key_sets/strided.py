@@ -20,6 +20,16 @@ class Strided(KeySet):
     See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride), and what
     decoding keeps grows with the sequence.
 
+    Args:
+        stride: int, positions from one key to the next.
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        window: the `Window` that is left out, which a union finds itself.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Source: Child et al. 2019, section 4.3.
+
     >>> from rt_keras.layers import Heads
     >>> from rt_keras.layers.key_sets import Window
     >>> heads = Heads(2, [Window(4), Strided(4)])

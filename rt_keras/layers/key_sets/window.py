@@ -22,6 +22,32 @@ class Window(Positioned):
     See `rt_keras.ops.local_attention` for the equation. Its fields are the arguments of
     `rt_keras.layers.LocalHeads`. What decoding keeps are the keys and values in view.
 
+    Args:
+        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`.
+        position_biases: bool, whether sinusoidal positions have biases of the queries. Defaults to
+            True.
+        block_size: int, positions in a block.
+        look_back: int, blocks before its own that a query sees; or a tuple with one for each
+            dimension of `grid`. Defaults to 1.
+        sliding_window: int, positions up to its own that a query sees, None for whole blocks.
+            Defaults to None.
+        grid: tuple of ints, number of blocks along each dimension of an image; None, the default,
+            for sequences.
+        key_block_size: int, positions in a block of keys of another sequence; None, the default,
+            for the same.
+        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
+            keys a weight of exactly 0.
+        adaptive_span: bool, whether each head learns how far it sees. Defaults to False.
+        span_ramp: int, positions in which a span ends. Defaults to 32.
+        span_loss_weight: float, weight of the loss of the mean span. Defaults to 2e-06.
+
+    Raises:
+        ValueError: if a value is out of range, or values do not go together.
+
+    Source: Roy et al. 2021, section 3.2.
+
     >>> from rt_keras.layers import Heads
     >>> heads = Heads(2, [Window(4)])
     >>> x = keras.random.normal([1, 2, 10, 8])
