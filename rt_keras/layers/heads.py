@@ -176,8 +176,12 @@ class Heads(Centroids, HeadGroup):
     def _attend_fully(self, *, return_logsumexp=False, **arguments):
         return self._attend_to(self.dense_sets, return_logsumexp, **arguments)
 
+    def _chunk(self, *, key, **arguments):
+        """What the sets are given: without keys, whatever a call has, if queries are their own."""
+        return Chunk(key=None if self.share_qk else key, **arguments)
+
     def _attend_to(self, key_sets, return_logsumexp, **arguments):
-        chunk = Chunk(**arguments)
+        chunk = self._chunk(**arguments)
         joins = return_logsumexp or len(key_sets) > 1
         found = [
             x.attend(self, part, joins) for x, part in zip(key_sets, _parts(chunk, len(key_sets)))
@@ -205,20 +209,20 @@ class Heads(Centroids, HeadGroup):
         return super().clustered_vectors(query=query, query_mask=query_mask, **keys)
 
     def fill_cache(self, *, max_length, **arguments):
-        key_sets, chunk = self.joined_sets, Chunk(**arguments)
+        key_sets, chunk = self.joined_sets, self._chunk(**arguments)
         if self._decodes_densely(max_length):
             key_sets = self.dense_sets
         states = {x.name: x.fill(self, chunk, max_length) for x in key_sets}
         return {name: state for name, state in states.items() if state}
 
     def step(self, *, cache, return_logsumexp=False, **arguments):
-        return self._read("step", cache, return_logsumexp, Chunk(**arguments))
+        return self._read("step", cache, return_logsumexp, self._chunk(**arguments))
 
     def piece(self, *, cache, **arguments):
         if not self._reads_at_once(cache):
             return super().piece(cache=cache, **arguments)
         joins = arguments.pop("return_logsumexp", False)
-        return self._read("read", cache, joins, Chunk(**arguments))
+        return self._read("read", cache, joins, self._chunk(**arguments))
 
     def _reads_at_once(self, cache):
         """Whether a chunk is read in one pass, not position by position."""

@@ -1,7 +1,7 @@
 """Which values of a configuration go together."""
 
 from rt_keras.config_files import flatten
-from rt_keras.models.head_kinds import HEAD_KINDS
+from rt_keras.models.head_kinds import Place
 from rt_keras.models.model_section import check_heads, check_length, check_networks, head_counts
 from rt_keras.training.tasks import TASKS
 
@@ -86,7 +86,9 @@ def _check_steps(config):
 
 def _check_watching(model):
     for name, count in head_counts(model).items():
-        if count and not HEAD_KINDS[name].layer.returns_attention_scores:
+        section = getattr(model, name)
+        arguments = {**section.arguments(Place(0)), "num_heads": count}
+        if count and not section.layer(**arguments).returns_attention_scores:
             raise ValueError(
                 "trainer.watch_heads is True; it must be False with heads of "
                 f"model.{name}, which have no attention weights of single keys"

@@ -495,7 +495,12 @@ def test_the_cache_has_one_size_and_the_batch_on_axis_0(model):
     assert shapes(1024) == shapes(65_536)
     assert all(shape[0] == 3 for shape in shapes(1024))
     full = make_model(head_groups=[FullHeads(1)])
-    assert full.new_cache(3, 100)["blocks"][0]["attention"][0]["key"].shape == (3, 1, 100, 8)
+    assert full.new_cache(3, 100)["blocks"][0]["attention"][0]["full"]["key"].shape == (
+        3,
+        1,
+        100,
+        8,
+    )
 
 
 SAMPLERS = {
