@@ -60,7 +60,8 @@ class TensorBoard(keras.callbacks.TensorBoard):
 
     def _log_batch(self, step, logs):
         # Keras's own writers: TensorBoard follows one file of a folder at a time.
-        values = self._collect_learning_rate({**logs, **self.speed.figures()})
+        rate = float(self.model.optimizer.learning_rate)
+        values = {**logs, **self.speed.figures(), "learning_rate": rate}
         if hasattr(self.model, "gradient_norm"):
             values["gradient_norm"] = self.model.gradient_norm
         with self._train_writer.as_default(step):

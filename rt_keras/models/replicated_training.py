@@ -131,9 +131,10 @@ class ReplicatedTraining:
         replicas = self.distribute_strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
             y_pred = self(x, training=True)
-            loss = self._compute_loss(x, y, y_pred, sample_weight, training=True)
+            loss = self.compute_loss(x, y, y_pred, sample_weight, training=True)
+            mean = next(metric for metric in self.metrics if metric.name == "loss")
             # Keras has divided it by the number of replicas.
-            self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(y)[0])
+            mean.update_state(loss * replicas, sample_weight=tf.shape(y)[0])
             loss = self.optimizer.scale_loss(loss)
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         return tape.gradient(loss, self.trainable_weights)
@@ -143,8 +144,21 @@ class ReplicatedTraining:
             return {name: value[None] for name, value in logs.items()}
         return logs
 
-    def _make_function(self, step_function):
-        function, steps = super()._make_function(step_function), self.steps_per_execution
+    def make_train_function(self, force=False):
+        made = self.train_function
+        super().make_train_function(force)
+        if self.train_function is not made:
+            self.train_function = self._by_executions(self.train_function)
+
+    def make_test_function(self, force=False):
+        made = self.test_function
+        super().make_test_function(force)
+        if self.test_function is not made:
+            self.test_function = self._by_executions(self.test_function)
+
+    def _by_executions(self, function):
+        """Keras's function of an iterator, which takes all batches of an execution before it."""
+        steps = self.steps_per_execution
         if steps == 1 or not is_replicated(self.distribute_strategy):
             return function
         # Keras's function takes one step with each batch of a list.
