@@ -6,12 +6,13 @@ import types
 import keras
 import tensorflow as tf
 
+from rt_keras.keras_internals import FirstBatch, keep_gradients
 from rt_keras.layers import CentroidHeads
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.layers_inside import layers_inside
 
 
-class ReplicatedTraining:
+class ReplicatedTraining(FirstBatch):
     """Mixin of models, before KerasHub's bases: Keras's `fit` under any `tf.distribute` strategy.
 
     A step computes what it would on one device with the whole batch: each replica the gradients of
@@ -68,8 +69,8 @@ class ReplicatedTraining:
             # `TPUStrategy` has all of a step compiled.
             is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
             self.jit_replica, self.jit_compile = self.jit_compile and not is_tpu, False
-            optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-            optimizer._all_reduce_sum_gradients = _leave
+            # They come as sums.
+            keep_gradients(getattr(self.optimizer, "inner_optimizer", self.optimizer))
 
     def fit(self, x=None, *args, **kwargs):
         if isinstance(x, tf.distribute.DistributedDataset):
@@ -172,16 +173,16 @@ class ReplicatedTraining:
 
         return execute
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+    def look_at_batch(self, look, iterator, data_batch):
         strategy = self.distribute_strategy
         if iterator is None or not is_replicated(strategy):
-            super()._maybe_symbolic_build(iterator, data_batch)
+            look(iterator, data_batch)
         elif not self._of_fit.is_built:
             _, _, batches = next(iter(iterator))
             data_batch = keras.tree.map_structure(
                 lambda values: strategy.experimental_local_results(values)[0], next(batches)
             )
-            super()._maybe_symbolic_build(data_batch=data_batch)
+            look(data_batch=data_batch)
             self._of_fit.is_built = True
 
 
@@ -214,8 +215,3 @@ def is_replicated(strategy):
     False
     """
     return strategy.num_replicas_in_sync > 1 or _is_multi_worker(strategy)
-
-
-def _leave(gradients_and_variables):
-    """Takes the place of the sum over replicas in an optimizer that gets the sums."""
-    return gradients_and_variables
