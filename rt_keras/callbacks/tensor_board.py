@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.keras_internals import open_writers, train_writer, validation_writer
+
 
 class TensorBoard(keras.callbacks.TensorBoard):
     """Logs scalars every so many steps and after each epoch, and pictures after each epoch.
@@ -53,21 +55,22 @@ class TensorBoard(keras.callbacks.TensorBoard):
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
         if self.pictures is not None:
-            with self._val_writer.as_default(self.speed.step):
+            with validation_writer(self).as_default(self.speed.step):
                 for name, picture in self.pictures(self.model).items():
                     tf.summary.image(name, picture[None])
         self._flush()
 
     def _log_batch(self, step, logs):
         # Keras's own writers: TensorBoard follows one file of a folder at a time.
-        values = self._collect_learning_rate({**logs, **self.speed.figures()})
+        rate = float(self.model.optimizer.learning_rate)
+        values = {**logs, **self.speed.figures(), "learning_rate": rate}
         if hasattr(self.model, "gradient_norm"):
             values["gradient_norm"] = self.model.gradient_norm
-        with self._train_writer.as_default(step):
+        with train_writer(self).as_default(step):
             for name, value in values.items():
                 tf.summary.scalar(f"batch_{name}", value)
         self._flush()
 
     def _flush(self):
-        for writer in self._writers.values():
+        for writer in open_writers(self):
             writer.flush()

@@ -2,7 +2,6 @@
 
 import keras
 import tensorflow as tf
-from tensorflow.python.training import py_checkpoint_reader
 
 from rt_keras import files
 from rt_keras.convert import t2t_hparams
@@ -138,7 +137,7 @@ def _open(checkpoint):
     if not tf.io.gfile.exists(f"{checkpoint}.index"):
         raise FileNotFoundError(f"there is no checkpoint {checkpoint}, with an .index file")
     try:
-        return py_checkpoint_reader.NewCheckpointReader(checkpoint)
+        return tf.train.load_checkpoint(checkpoint)
     except (ValueError, tf.errors.OpError) as error:
         raise ValueError(f"the checkpoint {checkpoint} cannot be read: {error}") from None
 

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings, batch_of_tokens, read_utf8
+from rt_keras.keras_internals import find_special_tokens
 
 FILE_NAME = "vocabulary.subwords"
 PAD, END = 0, 1
@@ -100,7 +101,7 @@ class T2TSubwordTokenizer(ListTokenizer):
         self.pad_token, self.end_token = subtokens[:2]
         # In Tensor2Tensor's models a 0 precedes the first token.
         self.start_token = self.pad_token
-        self._update_special_token_ids()
+        find_special_tokens(self)
 
     def tokenize(self, inputs):
         """Converts strings to tokens; see the class for shapes."""

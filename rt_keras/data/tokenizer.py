@@ -11,8 +11,10 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.keras_internals import SpecialTokens, add_special_token
 
-class TextTokenizer(keras_hub.tokenizers.Tokenizer):
+
+class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
     """Base class of the tokenizers: special tokens, checks of inputs, and loading from a folder.
 
     Preprocessors, pipelines and models use four attributes of a tokenizer: `pad_token_id`;
@@ -61,11 +63,12 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
         return tokens, *map(tokens.with_flat_values, of_tokens)
 
     def _add_pad_and_end(self, pad_token, end_token):
-        self._add_special_token(pad_token, "pad_token")
-        self._add_special_token(end_token, "end_token")
-        self._add_special_token(end_token, "start_token")
+        add_special_token(self, pad_token, "pad_token")
+        add_special_token(self, end_token, "end_token")
+        add_special_token(self, end_token, "start_token")
 
-    def _update_special_token_ids(self):
+    def check_special_tokens(self):
+        """Raises a ValueError if a special token is not in the vocabulary."""
         vocabulary = set(self.get_vocabulary())
         for name in ("pad_token", "end_token"):
             token = getattr(self, name)
@@ -74,7 +77,6 @@ class TextTokenizer(keras_hub.tokenizers.Tokenizer):
                     f"{name} must be one of the {len(vocabulary)} entries of the vocabulary. "
                     f"Received: {name}={token!r}"
                 )
-        super()._update_special_token_ids()
 
     def get_config(self):
         own = {name: getattr(self, name) for name in self.config_names}

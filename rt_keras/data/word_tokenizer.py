@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rt_keras import files
 from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens, read_utf8
+from rt_keras.keras_internals import find_special_tokens
 
 FILE_NAME = "vocabulary.txt"
 
@@ -81,7 +82,7 @@ class WordTokenizer(ListTokenizer):
         if len(places) < len(vocabulary):
             word, _ = collections.Counter(vocabulary).most_common(1)[0]
             raise ValueError(f"vocabulary must have each word once. Received: {word!r} twice")
-        self._update_special_token_ids()
+        find_special_tokens(self)
         if self.oov_token not in places:
             raise ValueError(
                 f"oov_token must be one of the {len(vocabulary)} entries of the vocabulary. "

@@ -1,5 +1,7 @@
 """The layers of a kind inside another layer or a model."""
 
+from rt_keras.keras_internals import layers_of
+
 
 def layers_inside(layer, kind):
     """The outermost layers of a kind inside a layer, or the layer itself.
@@ -18,4 +20,4 @@ def layers_inside(layer, kind):
     """
     if isinstance(layer, kind):
         return [layer]
-    return [found for inner in layer._layers for found in layers_inside(inner, kind)]
+    return [found for inner in layers_of(layer) for found in layers_inside(inner, kind)]

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.keras_internals import carry_mask, mask_of
+
 
 def rematerialize(layer, function, tensors):
     """The output of a layer's function, which the gradient computes a second time.
@@ -21,7 +23,7 @@ def rematerialize(layer, function, tensors):
     Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, section 3.
     """
     floats = {name: x for name, x in tensors.items() if x is not None and x.dtype.is_floating}
-    masks = {name: getattr(x, "_keras_mask", None) for name, x in floats.items()}
+    masks = {name: mask_of(x) for name, x in floats.items()}
     variables = layer.trainable_variables
     found = read_state(layer)
 
@@ -29,7 +31,7 @@ def rematerialize(layer, function, tensors):
         given = dict(zip(floats, inputs))
         for name, mask in masks.items():
             if mask is not None:
-                given[name]._keras_mask = mask
+                carry_mask(given[name], mask)
         weights = zip(variables, inputs[len(floats) :])
         return call_stateless(lambda: function(**{**tensors, **given}), weights, state)
 

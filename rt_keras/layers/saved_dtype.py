@@ -2,6 +2,8 @@
 
 import keras
 
+from rt_keras.keras_internals import all_layers_of
+
 
 def saved_dtype(layer):
     """The `dtype` for `get_config` of a layer that makes layers of its own.
@@ -26,7 +28,7 @@ def saved_dtype(layer):
     """
     policy = layer.dtype_policy
     if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-        inside = layer._flatten_layers(include_self=False)
+        inside = all_layers_of(layer)
         quantized = {x.path: x.dtype_policy for x in inside if x.quantization_mode is not None}
         if quantized:
             policy = keras.dtype_policies.DTypePolicyMap(policy, quantized)

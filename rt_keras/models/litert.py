@@ -1,6 +1,7 @@
 """Export of models, also for LiteRT, the runtime for devices."""
 
 from rt_keras.layers import HeadGroup
+from rt_keras.layers.layers_inside import layers_inside
 
 
 class LiteRTExport:
@@ -22,7 +23,7 @@ class LiteRTExport:
             ValueError: if `format` is "litert" and LiteRT would abort on the model's heads.
         """
         if format == "litert":
-            groups = (x for x in self._flatten_layers() if isinstance(x, HeadGroup))
+            groups = layers_inside(self, HeadGroup)
             names = sorted({type(x).__name__ for x in groups if not x.runs_in_litert})
             if names:
                 raise ValueError(

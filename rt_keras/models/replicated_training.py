@@ -6,11 +6,12 @@ import types
 import keras
 import tensorflow as tf
 
+from rt_keras.keras_internals import FirstBatch, keep_gradients
 from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.head_group import positive_int
 
 
-class ReplicatedTraining:
+class ReplicatedTraining(FirstBatch):
     """Mixin of models, before KerasHub's bases: Keras's `fit` under any `tf.distribute` strategy.
 
     A step computes what it would on one device with the whole batch: each replica the gradients of
@@ -67,8 +68,8 @@ class ReplicatedTraining:
             # `TPUStrategy` has all of a step compiled.
             is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
             self.jit_replica, self.jit_compile = self.jit_compile and not is_tpu, False
-            optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-            optimizer._all_reduce_sum_gradients = _leave
+            # They come as sums.
+            keep_gradients(getattr(self.optimizer, "inner_optimizer", self.optimizer))
 
     def fit(self, x=None, *args, **kwargs):
         if isinstance(x, tf.distribute.DistributedDataset):
@@ -130,9 +131,10 @@ class ReplicatedTraining:
         replicas = self.distribute_strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
             y_pred = self(x, training=True)
-            loss = self._compute_loss(x, y, y_pred, sample_weight, training=True)
+            loss = self.compute_loss(x, y, y_pred, sample_weight, training=True)
+            mean = next(metric for metric in self.metrics if metric.name == "loss")
             # Keras has divided it by the number of replicas.
-            self._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(y)[0])
+            mean.update_state(loss * replicas, sample_weight=tf.shape(y)[0])
             loss = self.optimizer.scale_loss(loss)
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         return tape.gradient(loss, self.trainable_weights)
@@ -142,8 +144,21 @@ class ReplicatedTraining:
             return {name: value[None] for name, value in logs.items()}
         return logs
 
-    def _make_function(self, step_function):
-        function, steps = super()._make_function(step_function), self.steps_per_execution
+    def make_train_function(self, force=False):
+        made = self.train_function
+        super().make_train_function(force)
+        if self.train_function is not made:
+            self.train_function = self._by_executions(self.train_function)
+
+    def make_test_function(self, force=False):
+        made = self.test_function
+        super().make_test_function(force)
+        if self.test_function is not made:
+            self.test_function = self._by_executions(self.test_function)
+
+    def _by_executions(self, function):
+        """Keras's function of an iterator, which takes all batches of an execution before it."""
+        steps = self.steps_per_execution
         if steps == 1 or not is_replicated(self.distribute_strategy):
             return function
         # Keras's function takes one step with each batch of a list.
@@ -157,16 +172,16 @@ class ReplicatedTraining:
 
         return execute
 
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+    def look_at_batch(self, look, iterator, data_batch):
         strategy = self.distribute_strategy
         if iterator is None or not is_replicated(strategy):
-            super()._maybe_symbolic_build(iterator, data_batch)
+            look(iterator, data_batch)
         elif not self._of_fit.is_built:
             _, _, batches = next(iter(iterator))
             data_batch = keras.tree.map_structure(
                 lambda values: strategy.experimental_local_results(values)[0], next(batches)
             )
-            super()._maybe_symbolic_build(data_batch=data_batch)
+            look(data_batch=data_batch)
             self._of_fit.is_built = True
 
 
@@ -199,8 +214,3 @@ def is_replicated(strategy):
     False
     """
     return strategy.num_replicas_in_sync > 1 or _is_multi_worker(strategy)
-
-
-def _leave(gradients_and_variables):
-    """Takes the place of the sum over replicas in an optimizer that gets the sums."""
-    return gradients_and_variables

@@ -132,7 +132,7 @@ def _what_is_kept(model, signatures):
     kept.tokenizer = [
         value
         for value in vars(model.preprocessor.tokenizer).values()
-        if isinstance(value, tf.Module) or hasattr(value, "_resource_handle")
+        if isinstance(value, (tf.Module, tf.saved_model.experimental.TrackableResource))
     ]
     for name, function in signatures.items():
         setattr(kept, name, function)

@@ -5,6 +5,8 @@ Without the device, TensorFlow only lowers functions that have no variables.
 
 import tensorflow as tf
 
+from rt_keras.keras_internals import function_in
+
 # Operations that change a variable, as functions of its value.
 CHANGES = {
     "AssignVariableOp": lambda old, new: new,
@@ -104,7 +106,7 @@ def replay(graph, arguments, values):
             if not operation.type.endswith("PartitionedCall"):
                 raise ValueError(f"{operation.type} {operation.name} uses a variable inside")
             called = operation.get_attr("f").name
-            outputs = replay(graph._get_function(called).graph, inputs, values)
+            outputs = replay(function_in(graph, called).graph, inputs, values)
         else:
             outputs = _same(operation, inputs).outputs
         made |= {tensor.name: value for tensor, value in zip(operation.outputs, outputs)}

@@ -231,23 +231,12 @@ def make_strategy(cluster, start_seconds=60):
         ConnectionError: if a worker did not come.
     """
     import tensorflow as tf
-    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
-    from tensorflow.python.eager import context
+
+    from rt_keras.keras_internals import await_workers
 
     check_port(cluster)
     counts = {kind: sum(task[0] == kind for task in cluster.tasks) for kind, _ in cluster.tasks}
-    leader, _ = cluster.tasks[0]
-    context.context().configure_coordination_service(
-        service_type="standalone",
-        service_leader=f"/job:{leader}/replica:0/task:0",
-        cluster_register_timeout_in_ms=1000 * start_seconds,
-        coordinated_jobs=[
-            coordination_config_pb2.CoordinatedJob(name=kind, num_tasks=count)
-            for kind, count in counts.items()
-        ],
-    )
-    # Else the timeout holds for those that wait for the chief, but not for the chief.
-    context.context().coordination_service.cluster_register_with_barrier = True
+    await_workers(counts, cluster.tasks[0][0], start_seconds)
     kinds = tf.distribute.experimental.CommunicationImplementation
     has_gpus = bool(tf.config.list_physical_devices("GPU"))
     options = tf.distribute.experimental.CommunicationOptions(

@@ -7,6 +7,7 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rt_keras.convert import load_t2t_checkpoint
 
@@ -61,9 +62,7 @@ class Case:
 
     def variables(self):
         """The checkpoint's variables, by name."""
-        from tensorflow.python.training import py_checkpoint_reader
-
-        reader = py_checkpoint_reader.NewCheckpointReader(self.checkpoint)
+        reader = tf.train.load_checkpoint(self.checkpoint)
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
@@ -82,7 +81,6 @@ def computed_in(dtype):
 
 def write_checkpoint(variables, path):
     """Writes a TensorFlow 1 checkpoint of variables by name; returns its path."""
-    import tensorflow as tf
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         made = {

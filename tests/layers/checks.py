@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rt_keras import keras_internals
 from rt_keras.layers import (
     CausalClusteredHeads,
     ClusterStridedHeads,
@@ -64,7 +65,7 @@ def close(found, expected, tolerance):
 
 def mask_of(x):
     """The mask that Keras carries along with a tensor."""
-    return x._keras_mask.numpy().tolist()
+    return keras_internals.mask_of(x).numpy().tolist()
 
 
 def config_makes_an_equal_layer(layer, *inputs, **options):

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import keras
 import keras_hub
 
+from rt_keras.keras_internals import PAIR_MASK, PAIR_MASK_OF_GEMMA, SELF_ATTENTION
+
 
 def _tokens(backbone, token_ids, positions):
     return backbone.token_embedding(token_ids)
@@ -48,8 +50,8 @@ class Architecture(NamedTuple):
 
     stacks: dict
     embed: Callable | None = None
-    attention: str = "_self_attention_layer"
-    mask: str = "_compute_self_attention_mask"
+    attention: str = SELF_ATTENTION
+    mask: str = PAIR_MASK
     cache: str = "self_attention_cache"
     padding: str = "decoder_padding_mask"
 
@@ -72,7 +74,7 @@ ARCHITECTURES = {
     keras_hub.models.Gemma3Backbone: _DECODER._replace(
         embed=_scaled_tokens,
         attention="attention",
-        mask="_compute_attention_mask",
+        mask=PAIR_MASK_OF_GEMMA,
         cache="cache",
         padding="padding_mask",
     ),

@@ -4,6 +4,7 @@ import functools
 
 import keras
 
+from rt_keras.keras_internals import mask_of, part_of, replace_layer
 from rt_keras.models.adapted.attention import AdaptedAttention
 from rt_keras.models.adapted.deferred import leave_empty
 
@@ -23,10 +24,10 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
     Returns:
         An `AdaptedAttention`, built, with weights of its own.
     """
-    query_dense, value_dense = (_dense(old, name) for name in ("query_dense", "value_dense"))
+    query_dense, value_dense = (part_of(old, name) for name in ("query_dense", "value_dense"))
     num_heads, depth = query_dense.partial_output_shape[-2:]
     num_key_value_heads, value_dim = value_dense.partial_output_shape[-2:]
-    features = _dense(old, "output_dense").partial_output_shape[-1]
+    features = part_of(old, "output_dense").partial_output_shape[-1]
     grouped = {}
     if num_key_value_heads != num_heads:
         grouped["num_key_value_heads"] = num_key_value_heads
@@ -40,9 +41,9 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
         value_dim=value_dim,
         num_global_tokens=num_global_tokens,
         rotary_scale=rotary_scale,
-        dropout=_of(old, "dropout"),
+        dropout=part_of(old, "dropout"),
         use_bias=query_dense.bias_axes is not None,
-        kernel_initializer=_of(old, "kernel_initializer"),
+        kernel_initializer=part_of(old, "kernel_initializer"),
         name=old.name,
         dtype=old.dtype_policy,
         **grouped,
@@ -53,11 +54,6 @@ def new_attention(old, head_groups, causal, num_global_tokens, rotary_scale):
     with keras.name_scope(old.path.rpartition("/")[0]):
         new.build((None, None, features), (None, None, features))
     return new
-
-
-def _of(attention, name):
-    """An argument that some attention layers keep in public and some in private."""
-    return getattr(attention, name if hasattr(attention, name) else f"_{name}")
 
 
 def copy_kernels(source, target):
@@ -87,11 +83,11 @@ def attention_values(source, target):
     """
     found = {}
     for name in DENSE:
-        of_source, of_target = _dense(source, name), _dense(target, name)
+        of_source, of_target = part_of(source, name), part_of(target, name)
         if of_target is None:
             continue
         if of_source is None:
-            of_source = _dense(source, "query_dense")
+            of_source = part_of(source, "query_dense")
         if of_source.quantization_mode is not None:
             raise ValueError(
                 f"{source.path} is quantized. Adapt or restore a model first, then quantize it"
@@ -124,20 +120,16 @@ def _heads_first(dense):
     return len(kernel) == 3 and kernel.index(inputs[-1]) == 1 and inputs[-2] not in kernel
 
 
-def _dense(attention, name):
-    return getattr(attention, name if hasattr(attention, name) else f"_{name}")
-
-
 def num_heads(attention):
     """The heads of queries of a KerasHub block's attention."""
-    return _dense(attention, "query_dense").partial_output_shape[-2]
+    return part_of(attention, "query_dense").partial_output_shape[-2]
 
 
 def window_of(attention):
     """How many keys a query of a KerasHub block sees up to its own; None for all."""
     if getattr(attention, "use_sliding_window_attention", False):
         return attention.sliding_window_size
-    return getattr(attention, "_sliding_window", None)
+    return part_of(attention, "sliding_window", None)
 
 
 def replace_attention(block, architecture, new):
@@ -148,10 +140,8 @@ def replace_attention(block, architecture, new):
         architecture: the `Architecture` of its backbone.
         new: an `AdaptedAttention`.
     """
-    # The block is built, and so locked against further layers; this one takes another's place.
     old = getattr(block, architecture.attention)
-    block._tracker.replace_tracked_value("layers", old, new)
-    setattr(block, architecture.attention, new)
+    replace_layer(block, architecture.attention, new)
     used = {id(weight) for weight in new.weights}
     leave_empty(weight for weight in old.weights if id(weight) not in used)
     if new.causal:
@@ -173,5 +163,5 @@ def _padding_alone(
         )
     mask = decoder_padding_mask
     if mask is None:
-        mask = getattr(decoder_sequence, "_keras_mask", None)
+        mask = mask_of(decoder_sequence)
     return None if mask is None else keras.ops.expand_dims(mask, 1)

@@ -73,7 +73,6 @@ class AdaptedBackbone(LiteRTExport):
                 tokens = num_global_tokens
             new = new_attention(old, groups, causal, tokens, rotary_scale)
             replace_attention(block, made_of, new)
-        self._functional_layer_ids = {id(layer) for layer in self._flatten_layers()}
 
     def get_config(self):
         config = super().get_config()

@@ -12,10 +12,8 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-# KerasHub finds files, formats and converters by these, and has no public names for them.
-from keras_hub.src.utils.preset_utils import check_config_class, get_file, get_preset_loader
-
 from rt_keras.extras import needed
+from rt_keras.keras_internals import preset_file, preset_loader, saved_class, weight_loader
 from rt_keras.models.adapted.architectures import (
     ARCHITECTURES,
     check_class_known,
@@ -133,7 +131,7 @@ def _loader(preset):
         )
     try:
         with needed("pretrained", "Reading models from Hugging Face's files"):
-            return get_preset_loader(preset)
+            return preset_loader(preset)
     except ImportError:
         raise
     except Exception as error:  # Each of the hubs has errors of its own.
@@ -172,7 +170,7 @@ def _unknown_type(kind):
 def _file(preset, name):
     """The path of a file of a preset, which may have to be fetched; None if there is none."""
     try:
-        return get_file(preset, name)
+        return preset_file(preset, name)
     except FileNotFoundError:
         return None
 
@@ -194,7 +192,7 @@ def _load_keras(preset, loader, dtype, check):
     config = _file(preset, "task.json")
     if config is None:
         return backbone
-    cls = check_config_class(_json(config))
+    cls = saved_class(_json(config))
     with _complete(preset):
         task = cls.from_preset(preset, load_weights=False, backbone=backbone)
     weights = _file(preset, "task.weights.h5")
@@ -285,9 +283,7 @@ def _complete(preset):
 
 
 def _converting_loader(preset, files):
-    from keras_hub.src.utils.transformers.safetensor_utils import SafetensorLoader
-
-    class Loader(SafetensorLoader):
+    class Loader(weight_loader()):
         """KerasHub's reader of weights; its own maps each file as a whole, and copies twice."""
 
         def get_tensor(self, hf_weight_key):

@@ -169,7 +169,7 @@ def test_presets_that_are_not_to_be_had_are_refused(monkeypatch):
     def offline(*_):
         raise ConnectionError("no route\nto host")
 
-    monkeypatch.setattr("rt_keras.models.adapted.folders.get_preset_loader", offline)
+    monkeypatch.setattr("rt_keras.models.adapted.folders.preset_loader", offline)
     with pytest.raises(ValueError, match="'bert_tiny_en_uncased' is not to be had") as found:
         rt_keras.adapt("bert_tiny_en_uncased", [FullHeads(2)])
     assert "\n" not in str(found.value)
