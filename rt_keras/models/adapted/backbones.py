@@ -25,7 +25,7 @@ ADAPTATION = (
     "trained_length",
 )
 # Blocks that a window is cut into: more waste fewer keys, and make smaller matrices.
-BLOCKS_OF_WINDOW = 4
+BLOCKS_OF_WINDOW = 8
 
 
 class AdaptedBackbone(LiteRTExport):

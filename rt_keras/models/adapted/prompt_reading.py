@@ -67,7 +67,7 @@ class PromptReading(CompiledFunctions, Decoding):
                     part = tokens[rows, first : first + width]
                     part = np.pad(part, [[0, 0], [0, width - part.shape[1]]])
                     count = np.clip(counts[rows] - first, 0, width)
-                    states = read(part, caches[-1], start[rows] + first, count)
+                    states = read(part, caches[-1], start[rows] + first, count, with_hidden)
                     if with_hidden:
                         width = min(width, tokens.shape[1] - first)
                         hidden[rows, first : first + width] = states[:, :width]
@@ -77,8 +77,10 @@ class PromptReading(CompiledFunctions, Decoding):
     def _groups(self):
         return [group for layer in self._causal_attention() for group in layer.head_groups]
 
-    def _read_chunk(self, tokens, cache, position, count):
+    def _read_chunk(self, tokens, cache, position, count, with_hidden):
         """The hidden states of a chunk, whose rows are at positions of their own.
+
+        Without them, all that is computed of the last block is its cache.
 
         Args:
             tokens: int array `[batch, chunk]`.
@@ -86,45 +88,51 @@ class PromptReading(CompiledFunctions, Decoding):
                 are never two of everything.
             position: int array `[batch]`, that of each row's first token.
             count: int array `[batch]`, how many of the tokens count.
+            with_hidden: bool, whether the hidden states are needed.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
         position, count = (tf.constant(x, tf.int32) for x in (position, count))
         positions = places_of_rows(position, tf.range(tokens.shape[1]))
         x = made_of.embed(backbone, tf.constant(tokens), positions)
         layers = zip(backbone.transformer_layers, self._causal_attention())
+        rotations = {}
         for number, (block, attention) in enumerate(layers):
-            run = self._block_program(block, attention)
+            alike = _rotation_name(attention)
+            if alike not in rotations:
+                rotations[alike] = attention.rotation_at(position, tokens.shape[1])
+            with_output = with_hidden or number < len(cache) - 1
+            run = self._block_program(block, attention, with_output)
             weights = [
                 [weight.value for weight in kind]
                 for kind in (block.trainable_variables, block.non_trainable_variables)
             ]
-            x, cache[number] = run(*weights, x, cache[number], position, count)
-        return backbone.layer_norm(x)
+            x, cache[number] = run(*weights, x, cache[number], position, count, rotations[alike])
+        return backbone.layer_norm(x) if with_hidden else None
 
-    def _block_program(self, block, attention):
+    def _block_program(self, block, attention, with_output):
         """The compiled function of a block, given its weights; the same one for blocks alike."""
         of_weights = [(tuple(weight.shape), weight.dtype) for weight in block.weights]
-        name = f"reading, {_without_names(attention.get_config())}, {of_weights}"
+        name = f"reading, {_without_names(attention.get_config())}, {of_weights}, {with_output}"
         cache_name = architecture(self.backbone).cache
 
-        def run(trainable, non_trainable, x, cache, position, count):
+        def run(trainable, non_trainable, x, cache, position, count, rotation):
             def attend(layer, inputs):
                 output, kept = layer.call_with_cache(inputs, cache, position, count=count)
                 found.append(kept)
                 return output
 
-            found, attention.decode = [], attend
+            found, attention.decode, attention.rotation = [], attend, rotation
             try:
                 # The block hands this on to its attention, which has the cache elsewhere.
                 placeholder = {cache_name: tf.zeros([1])}
                 (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
             finally:
-                attention.decode = None
-            return x, found[0]
+                attention.decode = attention.rotation = None
+            return x if with_output else None, found[0]
 
         return self.compiled_function(name, lambda: self._compiled(run))
 
-    def _read_one(self, tokens, cache, position, count):
+    def _read_one(self, tokens, cache, position, count, with_hidden):
         """The same of one token, with heads that read no more; all rows are at one position."""
         function = self.compiled_function("reading, steps", lambda: self._compiled(self._read))
         position = tf.constant(position[0], tf.int32)
@@ -177,6 +185,13 @@ def _joined(caches, rows):
 
 def _gather(cache, rows):
     return tf.nest.map_structure(lambda x: tf.gather(x, rows), cache)
+
+
+def _rotation_name(attention):
+    """What attention layers that rotate alike have in common."""
+    layer = attention.rotary_embedding
+    config = None if layer is None else _without_names(layer.get_config())
+    return str((config, attention.rotary_scale, attention.key_dim))
 
 
 def _without_names(config):
