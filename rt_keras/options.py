@@ -30,12 +30,13 @@ def check_share(args, name):
     Traceback (most recent call last):
     ValueError: --top-p must be above 0 and at most 1. Received: 0.0
     """
-    if not 0 < getattr(args, name) <= 1:
-        _refuse(args, name, "above 0 and at most 1")
+    value = getattr(args, name)
+    if not 0 < value <= 1:
+        _refuse(name, "above 0 and at most 1", value)
 
 
 def check_range(args, name, lowest, highest=None):
-    """Raises a ValueError if an option is out of range.
+    """Raises a ValueError if an option, or a number in its list, is out of range.
 
     Args:
         args: namespace of the options.
@@ -48,12 +49,12 @@ def check_range(args, name, lowest, highest=None):
     Traceback (most recent call last):
     ValueError: --top-k must be from 1 to 258. Received: 0
     """
-    value = getattr(args, name)
-    if not lowest <= value <= (value if highest is None else highest):
-        allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
-        _refuse(args, name, allowed)
+    values = getattr(args, name)
+    for value in values if isinstance(values, (list, tuple)) else [values]:
+        if not lowest <= value <= (value if highest is None else highest):
+            allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+            _refuse(name, allowed, value)
 
 
-def _refuse(args, name, allowed):
-    option = f"--{name.replace('_', '-')}"
-    raise ValueError(f"{option} must be {allowed}. Received: {getattr(args, name)}")
+def _refuse(name, allowed, value):
+    raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")
