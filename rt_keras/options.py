@@ -71,11 +71,11 @@ def check_share(args, name):
     """
     value = getattr(args, name)
     if value is not None and not 0 < value <= 1:
-        _refuse(args, name, "above 0 and at most 1")
+        _refuse(name, "above 0 and at most 1", value)
 
 
 def check_range(args, name, lowest, highest=None):
-    """Raises a ValueError if an option is given and out of range.
+    """Raises a ValueError if an option, or a number in its list, is given and out of range.
 
     Args:
         args: namespace of the options.
@@ -88,14 +88,12 @@ def check_range(args, name, lowest, highest=None):
     Traceback (most recent call last):
     ValueError: --top-k must be from 1 to 258. Received: 0
     """
-    value = getattr(args, name)
-    if value is None:
-        return
-    if not lowest <= value <= (value if highest is None else highest):
-        allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
-        _refuse(args, name, allowed)
+    values = getattr(args, name)
+    for value in values if isinstance(values, (list, tuple)) else [values]:
+        if value is not None and not lowest <= value <= (value if highest is None else highest):
+            allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+            _refuse(name, allowed, value)
 
 
-def _refuse(args, name, allowed):
-    option = f"--{name.replace('_', '-')}"
-    raise ValueError(f"{option} must be {allowed}. Received: {getattr(args, name)}")
+def _refuse(name, allowed, value):
+    raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")

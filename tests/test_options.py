@@ -27,6 +27,7 @@ def test_help_says_the_default(capsys):
     [
         (0, None, "--look-back must be at least 1. Received: 0"),
         (9, 8, "--look-back must be from 1 to 8. Received: 9"),
+        ([1, 2, 0], None, "--look-back must be at least 1. Received: 0"),
     ],
 )
 def test_numbers_out_of_range_are_refused_by_the_name_of_their_option(value, highest, message):
@@ -68,6 +69,6 @@ def test_a_picture_has_a_known_ending_and_can_be_written(tmp_path, capsys):
 
 
 def test_limits_are_in_the_range():
-    for value in (1, 8):
+    for value in (1, 8, [1, 8]):
         check_range(argparse.Namespace(look_back=value), "look_back", 1, 8)
     check_range(argparse.Namespace(look_back=10**9), "look_back", 1)

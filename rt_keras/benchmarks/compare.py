@@ -112,16 +112,18 @@ def differences(before, after):
     Returns:
         A list of strings.
     """
-    lines = []
-    for name in ("machine", "version", "rivals"):
-        if before.get(name) != after.get(name):
-            lines.append(f"{name} differs: {before.get(name)} / {after.get(name)}")
-    settings = (before["settings"], after["settings"])
-    for name in dict.fromkeys([*settings[0], *settings[1]]):
-        values = [found.get(name) for found in settings]
-        if values[0] != values[1]:
-            lines.append(f"{name} differs: {values[0]} / {values[1]}")
-    return lines
+    one, other = (
+        {
+            **{name: found.get(name) for name in ("machine", "version", "rivals")},
+            **found["settings"],
+        }
+        for found in (before, after)
+    )
+    return [
+        f"{name} differs: {one.get(name)} / {other.get(name)}"
+        for name in {**one, **other}
+        if one.get(name) != other.get(name)
+    ]
 
 
 def report(before, after, rows):
@@ -142,7 +144,7 @@ def report(before, after, rows):
     lines = []
     # Each figure has one row for each quantity.
     for figure in zip(*(rows[i :: len(QUANTITIES)] for i in range(len(QUANTITIES)))):
-        cells = [figure[0]["length"], figure[0]["kind"].replace("_", " ")]
+        cells = [figure[0].get("length"), figure[0]["kind"].replace("_", " ")]
         cells.append(figure[0].get("direction", "").replace("_", " + "))
         for row in figure:
             scale = QUANTITIES[row["quantity"]][2]

@@ -41,34 +41,23 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
     >>> count("balanced_shared", "forward", length=8, heads=1, depth=2, window=4)
     320
     """
-    block_size = block_size or window
-    keys = {
-        "full": length,
-        "local": 2 * window,
-        "balanced_shared": window,
-        "balanced_separate": window,
-        "nearest_shared": window + block_size,
-        "nearest_separate": 2 * (window + block_size),
-        "clustered": NUM_CLUSTERS,
-        "improved_clustered": NUM_CLUSTERS + TOP_K,
-        "causal_clustered": window + length // window,
-        "lsh": 2 * NUM_ROUNDS * window,
+    block_size, clusters = block_size or window, length // window
+    # The keys that a query is multiplied with, and the directions by which it is routed.
+    keys, directions = {
+        "full": (length, 0),
+        "local": (2 * window, 0),
+        "balanced_shared": (window, clusters),
+        "balanced_separate": (window, 2 * clusters),
+        "nearest_shared": (window + block_size, clusters),
+        "nearest_separate": (2 * (window + block_size), 2 * clusters),
+        "clustered": (NUM_CLUSTERS, BITS),
+        "improved_clustered": (NUM_CLUSTERS + TOP_K, BITS),
+        "causal_clustered": (window + clusters, clusters),
+        "lsh": (2 * NUM_ROUNDS * window, NUM_ROUNDS * clusters // 2),
     }[kind]
     gradient = 3 if direction == "forward_backward" else 1
     attention = gradient * 2 * length * keys * 2 * depth
-    clusters = length // window
-    directions = {
-        "balanced_shared": clusters,
-        "balanced_separate": 2 * clusters,
-        "nearest_shared": clusters,
-        "nearest_separate": 2 * clusters,
-        "clustered": BITS,
-        "improved_clustered": BITS,
-        "causal_clustered": clusters,
-        "lsh": NUM_ROUNDS * clusters // 2,
-    }
-    selection = 2 * length * directions.get(kind, 0) * depth
-    return heads * (attention + selection)
+    return heads * (attention + 2 * length * directions * depth)
 
 
 def prepare_product(size=SIZE):
