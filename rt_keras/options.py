@@ -8,6 +8,28 @@ from rt_keras.files import check_writable
 PICTURES = (".png", ".svg", ".pdf")
 
 
+def add_options(parser, options, **common):
+    """Adds options that are alike.
+
+    Args:
+        parser: an `argparse` parser or group of options.
+        options: dictionary from options, as the help shows them, to their meanings, such as
+            `{"--output DIR": "a new or empty folder"}`.
+        **common: what they have in common: keyword arguments of `add_argument`.
+
+    >>> import argparse
+    >>> parser = argparse.ArgumentParser()
+    >>> add_options(parser, {"--rows N": "rows", "--max-length N": "tokens"}, type=int)
+    >>> parser.parse_args(["--max-length", "3"])
+    Namespace(rows=None, max_length=3)
+    """
+    for option, meaning in options.items():
+        flag, _, metavar = option.partition(" ")
+        # An option without a value takes no metavar.
+        shown = {"metavar": metavar} if metavar else {}
+        parser.add_argument(flag, help=meaning, **shown, **common)
+
+
 def add_integers(parser, integers):
     """Adds options that are integers.
 
@@ -16,13 +38,9 @@ def add_integers(parser, integers):
         integers: dictionary from names, with underscores, to defaults and meanings.
     """
     for name, (default, meaning) in integers.items():
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=int,
-            default=default,
-            metavar="N",
-            help=f"{meaning} (default: {default})",
-        )
+        option = f"--{name.replace('_', '-')} N"
+        shown = f"{meaning} (default: {default})"
+        add_options(parser, {option: shown}, type=int, default=default)
 
 
 def add_plot(parser, what):
@@ -32,9 +50,7 @@ def add_plot(parser, what):
         parser: an `argparse` parser or group of options.
         what: string, what is drawn.
     """
-    parser.add_argument(
-        "--plot", metavar="FILE", help=f"draw {what} to FILE ({', '.join(PICTURES)})"
-    )
+    add_options(parser, {"--plot FILE": f"draw {what} to FILE ({', '.join(PICTURES)})"})
 
 
 def check_picture(args, name="plot"):
@@ -72,6 +88,17 @@ def check_share(args, name):
     value = getattr(args, name)
     if value is not None and not 0 < value <= 1:
         _refuse(name, "above 0 and at most 1", value)
+
+
+def check_at_least_one(args, *names):
+    """Raises a ValueError if one of the named options is given and less than 1.
+
+    Args:
+        args: namespace of the options.
+        *names: strings, the options, with underscores.
+    """
+    for name in names:
+        check_range(args, name, 1)
 
 
 def check_range(args, name, lowest, highest=None):

@@ -8,7 +8,7 @@ needs give the floor of the kind's time.
 import os
 
 from rt_keras.benchmarks import operations, options, plot, rivals, workers
-from rt_keras.options import add_integers, add_plot, check_picture
+from rt_keras.options import add_integers, add_options, add_plot, check_picture
 from rt_keras.tables import table_of
 
 KINDS = (
@@ -42,13 +42,11 @@ def add_arguments(parser):
     options.add_numbers(parser, "lengths", LENGTHS, "sequence lengths, multiples of the window")
     options.add_names(parser, "kinds", KINDS)
     add_integers(parser, {"heads": (8, "number of heads"), "depth": (64, "depth of a head")})
-    parser.add_argument(
-        "--window",
-        type=_window,
-        default=256,
-        help="members of a cluster and block size of local attention; there are N / WINDOW "
-        'clusters. "sqrt" is the divisor of N closest to its square root (default: 256)',
+    meaning = (
+        "members of a cluster and block size of local attention; there are N / WINDOW clusters. "
+        '"sqrt" is the divisor of N closest to its square root (default: 256)'
     )
+    add_options(parser, {"--window": meaning}, type=_window, default=256)
     options.add_shared(parser, rivals.ATTENTION)
     add_plot(parser, "the figures against the length")
 

@@ -1,6 +1,7 @@
 """`rt-keras benchmark compare`: what got slower or larger from one file of figures to another."""
 
 from rt_keras.files import read_json
+from rt_keras.options import add_options
 from rt_keras.tables import table
 
 # What identifies a figure in a file.
@@ -18,12 +19,8 @@ def add_arguments(parser):
     parser.epilog = "example: rt-keras benchmark compare before.json after.json --tolerance 0.05"
     parser.add_argument("before", metavar="A", help="the JSON file to compare with")
     parser.add_argument("after", metavar="B", help="the JSON file that should be no worse")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=0.1,
-        help="relative increase that is accepted (default: 0.1)",
-    )
+    meaning = "relative increase that is accepted (default: 0.1)"
+    add_options(parser, {"--tolerance": meaning}, type=float, default=0.1)
 
 
 def main(args):

@@ -7,7 +7,7 @@ and times are medians. Their input pipeline takes turns with them.
 import os
 
 from rt_keras.benchmarks import options, rivals, workers
-from rt_keras.options import add_integers
+from rt_keras.options import add_integers, add_options
 from rt_keras.tables import table_of
 
 KINDS = (
@@ -44,11 +44,8 @@ def add_arguments(parser):
     )
     options.add_names(parser, "kinds", KINDS, more=more)
     add_integers(parser, {**SHAPE, **options.MODEL})
-    parser.add_argument(
-        "--relative-positions",
-        action="store_true",
-        help="give our heads relative positions up to the window",
-    )
+    meaning = "give our heads relative positions up to the window"
+    add_options(parser, {"--relative-positions": meaning}, action="store_true")
     options.add_shared(parser, rivals.MODELS)
 
 

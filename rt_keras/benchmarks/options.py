@@ -6,7 +6,7 @@ from pathlib import Path
 import rt_keras
 from rt_keras.benchmarks import machine, rivals
 from rt_keras.files import read_json
-from rt_keras.options import add_integers, check_range
+from rt_keras.options import add_integers, add_options, check_at_least_one
 
 # The shape of a model: defaults and meanings.
 MODEL = {
@@ -27,14 +27,9 @@ def add_names(parser, name, known, default=None, more=""):
         more: string, the end of the help. Defaults to "".
     """
     shown = " ".join(default or ["all"])
-    parser.add_argument(
-        f"--{name}",
-        nargs="+",
-        choices=known,
-        default=default or tuple(known),
-        metavar="NAME",
-        help=f"{name} to measure: {', '.join(known)} (default: {shown}){more}",
-    )
+    meaning = f"{name} to measure: {', '.join(known)} (default: {shown}){more}"
+    default = default or tuple(known)
+    add_options(parser, {f"--{name} NAME": meaning}, nargs="+", choices=known, default=default)
 
 
 def add_numbers(parser, name, default, meaning):
@@ -46,14 +41,8 @@ def add_numbers(parser, name, default, meaning):
         default: tuple of ints.
         meaning: string, the help.
     """
-    parser.add_argument(
-        f"--{name}",
-        type=int,
-        nargs="+",
-        default=default,
-        metavar="N",
-        help=f"{meaning} (default: {' '.join(map(str, default)) or 'none'})",
-    )
+    meaning = f"{meaning} (default: {' '.join(map(str, default)) or 'none'})"
+    add_options(parser, {f"--{name} N": meaning}, type=int, nargs="+", default=default)
 
 
 def add_shared(parser, names):
@@ -63,13 +52,8 @@ def add_shared(parser, names):
         parser: `argparse.ArgumentParser`.
         names: dictionary from the names of the rivals.
     """
-    parser.add_argument(
-        "--rivals",
-        nargs="*",
-        choices=names,
-        metavar="NAME",
-        help=f"other packages to measure: {', '.join(names)} (default: those that are installed)",
-    )
+    meaning = f"other packages to measure: {', '.join(names)} (default: those that are installed)"
+    add_options(parser, {"--rivals NAME": meaning}, nargs="*", choices=names)
     add_repeats_and_threads(parser)
 
 
@@ -77,31 +61,20 @@ def add_repeats_and_threads(parser):
     """Adds the options that say how figures are taken."""
     meaning = "maximum number of runs for a median; long runs are repeated less"
     add_integers(parser, {"repeats": (9, meaning)})
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=machine.count_cores(),
-        help="number of threads of each process (default: all cores)",
-    )
+    meaning = "number of threads of each process (default: all cores)"
+    add_options(parser, {"--threads N": meaning}, type=int, default=machine.count_cores())
 
 
 def add_learning_rate(parser, default):
     """Adds the option of the highest learning rate."""
-    parser.add_argument(
-        "--learning-rate",
-        type=float,
-        default=default,
-        help=f"highest learning rate of the training (default: {default:g})",
-    )
+    meaning = f"highest learning rate of the training (default: {default:g})"
+    add_options(parser, {"--learning-rate": meaning}, type=float, default=default)
 
 
 def add_directory(parser, what):
     """Adds the option of a folder of texts, for some tasks."""
-    parser.add_argument(
-        "--directory",
-        metavar="DIR",
-        help=f"folder of texts for {what} (default: the source of Python's library)",
-    )
+    meaning = f"folder of texts for {what} (default: the source of Python's library)"
+    add_options(parser, {"--directory DIR": meaning})
 
 
 def check_model(args, lengths):
@@ -121,17 +94,6 @@ def check_model(args, lengths):
                 f"positions must be multiples of --window {args.window}: there are length / window "
                 f"clusters. Received: {length}"
             )
-
-
-def check_at_least_one(args, *names):
-    """Raises a ValueError if one of the named options is less than 1.
-
-    Args:
-        args: namespace of the options.
-        *names: strings, the options, with underscores.
-    """
-    for name in names:
-        check_range(args, name, 1)
 
 
 def check_multiple(args, name, number, what=""):

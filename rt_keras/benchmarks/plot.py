@@ -9,7 +9,7 @@ import statistics
 
 from rt_keras.drawing import drawing
 from rt_keras.files import read_json
-from rt_keras.options import PICTURES, check_picture
+from rt_keras.options import PICTURES, add_options, check_picture
 
 # What is drawn: its name in the figures, the label of its axis, and the scale of its unit.
 QUANTITIES = {
@@ -24,9 +24,8 @@ def add_arguments(parser):
     parser.description = "Draws the figures that rt-keras benchmark attention --json wrote."
     parser.epilog = "example: rt-keras benchmark plot attention.json --output attention.svg"
     parser.add_argument("figures", metavar="FILE", help="the JSON file")
-    parser.add_argument(
-        "--output", required=True, metavar="FILE", help=f"the file to write ({', '.join(PICTURES)})"
-    )
+    meaning = f"the file to write ({', '.join(PICTURES)})"
+    add_options(parser, {"--output FILE": meaning}, required=True)
 
 
 def main(args):

@@ -18,19 +18,10 @@ def add_arguments(parser):
         help="what comes before a token of a text: its sequence, its whole document, or windows "
         "that overlap (default: window)",
     )
-    parser.add_argument(
-        "--stride",
-        type=int,
-        metavar="N",
-        help="tokens from one window to the next, with --context sliding (default: half a window)",
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=int,
-        default=4,
-        metavar="N",
-        help="sequences or examples in a batch of each device; fewer take less memory (default: 4)",
-    )
+    meaning = "tokens from one window to the next, with --context sliding (default: half a window)"
+    options.add_options(parser, {"--stride N": meaning}, type=int)
+    meaning = "sequences or examples in a batch of each device; fewer take less memory"
+    options.add_integers(parser, {"batch_size": (4, meaning)})
     options.add_plot(parser, "bits per byte against how much came before, with --context carry,")
     options.add_strategy(parser)
 
@@ -45,7 +36,7 @@ def main(args):
     if args.plot is not None and args.context != "carry":
         raise ValueError("--plot needs --context carry")
     options.check_picture(args)
-    options.check_range(args, "batch_size", 1)
+    options.check_at_least_one(args, "batch_size")
     cluster = read_cluster() if args.strategy == "multi_worker" else None
     with peer_errors(cluster) if cluster else contextlib.nullcontext():
         strategy = experiment.make_strategy(args, cluster)

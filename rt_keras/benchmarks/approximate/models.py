@@ -112,6 +112,7 @@ def adapted(backbone, kind, keys, length, causal, sample=None):
 
 def inputs_of(tokens):
     """The inputs of a backbone for token ids without padding."""
+    tokens = tf.convert_to_tensor(tokens)
     return {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
 
 

@@ -15,7 +15,7 @@ from rt_keras.benchmarks.quality import report
 from rt_keras.benchmarks.quality.kinds import KINDS
 from rt_keras.benchmarks.quality.tasks import TASKS, TESTS, make_task
 from rt_keras.files import write_json
-from rt_keras.options import add_integers, add_plot, check_picture, check_range
+from rt_keras.options import add_integers, add_options, add_plot, check_picture, check_range
 
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
 INTEGERS = {
@@ -27,11 +27,11 @@ INTEGERS = {
 BATCH_TOKENS, LEAST_BATCH = 2048, 4
 # Numbers that follow from the task if they are not given.
 DERIVED = {
-    "length": "tokens in a sequence (default: what the task is known for)",
-    "keys": "keys that a query of sparse heads sees, on average (default: a 16th of the length, at "
-    "least 8)",
-    "clusters": "clusters of a routing head (default: length / (2 keys))",
-    "batch": f"sequences in a batch (default: {BATCH_TOKENS:,} tokens, at least {LEAST_BATCH})",
+    "--length N": "tokens in a sequence (default: what the task is known for)",
+    "--keys N": "keys that a query of sparse heads sees, on average (default: a 16th of the "
+    "length, at least 8)",
+    "--clusters N": "clusters of a routing head (default: length / (2 keys))",
+    "--batch N": f"sequences in a batch (default: {BATCH_TOKENS:,} tokens, at least {LEAST_BATCH})",
 }
 
 
@@ -52,8 +52,7 @@ def add_arguments(parser):
         parser, "test-lengths", [], "lengths at which trained models are tested too"
     )
     add_integers(parser, INTEGERS)
-    for name, meaning in DERIVED.items():
-        parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
+    add_options(parser, DERIVED, type=int)
     options.add_learning_rate(parser, 2e-3)
     options.add_directory(parser, "the task text")
     add_plot(parser, "the learning curves")
@@ -101,8 +100,7 @@ def check(args):
     """Raises a ValueError of one line if an option is out of range."""
     from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
 
-    given = [name for name in ("keys", "clusters", "batch") if getattr(args, name) is not None]
-    options.check_at_least_one(args, "layers", *given)
+    options.check_at_least_one(args, "layers", "keys", "clusters", "batch")
     options.check_multiple(args, "steps", TESTS, "the number of tests on the way, ")
     options.check_multiple(args, "width", 8)
     options.check_learning_rate(args)
