@@ -11,18 +11,6 @@ from rt_keras.benchmarks import operations, options, plot, rivals, workers
 from rt_keras.options import add_integers, add_options, add_plot, check_picture
 from rt_keras.tables import table_of
 
-KINDS = (
-    "full",
-    "local",
-    "balanced_shared",
-    "balanced_separate",
-    "nearest_shared",
-    "nearest_separate",
-    "clustered",
-    "improved_clustered",
-    "causal_clustered",
-    "lsh",
-)
 LENGTHS = tuple(1024 * 2**i for i in range(6))
 PRODUCT = "matrix_product"
 
@@ -40,7 +28,7 @@ def add_arguments(parser):
         "--plot attention.png"
     )
     options.add_numbers(parser, "lengths", LENGTHS, "sequence lengths, multiples of the window")
-    options.add_names(parser, "kinds", KINDS)
+    options.add_names(parser, "kinds", operations.KINDS)
     add_integers(parser, {"heads": (8, "number of heads"), "depth": (64, "depth of a head")})
     meaning = (
         "members of a cluster and block size of local attention; there are N / WINDOW clusters. "

@@ -109,11 +109,9 @@ def differences(before, after):
     Returns:
         A list of strings.
     """
+    names = ("machine", "version", "rivals")
     one, other = (
-        {
-            **{name: found.get(name) for name in ("machine", "version", "rivals")},
-            **found["settings"],
-        }
+        {**{name: found.get(name) for name in names}, **found["settings"]}
         for found in (before, after)
     )
     return [

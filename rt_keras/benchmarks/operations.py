@@ -32,7 +32,8 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
     """The number of operations of one run of `rt_keras.benchmarks.kinds.prepare`.
 
     Args:
-        kind, direction, length, heads, depth, window: see `rt_keras.benchmarks.kinds.prepare`.
+        kind: string, one of `KINDS`.
+        direction, length, heads, depth, window: see `rt_keras.benchmarks.kinds.prepare`.
         block_size: int, B above. Defaults to None, the window.
 
     Returns:
@@ -41,9 +42,16 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
     >>> count("balanced_shared", "forward", length=8, heads=1, depth=2, window=4)
     320
     """
-    block_size, clusters = block_size or window, length // window
-    # The keys that a query is multiplied with, and the directions by which it is routed.
-    keys, directions = {
+    keys, directions = _keys_and_directions(length, window, block_size or window)[kind]
+    gradient = 3 if direction == "forward_backward" else 1
+    attention = gradient * 2 * length * keys * 2 * depth
+    return heads * (attention + 2 * length * directions * depth)
+
+
+def _keys_and_directions(length, window, block_size):
+    """The keys that a query of each kind is multiplied with, and those by which it is routed."""
+    clusters = length // window
+    return {
         "full": (length, 0),
         "local": (2 * window, 0),
         "balanced_shared": (window, clusters),
@@ -54,10 +62,10 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
         "improved_clustered": (NUM_CLUSTERS + TOP_K, BITS),
         "causal_clustered": (window + clusters, clusters),
         "lsh": (2 * NUM_ROUNDS * window, NUM_ROUNDS * clusters // 2),
-    }[kind]
-    gradient = 3 if direction == "forward_backward" else 1
-    attention = gradient * 2 * length * keys * 2 * depth
-    return heads * (attention + 2 * length * directions * depth)
+    }
+
+
+KINDS = tuple(_keys_and_directions(1, 1, 1))
 
 
 def prepare_product(size=SIZE):

@@ -12,10 +12,7 @@ from rt_keras.files import read_json
 from rt_keras.options import PICTURES, add_options, check_picture
 
 # What is drawn: its name in the figures, the label of its axis, and the scale of its unit.
-QUANTITIES = {
-    "seconds": ("seconds", 1),
-    "peak_bytes": ("peak memory above the imports, MB", 1e6),
-}
+QUANTITIES = {"seconds": ("seconds", 1), "peak_bytes": ("peak memory above the imports, MB", 1e6)}
 DIRECTIONS = {"forward": "forward", "forward_backward": "forward + backward"}
 
 

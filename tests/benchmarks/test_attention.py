@@ -37,7 +37,7 @@ def test_the_defaults_are_the_published_comparison():
     attention.check(args)
     assert args.lengths == (1024, 2048, 4096, 8192, 16384, 32768)
     assert (args.heads, args.depth, args.window) == (8, 64, 256)
-    assert tuple(args.kinds) == attention.KINDS == tuple(kinds.ATTENTION)
+    assert tuple(args.kinds) == operations.KINDS == tuple(kinds.ATTENTION)
 
 
 def test_a_window_of_the_root_makes_about_as_many_clusters_as_members():
