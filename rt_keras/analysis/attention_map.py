@@ -120,11 +120,6 @@ def strongest(maps, layer, head, least=0.2):
     weights, tokens = maps["weights"][layer][head], maps["tokens"]
     pairs = [(int(q), int(k)) for q, k in np.argwhere(weights >= least) if q != k]
     return [
-        {
-            "query": q,
-            "key": k,
-            "tokens": (tokens[q], tokens[k]),
-            "weight": float(weights[q, k]),
-        }
+        {"query": q, "key": k, "tokens": (tokens[q], tokens[k]), "weight": float(weights[q, k])}
         for q, k in sorted(pairs, key=lambda pair: pair[1] - pair[0])
     ]
