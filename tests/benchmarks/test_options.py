@@ -28,13 +28,6 @@ def test_all_rivals_and_all_cores_are_the_default():
     assert parse("--rivals", "two").rivals == ["two"]
 
 
-def test_numbers_below_one_are_refused_by_the_name_of_their_option():
-    args = argparse.Namespace(look_back=0, heads=1)
-    options.check_at_least_one(args, "heads")
-    with pytest.raises(ValueError, match="--look-back must be at least 1. Received: 0"):
-        options.check_at_least_one(args, "heads", "look_back")
-
-
 @pytest.mark.parametrize(
     "command, names",
     [
