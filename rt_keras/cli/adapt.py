@@ -118,11 +118,11 @@ def _figures(model, size, seconds):
     from rt_keras.models.adapted.backbones import attention_layers, backbone_of
 
     backbone = backbone_of(model)
-    heads = [_described(layer) for layer in attention_layers(backbone)]
+    groups = [layer.head_groups for layer in attention_layers(backbone)]
     trained = backbone.trained_length or getattr(backbone, "max_sequence_length", None)
     return {
         "model": type(model).__name__,
-        "layers": heads,
+        "layers": [", ".join(map(_described, own)) for own in groups],
         "parameters": model.count_params(),
         "trained_length": trained,
         "bytes": size,
@@ -130,16 +130,11 @@ def _figures(model, size, seconds):
     }
 
 
-def _described(attention):
-    """The heads of an attention layer, in words."""
-    return ", ".join(map(_described_group, attention.head_groups))
-
-
-def _described_group(group):
+def _described(group):
     """The heads of a group, with what is not the default.
 
     >>> from rt_keras.layers import LocalHeads
-    >>> _described_group(LocalHeads(9, block_size=256))
+    >>> _described(LocalHeads(9, block_size=256))
     '9 LocalHeads(block_size=256)'
     """
     defaults = {

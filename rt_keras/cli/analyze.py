@@ -26,17 +26,14 @@ def add_causality_arguments(parser):
         "sequence at once is compared with the loss prefix by prefix."
     )
     parser.epilog = "example: rt-keras analyze causality --model runs/books --json causality.json"
-    options.add_model(parser)
     options.add_examples(parser)
-    options.add_integers(
-        parser,
-        {
-            "sequences": (4, SEQUENCES),
-            "positions": (16, "number of positions to change, and of prefixes to score, in each"),
-            "changes": (2, "number of replacements tried at each position"),
-            "seed": (0, "random seed"),
-        },
-    )
+    integers = {
+        "sequences": (4, SEQUENCES),
+        "positions": (16, "number of positions to change, and of prefixes to score, in each"),
+        "changes": (2, "number of replacements tried at each position"),
+        "seed": (0, "random seed"),
+    }
+    options.add_integers(parser, integers)
 
 
 def analyze_causality(args):
@@ -45,14 +42,8 @@ def analyze_causality(args):
 
     options.check_at_least_one(args, "sequences", "positions", "changes")
     model, sequences, name = _load_sequences(args)
-    figures = causality.measure(
-        model,
-        sequences,
-        num_positions=args.positions,
-        num_changes=args.changes,
-        seed=args.seed,
-        verbose=1,
-    )
+    counts = args.positions, args.changes, args.seed
+    figures = causality.measure(model, sequences, *counts, verbose=1)
     print(f"{len(sequences)} sequences of {name}\n{causality.report(figures)}")
     return figures
 
@@ -90,7 +81,6 @@ def add_heads_arguments(parser):
         "by the kinds of the heads, over all positions of some sequences."
     )
     parser.epilog = "example: rt-keras analyze heads --model runs/books --plot heads.png"
-    options.add_model(parser)
     options.add_examples(parser)
     options.add_integers(parser, {"sequences": (4, SEQUENCES)})
     options.add_plot(parser, "the attention maps of heads on the first sequence")
@@ -160,7 +150,6 @@ def add_clusters_arguments(parser):
         "characteristic of it, in models of bytes each after four others."
     )
     parser.epilog = "example: rt-keras analyze clusters --model runs/books --json clusters.json"
-    options.add_model(parser)
     options.add_examples(parser)
     options.add_integers(parser, {"sequences": (16, SEQUENCES)})
     options.add_plot(parser, "the clusters of the first 128 positions")

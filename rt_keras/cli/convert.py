@@ -27,13 +27,9 @@ def add_t2t_arguments(parser):
     add_options(parser, needed, required=True)
     meaning = "its subwords, one quoted subword per line; required for text models"
     add_options(parser, {"--vocabulary FILE": meaning})
-    parser.add_argument(
-        "--image-shape",
-        type=int,
-        nargs=3,
-        metavar=("HEIGHT", "WIDTH", "CHANNELS"),
-        help="shape of the training images; for image models only",
-    )
+    meaning = "shape of the training images; for image models only"
+    sides = ("HEIGHT", "WIDTH", "CHANNELS")
+    add_options(parser, {"--image-shape": meaning}, type=int, nargs=3, metavar=sides)
     meaning = "number of classes of a class-conditional image model"
     add_options(parser, {"--num-classes N": meaning}, type=int)
     meaning = "skip variables that are missing or unused instead of refusing the checkpoint"

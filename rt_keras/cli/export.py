@@ -25,10 +25,9 @@ def main(args):
     from rt_keras.models.carried_state import why_no_state
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops
-    from rt_keras.training.tasks import task_of
 
-    model = options.load_model(args.model)
-    if not task_of(model).continues_text:
+    model, task = options.load_model(args.model)
+    if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
     with progress.bar("tracing and exporting"):
         path = export_saved_model(model, args.output, args.max_length)

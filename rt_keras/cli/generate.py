@@ -6,14 +6,14 @@ import os
 from rt_keras import extras, files, progress
 from rt_keras.cli import options
 
-# The class of each sampler in KerasHub, and its options by the names of its arguments.
+# The class of each sampler in KerasHub, and its options.
 SAMPLERS = {
-    "random": ("RandomSampler", {}),
-    "greedy": ("GreedySampler", {}),
-    "top_k": ("TopKSampler", {"k": "top_k"}),
-    "top_p": ("TopPSampler", {"k": "top_k", "p": "top_p"}),
-    "beam": ("BeamSampler", {"num_beams": "num_beams"}),
-    "contrastive": ("ContrastiveSampler", {"k": "top_k"}),
+    "random": ("RandomSampler", ("temperature", "seed")),
+    "greedy": ("GreedySampler", ()),
+    "top_k": ("TopKSampler", ("temperature", "seed", "top_k")),
+    "top_p": ("TopPSampler", ("temperature", "seed", "top_k", "top_p")),
+    "beam": ("BeamSampler", ("temperature", "num_beams")),
+    "contrastive": ("ContrastiveSampler", ("temperature", "top_k")),
 }
 # The options that only some models have.
 TEXT_OPTIONS = ("prompt", "max_length", "stop", "stream", "sampler", "top_k", "top_p", "num_beams")
@@ -72,10 +72,7 @@ def _add_image_arguments(group):
 
 def main(args):
     """Generates from the model and prints or writes the result."""
-    from rt_keras.training.tasks import task_of
-
-    model = options.load_model(args.model)
-    task = task_of(model)
+    model, task = options.load_model(args.model)
     if task.generates is None:
         raise ValueError(f"--model {args.model} holds a {task.kind} model, which generates nothing")
     if task.generates == "image":
@@ -148,23 +145,17 @@ def _make_sampler(args, vocabulary_size):
     name = args.sampler or "random"
     sampler, own = SAMPLERS[name]
     for option in ("top_k", "top_p", "num_beams"):
-        if getattr(args, option) is not None and option not in own.values():
+        if getattr(args, option) is not None and option not in own:
             raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
     options.check_range(args, "top_k", 1, vocabulary_size)
     options.check_share(args, "top_p")
     options.check_at_least_one(args, "num_beams")
-    if name == "greedy":
-        return samplers.GreedySampler()
-    arguments = {
-        argument: getattr(args, option)
-        for argument, option in own.items()
-        if getattr(args, option) is not None
-    }
-    if name in ("random", "top_k", "top_p"):
-        arguments["seed"] = args.seed
+    given = {option: getattr(args, option) for option in own}
+    # KerasHub calls two options by a letter, and has no default for one.
+    given = {name.removeprefix("top_"): x for name, x in given.items() if x is not None}
     if name == "top_p":
-        arguments.setdefault("p", 0.9)
-    return getattr(samplers, sampler)(**arguments, temperature=args.temperature)
+        given.setdefault("p", 0.9)
+    return getattr(samplers, sampler)(**given)
 
 
 def _generate_image(model, args):

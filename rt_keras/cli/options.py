@@ -71,7 +71,8 @@ def add_data(parser, default):
 
 
 def add_examples(parser):
-    """Adds `--data`, `--split` and `--sequence-length`."""
+    """Adds `--model`, `--data`, `--split` and `--sequence-length`."""
+    add_model(parser)
     add_data(parser, default="the data that the model was trained on")
     parser.add_argument("--split", default="test", help="train, validation or test (default: test)")
     meaning = "tokens in a sequence of a text (default: as many as the model was trained on)"
@@ -80,24 +81,24 @@ def add_examples(parser):
 
 def add_strategy(parser):
     """Adds `--strategy` and `--tpu-address`."""
-    parser.add_argument(
-        "--strategy",
-        choices=STRATEGIES,
-        default="one_device",
-        help="one device, all GPUs of this machine, several machines that TF_CONFIG names, or a "
-        "TPU (default: one_device)",
+    meaning = (
+        "one device, all GPUs of this machine, several machines that TF_CONFIG names, or a TPU "
+        "(default: one_device)"
     )
+    add_options(parser, {"--strategy": meaning}, choices=STRATEGIES, default="one_device")
     meaning = "name or address of the TPU (default: a local one)"
     add_options(parser, {"--tpu-address NAME": meaning}, default="")
 
 
 def load_model(path):
-    """The model in the folder of a run or of a preset.
+    """The model in the folder of a run or of a preset, and its task.
 
     Args:
         path: string or `Path`, the folder.
     """
     with progress.bar(f"loading {path}"):
         from rt_keras.training import experiment
+        from rt_keras.training.tasks import task_of
 
-        return experiment.load_model(path)
+        model = experiment.load_model(path)
+    return model, task_of(model)
