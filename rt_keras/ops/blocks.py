@@ -12,6 +12,11 @@ def size(x, axis):
     return tf.shape(x)[axis] if static is None else static
 
 
+def sizes(x):
+    """Sizes of all axes: ints where they are static, else scalar tensors."""
+    return [size(x, axis) for axis in range(x.shape.rank)]
+
+
 def ceil_div(numerator, denominator):
     """Integer division rounded up, for ints and tensors."""
     return -(-numerator // denominator)
@@ -44,7 +49,7 @@ def repeat_heads(x, heads, axis=1):
     """
     if x is None or x.shape[axis] == heads:
         return x
-    shape = [size(x, i) for i in range(len(x.shape))]
+    shape = sizes(x)
     before, after = shape[:axis], shape[axis + 1 :]
     repeats = [*before, shape[axis], heads // shape[axis], *after]
     return tf.reshape(
@@ -101,13 +106,13 @@ def shift_right(x, axis):
 def split_blocks(x, num_blocks, block_size, fill=0):
     """`[batch, heads, length, ...]` to `[batch, heads, num_blocks, block_size, ...]`, padded."""
     x = pad_axis(x, 2, 0, num_blocks * block_size - size(x, 2), fill)
-    shape = [size(x, axis) for axis in range(x.shape.rank)]
+    shape = sizes(x)
     return tf.reshape(x, [*shape[:2], num_blocks, block_size, *shape[3:]])
 
 
 def join_blocks(x, length):
     """`[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
-    shape = [size(x, axis) for axis in range(x.shape.rank)]
+    shape = sizes(x)
     return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])[:, :, :length]
 
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, shift_left, size
+from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, shift_left, size, sizes
 from rt_keras.ops.decode import attend_step, like, put_rows
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import add_members
@@ -149,7 +149,7 @@ def nearest_step(
     def of_sought(x):
         """What is kept of the clusters sought, `[batch, heads, probes, ...]`."""
         x = tf.gather(x, of_kept, batch_dims=2)
-        return tf.reshape(x, [*_sizes(sought), *_sizes(x)[3:]])
+        return tf.reshape(x, [*sizes(sought), *sizes(x)[3:]])
 
     def members(x):
         """The rings of the clusters sought, one after the other."""
@@ -206,11 +206,7 @@ def _add(cache, cluster, key, value, position):
     return like(added, cache)
 
 
-def _sizes(x):
-    return [size(x, axis) for axis in range(x.shape.rank)]
-
-
 def _flat(x):
     """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
-    shape = _sizes(x)
+    shape = sizes(x)
     return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])

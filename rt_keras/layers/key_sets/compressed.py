@@ -8,13 +8,8 @@ import tensorflow as tf
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.ops.blocks import size
-from rt_keras.ops.compressive import (
-    COMPRESSIONS,
-    compressive_attention,
-    compressive_cache,
-    compressive_piece,
-    reconstruction_loss,
-)
+from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
+from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
