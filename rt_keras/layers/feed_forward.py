@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_group import positive_int
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.ops.blocks import size
 from rt_keras.ops.chunks import map_chunks
 
@@ -139,16 +139,7 @@ class FeedForward(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "chunk_size": self.chunk_size,
-        }
+        return {**super().get_config(), **saved_arguments(self)}
 
 
 def activation_function(name):

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.cached_heads import CachedHeads
+from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.global_tokens import global_attention
@@ -334,12 +335,12 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return (*query_shape[:-1], value_shape[-1])
 
     def get_config(self):
-        names = [name for name in parameters(type(self)) if hasattr(self, name)]
+        names = [name for name in arguments_of(type(self)) if hasattr(self, name)]
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
     @classmethod
     def from_config(cls, config):
-        known = {*parameters(cls), "name", "dtype", "trainable"}
+        known = {*arguments_of(cls), "name", "dtype", "trainable"}
         # Files of earlier versions hold options that the kind has not, as None for none.
         config = {k: v for k, v in config.items() if k in known or v is not None}
         if "token_bias" in config and "token_bias" not in known:
@@ -370,30 +371,6 @@ def _naming_the_kind(init):
     # Keras reads it off the function itself, not off the one that is wrapped.
     wrapped.__signature__ = inspect.signature(init)
     return wrapped
-
-
-def parameters(cls):
-    """The arguments of a head group's constructor, its own and those of its bases.
-
-    Args:
-        cls: class of head groups.
-
-    Returns:
-        Dictionary from names to `inspect.Parameter`, those of the bases first.
-    """
-    found = {}
-    for base in cls.__mro__:
-        if base is keras.layers.Layer:
-            break
-        if "__init__" not in vars(base):
-            continue
-        own = inspect.signature(base.__init__).parameters.values()
-        own = {p.name: p for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        del own["self"]
-        # The arguments of a declared kind are those of its sets, not those of its bases.
-        if not (cls.declared and found and "num_heads" in own):
-            found = own | found
-    return found
 
 
 def shared_mask(query_mask, key_mask):

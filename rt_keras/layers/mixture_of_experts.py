@@ -7,7 +7,7 @@ from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import activation_function
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.layers_inside import layers_inside
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.ops.blocks import size
 from rt_keras.ops.nearest_tiles import staircase
 from rt_keras.ops.ranks import sort_by_cluster
@@ -239,19 +239,7 @@ class MixtureOfExperts(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "num_experts": self.num_experts,
-            "intermediate_dim": self.intermediate_dim,
-            "experts_per_token": self.experts_per_token,
-            "capacity_factor": self.capacity_factor,
-            "balance_weight": self.balance_weight,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        return {**super().get_config(), **saved_arguments(self)}
 
 
 def expert_use(model):

@@ -14,7 +14,7 @@ from rt_keras.layers.global_tokens import (
 )
 from rt_keras.layers.head_constraint import HeadConstraint
 from rt_keras.layers.head_group import HeadGroup, positive_int
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.ops.blocks import places_of_rows, size
 from rt_keras.ops.global_tokens import find_global_tokens
 
@@ -464,29 +464,11 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
-            "dtype": saved_dtype(self),
-            "head_groups": [serialize(group) for group in self.head_groups],
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "use_head_dense": self.use_head_dense,
+            **saved_arguments(self),
             "output_shape": self.output_dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
             "activity_regularizer": keras.regularizers.serialize(self._activity_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
-            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
-            "seed": self.seed,
-            "num_key_value_heads": self.num_key_value_heads,
-            "rotary_embedding": serialize(self.rotary_embedding),
-            "num_global_tokens": self.num_global_tokens,
-            "global_projections": self.global_projections,
         }
 
     @classmethod

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.layers_inside import layers_inside
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import map_chunks
 
@@ -191,15 +191,7 @@ class ProductKeyMemory(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "num_keys": self.num_keys,
-            "num_heads": self.num_heads,
-            "top_k": self.top_k,
-            "key_dim": self.key_dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+        return {**super().get_config(), **saved_arguments(self)}
 
 
 def memory_use(model):

@@ -13,7 +13,7 @@ from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.rematerialize import rematerialize
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.layers.token_shift import TokenShift
 from rt_keras.ops.blocks import size
 
@@ -504,12 +504,9 @@ class TransformerBlock(keras.layers.Layer):
         cross = self.cross_attention and self.cross_attention.head_groups
         return {
             **super().get_config(),
-            "dtype": saved_dtype(self),
-            "head_groups": [serialize(group) for group in self.attention.head_groups],
-            "intermediate_dim": self.intermediate_dim,
-            "cross_head_groups": cross and [serialize(group) for group in cross],
-            **{name: getattr(self, name) for name in BLOCK_OPTIONS},
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            **saved_arguments(self),
+            "head_groups": serialize(self.attention.head_groups),
+            "cross_head_groups": serialize(cross),
         }
 
     @classmethod
