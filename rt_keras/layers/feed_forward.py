@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int, positive_int_or_none
 from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.ops.blocks import size
 from rt_keras.ops.chunks import map_chunks
@@ -69,9 +69,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        if chunk_size is not None:
-            positive_int("chunk_size", chunk_size)
-        self.chunk_size = chunk_size
+        self.chunk_size = positive_int_or_none("chunk_size", chunk_size)
         self.gated, self._activation = activation_function(activation)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 

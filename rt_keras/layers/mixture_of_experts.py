@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import activation_function
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.ops.blocks import size

@@ -14,7 +14,8 @@ from rt_keras.layers.global_tokens import (
     check_global_tokens,
     with_global_tokens,
 )
-from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.projections import Projections
 from rt_keras.layers.saved_arguments import saved_arguments
 
@@ -171,16 +172,12 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout}")
         self.head_groups = list(head_groups)
-        widths = {"key_dim": key_dim, "value_dim": value_dim, "output_shape": output_shape}
-        for name, width in widths.items():
-            if width is not None:
-                positive_int(name, width)
-        self.key_dim = key_dim
-        self.value_dim = value_dim
+        self.key_dim = positive_int_or_none("key_dim", key_dim)
+        self.value_dim = positive_int_or_none("value_dim", value_dim)
+        self.output_dim = positive_int_or_none("output_shape", output_shape)
         self.dropout = dropout
         self.use_bias = use_bias
         self.use_head_dense = use_head_dense
-        self.output_dim = output_shape
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -191,9 +188,9 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed) if dropout else None
+        self.num_key_value_heads = positive_int_or_none("num_key_value_heads", num_key_value_heads)
         if num_key_value_heads is not None:
-            self._check_grouped_queries(positive_int("num_key_value_heads", num_key_value_heads))
-        self.num_key_value_heads = num_key_value_heads
+            self._check_grouped_queries(num_key_value_heads)
         if not isinstance(rotary_embedding, (keras.layers.Layer, type(None))):
             raise ValueError(
                 "rotary_embedding must be a layer, such as keras_hub.layers.RotaryEmbedding(). "

@@ -5,7 +5,7 @@ import math
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.saved_arguments import saved_arguments
 from rt_keras.ops.blocks import ceil_div, pad_axis, size

@@ -79,8 +79,8 @@ class CompressedWindow(KeySet):
             )
 
     def build_positions(self, heads, depth):
+        super().build_positions(heads, depth)
         if self.max_relative_distance is not None:
-            heads.add_relative_embeddings(self.max_relative_distance, depth)
             heads.memory_embeddings = heads.add_weight(
                 name="memory_embeddings",
                 shape=(heads.num_heads, self.compressed_length, depth),
@@ -162,10 +162,9 @@ class CompressedWindow(KeySet):
 
     def _memory(self, heads):
         """The arguments by which the ops compress."""
-        places = table = None
+        places = None
         if self.max_relative_distance is not None:
             places = tf.convert_to_tensor(heads.memory_embeddings)
-            table = tf.convert_to_tensor(heads.relative_embeddings)
         return {
             "block_size": self.block_size,
             "look_back": self.look_back,
@@ -173,7 +172,7 @@ class CompressedWindow(KeySet):
             "compression_rate": self.compression_rate,
             "compression": self.compression,
             "kernels": self.kernels(heads),
-            "relative_embeddings": table,
+            "relative_embeddings": self.relative_embeddings(heads),
             "memory_embeddings": places,
         }
 

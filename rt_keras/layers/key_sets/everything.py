@@ -84,12 +84,8 @@ class Everything(Positioned):
             query,
             key,
             value,
-            causal=chunk.causal,
-            query_mask=chunk.query_mask,
-            key_mask=chunk.mask_of_keys,
             attention_mask=chunk.attention_mask,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
+            **chunk.of_sequence,
             **self._options(heads, chunk, joins),
         )
 

@@ -105,10 +105,8 @@ class Positioned(KeySet):
             depth: int, that of queries and keys as the heads get them.
         """
         furthest = self.max_relative_distance
-        if furthest is None:
-            return None
-        if self.relative_positions == "learned":
-            return tf.convert_to_tensor(heads.relative_embeddings)
+        if furthest is None or self.relative_positions == "learned":
+            return self.relative_embeddings(heads)
         if self.relative_positions == "bucketed":
             rows = buckets(np.arange(-furthest, furthest + 1), furthest)
             bias = tf.gather(tf.convert_to_tensor(heads.bucket_bias), rows, axis=1)[..., None]

@@ -182,11 +182,7 @@ class Window(Positioned):
             repeat_heads(key, count),
             repeat_heads(chunk.value, count),
             key_block_size=self.key_block_size,
-            causal=chunk.causal,
-            query_mask=chunk.query_mask,
-            key_mask=chunk.mask_of_keys,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
+            **chunk.of_sequence,
             **self._options(heads, chunk, joins),
         )
 
