@@ -112,8 +112,13 @@ def split_blocks(x, num_blocks, block_size, fill=0):
 
 def join_blocks(x, length):
     """`[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
+    return flatten_blocks(x)[:, :, :length]
+
+
+def flatten_blocks(x):
+    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
     shape = sizes(x)
-    return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])[:, :, :length]
+    return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
 
 
 def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):

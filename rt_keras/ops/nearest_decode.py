@@ -2,7 +2,15 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, shift_left, size, sizes
+from rt_keras.ops.blocks import (
+    flatten_blocks,
+    fold_heads,
+    pad_axis,
+    repeat_heads,
+    shift_left,
+    size,
+    sizes,
+)
 from rt_keras.ops.decode import attend_step, like, put_rows
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import add_members
@@ -153,7 +161,7 @@ def nearest_step(
 
     def members(x):
         """The rings of the clusters sought, one after the other."""
-        return _flat(of_sought(x))
+        return flatten_blocks(of_sought(x))
 
     counts = of_sought(cache["counts"])[..., None]
     positions = members(cache["positions"]) if "positions" in cache else None
@@ -173,7 +181,7 @@ def nearest_step(
         query,
         members(cache["key"]),
         members(cache["value"]),
-        _flat(allowed)[:, :, None],
+        flatten_blocks(allowed)[:, :, None],
         None if relative_embeddings is None else tf.reshape(position, [-1, 1, 1]) - positions,
         relative_embeddings=relative_embeddings,
         return_logsumexp=return_logsumexp,
@@ -189,7 +197,7 @@ def _add(cache, cluster, key, value, position):
     place = tf.gather(cache["counts"], cluster, batch_dims=2) % window
 
     def put(kept, new):
-        return split_rings(put_rows(_flat(kept), cluster * window + place, new))
+        return split_rings(put_rows(flatten_blocks(kept), cluster * window + place, new))
 
     def split_rings(x):
         return tf.reshape(x, [batch, heads, clusters, window, *x.shape[3:]])
@@ -204,9 +212,3 @@ def _add(cache, cluster, key, value, position):
         now = tf.broadcast_to(tf.reshape(position, [-1, 1, 1]), [batch, heads, 1])
         added["positions"] = put(cache["positions"], now)
     return like(added, cache)
-
-
-def _flat(x):
-    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
-    shape = sizes(x)
-    return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
