@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import sizes
 from rt_keras.ops.entmax import entmax15, sparsemax
 
 # Used instead of minus infinity, which would turn into NaN in differences of masked logits.
@@ -218,6 +218,6 @@ def row_maximum(x):
     """
     width = next((n for n in (32, 16, 8) if x.shape[-1] and x.shape[-1] % n == 0), None)
     if width is not None and x.shape[-1] > width:
-        shape = [size(x, axis) for axis in range(x.shape.rank)]
+        shape = sizes(x)
         x = tf.reduce_max(tf.reshape(x, [*shape[:-1], -1, width]), axis=-1)
     return tf.reduce_max(x, axis=-1)

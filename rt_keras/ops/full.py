@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops import chunks
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, sizes, split_blocks
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
 
@@ -66,7 +66,7 @@ def full_attention(
     check_activation(activation, "return_logsumexp" if return_logsumexp else None)
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    batch, heads, length = (size(query, axis) for axis in range(3))
+    batch, heads, length, _ = sizes(query)
     keys = size(key, 2)
     num_blocks, block_size = _blocks_of_queries(batch, heads, length, keys)
     query *= query.shape[-1] ** -0.5

@@ -58,7 +58,7 @@ def nearest_cache(
     >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
     TensorShape([1, 2, 3, 8, 4])
     """
-    batch, heads, length = (size(key, axis) for axis in range(3))
+    batch, heads, length, _ = sizes(key)
     value, clusters = repeat_heads(value, heads), centroids.shape[1]
     window = window_size
     if max_length is not None:
@@ -101,8 +101,7 @@ def nearest_step(
     before=None,
     window_size=None,
     normalize=True,
-    return_logsumexp=False,
-    activation="softmax",
+    **options,
 ):
     """Causal `nearest_attention` of one position, given those before it.
 
@@ -123,9 +122,7 @@ def nearest_step(
             there on too. None, the default, to see all that the cache keeps.
         window_size: int, only with `before`.
         normalize: bool, as the cache was made. Defaults to True.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
-            False.
-        activation: see `nearest_attention`.
+        **options: `return_logsumexp` and `activation` of `nearest_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, 0 for a query without keys, or the pair of it and the
@@ -184,8 +181,7 @@ def nearest_step(
         flatten_blocks(allowed)[:, :, None],
         None if relative_embeddings is None else tf.reshape(position, [-1, 1, 1]) - positions,
         relative_embeddings=relative_embeddings,
-        return_logsumexp=return_logsumexp,
-        activation=activation,
+        **options,
     )
     return output, cache
 
