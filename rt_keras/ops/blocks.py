@@ -14,7 +14,7 @@ def size(x, axis):
 
 def sizes(x):
     """Sizes of all axes: ints where they are static, else scalar tensors."""
-    return [size(x, axis) for axis in range(x.shape.rank)]
+    return [size(x, axis) for axis in range(len(x.shape))]
 
 
 def ceil_div(numerator, denominator):
