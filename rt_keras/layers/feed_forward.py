@@ -1,7 +1,5 @@
 """The position-wise feed-forward network of a Transformer block."""
 
-import functools
-
 import keras
 import tensorflow as tf
 
@@ -125,12 +123,7 @@ class FeedForward(keras.layers.Layer):
         return states[:-1]
 
     def _compute(self, inputs, training):
-        x = self.inner_dense(inputs)
-        if self.gated:
-            x, gate = keras.ops.split(x, 2, axis=-1)
-            x = self._activation(x) * gate
-        else:
-            x = self._activation(x)
+        x = self._activation(self.inner_dense(inputs))
         return self.output_dense(self.dropout_layer(x, training=training))
 
     def compute_output_shape(self, input_shape):
@@ -141,11 +134,16 @@ class FeedForward(keras.layers.Layer):
 
 
 def activation_function(name):
-    """Whether an activation gates half of its inputs, and its function.
+    """Whether half of an activation's inputs gates the other half, and its function.
 
     Args:
         name: "geglu", "geglu_approximate", or any activation of Keras.
     """
-    if name == "geglu_approximate":
-        return True, functools.partial(keras.activations.gelu, approximate=True)
-    return name == "geglu", keras.activations.get("gelu" if name == "geglu" else name)
+    if name not in ("geglu", "geglu_approximate"):
+        return False, keras.activations.get(name)
+
+    def gated(x):
+        x, gate = tf.split(x, 2, axis=-1)
+        return keras.activations.gelu(x, approximate=name == "geglu_approximate") * gate
+
+    return True, gated

@@ -218,12 +218,7 @@ class MixtureOfExperts(keras.layers.Layer):
         stairs = staircase(column, order, place, BLOCK_SIZE, self.num_experts, 1)
         of_tile = stairs.column[0, 0]
         x = stairs.of_entries(x)[0, 0]
-        x = self._dense(x, self.inner_kernel, self.inner_bias, of_tile)
-        if self.gated:
-            x, gate = tf.split(x, 2, axis=-1)
-            x = self._activation(x) * gate
-        else:
-            x = self._activation(x)
+        x = self._activation(self._dense(x, self.inner_kernel, self.inner_bias, of_tile))
         x = self.dropout_layer(x, training=training)
         x = self._dense(x, self.output_kernel, self.output_bias, of_tile)
         # Rows that another tile computes get no gradient either.

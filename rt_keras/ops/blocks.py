@@ -73,22 +73,28 @@ def fold_heads(x, heads):
     return tf.reshape(x, [size(x, 0), heads, rows, size(x, 3)])
 
 
-def with_a_position(arguments, length):
-    """The arguments of attention, with a position added if there is none: orders need one.
+def with_a_position(attend, arguments):
+    """Attention of sequences that may be empty, to which a position is added: orders need one.
 
     Args:
+        attend: function of a dictionary like `arguments`, which returns
+            `[batch, heads, length, ...]`, or a tuple of such tensors.
         arguments: dictionary of some arguments of an op, of any names.
-        length: scalar tensor, the number of positions.
 
     Returns:
-        A dictionary of the same names.
+        What `attend` returns, without that position.
     """
-    axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1}
-    missing = 1 - tf.minimum(length, 1)
-    return {
-        name: pad_axis(x, axes[name], 0, missing) if name in axes and x is not None else x
-        for name, x in arguments.items()
-    }
+    length, added = size(arguments["query"], 2), {}
+    if tf.is_tensor(length):
+        axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1}
+        missing = 1 - tf.minimum(length, 1)
+        added = {
+            name: pad_axis(arguments[name], axis, 0, missing)
+            for name, axis in axes.items()
+            if arguments.get(name) is not None
+        }
+    found = attend({**arguments, **added})
+    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
 
 
 def shift_left(x, axis):

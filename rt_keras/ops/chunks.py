@@ -52,20 +52,12 @@ def map_chunks(function, stacked, whole, dtype):
         def step(index, stacks, sums):
             part, every = arguments_of(flat, index)
             inputs = [*part.values(), *every.values()]
+            watched, signal = [inputs[i] for i in learnt], [x[index] for x in upstream]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([inputs[i] for i in learnt])
+                tape.watch(watched)
                 result = function(part, every)
-            found = dict(
-                zip(
-                    learnt,
-                    tape.gradient(
-                        result,
-                        [inputs[i] for i in learnt],
-                        [x[index] for x in upstream],
-                        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                    ),
-                )
-            )
+            gradients = tape.gradient(result, watched, signal, unconnected_gradients="zero")
+            found = dict(zip(learnt, gradients))
             stacks = [stack.write(index, found[i]) for stack, i in zip(stacks, of_stacked)]
             return index + 1, stacks, [_plus(total, found[i]) for total, i in zip(sums, of_whole)]
 

@@ -70,18 +70,21 @@ def full_attention(
     keys = size(key, 2)
     num_blocks, block_size = _blocks_of_queries(batch, heads, length, keys)
     query *= query.shape[-1] ** -0.5
-    # Blocks of queries first: [blocks, batch, heads, queries, depth].
-    sliced = {"query": _blocks_first(query, num_blocks, block_size)}
+
+    def in_blocks(x):
+        """`[batch, heads, queries, ...]` as `[blocks, batch, heads, block_size, ...]`."""
+        return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
+
+    sliced = {"query": in_blocks(query)}
     sliced["start"] = tf.range(num_blocks) * block_size
     whole = {"key": key, "value": value}
     if query_mask is not None:
-        of_queries = tf.cast(query_mask, tf.bool)[:, None]
-        sliced["query_mask"] = _blocks_first(of_queries, num_blocks, block_size)
+        sliced["query_mask"] = in_blocks(tf.cast(query_mask, tf.bool)[:, None])
     if attention_mask is not None:
         of_pairs = tf.cast(attention_mask, tf.bool)
-        if of_pairs.shape.rank == 3:
-            of_pairs = of_pairs[:, None]
-        sliced["attention_mask"] = _blocks_first(of_pairs, num_blocks, block_size)
+        sliced["attention_mask"] = in_blocks(
+            of_pairs[:, None] if of_pairs.shape.rank == 3 else of_pairs
+        )
     if key_mask is not None:
         whole["key_mask"] = tf.cast(key_mask, tf.bool)
     if relative_embeddings is not None:
@@ -114,10 +117,6 @@ def _blocks_of_queries(batch, heads, length, keys):
     logits_of_one = max(1, batch * heads * keys)
     block_size = max(1, min(length, chunks.LOGITS_AT_ONCE // logits_of_one))
     return max(1, ceil_div(length, block_size)), block_size
-
-
-def _blocks_first(x, num_blocks, block_size):
-    return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
 
 
 def _attend_block(block, causal, dropout, activation):

@@ -5,6 +5,8 @@ This file has the op and the clusters. Attention then runs in the order of (clus
 on `nearest_windows.py`.
 """
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge_pair
@@ -159,8 +161,12 @@ def nearest_attention(
         "chunks": chunks_of_blocks(centroids.shape[0], logits),
     }
     local = None if block_size is None else (block_size, look_back)
+
+    def attend(arguments):
+        return _attend(arguments, num_probes, local, normalize, options)
+
     return over_heads(
-        lambda arguments: _attend_heads(arguments, num_probes, local, normalize, options),
+        functools.partial(with_a_position, attend),
         {"query": query, "key": key, "value": value},
         {
             "centroids": centroids,
@@ -184,16 +190,8 @@ def _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp)
     check_activation(activation, next((x for x, needs in needs_softmax.items() if needs), None))
 
 
-def _attend_heads(arguments, *options):
-    """Attention of some heads, of sequences of any length."""
-    length = size(arguments["query"], 2)
-    if tf.is_tensor(length):
-        arguments = with_a_position(arguments, length)
-    found = _attend_clusters(arguments, *options)
-    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
-
-
-def _attend_clusters(arguments, num_probes, local, normalize, options):
+def _attend(arguments, num_probes, local, normalize, options):
+    """Attention of some heads."""
     causal, shift_keys = options["causal"], options["shift_keys"]
     num_clusters, window_size = options["num_clusters"], options["window_size"]
     given = arguments["query"], arguments.get("key")
