@@ -46,15 +46,7 @@ class LSHHeads(HeadGroup):
 
     takes_relative_positions = False
 
-    def __init__(
-        self,
-        num_heads,
-        num_buckets,
-        chunk_size,
-        num_rounds=1,
-        seed=None,
-        **kwargs,
-    ):
+    def __init__(self, num_heads, num_buckets, chunk_size, num_rounds=1, seed=None, **kwargs):
         super().__init__(num_heads, **kwargs)
         if positive_int("num_buckets", num_buckets) % 2:
             raise ValueError(f"num_buckets must be even. Received: num_buckets={num_buckets}")
@@ -73,7 +65,5 @@ class LSHHeads(HeadGroup):
 
     def attend(self, **arguments):
         return lsh_attention(
-            rotations=tf.convert_to_tensor(self.rotations),
-            chunk_size=self.chunk_size,
-            **arguments,
+            rotations=tf.convert_to_tensor(self.rotations), chunk_size=self.chunk_size, **arguments
         )

@@ -9,11 +9,7 @@ from rt_keras.layers.attention_masks import check_attention_mask, split_attentio
 from rt_keras.layers.attention_scores import attention_scores, check_scores
 from rt_keras.layers.cached_attention import CachedAttention
 from rt_keras.layers.dropout import draw_seed
-from rt_keras.layers.global_tokens import (
-    check_global_mask,
-    check_global_tokens,
-    with_global_tokens,
-)
+from rt_keras.layers.global_tokens import check_global_mask, check_global_tokens, with_global_tokens
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.projections import Projections

@@ -74,14 +74,7 @@ class ReversibleBlocks(keras.layers.Layer):
                 block.build(input_shape)
         self.built = True
 
-    def call(
-        self,
-        inputs,
-        padding_mask=None,
-        use_causal_mask=False,
-        training=None,
-        mask=None,
-    ):
+    def call(self, inputs, padding_mask=None, use_causal_mask=False, training=None, mask=None):
         options = {
             "padding_mask": mask if padding_mask is None else padding_mask,
             "use_causal_mask": use_causal_mask,

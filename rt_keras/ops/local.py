@@ -157,15 +157,7 @@ class LocalWindows:
     """
 
     def __init__(
-        self,
-        length,
-        keys,
-        block_size,
-        key_block_size,
-        grid,
-        look_back,
-        causal,
-        sliding_window=None,
+        self, length, keys, block_size, key_block_size, grid, look_back, causal, sliding_window=None
     ):
         check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
         _check_blocks(length, block_size, keys, key_block_size, grid)
