@@ -9,7 +9,7 @@ From the top down, with where a new idea goes:
 - `heads.py`: a group of heads that see a union of sets of keys; a kind of heads is a file
   `..._heads.py` that declares its sets, or a `HeadGroup` that calls an op of its own;
 - `key_sets/`: the sets of keys, one a file; most ideas about which keys a query sees are one more;
-- `cached_block.py`, `cached_attention.py` and `cached_heads.py`: what these do position by position.
+- `cached_block.py`, `cached_attention.py`, `cached_heads.py`: what these do position by position.
 """
 
 import keras
