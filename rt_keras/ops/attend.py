@@ -104,13 +104,12 @@ def merge(outputs, logsumexps, axis):
     return tf.reduce_sum(shares[..., None] * outputs, axis=axis)
 
 
-def merge_pair(first, second, *, bias=None, return_logsumexp=False):
+def merge_pair(first, second, *, return_logsumexp=False):
     """One softmax over two sets of keys, from the attention to each: see `merge`.
 
     Args:
         first, second: pairs of an output `[batch, heads, queries, value_depth]` and the logsumexp
             of its logits `[batch, heads, queries]`.
-        bias: `[heads]`, added to the logits of the second set; or None.
         return_logsumexp: bool, whether to return the logsumexp of all logits too.
 
     Returns:
@@ -118,8 +117,6 @@ def merge_pair(first, second, *, bias=None, return_logsumexp=False):
         `[batch, heads, queries]`.
     """
     outputs, logsumexps = zip(first, second)
-    if bias is not None:
-        logsumexps = logsumexps[0], logsumexps[1] + tf.cast(bias, logsumexps[1].dtype)[:, None]
     output = merge(tf.stack(outputs), tf.stack(logsumexps), axis=0)
     return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
 

@@ -127,8 +127,10 @@ def flatten_blocks(x):
     return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
 
 
-def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
+def overlapping_blocks(x, num_blocks, block_size, count, offset):
     """Windows of `count` blocks, one for each block; window t starts at `t * block_size - offset`.
+
+    Beyond both ends they hold 0.
 
     Args:
         x: `[batch, heads, length, ...]`.
@@ -136,21 +138,20 @@ def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
         block_size: int, distance from one window's start to the next.
         count: int, length of a window in blocks.
         offset: int, how far before its block a window starts.
-        fill: value beyond both ends. Defaults to 0.
 
     Returns:
         `[batch, heads, num_blocks, count * block_size, ...]`.
     """
     after = (num_blocks + count - 1) * block_size - offset - size(x, 2)
-    x = pad_axis(x, 2, offset, after, fill)
+    x = pad_axis(x, 2, offset, after)
     x = split_blocks(x, num_blocks + count - 1, block_size)
     return tf.concat([x[:, :, i : i + num_blocks] for i in range(count)], axis=3)
 
 
-def neighbour_blocks(x, block_size, grid, before, after, fill=0):
+def neighbour_blocks(x, block_size, grid, before, after):
     """Windows of the blocks around each block of a grid, one window for each block.
 
-    Blocks are in raster order, in the grid and in a window. Blocks beyond the edges hold `fill`.
+    Blocks are in raster order, in the grid and in a window. Blocks beyond the edges hold 0.
 
     Args:
         x: `[batch, heads, length, ...]`, in the order of the blocks, at most as many as the grid.
@@ -158,17 +159,16 @@ def neighbour_blocks(x, block_size, grid, before, after, fill=0):
         grid: tuple of ints, number of blocks along each dimension.
         before: tuple of ints, blocks of a window before its own, along each dimension.
         after: tuple of ints, blocks of a window after its own, along each dimension.
-        fill: value beyond the edges. Defaults to 0.
 
     Returns:
         `[batch, heads, blocks, block_size * prod(before + 1 + after), ...]`.
     """
     num_blocks = math.prod(grid)
-    x = split_blocks(x, num_blocks, block_size, fill)
+    x = split_blocks(x, num_blocks, block_size)
     batch, heads, *inner = (size(x, axis) for axis in range(x.shape.rank) if axis != 2)
     x = tf.reshape(x, [batch, heads, *grid, *inner])
     for axis, (low, high) in enumerate(zip(before, after)):
-        x = pad_axis(x, 2 + axis, low, high, fill)
+        x = pad_axis(x, 2 + axis, low, high)
     whole, windows = slice(None), []
     for starts in itertools.product(*(range(a + 1 + b) for a, b in zip(before, after))):
         cut = tuple(slice(start, start + count) for start, count in zip(starts, grid))
