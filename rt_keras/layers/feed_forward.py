@@ -5,13 +5,13 @@ import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.head_options import positive_int, positive_int_or_none
-from rt_keras.layers.saved_arguments import saved_arguments
+from rt_keras.layers.same_shape import SameShape
 from rt_keras.ops.blocks import size
 from rt_keras.ops.chunks import map_chunks
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class FeedForward(keras.layers.Layer):
+class FeedForward(SameShape):
     """Two dense layers with an activation between them, gated for "geglu".
 
     ```
@@ -61,7 +61,6 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.intermediate_dim = positive_int("intermediate_dim", intermediate_dim)
         self.activation = activation
         self.dropout = dropout
@@ -125,12 +124,6 @@ class FeedForward(keras.layers.Layer):
     def _compute(self, inputs, training):
         x = self._activation(self.inner_dense(inputs))
         return self.output_dense(self.dropout_layer(x, training=training))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), **saved_arguments(self)}
 
 
 def activation_function(name):

@@ -14,12 +14,12 @@ from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.rematerialize import rematerialize
-from rt_keras.layers.saved_arguments import saved_arguments
+from rt_keras.layers.same_shape import SameShape
 from rt_keras.layers.token_shift import TokenShift
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class TransformerBlock(CachedBlock, keras.layers.Layer):
+class TransformerBlock(CachedBlock, SameShape):
     """Attention of mixed heads, then a feed-forward network, each with a residual.
 
     ```
@@ -126,7 +126,6 @@ class TransformerBlock(CachedBlock, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         if not isinstance(normalize_first, bool):
             raise ValueError(
                 "normalize_first must be True (pre-norm) or False (post-norm). Received: "
@@ -354,9 +353,6 @@ class TransformerBlock(CachedBlock, keras.layers.Layer):
         cross = [] if self.cross_attention is None else ["cross_attention"]
         return ["attention", *cross, "feed_forward"]
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
     def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
@@ -370,7 +366,6 @@ class TransformerBlock(CachedBlock, keras.layers.Layer):
         cross = self.cross_attention and self.cross_attention.head_groups
         return {
             **super().get_config(),
-            **saved_arguments(self),
             "head_groups": serialize(self.attention.head_groups),
             "cross_head_groups": serialize(cross),
         }
