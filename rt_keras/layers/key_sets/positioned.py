@@ -129,9 +129,8 @@ class Positioned(KeySet):
 
     def attend(self, heads, chunk, joins, **options):
         query, key = self.placed(heads, chunk.query, chunk.keys)
-        key, value = chunk._replace(key=key).of_each_head()
         options |= {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
-        return self.attention_op(query, key, value, **options)
+        return self.attention_op(query, key, chunk.value, **options)
 
     def read(self, heads, chunk, states, joins):
         query, key = self.placed(heads, chunk.query, chunk.keys)
