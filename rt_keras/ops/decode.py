@@ -10,7 +10,7 @@ sees, are masked.
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, size
+from rt_keras.ops.blocks import fold_heads, size, sizes
 
 
 def attend_step(
@@ -112,7 +112,7 @@ def put_rows(kept, place, new):
         place: int scalar, or `[batch, heads]`.
         new: `[batch, heads, 1, ...]`.
     """
-    shape = _shape(kept)
+    shape = sizes(kept)
     batch, heads, places, *inner = shape
     first = tf.reshape(tf.range(batch * heads) * places, [batch, heads])
     row = tf.reshape(first + place, [-1, 1])
@@ -139,7 +139,3 @@ def check_position(position, length):
         raise ValueError(
             f"The cache holds {length} positions, 0 to {length - 1}. Received: position={known}"
         )
-
-
-def _shape(x):
-    return [size(x, axis) for axis in range(x.shape.rank)]

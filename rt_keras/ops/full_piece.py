@@ -74,10 +74,7 @@ def full_piece(
         new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(place, 0, length - 1))
         return tf.where(is_new, new, kept)
 
-    cache = {
-        "key": put(cache["key"], key),
-        "value": put(cache["value"], value),
-    }
+    cache = {"key": put(cache["key"], key), "value": put(cache["value"], value)}
     query = query * query.shape[3] ** -0.5
     own = places_of_rows(position, tf.range(length))
     # The heads of one key head are more queries of it: fewer and larger products.

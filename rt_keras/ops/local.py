@@ -1,6 +1,5 @@
 """Local attention: every query against the blocks around its own, in one dimension or more."""
 
-import functools
 import itertools
 import math
 
@@ -121,118 +120,87 @@ def local_attention(
     """
     check_activation(activation, "return_logsumexp" if return_logsumexp else None)
     check_span(span is not None, activation, grid, key_block_size)
+    query, value = (tf.convert_to_tensor(x) for x in (query, value))
+    key = query if key is None else tf.convert_to_tensor(key)
+    lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
+    options = grid, look_back, causal, sliding_window, keys_before
+    windows = LocalWindows(*lengths, *sizes, *options)
     found = over_local_heads(
-        functools.partial(
-            _local_attention,
-            return_logsumexp=return_logsumexp,
-            activation=activation,
-            span_ramp=span_ramp,
+        lambda arguments: _local_attention(
+            arguments, windows, dropout, return_logsumexp, activation, span_ramp
         ),
-        {
-            "query": query,
-            "key": query if key is None else key,
-            "value": value,
-        },
+        windows,
+        {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings, "span": span},
-        {
-            "query_mask": query_mask,
-            "key_mask": key_mask,
-            "seed": seed,
-        },
-        block_size=block_size,
-        key_block_size=key_block_size,
-        grid=grid,
-        look_back=look_back,
-        causal=causal,
-        dropout=dropout,
-        return_logsumexp=return_logsumexp,
-        sliding_window=sliding_window,
-        keys_before=keys_before,
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
+        return_logsumexp,
     )
     return (found[0], found[1][..., 0]) if return_logsumexp else found
 
 
-def over_local_heads(
-    attend_heads,
-    activations,
-    weights,
-    shared,
-    *,
-    block_size,
-    key_block_size,
-    grid,
-    look_back,
-    causal,
-    dropout,
-    return_logsumexp=False,
-    sliding_window=None,
-    keys_before=0,
-):
+def over_local_heads(attend_heads, windows, activations, weights, shared, return_logsumexp=False):
     """Local attention over all heads, a chunk of heads at a time if memory is short.
 
     Args:
-        attend_heads: function of the arguments of some heads, with scaled queries, of the
-            `LocalWindows` that they attend in, and of `dropout`; returns
+        attend_heads: function of the arguments of some heads, with scaled queries; returns
             `[batch, heads, length, value_depth]`, and with `return_logsumexp` that too, as
             `[batch, heads, length, 1]`.
-        activations: dictionary of "query", "key" and "value".
+        windows: the `LocalWindows` that they attend in.
+        activations: dictionary of "query", "key" and "value", tensors.
         weights: dictionary of arguments `[heads, ...]`.
         shared: dictionary of arguments that all heads see whole.
-        block_size, key_block_size, grid, look_back, causal, dropout, return_logsumexp,
-            sliding_window, keys_before: see `local_attention`.
+        return_logsumexp: see `local_attention`.
     """
-    check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
-    activations = {name: tf.convert_to_tensor(x) for name, x in activations.items()}
-    query, key = activations["query"], activations["key"]
-    length, keys = size(query, 2), size(key, 2)
-    _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
-    _check_blocks(length + keys_before, block_size, keys, key_block_size, grid)
-    key_block_size = key_block_size or block_size
-    if causal and key_block_size != block_size:
-        raise ValueError("Causal attention needs queries and keys of one sequence.")
-    activations["query"] = query * query.shape[-1] ** -0.5
-    grid = grid or (ceil_div(keys, key_block_size),)
-    first = keys_before // block_size
-    windows = LocalWindows(
-        block_size, key_block_size, grid, look_back, causal, sliding_window, first
-    )
-    logits = size(query, 0) * size(query, 1) * length * key_block_size
+    query, dtype = activations["query"], activations["value"].dtype
+    activations = {**activations, "query": query * query.shape[-1] ** -0.5}
+    logits = size(query, 0) * size(query, 1) * size(query, 2) * windows.key_block_size
     logits *= math.prod(2 * count + 1 for count in windows.look_back)
-    dtype = activations["value"].dtype
-    return over_heads(
-        lambda arguments: attend_heads(arguments, windows, dropout),
-        activations,
-        weights,
-        shared,
-        logits,
-        (dtype, accumulation_dtype(query.dtype)) if return_logsumexp else dtype,
-    )
+    if return_logsumexp:
+        dtype = dtype, accumulation_dtype(query.dtype)
+    return over_heads(attend_heads, activations, weights, shared, logits, dtype)
 
 
 class LocalWindows:
     """The windows of keys around each block of queries.
 
     Args:
+        length, keys: ints or int scalars, how many queries and keys there are.
         block_size, key_block_size, grid, look_back, causal, sliding_window: see
             `local_attention`.
-        first: int, blocks of keys before the first block of queries.
+        keys_before: int, see `local_attention`.
+
+    Raises:
+        ValueError: if they do not go together.
     """
 
     def __init__(
-        self, block_size, key_block_size, grid, look_back, causal, sliding_window=None, first=0
+        self,
+        length,
+        keys,
+        block_size,
+        key_block_size,
+        grid,
+        look_back,
+        causal,
+        sliding_window=None,
+        keys_before=0,
     ):
-        self.first = first
-        self.block_size = block_size
-        self.key_block_size = key_block_size
-        self.grid = grid
-        self.causal = causal
-        self.sliding_window = sliding_window
-        self.look_back = per_dimension(look_back, grid)
+        check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
+        _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
+        _check_blocks(length + keys_before, block_size, keys, key_block_size, grid)
+        self.block_size, self.key_block_size = block_size, key_block_size or block_size
+        if causal and self.key_block_size != block_size:
+            raise ValueError("Causal attention needs queries and keys of one sequence.")
+        self.grid = grid or (ceil_div(keys, self.key_block_size),)
+        # Blocks of keys before the first block of queries.
+        self.first = keys_before // block_size
+        self.causal, self.sliding_window = causal, sliding_window
+        self.look_back = per_dimension(look_back, self.grid)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
         # Where the block itself begins in its window.
-        self.start = place_of_own_block(self.look_back, self.look_ahead) * key_block_size
+        self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
         # In more dimensions, keys behind the own block in the window may come before it.
-        self.one_way = causal and len(grid) == 1
+        self.one_way = causal and len(self.grid) == 1
 
     def of_queries(self, x):
         """`[batch, heads, length, ...]` in blocks, `[batch, heads, blocks, block_size, ...]`."""

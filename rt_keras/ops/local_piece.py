@@ -7,17 +7,7 @@ from rt_keras.ops.local import local_attention, per_dimension
 
 
 def local_piece(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    look_back=1,
-    grid=None,
-    count=None,
-    **options,
+    query, key, value, cache, position, *, block_size, look_back=1, grid=None, count=None, **options
 ):
     """Causal `local_attention` of the positions of a piece, given those before it.
 

@@ -49,6 +49,17 @@ class Chunk(NamedTuple):
         """The mask of `keys`."""
         return self.query_mask if self.key is None else self.key_mask
 
+    @property
+    def of_sequence(self):
+        """What ops for a whole sequence take besides queries, keys and values."""
+        return {
+            "causal": self.causal,
+            "query_mask": self.query_mask,
+            "key_mask": self.mask_of_keys,
+            "dropout": self.dropout,
+            "seed": self.seed,
+        }
+
     def of_each_head(self):
         """The keys and the values of each head of queries."""
         return (repeat_heads(x, self.query.shape[1]) for x in (self.keys, self.value))
@@ -98,6 +109,8 @@ class KeySet:
     # Whether centroids that the set routes by stand for queries alone; None if it has none.
     clusters_queries_alone = None
 
+    # Reach of the relative positions, a field of the sets that may have them.
+    max_relative_distance = None
     # How logits become weights.
     attention_activation = "softmax"
 
@@ -138,6 +151,14 @@ class KeySet:
 
     def build_positions(self, heads, depth):
         """Adds the weights of relative positions to the heads; before those of `build`."""
+        if self.max_relative_distance is not None:
+            heads.add_relative_embeddings(self.max_relative_distance, depth)
+
+    def relative_embeddings(self, heads):
+        """The learnt vectors of relative positions, `[heads, 2 m + 1, depth]`, or None."""
+        if self.max_relative_distance is None:
+            return None
+        return tf.convert_to_tensor(heads.relative_embeddings)
 
     def build(self, heads, depth, value_depth):
         """Adds the set's other weights to the heads."""

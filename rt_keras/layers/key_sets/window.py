@@ -57,6 +57,9 @@ class Window(Positioned):
 
     name = "local"
     cached_cross_attention = True
+    attention_op, chunk_op, step_op, cross_step_op = map(
+        staticmethod, (local_attention, local_piece, local_step, local_cross_step)
+    )
 
     block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
     look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
@@ -175,56 +178,14 @@ class Window(Positioned):
         return self.furthest * keras.ops.convert_to_tensor(heads.span_share)
 
     def attend(self, heads, chunk, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        return local_attention(
-            query,
-            key,
-            chunk.value,
-            key_block_size=self.key_block_size,
-            causal=chunk.causal,
-            query_mask=chunk.query_mask,
-            key_mask=chunk.mask_of_keys,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._options(heads, chunk, joins),
-        )
+        return super().attend(heads, chunk, joins, key_block_size=self.key_block_size)
 
     def fill(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
         return local_cache(key, chunk.value, chunk.count, max_length=max_length, **self.blocks)
 
-    def read(self, heads, chunk, states, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        return local_piece(
-            query,
-            key,
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._options(heads, chunk, joins),
-        )
-
-    def step(self, heads, chunk, states, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = self._options(heads, chunk, joins)
-        return local_step(query, key, chunk.value, states[self.name], chunk.position, **options)
-
     def cross_step(self, heads, chunk):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = self._options(heads, chunk, False)
-        del options["return_logsumexp"]
-        return local_cross_step(
-            query,
-            key,
-            chunk.value,
-            chunk.position,
-            key_block_size=self.key_block_size,
-            key_mask=chunk.key_mask,
-            **options,
-        )
+        return super().cross_step(heads, chunk, key_block_size=self.key_block_size)
 
     def cross_length(self, length, keys):
         # There must be as many blocks of queries as of keys.
@@ -232,8 +193,7 @@ class Window(Positioned):
             return keys
         return ceil_div(keys, self.key_block_size) * self.block_size
 
-    def _options(self, heads, chunk, joins):
-        """The arguments that all ops take."""
+    def op_options(self, heads, chunk, joins):
         return {
             **self.blocks,
             "sliding_window": self.sliding_window,
