@@ -2,12 +2,10 @@
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.chunked_loss import ChunkedLoss
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 
 
-class LanguageModel(PublishedPresets, CompiledFunctions, ChunkedLoss, ReplicatedTraining):
+class LanguageModel(PublishedPresets, ChunkedLoss):
     """Mixin of language models, before KerasHub's bases: logits of each next token.
 
     ```

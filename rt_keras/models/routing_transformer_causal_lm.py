@@ -51,16 +51,12 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; "padding_mask", bool or int
             `[batch, length]`, 0 for padding; and, if a head group takes it, "token_bias", float
-            `[batch, length]`. With "labels", int `[batch, length]`, the model returns the cross
-            entropy of each label and the most likely token, `[batch, length, 2]`.
+            `[batch, length]`.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
-        state: the state after the tokens before these, from `new_state` or the last call; None, the
-            default, if there are none. Padding is then at the right.
 
     Returns:
-        Logits, `[batch, length, vocabulary_size]`; with a `state`, also the state after these
-        tokens.
+        Logits, `[batch, length, vocabulary_size]`.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerBackbone(

@@ -41,9 +41,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLM`, such as `name`.
 
     Call arguments:
-        inputs: dictionary as the backbone takes it. With "labels", int `[batch, decoder_length]`,
-            the model returns the cross entropy of each label and the most likely token,
-            `[batch, decoder_length, 2]`.
+        inputs: dictionary as the backbone takes it.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
 

@@ -5,22 +5,19 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
 from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
     RoutingTransformerTextClassifierPreprocessor,
 )
+from rt_keras.models.training import Training
 
 POOLINGS = ("mean", "first")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerTextClassifier(
-    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.TextClassifier
-):
+class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.models.TextClassifier):
     """A classifier of texts, or of pairs of texts: logits of the classes.
 
     ```
