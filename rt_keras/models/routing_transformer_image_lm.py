@@ -201,7 +201,8 @@ class ImageOrder(KeptArguments, keras.layers.Layer):
 
     def __init__(self, image_shape, block_shape, **kwargs):
         super().__init__(**kwargs)
-        self.keep_arguments(image_shape=tuple(image_shape), block_shape=tuple(block_shape))
+        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
+        self.keep_arguments(locals())
         self.built = True
 
     def call(self, inputs):
