@@ -17,7 +17,7 @@ class KeptArguments:
         """
         leave = {"self", "__class__", "dtype", "kwargs", *leave}
         kept = {name: value for name, value in arguments.items() if name not in leave}
-        self._kept_arguments = tuple(kept)
+        self._kept_arguments = (*self._kept_arguments, *kept)
         for name, value in kept.items():
             setattr(self, name, value)
 

@@ -27,10 +27,11 @@ def test_a_layer_is_made_again_from_its_config():
 class Larger(Layer):
     def __init__(self, *args, more=0, **kwargs):
         super().__init__(*args, **kwargs)
-        self.more = more
+        self.keep_arguments(locals(), leave=["args"])
 
 
-def test_a_subclass_keeps_what_its_base_keeps():
+def test_a_subclass_keeps_arguments_beside_those_of_its_base():
     layer = Larger([1, 2], more=3)
     config = layer.get_config()
-    assert (config["sizes"], config["rate"]) == ((1, 2), 0.5) and "more" not in config
+    assert (config["sizes"], config["rate"], config["more"]) == ((1, 2), 0.5, 3)
+    assert "args" not in config and "kwargs" not in config
