@@ -143,11 +143,11 @@ class Training(CompiledFunctions):
         count = self.gradient_accumulation_steps
         if count == 1:
             return self._gradients(*batch), self.get_metrics_result()
-        parts = tf.nest.map_structure(lambda x: _split(x, count), batch)
+        parts = _each(lambda x: _split(x, count), batch)
         unused = set()
 
         def add_part(number, sums):
-            gradients = self._gradients(*tf.nest.map_structure(lambda x: x[number], parts))
+            gradients = self._gradients(*_each(lambda x: x[number], parts))
             unused.update(i for i, gradient in enumerate(gradients) if gradient is None)
             return number + 1, [
                 total if gradient is None else total + tf.convert_to_tensor(gradient) / count
@@ -210,6 +210,11 @@ class Training(CompiledFunctions):
             )
             super()._maybe_symbolic_build(data_batch=data_batch)
             self._of_fit.is_built = True
+
+
+def _each(function, batch):
+    """A function of each tensor of a batch, which may have no labels or weights."""
+    return tf.nest.map_structure(lambda x: x if x is None else function(x), batch)
 
 
 def _split(values, count):
