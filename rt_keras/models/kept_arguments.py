@@ -6,14 +6,19 @@ class KeptArguments:
 
     _kept_arguments = ()
 
-    def keep_arguments(self, **arguments):
+    def keep_arguments(self, arguments, leave=()):
         """Makes arguments of the constructor attributes and entries of the configuration.
 
         Args:
-            **arguments: their values, which are plain data.
+            arguments: dictionary of their values, which are plain data: `locals()` at the start of
+                the constructor.
+            leave: names of those that are no plain data, which the class keeps in another way.
+                `dtype` and `kwargs` are left in any case.
         """
-        self._kept_arguments = tuple(arguments)
-        for name, value in arguments.items():
+        leave = {"self", "__class__", "dtype", "kwargs", *leave}
+        kept = {name: value for name, value in arguments.items() if name not in leave}
+        self._kept_arguments = (*self._kept_arguments, *kept)
+        for name, value in kept.items():
             setattr(self, name, value)
 
     def get_config(self):

@@ -1,13 +1,14 @@
-"""What the language models share: from hidden states to logits."""
+"""What the language models share: from hidden states to logits, and generation."""
+
+import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.chunked_loss import ChunkedLoss
-from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.generation import make_generate_function, shortest_prompt, written_tokens
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 
 
-class LanguageModel(PublishedPresets, CompiledFunctions, ChunkedLoss, ReplicatedTraining):
+class LanguageModel(PublishedPresets, ChunkedLoss):
     """Mixin of language models, before KerasHub's bases: logits of each next token.
 
     ```
@@ -16,8 +17,13 @@ class LanguageModel(PublishedPresets, CompiledFunctions, ChunkedLoss, Replicated
 
     If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
     embedding has another width than the blocks, another dense layer comes before it. A subclass has
-    `hidden_states(inputs, training)`.
+    `hidden_states(inputs, training)`, and for generation
+    `_start(inputs, prompt, first, prefill_length, sampler)`, which returns what a sampler takes:
+    the function of the next logits, the prompt's hidden states and the cache.
     """
+
+    # What the names of the decoder's inputs begin with.
+    decoder_prefix = ""
 
     def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
         # === Layers ===
@@ -71,6 +77,55 @@ class LanguageModel(PublishedPresets, CompiledFunctions, ChunkedLoss, Replicated
         dialect it also depends on `max_length`.
         """
         return self.backbone.cached_decoding
+
+    # Generation.
+
+    def make_generate_function(self):
+        """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
+        return self.compiled_function(
+            "generate", lambda: make_generate_function(self, f"{self.decoder_prefix}padding_mask")
+        )
+
+    def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
+        """Continues a batch of prompts.
+
+        With a cache (see `cached_decoding`), one parallel pass reads as many tokens as the shortest
+        prompt has. From there on each step reads one token of every row; the next token of a row is
+        that of its prompt if it is longer. An encoder runs once.
+
+        Args:
+            inputs: dictionary as from `generate_preprocess` of the model's preprocessor, but for
+                its names "token_ids" and "padding_mask" with `decoder_prefix` before them: int and
+                bool `[batch, max_length]`, True at the prompts, which are at the left and have at
+                least one token.
+            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
+            sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
+                with.
+            prefill_length: int, number of positions of the parallel pass, at least the length of
+                the shortest prompt. Defaults to None, that length, which XLA cannot compile, as it
+                is not known before.
+
+        Returns:
+            A dictionary of those two names, the prompts with the new tokens, and True up to the
+            stop token.
+        """
+        ids_name, mask_name = (f"{self.decoder_prefix}{x}" for x in ("token_ids", "padding_mask"))
+        prompt = tf.cast(inputs[ids_name], tf.int32)
+        mask = tf.cast(inputs[mask_name], tf.bool)
+        self.backbone.check_length(prompt.shape[1])
+        first, sampler = shortest_prompt(mask), sampler or self.sampler
+        next_logits, hidden, cache = self._start(inputs, prompt, first, prefill_length, sampler)
+        tokens = sampler(
+            next=next_logits,
+            prompt=prompt,
+            cache=cache,
+            index=first,
+            mask=mask,
+            stop_token_ids=stop_token_ids,
+            hidden_states=hidden,
+            model=self,
+        )
+        return {ids_name: tokens, mask_name: written_tokens(tokens, mask, stop_token_ids)}
 
     def get_config(self):
         return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}

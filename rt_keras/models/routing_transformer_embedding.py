@@ -65,18 +65,12 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        sizes = {"embedding_dim": embedding_dim, "max_sequence_length": max_sequence_length}
-        for name, size in sizes.items():
-            if size is not None:
-                positive_int(name, size)
-        self.keep_arguments(
-            vocabulary_size=positive_int("vocabulary_size", vocabulary_size),
-            hidden_dim=positive_int("hidden_dim", hidden_dim),
-            sinusoidal_positions=sinusoidal_positions,
-            embedding_dropout=embedding_dropout,
-            token_dropout=token_dropout,
-            **sizes,
-        )
+        self.keep_arguments(locals(), leave=["kernel_initializer"])
+        positive_int("vocabulary_size", vocabulary_size)
+        positive_int("hidden_dim", hidden_dim)
+        for name in ("embedding_dim", "max_sequence_length"):
+            if getattr(self, name) is not None:
+                positive_int(name, getattr(self, name))
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         # Small, so that logits start small if the output shares these weights.
         initializer = keras.initializers.RandomNormal(stddev=(embedding_dim or hidden_dim) ** -0.5)

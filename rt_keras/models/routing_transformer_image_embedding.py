@@ -57,14 +57,8 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.keep_arguments(
-            vocabulary_size=vocabulary_size,
-            hidden_dim=hidden_dim,
-            image_shape=tuple(image_shape),
-            block_shape=tuple(block_shape),
-            num_classes=num_classes,
-            position_embedding=position_embedding,
-        )
+        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
+        self.keep_arguments(locals(), leave=["kernel_initializer"])
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         channels = self.image_shape[2]
         self.channel_embedding = self._embedding(

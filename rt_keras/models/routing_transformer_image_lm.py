@@ -5,19 +5,16 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
+from rt_keras.models.training import Training
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageLM(
-    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.Task
-):
+class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Task):
     """An autoregressive model of images, value by value.
 
     ```
@@ -204,7 +201,8 @@ class ImageOrder(KeptArguments, keras.layers.Layer):
 
     def __init__(self, image_shape, block_shape, **kwargs):
         super().__init__(**kwargs)
-        self.keep_arguments(image_shape=tuple(image_shape), block_shape=tuple(block_shape))
+        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
+        self.keep_arguments(locals())
         self.built = True
 
     def call(self, inputs):

@@ -4,12 +4,7 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.generation import (
-    make_generate_function,
-    pad_length,
-    shortest_prompt,
-    written_tokens,
-)
+from rt_keras.models.generation import pad_length
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
@@ -41,9 +36,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLM`, such as `name`.
 
     Call arguments:
-        inputs: dictionary as the backbone takes it. With "labels", int `[batch, decoder_length]`,
-            the model returns the cross entropy of each label and the most likely token,
-            `[batch, decoder_length, 2]`.
+        inputs: dictionary as the backbone takes it.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
 
@@ -73,6 +66,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     kind = RoutingTransformerSeq2SeqBackbone.kind
     backbone_cls = RoutingTransformerSeq2SeqBackbone
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
+    decoder_prefix = "decoder_"
 
     def hidden_states(self, inputs, training=None):
         """The states that logits are computed from.
@@ -107,54 +101,12 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         )
         return self.token_logits(hidden), hidden, cache
 
-    def make_generate_function(self):
-        """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
-        return self.compiled_function(
-            "generate", lambda: make_generate_function(self, "decoder_padding_mask")
-        )
-
-    def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
-        """Continues a batch of decoder prompts; the encoder runs once.
-
-        Args:
-            inputs: dictionary from `RoutingTransformerSeq2SeqLMPreprocessor.generate_preprocess`;
-                prompts are at the left and have at least one token.
-            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
-            sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
-                with.
-            prefill_length: int, number of positions of the parallel pass, at least the length of
-                the shortest prompt. Defaults to None, that length, which XLA cannot compile, as it
-                is not known before.
-
-        Returns:
-            A dictionary of "decoder_token_ids", the prompts with the new tokens, and
-            "decoder_padding_mask", True up to the stop token.
-        """
-        prompt = tf.cast(inputs["decoder_token_ids"], tf.int32)
-        mask = tf.cast(inputs["decoder_padding_mask"], tf.bool)
-        self.backbone.check_length(prompt.shape[1])
+    def _start(self, inputs, prompt, first, prefill_length, sampler):
         encoder_mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
         embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], encoder_mask)
         encoder_outputs = self.backbone.encode(embedded, encoder_mask, training=False)
-        first = shortest_prompt(mask)
         start = self._start_with_cache if self.cached_decoding else self._start_without_cache
-        next_logits, hidden, cache = start(
-            prompt, first, prefill_length, (encoder_outputs, encoder_mask)
-        )
-        tokens = (sampler or self.sampler)(
-            next=next_logits,
-            prompt=prompt,
-            cache=cache,
-            index=first,
-            mask=mask,
-            stop_token_ids=stop_token_ids,
-            hidden_states=hidden,
-            model=self,
-        )
-        return {
-            "decoder_token_ids": tokens,
-            "decoder_padding_mask": written_tokens(tokens, mask, stop_token_ids),
-        }
+        return start(prompt, first, prefill_length, (encoder_outputs, encoder_mask))
 
     def _start_with_cache(self, prompt, first, prefill_length, encoded):
         """The function of the next logits, the prompt's hidden states and the cache."""

@@ -5,21 +5,21 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
 from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
     RoutingTransformerTextClassifierPreprocessor,
 )
+from rt_keras.models.training import Training
 
 POOLINGS = ("mean", "first")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerTextClassifier(
-    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.TextClassifier
+    PublishedPresets, KeptArguments, Training, keras_hub.models.TextClassifier
 ):
     """A classifier of texts, or of pairs of texts: logits of the classes.
 
@@ -90,10 +90,13 @@ class RoutingTransformerTextClassifier(
                 f"pooling must be one of {', '.join(POOLINGS)}. Received: pooling={pooling!r}"
             )
 
+        positive_int("num_classes", num_classes)
+        # Before the constructor of the base class, which compiles the model.
+        self.keep_arguments(locals(), leave=["backbone", "preprocessor"])
+
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.num_classes = positive_int("num_classes", num_classes)
         self.pooler = keras.layers.GlobalAveragePooling1D(
             dtype=backbone.dtype_policy, name="pooler"
         )
@@ -106,11 +109,6 @@ class RoutingTransformerTextClassifier(
         )
         # In float32 under mixed precision too.
         self.output_dense = backbone.make_dense(num_classes, "logits", dtype="float32")
-
-        # === Config ===
-        # Before the constructor of the base class, which compiles the model.
-        self.pooling = pooling
-        self.dropout = dropout
 
         # === Functional Model ===
         inputs = backbone.input
@@ -135,11 +133,3 @@ class RoutingTransformerTextClassifier(
         # Eagerly there are no operations to wait for.
         with tf.control_dependencies([check for check in checks if check is not None]):
             return tf.identity(labels)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "pooling": self.pooling,
-            "dropout": self.dropout,
-        }

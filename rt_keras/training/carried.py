@@ -7,7 +7,7 @@ from rt_keras import data as data_lib
 from rt_keras import progress
 from rt_keras.models.carried_state import NO_END, head_groups_inside
 from rt_keras.models.chunked_loss import positions_at_once
-from rt_keras.models.replicated_training import is_replicated
+from rt_keras.models.training import is_replicated
 
 # Ranges of positions, each twice as long as the one before it.
 RANGES = 31

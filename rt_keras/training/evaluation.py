@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import progress
-from rt_keras.models.replicated_training import is_replicated
+from rt_keras.models.training import is_replicated
 from rt_keras.training.batches import shared_batches
 from rt_keras.training.carried import bits_by_position, carried_sums
 from rt_keras.training.tasks import task_of

@@ -39,7 +39,7 @@ def read(model, state, pieces, **options):
     """The logits of pieces, one after the other, and the state after them."""
     outputs = []
     for inputs in pieces:
-        logits, state = model(inputs, state=state, **options)
+        logits, state = model.call_with_state(inputs, state, **options)
         outputs.append(logits)
     return np.concatenate(outputs, axis=1), state
 
@@ -75,7 +75,7 @@ def test_rows_at_their_own_positions_are_one_pass(changes):
     expected = model(checks.inputs(TOKENS))
     # The first row is padded at the end of the first piece, so it is behind from then on.
     first = checks.inputs(TOKENS[:, :16], [11, 16])
-    _, state = model(first, state=model.new_state(2))
+    _, state = model.call_with_state(first, model.new_state(2))
     assert state["position"].numpy().tolist() == [11, 16]
     pieces = [
         checks.inputs([TOKENS[0, a - 5 : z - 5], TOKENS[1, a:z]])
@@ -94,7 +94,7 @@ def test_no_tokens_leave_a_state_as_it_is():
     nothing = checks.inputs(np.zeros([2, 4]), [0, 0])
     pieces = [checks.inputs(TOKENS[:, 9:20])]
     expected, _ = read(model, before, pieces)
-    found, _ = read(model, model(nothing, state=before)[1], pieces)
+    found, _ = read(model, model.call_with_state(nothing, before)[1], pieces)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -109,9 +109,12 @@ def test_training_goes_on_where_it_was():
     for batch in batches:
         piece = {name: batch[name] for name in ("token_ids", "padding_mask")}
         state = cleared(state, batch["starts"], model.new_state(2))
-        expected, state = model(piece, state=state)
-        # Before the step, with the same weights.
-        np.testing.assert_allclose(model(batch), expected, rtol=0, atol=1e-6)
+        expected, state = model.call_with_state(piece, state)
+        # As a step does, with the same weights.
+        found = model.step_outputs(batch, None, training=False)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        # A call is one by itself.
+        np.testing.assert_array_equal(model(batch), model(piece))
     assert model.carried_rows
     kept = {"position": [x for x in model.carried_rows if x.shape == [2]][0]}
     assert kept["position"].numpy().tolist() == [24, 8]
@@ -165,12 +168,12 @@ def test_bad_arguments():
         model.new_state(0)
     inputs = checks.inputs(TOKENS)
     with pytest.raises(ValueError, match="state has 3 rows, the inputs have 2"):
-        model(inputs, state=model.new_state(3))
+        model.call_with_state(inputs, model.new_state(3))
     other = make_model(head_groups=checks.groups(max_relative_distance=None))
     with pytest.raises(ValueError, match="state is of another model"):
-        model(inputs, state=other.new_state(2))
+        model.call_with_state(inputs, other.new_state(2))
     with pytest.raises(ValueError, match="needs a call of carry_state"):
-        model({**inputs, "starts": np.array([True, True])})
+        compiled(model).test_on_batch({**inputs, "starts": np.array([True, True])}, TOKENS)
 
 
 REPLICAS = """

@@ -6,7 +6,6 @@ import tensorflow as tf
 from rt_keras import progress
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.decoding import Decoding
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import bucket
 from rt_keras.ops.blocks import places_of_rows
 
@@ -14,7 +13,7 @@ from rt_keras.ops.blocks import places_of_rows
 PROMPT_CHUNK = 1024
 
 
-class PromptReading(CompiledFunctions, Decoding):
+class PromptReading(Decoding):
     """Mixin of adapted language models: reads prompts of different lengths, chunk by chunk.
 
     Rows that take equally many chunks are read together. Each chunk goes through the model block by

@@ -20,10 +20,15 @@ class TokenScores(ChunkedLoss):
     own, they hold all.
     """
 
-    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
+    def compile_arguments(
+        self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
+    ):
+        """See `ChunkedLoss.compile_arguments`."""
         metrics = [*_list(weighted_metrics), *_list(kwargs.get("metrics"))]
         self.loss_chunk_size = LOGITS_CHUNK if goes_in_chunks(loss, metrics) else None
-        super().compile(optimizer, loss, weighted_metrics=weighted_metrics, **kwargs)
+        return super().compile_arguments(
+            optimizer, loss, weighted_metrics=weighted_metrics, **kwargs
+        )
 
     def hidden_states(self, inputs, training=None):
         """The states that logits are computed from, `[batch, length, hidden_dim]`."""

@@ -159,6 +159,20 @@ def test_preprocessors_pack_longer_sequences():
     assert lengths == [40, 12]
 
 
+def test_parts_of_a_batch_make_the_step_of_the_whole():
+    found = []
+    for parts in (1, 2):
+        task = rt_keras.adapt(make_task("Llama"), [LocalHeads(4, 4)])
+        inputs, _ = make_prompts(task)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        options = {"gradient_accumulation_steps": parts, "run_eagerly": True}
+        task.compile(keras.optimizers.SGD(0.1), loss, weighted_metrics=[], **options)
+        task.train_on_batch(inputs, inputs["token_ids"])
+        found.append([np.asarray(weight) for weight in task.trainable_weights])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.end_to_end
 def test_adapted_models_train_and_are_exported(tmp_path):
     from rt_keras.callbacks import CentroidEMA
