@@ -1,14 +1,23 @@
 """What the language models share: from hidden states to logits, and generation."""
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.chunked_loss import ChunkedLoss
-from rt_keras.models.generation import make_generate_function, shortest_prompt, written_tokens
+from rt_keras.models.generation import (
+    make_generate_function,
+    pad_length,
+    shortest_prompt,
+    written_tokens,
+)
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
+from rt_keras.ops.blocks import size
 
 
-class LanguageModel(PublishedPresets, ChunkedLoss):
+class LanguageModel(PublishedPresets, KeptArguments, ChunkedLoss):
     """Mixin of language models, before KerasHub's bases: logits of each next token.
 
     ```
@@ -17,9 +26,9 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
 
     If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
     embedding has another width than the blocks, another dense layer comes before it. A subclass has
-    `hidden_states(inputs, training)`, and for generation
-    `_start(inputs, prompt, first, prefill_length, sampler)`, which returns what a sampler takes:
-    the function of the next logits, the prompt's hidden states and the cache.
+    `hidden_states(inputs, training)`, and for generation `prefill` and `call_with_cache`, or, where
+    heads decode without a cache, `_decoder_states(tokens, padding_mask, *encoded)`. With an encoder
+    it has `_encode(inputs)`, the tuple of what those three take of the encoder.
     """
 
     # What the names of the decoder's inputs begin with.
@@ -41,7 +50,7 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
         # Before the constructor of the base class, which compiles the model.
         if loss_chunk_size is not None:
             positive_int("loss_chunk_size", loss_chunk_size)
-        self.loss_chunk_size = loss_chunk_size
+        self.keep_arguments({"loss_chunk_size": loss_chunk_size})
 
         # === Functional Model ===
         inputs = backbone.input
@@ -114,9 +123,10 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
         mask = tf.cast(inputs[mask_name], tf.bool)
         self.backbone.check_length(prompt.shape[1])
         first, sampler = shortest_prompt(mask), sampler or self.sampler
-        next_logits, hidden, cache = self._start(inputs, prompt, first, prefill_length, sampler)
+        encoded = self._encode(inputs)
+        hidden, cache = self._start(prompt, first, prefill_length, encoded, sampler)
         tokens = sampler(
-            next=next_logits,
+            next=functools.partial(self.next_logits, encoded=encoded),
             prompt=prompt,
             cache=cache,
             index=first,
@@ -127,5 +137,41 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
         )
         return {ids_name: tokens, mask_name: written_tokens(tokens, mask, stop_token_ids)}
 
-    def get_config(self):
-        return {**super().get_config(), "loss_chunk_size": self.loss_chunk_size}
+    def next_logits(self, tokens, cache, index, encoded=()):
+        """Computes the logits of the next token, for a sampler.
+
+        Args:
+            tokens: int `[batch, max_length]`, of which the first `index` are known.
+            cache: the cache of the first `index - 1`; without cached decoding, anything.
+            index: int scalar.
+            encoded: tuple of what the decoder takes of an encoder. Defaults to none.
+
+        Returns:
+            Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
+            come from, `[batch, hidden_dim]`; and the cache with one position more.
+        """
+        if self.cached_decoding:
+            logits, hidden, cache = self.call_with_cache(
+                tokens[:, index - 1, None], *encoded, cache, index - 1
+            )
+            return logits[:, 0], hidden[:, 0], cache
+        last = tf.gather(self._states(tokens, index, encoded), index - 1, axis=1)
+        return self.token_logits(last), last, cache
+
+    def _encode(self, inputs):
+        return ()
+
+    def _start(self, prompt, first, prefill_length, encoded, sampler):
+        """The hidden states of the prompts and the cache, for a sampler."""
+        if not self.cached_decoding:
+            return self._states(prompt, first, encoded), ()
+        max_length = size(prompt, 1)
+        prompt = prompt[:, : first if prefill_length is None else prefill_length]
+        # The sampler begins with the last token of the shortest prompt.
+        hidden, cache = self.prefill(prompt, *encoded, first - 1, max_length)
+        return pad_length(hidden, max_length), cache
+
+    def _states(self, tokens, count, encoded):
+        """Hidden states of sequences of which `count` tokens are known."""
+        known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
+        return self._decoder_states(tokens, tf.cast(known, tf.int32), *encoded)

@@ -5,7 +5,7 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.models.carried_state import CarriedState, why_no_state
-from rt_keras.models.generation import bucket, pad_length, read_chunks
+from rt_keras.models.generation import bucket, read_chunks
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
@@ -162,73 +162,30 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         )
         return self.token_logits(hidden), hidden, {**cache, "blocks": blocks}
 
-    def _start(self, inputs, prompt, first, prefill_length, sampler):
-        if self._reads_in_chunks(prefill_length) and _sees_hidden_states(sampler):
+    def _start(self, prompt, first, prefill_length, encoded, sampler):
+        if not self._reads_in_chunks(prefill_length):
+            return super()._start(prompt, first, prefill_length, encoded, sampler)
+        batch, max_length = size(prompt, 0), size(prompt, 1)
+        if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
             raise ValueError(
                 "A ContrastiveSampler compares the states of all tokens of a prompt, which may "
-                f"have at most {PROMPT_CHUNK} tokens with it. Received: {prompt.shape[1]} positions"
+                f"have at most {PROMPT_CHUNK} tokens with it. Received: {max_length} positions"
             )
-        start = self._start_with_cache if self.cached_decoding else self._start_without_cache
-        return self.next_logits, *start(prompt, first, prefill_length)
+        # No other sampler reads the states.
+        hidden = tf.zeros([batch, max_length, self.backbone.hidden_dim], self.compute_dtype)
+        cache = self.new_cache(batch, max_length)
 
-    def next_logits(self, tokens, cache, index):
-        """Computes the logits of the next token, for a sampler.
+        def read(tokens, blocks, start, count):
+            return self.backbone.call_with_cache(tokens, blocks, start, count=count)[1]
 
-        Args:
-            tokens: int `[batch, max_length]`, of which the first `index` are known.
-            cache: the cache of the first `index - 1`; without cached decoding, anything.
-            index: int scalar.
-
-        Returns:
-            Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
-            come from, `[batch, hidden_dim]`; and the cache with one position more.
-        """
-        if self.cached_decoding:
-            logits, hidden, cache = self.call_with_cache(
-                tokens[:, index - 1, None], cache, index - 1
-            )
-            return logits[:, 0], hidden[:, 0], cache
-        last = tf.gather(self._states(tokens, index), index - 1, axis=1)
-        return self.token_logits(last), last, cache
-
-    def _start_with_cache(self, prompt, first, prefill_length):
-        """The prompt's hidden states and the cache, for a sampler."""
-        max_length = size(prompt, 1)
-        prompt = prompt[:, : first if prefill_length is None else prefill_length]
-        # The sampler begins with the last token of the shortest prompt.
-        count = first - 1
-        if self._reads_in_chunks(prefill_length):
-            shape = [size(prompt, 0), max_length, self.backbone.hidden_dim]
-            return tf.zeros(shape, self.compute_dtype), self._read_prompt(prompt, count, max_length)
-        hidden, cache = self.prefill(prompt, count, max_length)
-        return pad_length(hidden, max_length), cache
+        prompt, counts = prompt[:, :prefill_length], tf.fill([batch], first - 1)
+        blocks = read_chunks(read, prompt, counts, cache["blocks"], PROMPT_CHUNK)
+        return hidden, {**cache, "blocks": blocks}
 
     def _reads_in_chunks(self, prefill_length):
         """Whether a prompt is so long that it is read chunk by chunk."""
         long = prefill_length is not None and prefill_length > PROMPT_CHUNK
         return long and why_no_state(self.backbone) is None
 
-    def _read_prompt(self, prompt, count, max_length):
-        """The cache of the first positions of prompts, which are read in chunks."""
-        batch = size(prompt, 0)
-        cache = self.new_cache(batch, max_length)
-
-        def read(tokens, blocks, start, count):
-            return self.backbone.call_with_cache(tokens, blocks, start, count=count)[1]
-
-        counts = tf.fill([batch], count)
-        return {**cache, "blocks": read_chunks(read, prompt, counts, cache["blocks"], PROMPT_CHUNK)}
-
-    def _start_without_cache(self, prompt, first, prefill_length):
-        """The same if each token needs the whole sequence, at its full length."""
-        return self._states(prompt, first), ()
-
-    def _states(self, tokens, count):
-        """Hidden states of sequences of which `count` tokens are known."""
-        known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
-        inputs = {"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)}
-        return self.backbone(inputs, training=False)
-
-
-def _sees_hidden_states(sampler):
-    return isinstance(sampler, keras_hub.samplers.ContrastiveSampler)
+    def _decoder_states(self, tokens, padding_mask):
+        return self.backbone({"token_ids": tokens, "padding_mask": padding_mask}, training=False)

@@ -4,13 +4,11 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.generation import pad_length
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,
 )
-from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -101,51 +99,27 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         )
         return self.token_logits(hidden), hidden, cache
 
-    def _start(self, inputs, prompt, first, prefill_length, sampler):
-        encoder_mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
-        embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], encoder_mask)
-        encoder_outputs = self.backbone.encode(embedded, encoder_mask, training=False)
-        start = self._start_with_cache if self.cached_decoding else self._start_without_cache
-        return start(prompt, first, prefill_length, (encoder_outputs, encoder_mask))
+    def prefill(self, token_ids, cross_caches, count, max_length):
+        """Runs the decoder on the first positions of sequences and caches them.
 
-    def _start_with_cache(self, prompt, first, prefill_length, encoded):
-        """The function of the next logits, the prompt's hidden states and the cache."""
-        max_length = size(prompt, 1)
-        cross_caches = self.backbone.make_cross_cache(*encoded)
-        # The sampler begins with the last token of the shortest prompt.
-        hidden, cache = self.backbone.prefill(
-            prompt[:, : first if prefill_length is None else prefill_length],
-            cross_caches,
-            first - 1,
-            max_length,
-        )
+        Args:
+            token_ids, cross_caches, count, max_length: see the backbone's `prefill`.
 
-        def next_logits(tokens, cache, index):
-            logits, hidden, cache = self.call_with_cache(
-                tokens[:, index - 1, None], cross_caches, cache, index - 1
-            )
-            return logits[:, 0], hidden[:, 0], cache
+        Returns:
+            Hidden states, `[batch, length, hidden_dim]`, and the cache.
+        """
+        return self.backbone.prefill(token_ids, cross_caches, count, max_length)
 
-        return next_logits, pad_length(hidden, max_length), cache
+    def _encode(self, inputs):
+        mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
+        embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
+        outputs = self.backbone.encode(embedded, mask, training=False)
+        if self.cached_decoding:
+            return (self.backbone.make_cross_cache(outputs, mask),)
+        return outputs, mask
 
-    def _start_without_cache(self, prompt, first, prefill_length, encoded):
-        """The same if each token needs the whole sequence, at its full length."""
-        outputs, mask = encoded
-
-        def states(tokens, count):
-            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
-            # A beam search has several sequences for each that is encoded.
-            beams = tf.shape(tokens)[0] // tf.shape(mask)[0]
-            return self.backbone.decode(
-                tokens,
-                tf.cast(known, tf.int32),
-                tf.repeat(outputs, beams, axis=0),
-                tf.repeat(mask, beams, axis=0),
-                training=False,
-            )
-
-        def next_logits(tokens, cache, index):
-            last = tf.gather(states(tokens, index), index - 1, axis=1)
-            return self.token_logits(last), last, cache
-
-        return next_logits, states(prompt, first), ()
+    def _decoder_states(self, tokens, padding_mask, outputs, mask):
+        # A beam search has several sequences for each that is encoded.
+        beams = tf.shape(tokens)[0] // tf.shape(mask)[0]
+        outputs, mask = (tf.repeat(x, beams, axis=0) for x in (outputs, mask))
+        return self.backbone.decode(tokens, padding_mask, outputs, mask, training=False)
