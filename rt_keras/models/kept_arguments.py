@@ -1,5 +1,7 @@
 """Arguments of a constructor that are attributes and entries of the configuration alike."""
 
+import keras
+
 
 class KeptArguments:
     """Mixin of layers and models, before Keras's bases: the arguments that `get_config` returns."""
@@ -10,10 +12,10 @@ class KeptArguments:
         """Makes arguments of the constructor attributes and entries of the configuration.
 
         Args:
-            arguments: dictionary of their values, which are plain data: `locals()` at the start of
-                the constructor.
-            leave: names of those that are no plain data, which the class keeps in another way.
-                `dtype` and `kwargs` are left in any case.
+            arguments: dictionary of their values, which are plain data or initializers: `locals()`
+                at the start of the constructor.
+            leave: names of those that are neither, which the class keeps in another way. `dtype`
+                and `kwargs` are left in any case.
         """
         leave = {"self", "__class__", "dtype", "kwargs", *leave}
         kept = {name: value for name, value in arguments.items() if name not in leave}
@@ -23,4 +25,7 @@ class KeptArguments:
 
     def get_config(self):
         kept = {name: getattr(self, name) for name in self._kept_arguments}
+        for name, value in kept.items():
+            if isinstance(value, keras.Initializer):
+                kept[name] = keras.initializers.serialize(value)
         return {**super().get_config(), **kept}

@@ -5,6 +5,7 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
@@ -18,7 +19,9 @@ NOWHERE = -1e30
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.models.Task):
+class RoutingTransformerSpanPredictor(
+    PublishedPresets, KeptArguments, Training, keras_hub.models.Task
+):
     """A model that answers questions with a span of a text: where it starts and where it ends.
 
     ```
@@ -88,7 +91,8 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
 
         # === Config ===
         # Before the constructor of the base class, which compiles the model.
-        self.max_answer_length = positive_int("max_answer_length", max_answer_length)
+        positive_int("max_answer_length", max_answer_length)
+        self.keep_arguments({"max_answer_length": max_answer_length})
 
         # === Functional Model ===
         context_mask = keras.Input((None,), dtype="int32", name="context_mask")
@@ -140,9 +144,6 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
         texts = {name: tf.convert_to_tensor(x[name]) for name in ("question", "context")}
         logits = self.predict(texts, batch_size=batch_size, verbose=0)
         return self.preprocessor.answers(texts, best_spans(logits, self.max_answer_length))
-
-    def get_config(self):
-        return {**super().get_config(), "max_answer_length": self.max_answer_length}
 
 
 def best_spans(logits, max_answer_length):

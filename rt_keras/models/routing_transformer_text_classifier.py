@@ -120,16 +120,10 @@ class RoutingTransformerTextClassifier(
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """Checks the labels of `fit` and `evaluate` and applies the preprocessor."""
-        y = None if y is None else self._check_labels(tf.convert_to_tensor(y))
+        if y is not None:
+            # There would be no loss for others.
+            y, most = tf.convert_to_tensor(y), self.num_classes - 1
+            message = f"labels must be from 0 to {most}, the number of classes less 1"
+            tf.debugging.assert_non_negative(y, message)
+            tf.debugging.assert_less_equal(y, tf.cast(most, y.dtype), message)
         return super().preprocess_samples(x, y, sample_weight)
-
-    def _check_labels(self, labels):
-        """The labels; an error if one is out of range, for which there would be no loss."""
-        message = f"labels must be from 0 to {self.num_classes - 1}, the number of classes less 1"
-        checks = [
-            tf.debugging.assert_non_negative(labels, message),
-            tf.debugging.assert_less(labels, tf.cast(self.num_classes, labels.dtype), message),
-        ]
-        # Eagerly there are no operations to wait for.
-        with tf.control_dependencies([check for check in checks if check is not None]):
-            return tf.identity(labels)
