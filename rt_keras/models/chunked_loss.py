@@ -42,8 +42,7 @@ class ChunkedLoss(Training):
         if self.loss_chunk_size is not None:
             loss = _token_loss(loss)
             weighted_metrics = _token_metrics(weighted_metrics)
-            if kwargs.get("metrics") is not None:
-                kwargs["metrics"] = _token_metrics(kwargs["metrics"])
+            kwargs["metrics"] = _token_metrics(kwargs.get("metrics"))
         return (optimizer, loss), {**kwargs, "weighted_metrics": weighted_metrics}
 
     def step_outputs(self, x, y, training):
@@ -131,21 +130,6 @@ def positions_at_once(vocabulary_size, count):
     return tf.minimum(most, count) if tf.is_tensor(count) else min(most, count)
 
 
-def goes_in_chunks(loss, metrics):
-    """Whether a loss and metrics can be computed from those two numbers of each token.
-
-    Args:
-        loss: what `compile` was given.
-        metrics: list of metrics.
-    """
-    try:
-        _token_loss(loss)
-        _token_metrics(metrics)
-    except ValueError:
-        return False
-    return True
-
-
 def _token_loss(loss):
     if isinstance(loss, TokenLoss):
         return loss
@@ -162,7 +146,7 @@ def _token_loss(loss):
 def _token_metrics(metrics):
     if metrics == "auto":
         return [TokenAccuracy(name="sparse_categorical_accuracy")]
-    return metrics and [_token_metric(metric) for metric in metrics]
+    return metrics and [_token_metric(metric) for metric in keras.tree.flatten(metrics)]
 
 
 def _token_metric(metric):

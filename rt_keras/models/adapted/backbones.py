@@ -16,15 +16,6 @@ from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.litert import LiteRTExport
 from rt_keras.ops.blocks import ceil_div
 
-# What the configuration of an adapted backbone has besides.
-ADAPTATION = (
-    "head_groups",
-    "layers",
-    "dense_below",
-    "num_global_tokens",
-    "rotary_scale",
-    "trained_length",
-)
 # Blocks that a window is cut into: more waste fewer keys, and make smaller matrices.
 BLOCKS_OF_WINDOW = 4
 

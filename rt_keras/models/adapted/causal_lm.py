@@ -3,6 +3,7 @@
 import functools
 import warnings
 
+import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
@@ -129,8 +130,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         """The tokens of each prompt, of strings, with those of a start token; else empty."""
         if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
             return []
-        added = int(bool(self.preprocessor.add_start_token))
-        return [added + len(self.preprocessor.tokenizer(x)) for x in np.atleast_1d(inputs)]
+        return [len(row) for row in self._token_rows(inputs)]
 
     def read(self, inputs, max_length=None, state=None, verbose=1):
         """Reads texts once, so that `generate` can go on from there any number of times.
@@ -155,9 +155,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         counts = np.array([len(row) for row in rows])
         if not counts.size or not counts.min():
             raise ValueError("inputs must be texts of at least one token")
-        tokens = np.zeros([len(rows), counts.max()], np.int32)
-        for row, ids in zip(tokens, rows):
-            row[: len(ids)] = ids
+        tokens = keras.utils.pad_sequences(rows, padding="post")
         if state is not None:
             state = _of_rows(state, len(rows))
         elif max_length is None:
@@ -166,7 +164,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         before = 0 if state is None else state["count"]
         return {"count": before + counts, "room": room, "cache": cache}
 
-    def _token_rows(self, inputs, state):
+    def _token_rows(self, inputs, state=None):
         """Lists of token ids, with a start token unless something comes before."""
         if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
             return np.asarray(inputs).tolist()
@@ -196,9 +194,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             ends = np.minimum(lengths + self._new_tokens, width)
         state = self._state and _of_rows(self._state, len(tokens))
         # Of what was read before, a start token is the beginning; it is not read again here.
-        begin = int(state is not None and self.preprocessor is not None) and int(
-            bool(self.preprocessor.add_start_token)
-        )
+        begin = int(state is not None and getattr(self.preprocessor, "add_start_token", False))
         if lengths.min() <= begin:
             raise ValueError("After a state, a prompt must have at least one token")
         cache, hidden, _ = self._read_prompts(
@@ -215,7 +211,11 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         aligned = [_moved(x, shift, columns) for x in (tokens, mask)]
         if hidden is not None:
             hidden = _moved(np.pad(hidden, [[0, 0], [begin, 0], [0, 0]]), shift, columns)
-        found = self._sampling(even)(
+        sample = self.compiled_function(
+            f"sampling, {even=}",
+            lambda: self._compiled(functools.partial(self._sample, self.sampler, even)),
+        )
+        found = sample(
             *(tf.constant(x) for x in aligned),
             tf.constant(offset - shift, tf.int32),
             tf.constant(ends + shift, tf.int32),
@@ -230,21 +230,23 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         written = np.asarray(written_tokens(tokens, mask, stops)) & places
         return {"token_ids": np.where(places, tokens, 0), "padding_mask": written}
 
-    def _sampling(self, even):
-        """The compiled function that continues prompts.
+    def _sample(
+        self,
+        sampler,
+        even,
+        tokens,
+        mask,
+        offset,
+        limit,
+        index,
+        cache,
+        hidden,
+        stop_token_ids=None,
+    ):
+        """Lets a sampler continue prompts that end in the same column.
 
         Args:
-            even: bool, whether all rows are at the same position.
-        """
-        return self.compiled_function(
-            f"sampling, {'even' if even else 'uneven'}",
-            lambda: self._compiled(functools.partial(self._sample, even)),
-        )
-
-    def _sample(self, even, tokens, mask, offset, limit, index, cache, hidden, stop_token_ids=None):
-        """Lets the sampler continue prompts that end in the same column.
-
-        Args:
+            sampler: a `keras_hub.samplers.Sampler`.
             even: bool, whether all rows are at the same position.
             tokens: int `[batch, columns]`.
             mask: bool `[batch, columns]`, True at the prompts.
@@ -273,7 +275,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             logits = tf.where(ended[:, None], ending, logits[:, 0])
             return logits, states[:, 0], cache
 
-        return self.sampler(
+        return sampler(
             next=following,
             prompt=tokens,
             cache=cache,

@@ -101,10 +101,6 @@ class GraphGeneration:
         tokens = sample(tokens, mask, stop_token_ids, sampler)
         return {"token_ids": tokens, "padding_mask": written_tokens(tokens, mask, stop_token_ids)}
 
-    def _reads_chunks(self):
-        """Whether all heads read several tokens at once, from a position of each row's own."""
-        return all(group.reads_pieces for group in self._groups())
-
     def _token_by_token(self, tokens, mask, stop_token_ids, sampler):
         """Continues prompts that are read as they would be written."""
         return sampler(
@@ -126,27 +122,14 @@ class GraphGeneration:
 
         cache = self.new_cache(size(tokens, 0), width)
         cache = read_chunks(read, tokens, lengths - 1, cache, PROMPT_CHUNK)
-        # The last token of each prompt and those after it: as many as the shortest has room for.
-        last = tf.gather(tokens, lengths - 1, axis=1, batch_dims=1)
-        places = tf.range(width - tf.reduce_min(lengths) + 1)
-        first = tf.broadcast_to(places == 0, [size(tokens, 0), tf.size(places)])
-
-        def following(written, cache, index):
-            # A row that has all its tokens stays at its last position, for which there is room.
-            position = tf.minimum(lengths + index - 2, width - 1)
-            logits, hidden, cache = self.call_with_cache(
-                written[:, index - 1, None], cache, position
-            )
-            return logits[:, 0], hidden[:, 0], cache
-
-        written = sampler(
-            next=following,
-            prompt=tf.where(first, last[:, None], 0),
-            cache=cache,
-            index=1,
-            mask=first,
-            stop_token_ids=stop_token_ids,
-            model=self,
+        # Moved to the right, so that all prompts end in the same column.
+        last = tf.reduce_max(lengths)
+        shift = last - lengths
+        places = tf.range(width + last - tf.reduce_min(lengths)) - shift[:, None]
+        known = places < lengths[:, None]
+        aligned = tf.gather(tokens, tf.clip_by_value(places, 0, width - 1), axis=1, batch_dims=1)
+        aligned = tf.where(known, aligned, 0)
+        found = self._sample(
+            sampler, False, aligned, known, -shift, width + shift, last, cache, None, stop_token_ids
         )
-        places = tf.clip_by_value(tf.range(width) - lengths[:, None] + 1, 0, tf.size(places) - 1)
-        return tf.where(mask, tokens, tf.gather(written, places, axis=1, batch_dims=1))
+        return tf.gather(found, tf.range(width) + shift[:, None], axis=1, batch_dims=1)

@@ -49,7 +49,7 @@ class PromptReading(Decoding):
         if with_hidden:
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
         chunk, read = PROMPT_CHUNK, self._read_chunk
-        if not all(group.reads_pieces for group in self._groups()):
+        if not self._reads_chunks():
             chunk, read = 1, self._read_one
         groups = _rows_by_chunks(counts, chunk)
         total = sum(len(chunks) for _, chunks in groups)
@@ -73,8 +73,10 @@ class PromptReading(Decoding):
                     update(advance=1)
         return _joined(caches, [rows for rows, _ in groups]), hidden, room
 
-    def _groups(self):
-        return [group for layer in self._causal_attention() for group in layer.head_groups]
+    def _reads_chunks(self):
+        """Whether all heads read several tokens at once, from a position of each row's own."""
+        layers = self._causal_attention()
+        return all(group.reads_pieces for layer in layers for group in layer.head_groups)
 
     def _read_chunk(self, tokens, cache, position, count):
         """The hidden states of a chunk, whose rows are at positions of their own.
