@@ -215,7 +215,7 @@ def why_no_state(backbone):
     wrong = sorted({type(group).__name__ for group in groups if not group.carries_state})
     if wrong:
         return (
-            "heads that keep a bounded number of keys and read a piece in one pass, such as "
+            "heads that keep a bounded number of keys and read a chunk in one pass, such as "
             "LocalHeads, FullHeads with a memory_length, RoutingHeads of assignment 'nearest' and "
             "LocalRoutingHeads with routed_key='previous_query'. Received: "
             f"{', '.join(wrong)}"

@@ -181,7 +181,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         """Runs the model on the next positions, given the cache of those before them.
 
         Args:
-            token_ids: int `[batch, length]`, of one position or of a piece of the sequences.
+            token_ids: int `[batch, length]`, of one position or of a chunk of the sequences.
             cache: the cache that `prefill`, `new_cache` or the last call returned.
             position: int scalar, how many positions came before; or int `[batch]`, before those of
                 each row, if the model carries states.
