@@ -206,63 +206,71 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         )
         offset = np.zeros_like(lengths) if state is None else state["count"] - begin
         even = bool(np.all(lengths == lengths[0]) and np.all(offset == offset[0]))
-        shift = lengths.max() - lengths
-        columns = int((ends + shift).max())
-        aligned = [_moved(x, shift, columns) for x in (tokens, mask)]
-        if hidden is not None:
-            hidden = _moved(np.pad(hidden, [[0, 0], [begin, 0], [0, 0]]), shift, columns)
         sample = self.compiled_function(
             f"sampling, {even=}",
-            lambda: self._compiled(functools.partial(self._sample, self.sampler, even)),
+            lambda: self._compiled(functools.partial(self._sample, sampler, even)),
         )
+        stops = None if stop_token_ids is None else tuple(stop_token_ids)
         found = sample(
-            *(tf.constant(x) for x in aligned),
-            tf.constant(offset - shift, tf.int32),
-            tf.constant(ends + shift, tf.int32),
-            tf.constant(lengths.max(), tf.int32),
+            int(lengths.max() + (ends - lengths).max()),
+            tf.constant(tokens),
+            *(tf.constant(x, tf.int32) for x in (lengths, offset, ends)),
             cache,
             hidden,
-            stop_token_ids=None if stop_token_ids is None else tuple(stop_token_ids),
+            stop_token_ids=stops,
         )
-        tokens = _moved(np.asarray(found), -shift, width)
-        stops = None if stop_token_ids is None else list(stop_token_ids)
         places = np.arange(width) < ends[:, None]
-        written = np.asarray(written_tokens(tokens, mask, stops)) & places
-        return {"token_ids": np.where(places, tokens, 0), "padding_mask": written}
+        written = np.asarray(written_tokens(found, mask, stops)) & places
+        return {"token_ids": np.where(places, found, 0), "padding_mask": written}
 
     def _sample(
         self,
         sampler,
         even,
+        columns,
         tokens,
-        mask,
+        lengths,
         offset,
-        limit,
-        index,
+        ends,
         cache,
-        hidden,
+        hidden=None,
         stop_token_ids=None,
     ):
-        """Lets a sampler continue prompts that end in the same column.
+        """Continues prompts of different lengths.
 
         Args:
             sampler: a `keras_hub.samplers.Sampler`.
             even: bool, whether all rows are at the same position.
-            tokens: int `[batch, columns]`.
-            mask: bool `[batch, columns]`, True at the prompts.
-            offset: int `[batch]`, position of a row less the column.
-            limit: int `[batch]`, the column at which a row ends.
-            index: int scalar, the first column after the prompts.
+            columns: int or int scalar, the length of the rows once they are moved to the right, so
+                that all prompts end in the same column.
+            tokens: int `[batch, length]`, the prompts at the left.
+            lengths: int `[batch]`, those of the prompts.
+            offset: int `[batch]` or 0, how many positions came before the first token.
+            ends: int `[batch]` or int scalar, the lengths at which rows end.
             cache: the cache of the prompts but for their last tokens.
-            hidden: `[batch, columns, hidden_dim]`, the states of the prompts; or None.
-            stop_token_ids: tuple of ints, or None.
+            hidden: `[batch, length or less, hidden_dim]`, the states of the last of the tokens; or
+                None.
+            stop_token_ids: tuple or list of ints, or None.
+
+        Returns:
+            int `[batch, length]`.
         """
+        width, index = size(tokens, 1), tf.reduce_max(lengths)
+        shift = index - lengths
+        limit = ends + shift
+        places = tf.range(columns) - shift[:, None]
+        known = places < lengths[:, None]
+
+        def moved(x):
+            # To the left of a row stands its first entry, over and over.
+            inside = tf.clip_by_value(places - (width - size(x, 1)), 0, size(x, 1) - 1)
+            return tf.gather(x, inside, axis=1, batch_dims=1)
 
         def following(tokens, cache, index):
             # A search has several sequences for each prompt.
-            each = tf.shape(tokens)[0] // tf.shape(offset)[0]
+            each = tf.shape(tokens)[0] // tf.shape(lengths)[0]
             # A row that has all its tokens stays at its last position, for which there is room.
-            rows = tf.minimum(index, limit) - 1 + offset
+            rows = tf.minimum(index, limit) - 1 - shift + offset
             position = rows[0] if even else tf.repeat(rows, each)
             logits, states, cache = self.call_with_cache(
                 tokens[:, index - 1, None], cache, position
@@ -275,16 +283,18 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             logits = tf.where(ended[:, None], ending, logits[:, 0])
             return logits, states[:, 0], cache
 
-        return sampler(
+        found = sampler(
             next=following,
-            prompt=tokens,
+            prompt=tf.where(known, moved(tokens), 0),
             cache=cache,
             index=index,
-            mask=mask,
-            stop_token_ids=None if stop_token_ids is None else list(stop_token_ids),
-            hidden_states=hidden,
+            mask=known,
+            stop_token_ids=stop_token_ids,
+            hidden_states=None if hidden is None else moved(hidden),
             model=self,
         )
+        back = tf.minimum(tf.range(width) + shift[:, None], columns - 1)
+        return tf.gather(found, back, axis=1, batch_dims=1)
 
     def _warn_of_length(self, counts, max_length):
         """Says when a prompt is cut, or goes beyond what the model was trained on."""
@@ -314,12 +324,3 @@ def _of_rows(state, rows):
         raise ValueError(f"state has {batch} rows, the inputs have {rows}")
     cache = tf.nest.map_structure(lambda x: tf.repeat(x, rows, axis=0), state["cache"])
     return {**state, "count": np.repeat(state["count"], rows), "cache": cache}
-
-
-def _moved(x, shift, width):
-    """Rows moved to the right, each by its own number of columns; zeros come in."""
-    moved = np.zeros([len(x), width, *x.shape[2:]], x.dtype)
-    for row, by in enumerate(shift):
-        part = x[row, max(0, -by) :][: width - max(0, by)]
-        moved[row, max(0, by) : max(0, by) + len(part)] = part
-    return moved

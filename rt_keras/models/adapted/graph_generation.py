@@ -4,12 +4,11 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.models.adapted.prompt_reading import PROMPT_CHUNK
 from rt_keras.models.carried_state import NO_END, check_carries_state
 from rt_keras.models.generation import read_chunks, written_tokens
 from rt_keras.ops.blocks import size
 
-# Tokens of a prompt that go through the model at once in a graph.
-PROMPT_CHUNK = 1024
 SEARCHES = (keras_hub.samplers.BeamSampler, keras_hub.samplers.ContrastiveSampler)
 
 
@@ -122,14 +121,7 @@ class GraphGeneration:
 
         cache = self.new_cache(size(tokens, 0), width)
         cache = read_chunks(read, tokens, lengths - 1, cache, PROMPT_CHUNK)
-        # Moved to the right, so that all prompts end in the same column.
-        last = tf.reduce_max(lengths)
-        shift = last - lengths
-        places = tf.range(width + last - tf.reduce_min(lengths)) - shift[:, None]
-        known = places < lengths[:, None]
-        aligned = tf.gather(tokens, tf.clip_by_value(places, 0, width - 1), axis=1, batch_dims=1)
-        aligned = tf.where(known, aligned, 0)
-        found = self._sample(
-            sampler, False, aligned, known, -shift, width + shift, last, cache, None, stop_token_ids
+        columns = width + tf.reduce_max(lengths) - tf.reduce_min(lengths)
+        return self._sample(
+            sampler, False, columns, tokens, lengths, 0, width, cache, None, stop_token_ids
         )
-        return tf.gather(found, tf.range(width) + shift[:, None], axis=1, batch_dims=1)

@@ -1,5 +1,7 @@
 """Prompts that are read in chunks, so that neither memory nor compilation grows with them."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -58,9 +60,13 @@ class PromptReading(Decoding):
             "reading the prompt", total, "chunks", verbose if total > 1 else 0
         ) as update:
             for rows, chunks in groups:
-                cache = self.new_cache(len(rows), room)
-                if state is not None:
-                    cache = state["cache"] if len(groups) == 1 else _gather(state["cache"], rows)
+                of_rows = functools.partial(tf.gather, indices=rows)
+                if state is None:
+                    cache = self.new_cache(len(rows), room)
+                elif len(groups) == 1:
+                    cache = state["cache"]
+                else:
+                    cache = tf.nest.map_structure(of_rows, state["cache"])
                 caches.append(list(cache))
                 for first, width in chunks:
                     part = tokens[rows, first : first + width]
@@ -174,10 +180,6 @@ def _joined(caches, rows):
         tf.nest.map_structure(lambda *parts: tf.gather(tf.concat(parts, axis=0), order), *of_block)
         for of_block in zip(*caches)
     )
-
-
-def _gather(cache, rows):
-    return tf.nest.map_structure(lambda x: tf.gather(x, rows), cache)
 
 
 def _without_names(config):

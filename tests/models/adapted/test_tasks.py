@@ -112,6 +112,19 @@ def test_searches_find_what_the_original_finds(family, sampler):
     np.testing.assert_array_equal(generate(adapted, inputs, prefix), np.concatenate(alone))
 
 
+@pytest.mark.end_to_end
+def test_contrastive_search_compares_no_states_to_the_left_of_a_row():
+    task = rt_keras.adapt(make_task("GPT2"), [FullHeads(4)])
+    sampler = keras_hub.samplers.ContrastiveSampler(k=5, alpha=0.8)
+    task.compile(sampler=sampler, jit_compile=False)
+    inputs, prefix = make_prompts(task)
+    alone = [
+        generate(task, {name: x[row : row + 1] for name, x in inputs.items()}, prefix)
+        for row in range(2)
+    ]
+    np.testing.assert_array_equal(generate(task, inputs, prefix), np.concatenate(alone))
+
+
 def test_heads_without_a_cache_do_not_generate():
     task = rt_keras.adapt(make_task("GPT2"), [RoutingHeads(4, 2, 4, assignment="balanced")])
     inputs, prefix = make_prompts(task)
