@@ -68,6 +68,32 @@ def fold_heads(x, heads):
     return tf.reshape(x, [size(x, 0), heads, rows, size(x, 3)])
 
 
+def join_groups(x, heads):
+    """The rows of a block of consecutive heads joined into those of one head.
+
+    Args:
+        x: `[batch, more_heads, blocks, rows, ...]`.
+        heads: int, how many heads to make.
+
+    Returns:
+        `[batch, heads, blocks, more_heads / heads * rows, ...]`, head after head.
+    """
+    if x.shape[1] == heads:
+        return x
+    batch, many, blocks, rows, *inner = (size(x, axis) for axis in range(x.shape.rank))
+    x = move_axis(tf.reshape(x, [batch, heads, many // heads, blocks, rows, *inner]), 2, 3)
+    return tf.reshape(x, [batch, heads, blocks, many // heads * rows, *inner])
+
+
+def split_groups(x, heads):
+    """The inverse of `join_groups`: `heads` is how many there were."""
+    if x.shape[1] == heads:
+        return x
+    batch, few, blocks, rows, *inner = (size(x, axis) for axis in range(x.shape.rank))
+    x = tf.reshape(x, [batch, few, blocks, heads // few, rows * few // heads, *inner])
+    return tf.reshape(move_axis(x, 3, 2), [batch, heads, blocks, rows * few // heads, *inner])
+
+
 def with_a_position(arguments, length):
     """The arguments of attention, with a position added if there is none: orders need one.
 
@@ -131,7 +157,7 @@ def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
     return tf.concat([x[:, :, i : i + num_blocks] for i in range(count)], axis=3)
 
 
-def neighbour_blocks(x, block_size, grid, before, after, fill=0):
+def neighbour_blocks(x, block_size, grid, before, after, fill=0, first=0):
     """Windows of the blocks around each block of a grid, one window for each block.
 
     Blocks are in raster order, in the grid and in a window. Blocks beyond the edges hold `fill`.
@@ -143,16 +169,19 @@ def neighbour_blocks(x, block_size, grid, before, after, fill=0):
         before: tuple of ints, blocks of a window before its own, along each dimension.
         after: tuple of ints, blocks of a window after its own, along each dimension.
         fill: value beyond the edges. Defaults to 0.
+        first: int, blocks at the front without a window, at most `before`, if there is one
+            dimension. Defaults to 0.
 
     Returns:
-        `[batch, heads, blocks, block_size * prod(before + 1 + after), ...]`.
+        `[batch, heads, blocks - first, block_size * prod(before + 1 + after), ...]`.
     """
-    num_blocks = math.prod(grid)
-    x = split_blocks(x, num_blocks, block_size, fill)
+    x = split_blocks(x, math.prod(grid), block_size, fill)
     batch, heads, *inner = (size(x, axis) for axis in range(x.shape.rank) if axis != 2)
     x = tf.reshape(x, [batch, heads, *grid, *inner])
     for axis, (low, high) in enumerate(zip(before, after)):
-        x = pad_axis(x, 2 + axis, low, high, fill)
+        x = pad_axis(x, 2 + axis, low - first, high, fill)
+    grid = (grid[0] - first, *grid[1:])
+    num_blocks = math.prod(grid)
     whole, windows = slice(None), []
     for starts in itertools.product(*(range(a + 1 + b) for a, b in zip(before, after))):
         cut = tuple(slice(start, start + count) for start, count in zip(starts, grid))

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.positioned import Positioned
-from rt_keras.ops.blocks import ceil_div, repeat_heads
+from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.entmax import ACTIVATIONS
 from rt_keras.ops.local import check_sliding_window, check_span, local_attention, per_dimension
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
@@ -176,11 +176,10 @@ class Window(Positioned):
 
     def attend(self, heads, chunk, joins):
         query, key = self.placed(heads, chunk.query, chunk.keys)
-        count = chunk.query.shape[1]
         return local_attention(
             query,
-            repeat_heads(key, count),
-            repeat_heads(chunk.value, count),
+            key,
+            chunk.value,
             key_block_size=self.key_block_size,
             causal=chunk.causal,
             query_mask=chunk.query_mask,
