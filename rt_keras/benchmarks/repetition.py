@@ -231,7 +231,7 @@ def read(kind, weights, distance, settings):
     @tf.function(jit_compile=True)
     def next_piece(tokens, state):
         inputs = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
-        return model(inputs, state=state)
+        return model.call_with_state(inputs, state)
 
     state, start = model.new_state(rows), None
     for number in range(pieces):

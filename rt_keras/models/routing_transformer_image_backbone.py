@@ -103,7 +103,8 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         positive_int("vocabulary_size", vocabulary_size)
         image_shape, block_shape = tuple(image_shape), tuple(block_shape)
         _check_shapes(image_shape, block_shape)
-        block_options = take_block_options(kwargs)
+        self.keep_arguments(locals(), leave=self.attention_of_groups)
+        self.block_options = block_options = take_block_options(kwargs)
 
         # === Layers ===
         self.embedding = RoutingTransformerImageEmbedding(
@@ -136,19 +137,6 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         for block in self.transformer_blocks:
             x = block(x, use_causal_mask=True)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
-
-        # === Config ===
-        self.block_options = block_options
-        self.keep_arguments(
-            vocabulary_size=vocabulary_size,
-            image_shape=image_shape,
-            num_layers=num_layers,
-            hidden_dim=hidden_dim,
-            intermediate_dim=intermediate_dim,
-            block_shape=block_shape,
-            num_classes=num_classes,
-            position_embedding=position_embedding,
-        )
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):

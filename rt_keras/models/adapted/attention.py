@@ -4,11 +4,12 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers import MultiHeadAttention
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.ops.blocks import places_of_rows, size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class AdaptedAttention(MultiHeadAttention):
+class AdaptedAttention(KeptArguments, MultiHeadAttention):
     """Self-attention that a KerasHub block calls as it called its own.
 
     Args:
@@ -33,8 +34,7 @@ class AdaptedAttention(MultiHeadAttention):
 
     def __init__(self, head_groups, causal=False, rotary_scale=1.0, **kwargs):
         super().__init__(head_groups, **kwargs)
-        self.causal = causal
-        self.rotary_scale = rotary_scale
+        self.keep_arguments(locals(), leave=["head_groups"])
         # While a model decodes: a function of the layer and its inputs, which gives the output.
         self.decode = None
         # While a model reads a chunk: what `rotation_at` gives for its positions.
@@ -137,10 +137,3 @@ class AdaptedAttention(MultiHeadAttention):
         kwargs = {"return_attention_scores": kwargs.get("return_attention_scores", False)}
         found = super().compute_output_spec(query, query, **kwargs)
         return found if cache is None else (found, cache)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "causal": self.causal,
-            "rotary_scale": self.rotary_scale,
-        }

@@ -1,12 +1,13 @@
 """Prompts that are read in chunks, so that neither memory nor compilation grows with them."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
 from rt_keras import progress
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.decoding import Decoding
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import bucket
 from rt_keras.ops.blocks import places_of_rows
 
@@ -14,7 +15,7 @@ from rt_keras.ops.blocks import places_of_rows
 PROMPT_CHUNK = 1024
 
 
-class PromptReading(CompiledFunctions, Decoding):
+class PromptReading(Decoding):
     """Mixin of adapted language models: reads prompts of different lengths, chunk by chunk.
 
     Rows that take equally many chunks are read together. Each chunk goes through the model block by
@@ -50,7 +51,7 @@ class PromptReading(CompiledFunctions, Decoding):
         if with_hidden:
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
         chunk, read = PROMPT_CHUNK, self._read_chunk
-        if not all(group.reads_pieces for group in self._groups()):
+        if not self._reads_chunks():
             chunk, read = 1, self._read_one
         groups = _rows_by_chunks(counts, chunk)
         total = sum(len(chunks) for _, chunks in groups)
@@ -59,9 +60,13 @@ class PromptReading(CompiledFunctions, Decoding):
             "reading the prompt", total, "chunks", verbose if total > 1 else 0
         ) as update:
             for rows, chunks in groups:
-                cache = self.new_cache(len(rows), room)
-                if state is not None:
-                    cache = state["cache"] if len(groups) == 1 else _gather(state["cache"], rows)
+                of_rows = functools.partial(tf.gather, indices=rows)
+                if state is None:
+                    cache = self.new_cache(len(rows), room)
+                elif len(groups) == 1:
+                    cache = state["cache"]
+                else:
+                    cache = tf.nest.map_structure(of_rows, state["cache"])
                 caches.append(list(cache))
                 for first, width in chunks:
                     part = tokens[rows, first : first + width]
@@ -74,8 +79,10 @@ class PromptReading(CompiledFunctions, Decoding):
                     update(advance=1)
         return _joined(caches, [rows for rows, _ in groups]), hidden, room
 
-    def _groups(self):
-        return [group for layer in self._causal_attention() for group in layer.head_groups]
+    def _reads_chunks(self):
+        """Whether all heads read several tokens at once, from a position of each row's own."""
+        layers = self._causal_attention()
+        return all(group.reads_pieces for layer in layers for group in layer.head_groups)
 
     def _read_chunk(self, tokens, cache, position, count, with_hidden):
         """The hidden states of a chunk, whose rows are at positions of their own.
@@ -181,10 +188,6 @@ def _joined(caches, rows):
         tf.nest.map_structure(lambda *parts: tf.gather(tf.concat(parts, axis=0), order), *of_block)
         for of_block in zip(*caches)
     )
-
-
-def _gather(cache, rows):
-    return tf.nest.map_structure(lambda x: tf.gather(x, rows), cache)
 
 
 def _rotation_name(attention):
