@@ -1,16 +1,15 @@
 """Heads that see a union of sets of keys, under one softmax."""
 
 import functools
-import inspect
-from dataclasses import MISSING
 
 import keras
 import tensorflow as tf
 
 from rt_keras.layers.centroids import Centroids
+from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, signature_of_kind
 from rt_keras.layers.head_group import HeadGroup, refuse_options, shared_mask
 from rt_keras.layers.key_sets import Cluster, Everything, KeySet, Persistent
-from rt_keras.layers.key_sets.key_set import Chunk, options_of
+from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import size
 from rt_keras.ops.decode import pad_to
@@ -296,7 +295,7 @@ def _joined(found, return_logsumexp):
 
 def _init_of_declared(cls):
     """The constructor of a kind whose arguments are the fields of its sets."""
-    signature = _signature(cls)
+    signature = signature_of_kind(cls)
 
     def __init__(self, *args, **kwargs):
         bound = signature.bind(self, *args, **kwargs)
@@ -312,65 +311,18 @@ def _init_of_declared(cls):
         Heads.__init__(
             self,
             options["num_heads"],
-            [*_declared_sets(cls, options), *([] if more is None else [Persistent(more)])],
+            [*sets_of_kind(cls, options), *([] if more is None else [Persistent(more)])],
             share_qk=options.get("share_qk", False),
             dense_below=options["dense_below"],
             **kwargs,
         )
         self.num_persistent_keys = more
-        for name, key_set in _owners(cls).items():
-            index = cls.declared.index(key_set)
-            # As it is in the union, where that tells it.
-            given = getattr(self.key_sets[index], name)
-            setattr(self, name, getattr(self.joined_sets[index], name, given))
+        for name, option in options_of_kind(cls).items():
+            if option.owner in cls.declared:
+                index = cls.declared.index(option.owner)
+                # As it is in the union, where that tells it.
+                given = getattr(self.key_sets[index], name)
+                setattr(self, name, getattr(self.joined_sets[index], name, given))
 
     __init__.__signature__ = signature
     return __init__
-
-
-def _owners(cls):
-    """The options of a declared kind, each with the class of sets that has it: the first one."""
-    owners = {}
-    for key_set in cls.declared:
-        for field in options_of(key_set):
-            if field.name not in cls.fixed:
-                owners.setdefault(field.name, key_set)
-    return owners
-
-
-def _declared_sets(cls, options):
-    """The sets of keys of a declared kind with some options."""
-    owners = _owners(cls)
-    return [
-        key_set(
-            **{
-                field.name: options[field.name]
-                for field in options_of(key_set)
-                if field.name in cls.fixed or owners[field.name] is key_set
-            }
-        )
-        for key_set in cls.declared
-    ]
-
-
-def _signature(cls):
-    """The signature of a declared kind: what must be given first, then the defaults."""
-    of_sets = {
-        field.name: inspect.Parameter.empty if field.default is MISSING else field.default
-        for key_set in reversed(cls.declared)
-        for field in options_of(key_set)
-    }
-    options = {"num_heads": inspect.Parameter.empty}
-    options |= {name: of_sets[name] for name in _owners(cls)}
-    options |= {"share_qk": False} if cls.can_share_qk else {}
-    options |= {} if "num_persistent_keys" in cls.fixed else {"num_persistent_keys": None}
-    options["dense_below"] = None
-    names = sorted(options, key=lambda name: options[name] is not inspect.Parameter.empty)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Signature(
-        [
-            inspect.Parameter("self", kind),
-            *(inspect.Parameter(name, kind, default=options[name]) for name in names),
-            inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-        ]
-    )
