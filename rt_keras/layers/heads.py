@@ -110,9 +110,10 @@ class Heads(Centroids, HeadGroup):
         )
         alone = [x for x in self.joined_sets if not x.joins]
         if len(names) > 1 and alone:
+            others = ", ".join(repr(x) for x in self.joined_sets if x is not alone[0])
             raise ValueError(
-                f"{alone[0]!r} cannot be joined with other sets of keys, such as persistent keys, "
-                f"under one softmax. Received: key_sets={key_sets!r}"
+                f"{alone[0]!r} cannot be joined with other sets of keys under one softmax. "
+                f"Received: {others} beside it"
             )
         for with_centroids in self._sets_with_centroids:
             self.num_clusters = with_centroids.num_clusters

@@ -3,7 +3,8 @@
 import dataclasses
 
 from rt_keras.keys import read_section, section
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.head_kind import Place
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
 
 # The sections of heads in the section `model` of a configuration.

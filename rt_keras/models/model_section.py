@@ -16,7 +16,8 @@ from rt_keras.keys import (
 )
 from rt_keras.layers.normalization import NORMALIZATIONS
 from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kinds import DEFAULT_HEADS, HEAD_KINDS, Place
+from rt_keras.models.head_kind import DEFAULT_HEADS, Place
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
 
 
