@@ -18,6 +18,7 @@ from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kind import Place
 from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
+from rt_keras.t2t.token_bias import token_bias_of
 
 HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21
 # What an argument without a default gets.
@@ -226,9 +227,16 @@ def _changes(name, option, value, other):
     return any(not np.array_equal(a, b) for a, b in zip(_found(without), _found(heads)))
 
 
+def biases_of_tokens(length):
+    """A context in which heads with the option `token_bias` find biases of so many keys."""
+    bias = np.random.default_rng(1).normal(size=(BATCH, length))
+    return token_bias_of(encoder=bias, decoder=bias)
+
+
 def _found(heads):
     """The outputs and the loss of a training call."""
-    group = heads.group
+    group, inputs = heads.group, heads.inputs()
     causal = group.takes_causal_mask
-    output = group(**heads.inputs(), use_causal_mask=causal, training=True)
+    with biases_of_tokens(inputs["value"].shape[2]):
+        output = group(**inputs, use_causal_mask=causal, training=True)
     return np.asarray(output), float(sum(map(float, group.losses)))
