@@ -158,9 +158,12 @@ def _described(attention):
 def _described_group(group):
     """The heads of a group, with what is not the default.
 
-    >>> from rt_keras.layers import LocalHeads
+    >>> from rt_keras.layers import Heads, LocalHeads
     >>> _described_group(LocalHeads(9, block_size=256))
     '9 LocalHeads(block_size=256)'
+    >>> from rt_keras.layers.key_sets import Persistent, Window
+    >>> _described_group(Heads(9, [Window(256), Persistent(4)]))
+    '9 Heads(key_sets=(Window(block_size=256), Persistent(num_persistent_keys=4)))'
     """
     defaults = {
         name: parameter.default
@@ -169,7 +172,7 @@ def _described_group(group):
         for name, parameter in inspect.signature(cls.__init__).parameters.items()
     }
     values = [
-        f"{name}={value}"
+        f"{name}={getattr(group, name)}"
         for name, value in group.get_config().items()
         if name not in OF_LAYERS and value != defaults.get(name)
     ]
