@@ -1,8 +1,10 @@
 """The kinds of heads: for each its section of a configuration, its checks and its layer.
 
-A kind is one class here. Its fields are the keys of the section `model.NAME`, `check` says which
-values go together, and `arguments` are those of its `layer`. `HEAD_KINDS` lists them; everything
-else, such as the keys of a configuration and the head groups of a model, comes from that table.
+A kind is one class here. Its fields are the keys of the section `model.NAME`; where the layer
+declares its sets of keys, they are options of these, and named alone. `arguments` are those of its
+`layer`, which refuses what does not go together, and `check` says what a model cannot have.
+`HEAD_KINDS` lists the kinds; everything else, such as the keys of a configuration and the head
+groups of a model, comes from that table.
 """
 
 import dataclasses

@@ -160,10 +160,7 @@ def check_heads(model, attentions=("decoder",)):
             )
     total = sum(counts.values())
     if total == 0:
-        raise ValueError(
-            "the model has no heads; one of "
-            f"{', '.join(f'model.{name}.num_heads' for name in HEAD_KINDS)} must be above 0"
-        )
+        refuse_no_heads()
     if model.key_dim is None and model.hidden_dim % total:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         below = model.hidden_dim - model.hidden_dim % total
@@ -180,6 +177,12 @@ def check_heads(model, attentions=("decoder",)):
             )
         kind.check(model)
         kind.check_attentions(attentions)
+
+
+def refuse_no_heads():
+    """Raises the ValueError that there are no heads."""
+    names = ", ".join(f"model.{name}.num_heads" for name in HEAD_KINDS)
+    raise ValueError(f"there are no heads; one of {names} must be above 0")
 
 
 def check_networks(model):

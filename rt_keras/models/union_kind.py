@@ -15,8 +15,8 @@ KEY_SETS = {
     "strided": key_sets.Strided,
     "persistent": key_sets.Persistent,
 }
-# Options between two sequences, where these heads are not.
-BETWEEN_SEQUENCES = ("key_block_size",)
+# Options of attention to another sequence, where these heads are not.
+NOT_OF_UNIONS = ("key_block_size",)
 
 
 @dataclasses.dataclass
@@ -66,7 +66,7 @@ class _Union(FromBlock):
             raise ValueError(f"model.{self.name}.{name}: {error}") from error
 
 
-_SECTIONS = {name: section_of_set(cls, BETWEEN_SEQUENCES) for name, cls in KEY_SETS.items()}
+_SECTIONS = {name: section_of_set(cls, NOT_OF_UNIONS) for name, cls in KEY_SETS.items()}
 Union = dataclasses.make_dataclass(
     "Union",
     [(name, cls, section(cls)) for name, cls in _SECTIONS.items()],
