@@ -133,9 +133,12 @@ def _figures(model, size, seconds):
 def _described(group):
     """The heads of a group, with what is not the default.
 
-    >>> from rt_keras.layers import LocalHeads
+    >>> from rt_keras.layers import Heads, LocalHeads
     >>> _described(LocalHeads(9, block_size=256))
     '9 LocalHeads(block_size=256)'
+    >>> from rt_keras.layers.key_sets import Persistent, Window
+    >>> _described(Heads(9, [Window(256), Persistent(4)]))
+    '9 Heads(key_sets=(Window(block_size=256), Persistent(num_persistent_keys=4)))'
     """
     defaults = {
         name: parameter.default
@@ -144,7 +147,7 @@ def _described(group):
         for name, parameter in inspect.signature(cls.__init__).parameters.items()
     }
     values = [
-        f"{name}={value}"
+        f"{name}={getattr(group, name)}"
         for name, value in group.get_config().items()
         if name not in OF_LAYERS and value != defaults.get(name)
     ]

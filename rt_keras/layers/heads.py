@@ -1,16 +1,15 @@
 """Heads that see a union of sets of keys, under one softmax."""
 
 import functools
-import inspect
-from dataclasses import MISSING
 
 import keras
 import tensorflow as tf
 
 from rt_keras.layers.centroids import Centroids
+from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, signature_of_kind
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.key_sets import Cluster, Everything, KeySet, Persistent
-from rt_keras.layers.key_sets.key_set import Chunk, options_of
+from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import size
 from rt_keras.ops.decode import pad_to
@@ -111,9 +110,10 @@ class Heads(Centroids, HeadGroup):
         )
         alone = [x for x in self.joined_sets if not x.joins]
         if len(names) > 1 and alone:
+            others = ", ".join(repr(x) for x in self.joined_sets if x is not alone[0])
             raise ValueError(
-                f"{alone[0]!r} cannot be joined with other sets of keys, such as persistent keys, "
-                f"under one softmax. Received: key_sets={key_sets!r}"
+                f"{alone[0]!r} cannot be joined with other sets of keys under one softmax. "
+                f"Received: {others} beside it"
             )
         for with_centroids in self._sets_with_centroids:
             self.num_clusters = with_centroids.num_clusters
@@ -289,7 +289,7 @@ def _joined(found, return_logsumexp):
 
 def _init_of_declared(cls):
     """The constructor of a kind whose arguments are the fields of its sets."""
-    signature = _signature(cls)
+    signature = signature_of_kind(cls)
 
     def __init__(self, *args, **kwargs):
         bound = signature.bind(self, *args, **kwargs)
@@ -305,60 +305,18 @@ def _init_of_declared(cls):
         Heads.__init__(
             self,
             options["num_heads"],
-            [*_declared_sets(cls, options), *([] if more is None else [Persistent(more)])],
+            [*sets_of_kind(cls, options), *([] if more is None else [Persistent(more)])],
             share_qk=options.get("share_qk", False),
             dense_below=options["dense_below"],
             **kwargs,
         )
         self.num_persistent_keys = more
-        for name, (key_set, _) in _options(cls).items():
-            index = cls.declared.index(key_set)
-            # As it is in the union, where that tells it.
-            given = getattr(self.key_sets[index], name)
-            setattr(self, name, getattr(self.joined_sets[index], name, given))
+        for name, option in options_of_kind(cls).items():
+            if option.owner in cls.declared:
+                index = cls.declared.index(option.owner)
+                # As it is in the union, where that tells it.
+                given = getattr(self.key_sets[index], name)
+                setattr(self, name, getattr(self.joined_sets[index], name, given))
 
     __init__.__signature__ = signature
     return __init__
-
-
-def _options(cls):
-    """The options of a declared kind, with the first class of sets that has each, and its default.
-
-    Returns:
-        Dictionary from names to pairs.
-    """
-    found = {}
-    for key_set in cls.declared:
-        for field in options_of(key_set):
-            if field.name not in cls.fixed:
-                default = inspect.Parameter.empty if field.default is MISSING else field.default
-                found.setdefault(field.name, (key_set, default))
-    return found
-
-
-def _declared_sets(cls, options):
-    """The sets of keys of a declared kind with some options."""
-    owned = _options(cls)
-    return [
-        key_set(
-            **{
-                field.name: options[field.name]
-                for field in options_of(key_set)
-                if field.name in cls.fixed or owned[field.name][0] is key_set
-            }
-        )
-        for key_set in cls.declared
-    ]
-
-
-def _signature(cls):
-    """The signature of a declared kind: what must be given first, then the defaults."""
-    empty, kind = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    defaults = {"num_heads": empty, **{name: x for name, (_, x) in _options(cls).items()}}
-    defaults |= {"share_qk": False} if cls.can_share_qk else {}
-    defaults |= {} if "num_persistent_keys" in cls.fixed else {"num_persistent_keys": None}
-    defaults["dense_below"] = None
-    options = [inspect.Parameter(name, kind, default=x) for name, x in defaults.items()]
-    options.sort(key=lambda option: option.default is not empty)
-    kwargs = inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD)
-    return inspect.Signature([inspect.Parameter("self", kind), *options, kwargs])

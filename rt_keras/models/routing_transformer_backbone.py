@@ -9,7 +9,6 @@ from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
-    document_block_options,
     groups_of_blocks,
     make_blocks,
     make_final_norm,
@@ -18,7 +17,6 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@document_block_options
 class RoutingTransformerBackbone(DecoderBackbone):
     """A decoder whose attention mixes heads of several kinds.
 
@@ -57,9 +55,10 @@ class RoutingTransformerBackbone(DecoderBackbone):
         reversible: bool, whether the blocks are `rt_keras.layers.ReversibleBlocks`, whose gradient
             needs memory that does not grow with `num_layers`. They compute something else than
             plain blocks, and exclude `remat`. Defaults to False.
-        {block_options}
         dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: base backbone keyword arguments, such as `name`.
+        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
+            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
+            keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int

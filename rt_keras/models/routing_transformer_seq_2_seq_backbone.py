@@ -8,7 +8,6 @@ from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.transformer_blocks import (
     config_of_groups,
-    document_block_options,
     groups_of_blocks,
     make_blocks,
     make_final_norm,
@@ -17,7 +16,6 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@document_block_options
 class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
     """An encoder and a decoder whose attention mixes heads of several kinds.
 
@@ -59,9 +57,10 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             None, no position embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
-        {block_options}
         dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: base backbone keyword arguments, such as `name`.
+        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
+            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
+            keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`;

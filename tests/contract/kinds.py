@@ -11,9 +11,12 @@ import keras
 import numpy as np
 
 from rt_keras.keys import keys_of, read_section
+from rt_keras.layers import Heads as Union
 from rt_keras.layers.head_group import parameters
+from rt_keras.layers.key_sets import Strided, Window
 from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.head_kind import Place
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
 from rt_keras.t2t.token_bias import token_bias_of
 
@@ -38,9 +41,19 @@ VALUES = {
 }
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class ComposedHeads(Union):
+    """A union of sets of keys that is no kind of the package."""
+
+    declared = (Window, Strided)
+    fixed = {"grid": None, "key_block_size": None, "position_biases": True}
+    can_share_qk = True
+
+
 def layers():
-    """The head groups of all kinds, by name."""
-    found = {kind.layer.__name__: kind.layer for kind in HEAD_KINDS.values()}
+    """The head groups of all kinds and a union that is none, by name."""
+    of_kinds = [kind.layer for kind in HEAD_KINDS.values() if kind.layer is not Union]
+    found = {layer.__name__: layer for layer in (*of_kinds, ComposedHeads)}
     for dialect in DIALECTS.values():
         for name, make in dialect.items():
             section = read_section(HEAD_KINDS[name], {"num_heads": 2})

@@ -201,7 +201,7 @@ def attention_of(layer, x):
         (
             lambda: LocalHeads(2, 4),
             {"attention_activation": "sparsemax"},
-            "attention_activation='sparsemax'.* cannot be joined .* persistent keys",
+            "attention_activation='sparsemax'.* cannot be joined .* Persistent",
         ),
         (
             lambda: LocalHeads(2, 4),

@@ -18,7 +18,7 @@ from rt_keras.ops.nearest_piece import nearest_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Cluster(KeySet):
     """The last keys of a query's cluster, found by online k-means; however far back they are.
 

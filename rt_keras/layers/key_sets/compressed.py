@@ -13,7 +13,7 @@ from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CompressedWindow(KeySet):
     """The keys of the blocks up to a query's, and entries that stand for those before them.
 

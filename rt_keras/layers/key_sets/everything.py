@@ -18,7 +18,7 @@ BLOCKS_OF_MEMORY = 4
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Everything(Positioned):
     """All keys, at a cost of O(n²); or, with a `memory_length`, the last ones.
 
@@ -97,7 +97,7 @@ class Everything(Positioned):
         }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LastKeys(Window):
     """The window that a `memory_length` is."""
 

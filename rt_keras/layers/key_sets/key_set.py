@@ -65,7 +65,7 @@ class Chunk(NamedTuple):
         return (repeat_heads(x, self.query.shape[1]) for x in (self.keys, self.value))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class KeySet:
     """Keys that a query sees, as one of the sets of `rt_keras.layers.Heads`.
 
@@ -83,8 +83,9 @@ class KeySet:
     Source: ours.
 
     >>> from rt_keras.layers.key_sets import Window
-    >>> Window(64, look_back=2).get_config()["look_back"]
-    2
+    >>> window = Window(64, look_back=2)
+    >>> window, window.get_config()["sliding_window"]
+    (Window(block_size=64, look_back=2), None)
     """
 
     # The name of the set's state among those of a union.
@@ -121,6 +122,12 @@ class KeySet:
                 allowed = key.values.replace("null", "None")
                 raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}")
         self.check()
+
+    def __repr__(self):
+        """The set with the options that are not their defaults."""
+        values = {field: getattr(self, field.name) for field in options_of(type(self))}
+        shown = [f"{field.name}={x!r}" for field, x in values.items() if x != field.default]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def check(self):
         """Raises a ValueError where values of fields do not go together."""

@@ -15,7 +15,7 @@ RELATIVE_POSITIONS = ("learned", "sinusoidal", "bucketed")
 BUCKETS = 32
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Positioned(KeySet):
     """A set whose logits are products of queries and keys as they are, with relative positions.
 

@@ -15,7 +15,7 @@ from rt_keras.ops.routing_memory import EVICTIONS, memory_piece, memory_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Remembered(KeySet):
     """The members of a query's cluster that fit it best, of those that it remembers.
 

@@ -12,7 +12,7 @@ from rt_keras.ops.strided_decode import strided_cache, strided_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Strided(KeySet):
     """The keys at multiples of a stride from a query; beside a `Window`, those outside it.
 

@@ -15,7 +15,7 @@ from rt_keras.ops.local_piece import local_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Window(Positioned):
     """The keys of a query's own block of positions and of those beside it.
 
