@@ -12,8 +12,8 @@ import numpy as np
 
 from rt_keras.keys import keys_of, read_section
 from rt_keras.layers import Heads as Union
-from rt_keras.layers.head_group import parameters
 from rt_keras.layers.key_sets import Strided, Window
+from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kind import Place
 from rt_keras.models.head_kinds import HEAD_KINDS
@@ -70,7 +70,7 @@ def required(layer):
         if "num_heads" in (names := inspect.signature(cls.__init__).parameters)
     )
     found = {"num_heads": HEADS}
-    for name, parameter in parameters(layer).items():
+    for name, parameter in arguments_of(layer).items():
         is_large = type(parameter.default) is int and parameter.default > LENGTH
         if name in own and (is_large or parameter.default is parameter.empty):
             found.setdefault(name, SIZE)
@@ -84,7 +84,7 @@ def options(layer):
     for kind in sorted(HEAD_KINDS.values(), key=lambda kind: issubclass(layer, kind.layer)):
         declared |= keys_of(kind)
     found = {}
-    for parameter in parameters(layer).values():
+    for parameter in arguments_of(layer).values():
         if parameter.name != "num_heads":
             values = values_of(parameter, declared.get(parameter.name))
             found[parameter.name] = [x for x in values if x != parameter.default]
