@@ -242,13 +242,11 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             "key_mask": _all_of(value_mask, key_mask, of_keys),
             "use_causal_mask": use_causal_mask,
         }
-        queries, keys, values = self._project(query, key, value)
+        handed_out = self._hand_out(*self._project(query, key, value))
         outputs, scores = [], []
         calls = [
-            (group, arguments, {**options, "attention_mask": of_group})
-            for (group, arguments), of_group in zip(
-                self._hand_out(queries, keys, values), self._hand_out_pairs(of_pairs)
-            )
+            (*of_group, {**options, "attention_mask": mask})
+            for of_group, mask in zip(handed_out, self._hand_out_pairs(of_pairs))
         ]
         if global_mask is not None:
             check_global_mask(global_mask, self.num_global_tokens, query, value, of_pairs)

@@ -51,7 +51,7 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
 
     @property
     def _blocks(self):
-        return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
+        return self.joined_sets[0].blocks
 
     def attend(self, *, causal, **arguments):
         return local_attention(
