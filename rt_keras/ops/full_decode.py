@@ -41,6 +41,7 @@ def full_step(
     cache,
     position,
     *,
+    count=None,
     relative_embeddings=None,
     activation="softmax",
     return_logsumexp=False,
@@ -53,6 +54,8 @@ def full_step(
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `full_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`.
+        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
+            outputs mean nothing. None, the default, if all count.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         activation: see `full_attention`.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
@@ -69,10 +72,8 @@ def full_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    length = size(cache["key"], 2)
-    check_position(position, length)
-    cache = write(cache, position, key=key, value=value)
-    distance = from_rows(position, -tf.range(length))
+    cache = add_kept(cache, position, key, value, count)
+    distance = from_rows(position, -tf.range(size(cache["key"], 2)))
     output = attend_step(
         query,
         cache["key"],
@@ -84,6 +85,12 @@ def full_step(
         return_logsumexp=return_logsumexp,
     )
     return output, cache
+
+
+def add_kept(cache, position, key, value, count):
+    """A cache of all positions with one more, in rows where it counts."""
+    check_position(position, size(cache["key"], 2), count)
+    return write(cache, position, count, key=key, value=value)
 
 
 def full_cross_step(

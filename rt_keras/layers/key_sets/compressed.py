@@ -51,7 +51,6 @@ class CompressedWindow(KeySet):
     name = "compressive"
     needs_causal_mask = True
     reads_pieces = True
-    steps_by_row = True
     joins = False
     # The entries of the memory have no single keys, and kernels are for values of their depth.
     returns_attention_scores = False

@@ -52,7 +52,6 @@ class Everything(Positioned):
     cached_cross_attention = True
     cache_grows = True
     reads_pieces = True
-    steps_by_row = True
     can_be_dense = False
     runs_in_litert = True
 
@@ -99,23 +98,11 @@ class Everything(Positioned):
         return full_cache(key, chunk.value, max_length=max_length)
 
     def read(self, heads, chunk, states, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        return full_piece(
-            query,
-            key,
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._options(heads, chunk, joins),
-        )
+        options = {"dropout": chunk.dropout, "seed": chunk.seed}
+        return self._read_by(full_piece, heads, chunk, states, joins, **options)
 
     def step(self, heads, chunk, states, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = self._options(heads, chunk, joins)
-        return full_step(query, key, chunk.value, states[self.name], chunk.position, **options)
+        return self._read_by(full_step, heads, chunk, states, joins)
 
     def cross_step(self, heads, chunk):
         query, key = self.placed(heads, chunk.query, chunk.keys)

@@ -97,6 +97,20 @@ class Positioned(KeySet):
         query *= math.sqrt((depth + 1) / depth)
         return query, tf.concat([key, tf.zeros_like(key[..., :1])], axis=3)
 
+    def _read_by(self, op, heads, chunk, states, joins, **options):
+        """The next positions, by the op for a chunk or that for one position."""
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        return op(
+            query,
+            key,
+            chunk.value,
+            states[self.name],
+            chunk.position,
+            count=chunk.count,
+            **options,
+            **self._options(heads, chunk, joins),
+        )
+
     def table(self, heads, depth):
         """The vectors r of the distances -m ... m, `[heads, 2 m + 1, depth]`, or None.
 

@@ -122,11 +122,6 @@ class Window(Positioned):
         return self.grid is None and self.takes_causal_mask
 
     @property
-    def steps_by_row(self):
-        """Whether there is no grid."""
-        return self.grid is None
-
-    @property
     def runs_in_litert(self):
         """Whether attention is softmax: the loop of others would be over five dimensions."""
         return self.attention_activation == "softmax"
@@ -195,23 +190,11 @@ class Window(Positioned):
         return local_cache(key, chunk.value, chunk.count, max_length=max_length, **self.blocks)
 
     def read(self, heads, chunk, states, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        return local_piece(
-            query,
-            key,
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._options(heads, chunk, joins),
-        )
+        options = {"dropout": chunk.dropout, "seed": chunk.seed}
+        return self._read_by(local_piece, heads, chunk, states, joins, **options)
 
     def step(self, heads, chunk, states, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = self._options(heads, chunk, joins)
-        return local_step(query, key, chunk.value, states[self.name], chunk.position, **options)
+        return self._read_by(local_step, heads, chunk, states, joins)
 
     def cross_step(self, heads, chunk):
         query, key = self.placed(heads, chunk.query, chunk.keys)
