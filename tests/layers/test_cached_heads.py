@@ -125,7 +125,7 @@ def test_steps_of_rows_at_positions_of_their_own(name, key_heads):
         found, wanted = output[:, 0], tf.gather(expected, places, batch_dims=1)
         np.testing.assert_allclose(found[there], wanted[there], rtol=0, atol=1e-12)
         tf.nest.map_structure(
-            lambda new, old: np.testing.assert_array_equal(new[~there], old[~there]),
+            lambda new, old, rest=~there: np.testing.assert_array_equal(new[rest], old[rest]),
             *map(what_is_held, (after, cache)),
         )
         position, cache = position + count, after
