@@ -8,6 +8,28 @@ from rt_keras.files import check_writable
 PICTURES = (".png", ".svg", ".pdf")
 
 
+def add_options(parser, options, **common):
+    """Adds options that are alike.
+
+    Args:
+        parser: an `argparse` parser or group of options.
+        options: dictionary from options, as the help shows them, to their meanings, such as
+            `{"--output DIR": "a new or empty folder"}`.
+        **common: what they have in common: keyword arguments of `add_argument`.
+
+    >>> import argparse
+    >>> parser = argparse.ArgumentParser()
+    >>> add_options(parser, {"--rows N": "rows", "--max-length N": "tokens"}, type=int)
+    >>> parser.parse_args(["--max-length", "3"])
+    Namespace(rows=None, max_length=3)
+    """
+    for option, meaning in options.items():
+        flag, _, metavar = option.partition(" ")
+        # An option without a value takes no metavar.
+        shown = {"metavar": metavar} if metavar else {}
+        parser.add_argument(flag, help=meaning, **shown, **common)
+
+
 def add_integers(parser, integers):
     """Adds options that are integers.
 
@@ -16,13 +38,9 @@ def add_integers(parser, integers):
         integers: dictionary from names, with underscores, to defaults and meanings.
     """
     for name, (default, meaning) in integers.items():
-        parser.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=int,
-            default=default,
-            metavar="N",
-            help=f"{meaning} (default: {default})",
-        )
+        option = f"--{name.replace('_', '-')} N"
+        shown = f"{meaning} (default: {default})"
+        add_options(parser, {option: shown}, type=int, default=default)
 
 
 def add_plot(parser, what):
@@ -32,9 +50,7 @@ def add_plot(parser, what):
         parser: an `argparse` parser or group of options.
         what: string, what is drawn.
     """
-    parser.add_argument(
-        "--plot", metavar="FILE", help=f"draw {what} to FILE ({', '.join(PICTURES)})"
-    )
+    add_options(parser, {"--plot FILE": f"draw {what} to FILE ({', '.join(PICTURES)})"})
 
 
 def check_picture(args, name="plot"):
@@ -71,11 +87,22 @@ def check_share(args, name):
     """
     value = getattr(args, name)
     if value is not None and not 0 < value <= 1:
-        _refuse(args, name, "above 0 and at most 1")
+        _refuse(name, "above 0 and at most 1", value)
+
+
+def check_at_least_one(args, *names):
+    """Raises a ValueError if one of the named options is given and less than 1.
+
+    Args:
+        args: namespace of the options.
+        *names: strings, the options, with underscores.
+    """
+    for name in names:
+        check_range(args, name, 1)
 
 
 def check_range(args, name, lowest, highest=None):
-    """Raises a ValueError if an option is given and out of range.
+    """Raises a ValueError if an option, or a number in its list, is given and out of range.
 
     Args:
         args: namespace of the options.
@@ -88,14 +115,12 @@ def check_range(args, name, lowest, highest=None):
     Traceback (most recent call last):
     ValueError: --top-k must be from 1 to 258. Received: 0
     """
-    value = getattr(args, name)
-    if value is None:
-        return
-    if not lowest <= value <= (value if highest is None else highest):
-        allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
-        _refuse(args, name, allowed)
+    values = getattr(args, name)
+    for value in values if isinstance(values, (list, tuple)) else [values]:
+        if value is not None and not lowest <= value <= (value if highest is None else highest):
+            allowed = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+            _refuse(name, allowed, value)
 
 
-def _refuse(args, name, allowed):
-    option = f"--{name.replace('_', '-')}"
-    raise ValueError(f"{option} must be {allowed}. Received: {getattr(args, name)}")
+def _refuse(name, allowed, value):
+    raise ValueError(f"--{name.replace('_', '-')} must be {allowed}. Received: {value}")

@@ -33,7 +33,7 @@ def bar(description, total=None, unit="", completed=0, verbose=1):
 
     drawn = is_drawn(verbose)
     if verbose and not drawn:
-        print(description, file=sys.stderr, flush=True)
+        say(description)
     progress = Progress(
         *_columns(total, unit),
         console=_console(),
@@ -80,6 +80,15 @@ def track(values, description, total=None, unit="", verbose=1):
         for value in values:
             yield value
             update(advance=1)
+
+
+def say(line):
+    """Prints a line on standard error at once.
+
+    Args:
+        line: string.
+    """
+    print(line, file=sys.stderr, flush=True)
 
 
 def is_drawn(verbose=1):

@@ -33,3 +33,23 @@ def table(columns, rows):
     output = io.StringIO()
     Console(file=output, width=10**4, force_terminal=False, legacy_windows=False).print(grid)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def table_of(items, columns):
+    """Lays out a row for each item, as `table` does.
+
+    Args:
+        items: iterable.
+        columns: dictionary from headings to pairs of a format specification and the function that
+            gives the value of an item.
+
+    Returns:
+        A string of lines without a line break at the end.
+
+    >>> print(table_of([3, 10], {"n": (",", int), "n²": (",", lambda n: n**2)}))
+     n  n²
+     3   9
+    10 100
+    """
+    rows = [[value(item) for _, value in columns.values()] for item in items]
+    return table({heading: spec for heading, (spec, _) in columns.items()}, rows)

@@ -1,12 +1,9 @@
 """Which tokens attend to which in a text: the weights of a model's heads, and plots of them."""
 
-from pathlib import Path
-
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import extras
-from rt_keras.files import whole_file
+from rt_keras.drawing import drawing
 from rt_keras.layers.attention_calls import attention_calls
 
 
@@ -83,26 +80,18 @@ def draw(maps, path, chosen=None):
             format.
         chosen: list of pairs of a layer and a head of it, from 0; None, the default, for all.
     """
-    with extras.needed("plot", "Drawing"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-    path = Path(path)
     if chosen is None:
         chosen = [(i, head) for i, heads in enumerate(maps["heads"]) for head in range(len(heads))]
     layers = {layer: [head for i, head in chosen if i == layer] for layer, _ in chosen}
     columns = max(len(heads) for heads in layers.values())
-    figure = Figure(figsize=(4 * columns, 4 * len(layers)), layout="constrained")
-    FigureCanvasAgg(figure)
-    rows = figure.subplots(len(layers), columns, squeeze=False)
-    for axes, (layer, heads) in zip(rows, layers.items()):
-        for axis in axes[len(heads) :]:
-            axis.set_axis_off()
-        for axis, head in zip(axes, heads):
-            _draw_head(axis, maps, layer, head)
-    figure.suptitle("queries down, keys across; the darker, the more weight", fontsize=10)
-    with whole_file(path, suffix=path.suffix) as part:
-        figure.savefig(part, dpi=110)
+    with drawing(path, dpi=110, figsize=(4 * columns, 4 * len(layers))) as figure:
+        rows = figure.subplots(len(layers), columns, squeeze=False)
+        for axes, (layer, heads) in zip(rows, layers.items()):
+            for axis in axes[len(heads) :]:
+                axis.set_axis_off()
+            for axis, head in zip(axes, heads):
+                _draw_head(axis, maps, layer, head)
+        figure.suptitle("queries down, keys across; the darker, the more weight", fontsize=10)
 
 
 def _draw_head(axis, maps, layer, head):
@@ -131,11 +120,6 @@ def strongest(maps, layer, head, least=0.2):
     weights, tokens = maps["weights"][layer][head], maps["tokens"]
     pairs = [(int(q), int(k)) for q, k in np.argwhere(weights >= least) if q != k]
     return [
-        {
-            "query": q,
-            "key": k,
-            "tokens": (tokens[q], tokens[k]),
-            "weight": float(weights[q, k]),
-        }
+        {"query": q, "key": k, "tokens": (tokens[q], tokens[k]), "weight": float(weights[q, k])}
         for q, k in sorted(pairs, key=lambda pair: pair[1] - pair[0])
     ]

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras import progress
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.tables import table
 
@@ -46,9 +47,7 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
     """
     sequences = np.asarray(sequences)
     length = sequences.shape[1] - 1
-    for name, number in (("num_positions", num_positions), ("num_changes", num_changes)):
-        if number < 1:
-            raise ValueError(f"{name} must be at least 1. Received: {name}={number}")
+    check_at_least_one(num_positions=num_positions, num_changes=num_changes)
     if length < 2 or not len(sequences):
         raise ValueError(
             "sequences must be [count, length + 1] with length at least 2. Received: shape "

@@ -1,9 +1,6 @@
 """Draws what a text's past is worth: bits per byte against how much came before."""
 
-from pathlib import Path
-
-from rt_keras import extras
-from rt_keras.files import whole_file
+from rt_keras.drawing import drawing
 
 # A mean of fewer tokens says more of them than of what came before.
 LEAST_TOKENS = 512
@@ -18,22 +15,14 @@ def draw(found, path):
         path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
-    with extras.needed("plot", "Drawing"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-    figure, path = Figure(figsize=(7, 4.5), layout="constrained"), Path(path)
-    FigureCanvasAgg(figure)
-    axis = figure.subplots()
-    for name, ranges in found.items():
-        ranges = [x for x in ranges if x["tokens"] >= LEAST_TOKENS] or ranges
-        # The geometric middle of each range.
-        middles = [(x["first"] * (x["last"] + 1)) ** 0.5 for x in ranges]
-        axis.plot(middles, [x["bits_per_byte"] for x in ranges], marker="o", label=name)
-    axis.set_xscale("log", base=2)
-    axis.set_xlabel("tokens before")
-    axis.set_ylabel("bits per byte")
-    axis.grid(True, alpha=0.3)
-    axis.legend(fontsize=8)
-    with whole_file(path, suffix=path.suffix) as part:
-        figure.savefig(part, dpi=120)
+    with drawing(path, figsize=(7, 4.5)) as figure:
+        axis = figure.subplots()
+        for name, ranges in found.items():
+            ranges = [x for x in ranges if x["tokens"] >= LEAST_TOKENS] or ranges
+            # The geometric middle of each range.
+            middles = [(x["first"] * (x["last"] + 1)) ** 0.5 for x in ranges]
+            axis.plot(middles, [x["bits_per_byte"] for x in ranges], marker="o", label=name)
+        axis.set_xscale("log", base=2)
+        axis.set(xlabel="tokens before", ylabel="bits per byte")
+        axis.grid(True, alpha=0.3)
+        axis.legend(fontsize=8)

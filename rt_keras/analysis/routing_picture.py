@@ -5,13 +5,11 @@ of the positions. `python -m rt_keras.analysis.routing_picture FILE` draws the R
 """
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import extras
-from rt_keras.files import whole_file
+from rt_keras.drawing import drawing
 from rt_keras.ops import full_attention, local_attention, nearest_attention, nearest_centroid
 from rt_keras.ops.routing import normalize
 
@@ -54,38 +52,22 @@ def attention_maps(seed=3):
 
 def draw(path):
     """Draws the maps side by side and writes them to `path` (.png, .svg or .pdf)."""
-    with extras.needed("plot", "Drawing"):
-        import matplotlib
-        from matplotlib import pyplot
+    maps, clusters = attention_maps()
+    with drawing(path, dpi=110, figsize=(12, 4.6)) as figure:
         from matplotlib.colors import ListedColormap
 
-    matplotlib.use("Agg")
-
-    maps, clusters = attention_maps()
-    figure, axes = pyplot.subplots(1, len(maps), figsize=(12, 4.6), layout="constrained")
-    for axis, (name, seen) in zip(axes, maps.items()):
-        routed = name.startswith("routing")
-        color = clusters[:, None] if routed else np.full([LENGTH, 1], CLUSTERS)
-        cells = np.where(seen, color, np.nan)
-        palette = ListedColormap([*COLORS, GREY])
-        axis.imshow(cells, cmap=palette, vmin=0, vmax=CLUSTERS, interpolation="nearest")
-        axis.set_title(f"{name}\n{seen.sum():,} of {LENGTH**2 // 2 + LENGTH // 2:,} pairs")
-        axis.set_xlabel("key")
-        axis.set_ylabel("query")
-        axis.set_xlim(-3.5, LENGTH - 0.5)
-        axis.set_xticks([])
-        axis.set_yticks([])
-    axes[-1].scatter(
-        np.full(LENGTH, -2),
-        np.arange(LENGTH),
-        c=[COLORS[c] for c in clusters],
-        marker="s",
-        s=14,
-        clip_on=False,
-    )
-    with whole_file(path, Path(path).suffix) as part:
-        figure.savefig(part, dpi=110)
-    pyplot.close(figure)
+        palette, axes = ListedColormap([*COLORS, GREY]), figure.subplots(1, len(maps))
+        for axis, (name, seen) in zip(axes, maps.items()):
+            routed = name.startswith("routing")
+            color = clusters[:, None] if routed else np.full([LENGTH, 1], CLUSTERS)
+            cells = np.where(seen, color, np.nan)
+            axis.imshow(cells, cmap=palette, vmin=0, vmax=CLUSTERS, interpolation="nearest")
+            title = f"{name}\n{seen.sum():,} of {LENGTH**2 // 2 + LENGTH // 2:,} pairs"
+            axis.set(title=title, xlabel="key", ylabel="query", xticks=[], yticks=[])
+            axis.set_xlim(-3.5, LENGTH - 0.5)
+        colors = [COLORS[c] for c in clusters]
+        places = np.full(LENGTH, -2), np.arange(LENGTH)
+        axes[-1].scatter(*places, c=colors, marker="s", s=14, clip_on=False)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rt_keras import extras
 from rt_keras.analysis.routing_picture import COLORS
 from rt_keras.callbacks.centroid_rules import mean_update
-from rt_keras.files import whole_file
+from rt_keras.drawing import drawing
 from rt_keras.ops import nearest_attention, nearest_centroid
 from rt_keras.ops.routing import cluster_statistics, normalize
 
@@ -160,21 +159,11 @@ def draw(folder):
     Returns:
         A list of the files' `Path`s.
     """
-    with extras.needed("plot", "Drawing"):
-        import matplotlib
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-
     found, paths = example(), []
     for name, (columns, size, draw_on) in PICTURES.items():
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasSVG(figure)
-        draw_on(figure.subplots(1, columns), found)
-        path = Path(folder) / f"{name}.svg"
-        # The same file whenever it is drawn.
-        with whole_file(path, ".svg") as part, matplotlib.rc_context({"svg.hashsalt": name}):
-            figure.savefig(part, metadata={"Date": None})
-        paths.append(path)
+        paths.append(Path(folder) / f"{name}.svg")
+        with drawing(paths[-1], figsize=size) as figure:
+            draw_on(figure.subplots(1, columns), found)
     return paths
 
 

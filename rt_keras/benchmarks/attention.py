@@ -6,24 +6,11 @@ needs give the floor of the kind's time.
 """
 
 import os
-from pathlib import Path
 
-from rt_keras.benchmarks import machine, operations, options, plot, rivals, workers
-from rt_keras.options import add_integers, add_plot, check_picture
-from rt_keras.tables import table
+from rt_keras.benchmarks import operations, options, plot, rivals, workers
+from rt_keras.options import add_integers, add_options, add_plot, check_picture
+from rt_keras.tables import table_of
 
-KINDS = (
-    "full",
-    "local",
-    "balanced_shared",
-    "balanced_separate",
-    "nearest_shared",
-    "nearest_separate",
-    "clustered",
-    "improved_clustered",
-    "causal_clustered",
-    "lsh",
-)
 LENGTHS = tuple(1024 * 2**i for i in range(6))
 PRODUCT = "matrix_product"
 
@@ -40,23 +27,14 @@ def add_arguments(parser):
         "example: rt-keras benchmark attention --lengths 1024 4096 --json attention.json "
         "--plot attention.png"
     )
-    parser.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        default=LENGTHS,
-        metavar="N",
-        help="sequence lengths, multiples of the window (default: 1024, 2048, ... 32768)",
-    )
-    options.add_kinds(parser, KINDS)
+    options.add_numbers(parser, "lengths", LENGTHS, "sequence lengths, multiples of the window")
+    options.add_names(parser, "kinds", operations.KINDS)
     add_integers(parser, {"heads": (8, "number of heads"), "depth": (64, "depth of a head")})
-    parser.add_argument(
-        "--window",
-        type=_window,
-        default=256,
-        help="members of a cluster and block size of local attention; there are N / WINDOW "
-        'clusters. "sqrt" is the divisor of N closest to its square root (default: 256)',
+    meaning = (
+        "members of a cluster and block size of local attention; there are N / WINDOW clusters. "
+        '"sqrt" is the divisor of N closest to its square root (default: 256)'
     )
+    add_options(parser, {"--window": meaning}, type=_window, default=256)
     options.add_shared(parser, rivals.ATTENTION)
     add_plot(parser, "the figures against the length")
 
@@ -79,20 +57,10 @@ def main(args):
         RuntimeError: if nothing could be measured.
     """
     check(args)
-    chosen = rivals.choose(args.rivals, rivals.ATTENTION, options.say)
-    result = measure(
-        args.lengths,
-        args.kinds,
-        args.heads,
-        args.depth,
-        args.window,
-        args.repeats,
-        chosen_rivals=chosen,
-        threads=args.threads,
-    )
+    result = measure(args, rivals.choose(args.rivals, rivals.ATTENTION))
     print(report(result))
     if args.plot:
-        plot.draw(result["figures"], plot.title(result), Path(args.plot))
+        plot.draw(result, args.plot)
     return result
 
 
@@ -107,7 +75,6 @@ def check(args):
                 f"--lengths must be positive multiples of --window {args.window}: there are "
                 f"length / window clusters. Received: {length}"
             )
-    options.check_among("kinds", args.kinds, KINDS)
     check_picture(args)
 
 
@@ -131,21 +98,14 @@ def window_of(length, window):
     return min(divisors, key=lambda i: (max(i * i / length, length / (i * i)), -i))
 
 
-def measure(lengths, kinds, heads, depth, window, repeats, chosen_rivals=None, threads=None):
+def measure(args, chosen_rivals):
     """Measures time and peak memory of each kind and rival, forward and forward + backward.
 
     What runs out of memory is left out, and reported on standard error.
 
     Args:
-        lengths: list of ints, the numbers of positions.
-        kinds: list of strings among `KINDS`.
-        heads: int, the number of heads.
-        depth: int, the depth of a head.
-        window: int, the number of members of a cluster, or "sqrt"; see `window_of`.
-        repeats: int, the maximum number of runs for a median.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned. Defaults to None, no
-            rivals.
-        threads: int, the number of threads of each process. Defaults to the number of cores.
+        args: namespace of the options.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
@@ -154,83 +114,49 @@ def measure(lengths, kinds, heads, depth, window, repeats, chosen_rivals=None, t
     Raises:
         RuntimeError: if nothing could be measured.
     """
-    chosen_rivals = chosen_rivals or {}
-    threads = threads or machine.count_cores()
-    load_average = [os.getloadavg()[0]]
-    figures = []
-    for length in dict.fromkeys(lengths):
-        for direction in plot.DIRECTIONS:
-            point = {
-                "direction": direction,
-                "length": length,
-                "heads": heads,
-                "depth": depth,
-                "window": window_of(length, window),
-            }
-            figures += _measure_point(point, dict.fromkeys(kinds), chosen_rivals, repeats, threads)
-    if not figures:
-        raise RuntimeError("Nothing could be measured: every point failed.")
-    return {
-        "benchmark": "attention",
-        **options.origin(chosen_rivals, load_average),
-        "settings": {
-            "heads": heads,
-            "depth": depth,
-            "window": window,
-            "batch": 1,
-            "causal": True,
-            "dtype": "float32",
-            "compiler": "XLA",
-            "threads": threads,
-            "repeats": repeats,
-        },
-        "figures": figures,
-        "slopes": [
-            {name: curve[name] for name in ("quantity", "direction", "kind", "slope")}
-            for curve in plot.curves(figures)
-        ],
-    }
+    load = os.getloadavg()[0]
+    figures = [
+        figure
+        for length in dict.fromkeys(args.lengths)
+        for direction in plot.DIRECTIONS
+        for figure in _measure_point(args, chosen_rivals, length, direction)
+    ]
+    settings = options.values(args, ("heads", "depth", "window"))
+    settings |= {"batch": 1, "causal": True, "dtype": "float32", "compiler": "XLA"}
+    slopes = [
+        {name: curve[name] for name in ("quantity", "direction", "kind", "slope")}
+        for curve in plot.curves(figures)
+    ]
+    more = {"benchmark": "attention", "slopes": slopes}
+    return options.result(args, figures, load, chosen_rivals, settings, **more)
 
 
-def _measure_point(point, kinds, chosen_rivals, repeats, threads):
+def _measure_point(args, chosen_rivals, length, direction):
     """Figures of the contenders at one length and direction."""
-    contenders = {
-        PRODUCT: {
-            "target": f"{operations.__name__}:prepare_product",
-            "arguments": {},
-            "imports": ["tensorflow"],
-        }
-    }
-    for kind in (*kinds, *chosen_rivals):
-        module = "rivals" if kind in chosen_rivals else "kinds"
-        imports = chosen_rivals.get(kind, ())
-        contenders[kind] = options.contender(f"{module}:prepare", kind, imports, **point)
-
-    def say(name, what):
-        what_of_it = f"{name}, {plot.DIRECTIONS[point['direction']]}"
-        options.say(f"n = {point['length']:,} {what_of_it}: {what}")
-
-    found = workers.contest(contenders, repeats, threads, say)
+    point = {"direction": direction, "length": length, "window": window_of(length, args.window)}
+    sizes = {**point, **options.values(args, ("heads", "depth"))}
+    contenders = {PRODUCT: workers.contender("operations:prepare_product", "tensorflow")}
+    for kind in args.kinds:
+        contenders[kind] = workers.contender("kinds:prepare", kind=kind, **sizes)
+    for kind, imports in chosen_rivals.items():
+        contenders[kind] = workers.contender("rivals:prepare", *imports, kind=kind, **sizes)
+    where = f"n = {length:,}, {plot.DIRECTIONS[direction]}, "
+    found = workers.contest(contenders, args.repeats, args.threads, where)
     product = found.pop(PRODUCT, None)
-    figures = options.figures_of(
-        found,
-        chosen_rivals,
-        ("full", "local"),
-        **{name: point[name] for name in ("direction", "length", "window")},
-        clusters=point["length"] // point["window"],
-    )
+    point["clusters"] = length // point["window"]
+    figures = options.figures_of(found, chosen_rivals, ("full", "local"), **point)
     for figure in figures:
         if figure["kind"] not in chosen_rivals:
-            figure.update(_floor(figure["kind"], point, figure["seconds"], product))
+            figure.update(_floor(figure, sizes, product))
     return figures
 
 
-def _floor(kind, point, seconds, product):
+def _floor(figure, sizes, product):
     """The time that the operations of a kind take at the rate of the matrix product."""
     from rt_keras.ops.nearest_windows import block_size_of
 
-    block_size = block_size_of(point["window"])
-    needed = operations.count(kind, **point, block_size=block_size)
+    block_size = block_size_of(sizes["window"])
+    needed = operations.count(figure["kind"], **sizes, block_size=block_size)
     if product is None:
         return {"operations": needed}
     rate = 2 * operations.SIZE**3 / product["seconds"]
@@ -238,7 +164,7 @@ def _floor(kind, point, seconds, product):
         "operations": needed,
         "product_rate": rate,
         "floor_seconds": needed / rate,
-        "times_floor": seconds * rate / needed,
+        "times_floor": figure["seconds"] * rate / needed,
     }
 
 
@@ -252,24 +178,24 @@ def report(result):
         Lines of text. "x floor" is the time divided by its floor; the last columns are how many
         times as fast as the baselines a kind is, forward + backward.
     """
-    found = {(f["length"], f["kind"], f["direction"]): f for f in result["figures"]}
-    baselines = dict.fromkeys(name for f in result["figures"] for name in f["times_as_fast_as"])
-    columns = {"length": ",", "kind": ""}
-    for direction in ("forward", "+ backward"):
-        columns |= {f"{direction}\ntime (s)": ".4f", f"{direction}\nx floor": ".1f"}
-        columns |= {f"{direction}\npeak (MB)": ",.0f"}
-    columns |= options.speedup_columns(baselines, ".1f")
-    rows = []
-    for length, kind in dict.fromkeys((length, kind) for length, kind, _ in found):
-        both = [found.get((length, kind, direction)) for direction in plot.DIRECTIONS]
-        speedups = both[1]["times_as_fast_as"] if both[1] else {}
-        cells = [cell for figure in both for cell in _cells(figure)]
-        name = kind.replace("_", " ")
-        rows.append([length, name, *cells, *(speedups.get(name) for name in baselines)])
-    return f"{plot.title(result)}\n\n{table(columns, rows)}"
+    rows = {}
+    for figure in result["figures"]:
+        direction, name = figure["direction"], {x: figure[x] for x in ("length", "kind")}
+        row = rows.setdefault(tuple(name.values()), {**name, "times_as_fast_as": {}})
+        row[direction] = figure
+        if direction == "forward_backward":
+            row["times_as_fast_as"] = figure["times_as_fast_as"]
+    columns = {"length": (",", lambda row: row["length"]), **options.KIND}
+    for direction, heading in (("forward", "forward"), ("forward_backward", "+ backward")):
+        columns |= {
+            f"{heading}\ntime (s)": (".4f", _cell(direction, "seconds")),
+            f"{heading}\nx floor": (".1f", _cell(direction, "times_floor")),
+            f"{heading}\npeak (MB)": (",.0f", _cell(direction, "peak_bytes", 1e6)),
+        }
+    columns |= options.speedups(result["figures"], ".1f")
+    return f"{plot.title(result)}\n\n{table_of(rows.values(), columns)}"
 
 
-def _cells(figure):
-    if figure is None:
-        return [None, None, None]
-    return [figure["seconds"], figure.get("times_floor"), figure["peak_bytes"] / 1e6]
+def _cell(direction, name, unit=1):
+    """The function that gives a value of a row's figure of one direction, or None."""
+    return lambda row: row[direction][name] / unit if name in row.get(direction, ()) else None

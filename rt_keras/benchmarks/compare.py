@@ -1,6 +1,7 @@
 """`rt-keras benchmark compare`: what got slower or larger from one file of figures to another."""
 
 from rt_keras.files import read_json
+from rt_keras.options import add_options
 from rt_keras.tables import table
 
 # What identifies a figure in a file.
@@ -18,12 +19,8 @@ def add_arguments(parser):
     parser.epilog = "example: rt-keras benchmark compare before.json after.json --tolerance 0.05"
     parser.add_argument("before", metavar="A", help="the JSON file to compare with")
     parser.add_argument("after", metavar="B", help="the JSON file that should be no worse")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=0.1,
-        help="relative increase that is accepted (default: 0.1)",
-    )
+    meaning = "relative increase that is accepted (default: 0.1)"
+    add_options(parser, {"--tolerance": meaning}, type=float, default=0.1)
 
 
 def main(args):
@@ -112,16 +109,16 @@ def differences(before, after):
     Returns:
         A list of strings.
     """
-    lines = []
-    for name in ("machine", "version", "rivals"):
-        if before.get(name) != after.get(name):
-            lines.append(f"{name} differs: {before.get(name)} / {after.get(name)}")
-    settings = (before["settings"], after["settings"])
-    for name in dict.fromkeys([*settings[0], *settings[1]]):
-        values = [found.get(name) for found in settings]
-        if values[0] != values[1]:
-            lines.append(f"{name} differs: {values[0]} / {values[1]}")
-    return lines
+    names = ("machine", "version", "rivals")
+    one, other = (
+        {**{name: found.get(name) for name in names}, **found["settings"]}
+        for found in (before, after)
+    )
+    return [
+        f"{name} differs: {one.get(name)} / {other.get(name)}"
+        for name in {**one, **other}
+        if one.get(name) != other.get(name)
+    ]
 
 
 def report(before, after, rows):
@@ -142,7 +139,7 @@ def report(before, after, rows):
     lines = []
     # Each figure has one row for each quantity.
     for figure in zip(*(rows[i :: len(QUANTITIES)] for i in range(len(QUANTITIES)))):
-        cells = [figure[0]["length"], figure[0]["kind"].replace("_", " ")]
+        cells = [figure[0].get("length"), figure[0]["kind"].replace("_", " ")]
         cells.append(figure[0].get("direction", "").replace("_", " + "))
         for row in figure:
             scale = QUANTITIES[row["quantity"]][2]

@@ -6,9 +6,9 @@ they take turns, and times are medians.
 
 import os
 
-from rt_keras.benchmarks import machine, options, rivals, workers
+from rt_keras.benchmarks import options, rivals, workers
 from rt_keras.options import add_integers
-from rt_keras.tables import table
+from rt_keras.tables import table_of
 
 # Whether each kind has a cache. The others call the model on all positions for each token.
 CACHED = {"nearest_shared": True, "nearest_separate": True, "full": True, "balanced_shared": False}
@@ -27,23 +27,11 @@ def add_arguments(parser):
         "times the width, vocabulary 256, float32, compiled by XLA)."
     )
     parser.epilog = "example: rt-keras benchmark decode --lengths 1024 4096 --json decode.json"
-    options.add_kinds(parser, KINDS)
-    parser.add_argument(
-        "--lengths",
-        type=int,
-        nargs="+",
-        default=LENGTHS,
-        metavar="N",
-        help="sequence lengths, multiples of the window, up to which tokens are generated "
-        "(default: 1024, 4096, 16384)",
-    )
-    parser.add_argument(
-        "--tokens",
-        type=int,
-        default=128,
-        help=f"number of tokens to generate with a cache (default: 128); {RECOMPUTED} without one",
-    )
-    add_integers(parser, options.MODEL)
+    options.add_names(parser, "kinds", KINDS)
+    meaning = "sequence lengths, multiples of the window, up to which tokens are generated"
+    options.add_numbers(parser, "lengths", LENGTHS, meaning)
+    meaning = f"number of tokens to generate with a cache; {RECOMPUTED} without one"
+    add_integers(parser, {"tokens": (128, meaning), **options.MODEL})
     options.add_shared(parser, rivals.MODELS)
 
 
@@ -61,11 +49,7 @@ def main(args):
         RuntimeError: if nothing could be measured.
     """
     check(args)
-    chosen = rivals.choose(args.rivals, rivals.MODELS, options.say)
-    shape = {name: getattr(args, name) for name in options.MODEL}
-    result = measure(
-        args.lengths, args.kinds, args.tokens, shape, args.repeats, chosen, args.threads
-    )
+    result = measure(args, rivals.choose(args.rivals, rivals.MODELS))
     print(report(result))
     return result
 
@@ -80,96 +64,54 @@ def check(args):
                 f"--lengths must be greater than --tokens {args.tokens} and {RECOMPUTED}. "
                 f"Received: {length}"
             )
-    options.check_among("kinds", args.kinds, KINDS)
 
 
-def measure(lengths, kinds, tokens, shape, repeats, chosen_rivals=None, threads=None):
+def measure(args, chosen_rivals):
     """Measures the time per token of each kind and rival, at the end of each length.
 
     Args:
-        lengths: list of ints, the positions up to which tokens are generated.
-        kinds: list of strings among `KINDS`.
-        tokens: int, the number of tokens to generate with a cache.
-        shape: dictionary of the ints `window`, `layers` and `width`.
-        repeats: int, the maximum number of runs for a median.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned. Defaults to None, no
-            rivals.
-        threads: int, the number of threads of each process. Defaults to the number of cores.
+        args: namespace of the options.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
         contender and length, whose `seconds` are those of one token. Making the cache is included,
-        once for all `tokens`.
+        once for all tokens.
 
     Raises:
         RuntimeError: if nothing could be measured.
     """
-    chosen_rivals = chosen_rivals or {}
-    threads = threads or machine.count_cores()
-    load_average = [os.getloadavg()[0]]
-    figures = []
-    for length in dict.fromkeys(lengths):
-        figures += _measure_length(
-            length, dict.fromkeys(kinds), tokens, shape, chosen_rivals, repeats, threads
-        )
-    if not figures:
-        raise RuntimeError("Nothing could be measured: every model failed.")
-    return {
-        "benchmark": "decode",
-        **options.origin(chosen_rivals, load_average),
-        "settings": {
-            **shape,
-            "heads": 4,
-            "vocabulary": 256,
-            "batch": 1,
-            "sampler": "greedy",
-            "dtype": "float32",
-            "compiler": "XLA",
-            "threads": threads,
-            "repeats": repeats,
-        },
-        "figures": figures,
-    }
+    load = os.getloadavg()[0]
+    figures = [
+        figure
+        for length in dict.fromkeys(args.lengths)
+        for figure in _measure_length(args, chosen_rivals, length)
+    ]
+    settings = options.values(args, options.MODEL)
+    settings |= {"heads": 4, "vocabulary": 256, "batch": 1, "sampler": "greedy"}
+    settings |= {"dtype": "float32", "compiler": "XLA"}
+    return options.result(args, figures, load, chosen_rivals, settings, benchmark="decode")
 
 
-def _measure_length(length, kinds, tokens, shape, chosen_rivals, repeats, threads):
-    counts = {name: tokens if CACHED.get(name) else RECOMPUTED for name in (*kinds, *chosen_rivals)}
+def _measure_length(args, chosen_rivals, length):
+    sizes = {"length": length, **options.values(args, options.MODEL)}
     contenders = {}
-    for name, count in counts.items():
+    for name in (*args.kinds, *chosen_rivals):
         module = "rival_models" if name in chosen_rivals else "models"
-        contenders[name] = options.contender(
+        contenders[name] = workers.contender(
             f"{module}:prepare_generation",
-            name,
-            chosen_rivals.get(name, ()),
-            length=length,
-            tokens=count,
-            **shape,
+            *chosen_rivals.get(name, ()),
+            kind=name,
+            tokens=args.tokens if CACHED.get(name) else RECOMPUTED,
+            **sizes,
         )
-
-    def say(name, what):
-        options.say(f"n = {length:,} {name}, {counts[name]} tokens: {what}")
-
-    found = workers.contest(contenders, repeats, threads, say)
-    of_a_token = {
-        name: {
-            **figure,
-            "cached": CACHED.get(name, False),
-            "tokens": counts[name],
-            "seconds": figure["seconds"] / counts[name],
-            "runs": [run / counts[name] for run in figure["runs"]],
-        }
-        for name, figure in found.items()
-    }
-    return options.figures_of(of_a_token, chosen_rivals, ["full"], length=length)
-
-
-def title(result):
-    """Two lines: what was measured, and on which machine."""
-    settings = result["settings"]
-    return (
-        f"generation: {settings['layers']} layers of width {settings['width']}, 4 heads, window "
-        f"{settings['window']}, batch 1, greedy, float32\n{result['machine']}"
-    )
+    found = workers.contest(contenders, args.repeats, args.threads, f"n = {length:,}, ")
+    for name, figure in found.items():
+        tokens = contenders[name]["arguments"]["tokens"]
+        figure |= {"cached": CACHED.get(name, False), "tokens": tokens}
+        figure["seconds"] /= tokens
+        figure["runs"] = [run / tokens for run in figure["runs"]]
+    return options.figures_of(found, chosen_rivals, ["full"], length=length)
 
 
 def report(result):
@@ -181,18 +123,15 @@ def report(result):
     Returns:
         Lines of text.
     """
-    baselines = dict.fromkeys(name for f in result["figures"] for name in f["times_as_fast_as"])
-    columns = {"length": ",", "kind": "", "cache": "", "time per\ntoken (ms)": ".3f"}
-    columns |= {"peak (MB)": ",.0f", **options.speedup_columns(baselines, ".3g")}
-    rows = [
-        [
-            figure["length"],
-            figure["kind"].replace("_", " "),
-            "yes" if figure["cached"] else "no",
-            1000 * figure["seconds"],
-            figure["peak_bytes"] / 1e6,
-            *(figure["times_as_fast_as"].get(name) for name in baselines),
-        ]
-        for figure in result["figures"]
-    ]
-    return f"{title(result)}\n\n{table(columns, rows)}"
+    columns = {
+        "length": (",", lambda figure: figure["length"]),
+        **options.KIND,
+        "cache": ("", lambda figure: "yes" if figure["cached"] else "no"),
+        "time per\ntoken (ms)": (".3f", lambda figure: 1000 * figure["seconds"]),
+        **options.PEAK,
+        **options.speedups(result["figures"], ".3g"),
+    }
+    return (
+        f"generation: {options.shape(result)}, batch 1, greedy, float32\n{result['machine']}\n\n"
+        f"{table_of(result['figures'], columns)}"
+    )

@@ -5,9 +5,9 @@ Each contender works in a process of its own; they take turns, and times are med
 
 import os
 
-from rt_keras.benchmarks import machine, options, workers
+from rt_keras.benchmarks import options, workers
 from rt_keras.options import add_integers, check_range
-from rt_keras.tables import table
+from rt_keras.tables import table_of
 
 SHAPE = {
     "length": (8192, "number of tokens in a sequence"),
@@ -47,85 +47,47 @@ def main(args):
     """
     options.check_at_least_one(args, *SHAPE, "gigabytes", "repeats", "threads")
     check_range(args, "step", 0)
-    shape = {name: getattr(args, name) for name in SHAPE}
-    result = measure(shape, args.gigabytes, args.step, args.repeats, args.threads)
+    result = measure(args)
     print(report(result))
     return result
 
 
-def measure(shape, gigabytes, step, repeats, threads=None):
+def measure(args):
     """Measures packing, reading, and the start of a training.
 
     Args:
-        shape: dictionary of the ints `length` and `batch`.
-        gigabytes: int, the size of the files that training starts on.
-        step: int, the step that training goes on at.
-        repeats: int, the maximum number of runs for a median.
-        threads: int, the number of threads of each process. Defaults to the number of cores.
+        args: namespace of the options.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, and `figures`, one for each of
-        "packing", "reading", "first batch at step 0" and the same at `step`. Those of the first two
-        have `tokens_per_second`.
+        "packing", "reading", "first batch at step 0" and the same at `--step`. Those of the first
+        two have `tokens_per_second`.
 
     Raises:
         RuntimeError: if nothing could be measured.
     """
-    threads = threads or machine.count_cores()
-    load_average = [os.getloadavg()[0]]
-    found = workers.contest(
-        _contenders(shape, gigabytes, step),
-        repeats,
-        threads,
-        lambda name, what: options.say(f"{name}: {what}"),
-    )
-    if not found:
-        raise RuntimeError("Nothing could be measured: everything failed.")
-    tokens = _tokens(shape)
-    return {
-        "benchmark": "input",
-        **options.origin({}, load_average),
-        "settings": {
-            **shape,
-            "gigabytes": gigabytes,
-            "step": step,
-            "tokenizer": "bytes",
-            "threads": threads,
-            "repeats": repeats,
-        },
-        "figures": [
-            {
-                "kind": kind,
-                "package": "rt_keras",
-                **figure,
-                "tokens_per_second": tokens[kind] / figure["seconds"] if kind in tokens else None,
-            }
-            for kind, figure in found.items()
-        ],
-    }
-
-
-def _contenders(shape, gigabytes, step):
-    def contender(function, **arguments):
-        target = f"rt_keras.benchmarks.input_pipeline:{function}"
-        return {"target": target, "arguments": arguments}
-
-    contenders = {"packing": contender("prepare_packing"), "reading": contender("prepare", **shape)}
-    for first in dict.fromkeys((0, step)):
-        contenders[f"first batch at step {first:,}"] = contender(
-            "prepare_start", gigabytes=gigabytes, step=first, **shape
-        )
-    return contenders
-
-
-def _tokens(shape):
-    """The number of tokens in a run of packing and of reading."""
     from rt_keras.benchmarks import input_pipeline
 
-    return {
+    load, shape = os.getloadavg()[0], options.values(args, SHAPE)
+    contenders = {
+        "packing": workers.contender("input_pipeline:prepare_packing"),
+        "reading": workers.contender("input_pipeline:prepare", **shape),
+    }
+    for step in (0, args.step):
+        sizes = {**shape, "gigabytes": args.gigabytes, "step": step}
+        start = workers.contender("input_pipeline:prepare_start", **sizes)
+        contenders[f"first batch at step {step:,}"] = start
+    found = workers.contest(contenders, args.repeats, args.threads)
+    tokens = {
         "packing": input_pipeline.FILES * (input_pipeline.BYTES + 1),
         "reading": input_pipeline.tokens_of_a_run(**shape),
     }
+    for kind, figure in found.items():
+        rate = tokens[kind] / figure["seconds"] if kind in tokens else None
+        figure["tokens_per_second"] = rate
+    settings = {**options.values(args, INTEGERS), "tokenizer": "bytes"}
+    figures = options.figures_of(found, {})
+    return options.result(args, figures, load, {}, settings, benchmark="input")
 
 
 def report(result):
@@ -138,18 +100,14 @@ def report(result):
         Lines of text.
     """
     settings = result["settings"]
-    title = (
+    columns = {
+        "what": ("", lambda figure: figure["kind"]),
+        "time (s)": (".4f", lambda figure: figure["seconds"]),
+        "tokens/s": (",.0f", lambda figure: figure["tokens_per_second"]),
+        **options.PEAK,
+    }
+    return (
         f"input: {settings['batch']} x {settings['length']:,} bytes a batch; the first batch is of "
-        f"{settings['gigabytes']:,} GB of packed text\n{result['machine']}"
+        f"{settings['gigabytes']:,} GB of packed text\n{result['machine']}\n\n"
+        f"{table_of(result['figures'], columns)}"
     )
-    columns = {"what": "", "time (s)": ".4f", "tokens/s": ",.0f", "peak (MB)": ",.0f"}
-    rows = [
-        [
-            figure["kind"],
-            figure["seconds"],
-            figure["tokens_per_second"],
-            figure["peak_bytes"] / 1e6,
-        ]
-        for figure in result["figures"]
-    ]
-    return f"{title}\n\n{table(columns, rows)}"

@@ -114,14 +114,7 @@ def _write_sparse(folder, size):
     for place in range(max(1, size // (2 * SHARD_TOKENS))):
         path = folder / f"{place:05}.npy"
         np.lib.format.open_memmap(path, mode="w+", dtype=np.uint16, shape=(SHARD_TOKENS,))
-        files.append(
-            {
-                "file": path.name,
-                "bytes": path.stat().st_size,
-                "sha256": None,
-                "items": 1,
-                "length": SHARD_TOKENS,
-            }
-        )
+        entry = {"file": path.name, "bytes": path.stat().st_size, "sha256": None}
+        files.append({**entry, "items": 1, "length": SHARD_TOKENS})
     contents = {"unit": "documents", "dtype": "uint16", "end_token_id": 1, "pad_token_id": 0}
     shards.write_manifest(folder, {"contents": contents, "finished": True, "shards": files})

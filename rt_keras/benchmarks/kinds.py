@@ -1,5 +1,7 @@
 """The kinds of attention that `rt-keras benchmark attention` compares, compiled by XLA."""
 
+from functools import partial
+
 import tensorflow as tf
 
 from rt_keras import ops
@@ -66,32 +68,18 @@ def _local(query, key, value, centroids, window):
     return ops.local_attention(query=query, key=key, value=value, block_size=window, causal=True)
 
 
-def _routed(op, shared):
+def _routed(query, key, value, centroids, window, op, shared=False):
     """Routing attention, with queries for keys if they are shared."""
-
-    def attention(query, key, value, centroids, window):
-        key = None if shared else key
-        inputs = {"query": query, "key": key, "value": value, "centroids": centroids}
-        return op(**inputs, window_size=window, causal=True)
-
-    return attention
+    key = None if shared else key
+    return op(query, key, value, centroids, window_size=window, causal=True)
 
 
-def _clustered(top_k=None):
+def _clustered(query, key, value, centroids, window, top_k=None):
     """Clustered attention, with as many groups and top keys as positions if these are fewer."""
-
-    def attention(query, key, value, centroids, window):
-        length = query.shape[2]
-        return ops.clustered_attention(
-            query,
-            key,
-            value,
-            _noise([query.shape[1], BITS, query.shape[3]], 5),
-            num_clusters=min(NUM_CLUSTERS, length),
-            top_k=None if top_k is None else min(top_k, length),
-        )
-
-    return attention
+    _, heads, length, depth = query.shape
+    projections = _noise([heads, BITS, depth], 5)
+    counts = {"num_clusters": min(NUM_CLUSTERS, length), "top_k": top_k and min(top_k, length)}
+    return ops.clustered_attention(query, key, value, projections, **counts)
 
 
 def _causal_clustered(query, key, value, centroids, window):
@@ -108,12 +96,12 @@ def _lsh(query, key, value, centroids, window):
 ATTENTION = {
     "full": _full,
     "local": _local,
-    "balanced_shared": _routed(ops.balanced_attention, shared=True),
-    "balanced_separate": _routed(ops.balanced_attention, shared=False),
-    "nearest_shared": _routed(ops.nearest_attention, shared=True),
-    "nearest_separate": _routed(ops.nearest_attention, shared=False),
-    "clustered": _clustered(),
-    "improved_clustered": _clustered(TOP_K),
+    "balanced_shared": partial(_routed, op=ops.balanced_attention, shared=True),
+    "balanced_separate": partial(_routed, op=ops.balanced_attention),
+    "nearest_shared": partial(_routed, op=ops.nearest_attention, shared=True),
+    "nearest_separate": partial(_routed, op=ops.nearest_attention),
+    "clustered": _clustered,
+    "improved_clustered": partial(_clustered, top_k=TOP_K),
     "causal_clustered": _causal_clustered,
     "lsh": _lsh,
 }

@@ -4,12 +4,11 @@ Small language models of the same shape are trained, each in a process of its ow
 and times are medians. Their input pipeline takes turns with them.
 """
 
-import math
 import os
 
-from rt_keras.benchmarks import machine, options, rivals, workers
-from rt_keras.options import add_integers
-from rt_keras.tables import table
+from rt_keras.benchmarks import options, rivals, workers
+from rt_keras.options import add_integers, add_options
+from rt_keras.tables import table_of
 
 KINDS = (
     "balanced_shared",
@@ -39,18 +38,14 @@ def add_arguments(parser):
         "float32, compiled by XLA), and for the pipeline that makes their batches from text files."
     )
     parser.epilog = "example: rt-keras benchmark model --length 2048 --json model.json"
-    options.add_kinds(
-        parser,
-        KINDS,
+    more = (
         "; local_same_keys has local heads with blocks of half the window instead of routing "
-        "heads, for as many keys per query",
+        "heads, for as many keys per query"
     )
+    options.add_names(parser, "kinds", KINDS, more=more)
     add_integers(parser, {**SHAPE, **options.MODEL})
-    parser.add_argument(
-        "--relative-positions",
-        action="store_true",
-        help="give our heads relative positions up to the window",
-    )
+    meaning = "give our heads relative positions up to the window"
+    add_options(parser, {"--relative-positions": meaning}, action="store_true")
     options.add_shared(parser, rivals.MODELS)
 
 
@@ -68,9 +63,7 @@ def main(args):
         RuntimeError: if nothing could be measured.
     """
     check(args)
-    chosen = rivals.choose(args.rivals, rivals.MODELS, options.say)
-    shape = {name: getattr(args, name) for name in (*SHAPE, *options.MODEL)}
-    result = measure(shape, args.kinds, args.repeats, chosen, args.threads, args.relative_positions)
+    result = measure(args, rivals.choose(args.rivals, rivals.MODELS))
     print(report(result))
     return result
 
@@ -79,20 +72,14 @@ def check(args):
     """Raises a ValueError of one line if an option is out of range."""
     options.check_at_least_one(args, *SHAPE, "repeats", "threads")
     options.check_model(args, [args.length])
-    options.check_among("kinds", args.kinds, KINDS)
 
 
-def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_positions=False):
+def measure(args, chosen_rivals):
     """Measures a training step of each kind and rival, and the input pipeline.
 
     Args:
-        shape: dictionary of the ints `length`, `batch`, `window`, `layers` and `width`.
-        kinds: list of strings among `KINDS`.
-        repeats: int, the maximum number of steps for a median.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned. Defaults to None, no
-            rivals.
-        threads: int, the number of threads of each process. Defaults to the number of cores.
-        relative_positions: bool, whether our heads have relative positions. Defaults to False.
+        args: namespace of the options.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
@@ -102,75 +89,43 @@ def measure(shape, kinds, repeats, chosen_rivals=None, threads=None, relative_po
     Raises:
         RuntimeError: if nothing could be measured.
     """
-    chosen_rivals = chosen_rivals or {}
-    threads = threads or machine.count_cores()
-    load_average = [os.getloadavg()[0]]
-    contenders = _contenders(shape, dict.fromkeys(kinds), chosen_rivals, relative_positions)
-    found = workers.contest(
-        contenders, repeats, threads, lambda name, what: options.say(f"{name}: {what}")
-    )
+    load = os.getloadavg()[0]
+    found = workers.contest(_contenders(args, chosen_rivals), args.repeats, args.threads)
     pipeline = found.pop(INPUT, None)
-    if not found:
-        raise RuntimeError("Nothing could be measured: every model failed.")
-    point = {name: shape[name] for name in SHAPE}
     for figure in found.values():
-        figure["tokens_per_second"] = math.prod(point.values()) / figure["seconds"]
+        figure["tokens_per_second"] = args.batch * args.length / figure["seconds"]
+    point = options.values(args, SHAPE)
     figures = options.figures_of(found, chosen_rivals, BASELINES, **point)
-    return {
-        "benchmark": "model",
-        **options.origin(chosen_rivals, load_average),
-        "settings": {
-            **shape,
-            "heads": 4,
-            "vocabulary": 256,
-            "relative_positions": relative_positions,
-            "optimizer": "Adam",
-            "dtype": "float32",
-            "compiler": "XLA",
-            "threads": threads,
-            "repeats": repeats,
-        },
-        "figures": figures,
-        "input": pipeline and _input(pipeline, shape, figures),
-    }
+    settings = options.values(args, (*SHAPE, *options.MODEL, "relative_positions"))
+    settings |= {"heads": 4, "vocabulary": 256, "optimizer": "Adam"}
+    settings |= {"dtype": "float32", "compiler": "XLA"}
+    more = {"benchmark": "model", "input": pipeline and _input(pipeline, point, figures)}
+    return options.result(args, figures, load, chosen_rivals, settings, **more)
 
 
-def _contenders(shape, kinds, chosen_rivals, relative_positions):
+def _contenders(args, chosen_rivals):
+    shape = options.values(args, (*SHAPE, *options.MODEL))
+    ours = {**shape, "relative_positions": args.relative_positions}
     contenders = {
-        kind: options.contender(
-            "models:prepare_step", kind, **shape, relative_positions=relative_positions
-        )
-        for kind in kinds
+        kind: workers.contender("models:prepare_step", kind=kind, **ours) for kind in args.kinds
     }
     for kind, imports in chosen_rivals.items():
-        contenders[kind] = options.contender("rival_models:prepare_step", kind, imports, **shape)
-    contenders[INPUT] = {
-        "target": "rt_keras.benchmarks.input_pipeline:prepare",
-        "arguments": {name: shape[name] for name in SHAPE},
-    }
-    return contenders
+        place = "rival_models:prepare_step"
+        contenders[kind] = workers.contender(place, *imports, kind=kind, **shape)
+    pipeline = workers.contender("input_pipeline:prepare", **options.values(args, SHAPE))
+    return {**contenders, INPUT: pipeline}
 
 
-def _input(pipeline, shape, figures):
+def _input(pipeline, point, figures):
     from rt_keras.benchmarks.input_pipeline import tokens_of_a_run
 
-    rate = tokens_of_a_run(shape["length"], shape["batch"]) / pipeline["seconds"]
+    rate = tokens_of_a_run(**point) / pipeline["seconds"]
     ours = [f["tokens_per_second"] for f in figures if f["package"] == "rt_keras"]
     return {
         **pipeline,
         "tokens_per_second": rate,
         "times_the_fastest_step": rate / max(ours) if ours else None,
     }
-
-
-def title(result):
-    """Two lines: what was measured, and on which machine."""
-    settings = result["settings"]
-    return (
-        f"training step: {settings['layers']} layers of width {settings['width']}, 4 heads, window "
-        f"{settings['window']}, n = {settings['length']:,}, batch {settings['batch']}, Adam, "
-        f"float32\n{result['machine']}"
-    )
 
 
 def report(result):
@@ -182,20 +137,19 @@ def report(result):
     Returns:
         Lines of text.
     """
-    baselines = list(result["figures"][0]["times_as_fast_as"])
-    columns = {"kind": "", "time per\nstep (s)": ".4f", "tokens/s": ",.0f", "peak (MB)": ",.0f"}
-    columns |= options.speedup_columns(baselines, ".2f")
-    rows = [
-        [
-            figure["kind"].replace("_", " "),
-            figure["seconds"],
-            figure["tokens_per_second"],
-            figure["peak_bytes"] / 1e6,
-            *(figure["times_as_fast_as"][name] for name in baselines),
-        ]
-        for figure in result["figures"]
-    ]
-    lines = [title(result), "", table(columns, rows)]
+    columns = {
+        **options.KIND,
+        "time per\nstep (s)": (".4f", lambda figure: figure["seconds"]),
+        "tokens/s": (",.0f", lambda figure: figure["tokens_per_second"]),
+        **options.PEAK,
+        **options.speedups(result["figures"], ".2f"),
+    }
+    settings = result["settings"]
+    title = (
+        f"training step: {options.shape(result)}, n = {settings['length']:,}, batch "
+        f"{settings['batch']}, Adam, float32\n{result['machine']}"
+    )
+    lines = [title, "", table_of(result["figures"], columns)]
     if result["input"]:
         rate, times = (result["input"][x] for x in ("tokens_per_second", "times_the_fastest_step"))
         more = "" if times is None else f", {times:,.0f} times as many as the fastest step takes"

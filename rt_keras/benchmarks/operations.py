@@ -32,7 +32,8 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
     """The number of operations of one run of `rt_keras.benchmarks.kinds.prepare`.
 
     Args:
-        kind, direction, length, heads, depth, window: see `rt_keras.benchmarks.kinds.prepare`.
+        kind: string, one of `KINDS`.
+        direction, length, heads, depth, window: see `rt_keras.benchmarks.kinds.prepare`.
         block_size: int, B above. Defaults to None, the window.
 
     Returns:
@@ -41,34 +42,30 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
     >>> count("balanced_shared", "forward", length=8, heads=1, depth=2, window=4)
     320
     """
-    block_size = block_size or window
-    keys = {
-        "full": length,
-        "local": 2 * window,
-        "balanced_shared": window,
-        "balanced_separate": window,
-        "nearest_shared": window + block_size,
-        "nearest_separate": 2 * (window + block_size),
-        "clustered": NUM_CLUSTERS,
-        "improved_clustered": NUM_CLUSTERS + TOP_K,
-        "causal_clustered": window + length // window,
-        "lsh": 2 * NUM_ROUNDS * window,
-    }[kind]
+    keys, directions = _keys_and_directions(length, window, block_size or window)[kind]
     gradient = 3 if direction == "forward_backward" else 1
     attention = gradient * 2 * length * keys * 2 * depth
+    return heads * (attention + 2 * length * directions * depth)
+
+
+def _keys_and_directions(length, window, block_size):
+    """The keys that a query of each kind is multiplied with, and those by which it is routed."""
     clusters = length // window
-    directions = {
-        "balanced_shared": clusters,
-        "balanced_separate": 2 * clusters,
-        "nearest_shared": clusters,
-        "nearest_separate": 2 * clusters,
-        "clustered": BITS,
-        "improved_clustered": BITS,
-        "causal_clustered": clusters,
-        "lsh": NUM_ROUNDS * clusters // 2,
+    return {
+        "full": (length, 0),
+        "local": (2 * window, 0),
+        "balanced_shared": (window, clusters),
+        "balanced_separate": (window, 2 * clusters),
+        "nearest_shared": (window + block_size, clusters),
+        "nearest_separate": (2 * (window + block_size), 2 * clusters),
+        "clustered": (NUM_CLUSTERS, BITS),
+        "improved_clustered": (NUM_CLUSTERS + TOP_K, BITS),
+        "causal_clustered": (window + clusters, clusters),
+        "lsh": (2 * NUM_ROUNDS * window, NUM_ROUNDS * clusters // 2),
     }
-    selection = 2 * length * directions.get(kind, 0) * depth
-    return heads * (attention + selection)
+
+
+KINDS = tuple(_keys_and_directions(1, 1, 1))
 
 
 def prepare_product(size=SIZE):

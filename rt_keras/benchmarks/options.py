@@ -1,13 +1,12 @@
-"""What the benchmarks of speed share: options, messages, and the origin of figures."""
+"""What the benchmarks share: options, and how figures are put together and shown."""
 
 import os
-import sys
 from pathlib import Path
 
 import rt_keras
 from rt_keras.benchmarks import machine, rivals
 from rt_keras.files import read_json
-from rt_keras.options import add_integers, check_range
+from rt_keras.options import add_integers, add_options, check_at_least_one
 
 # The shape of a model: defaults and meanings.
 MODEL = {
@@ -17,21 +16,65 @@ MODEL = {
 }
 
 
-def add_kinds(parser, kinds, more=""):
-    """Adds the option that says what is measured.
+def add_names(parser, name, known, default=None, more=""):
+    """Adds the option that says which kinds or tasks are measured.
 
     Args:
         parser: `argparse.ArgumentParser`.
-        kinds: tuple of strings, all of them, which is the default.
+        name: string, the option.
+        known: tuple or dictionary of strings, all that there are.
+        default: list of strings. Defaults to None, all.
         more: string, the end of the help. Defaults to "".
     """
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        default=kinds,
-        metavar="KIND",
-        help=f"what to measure: {', '.join(kinds)} (default: all){more}",
-    )
+    shown = " ".join(default or ["all"])
+    meaning = f"{name} to measure: {', '.join(known)} (default: {shown}){more}"
+    default = default or tuple(known)
+    add_options(parser, {f"--{name} NAME": meaning}, nargs="+", choices=known, default=default)
+
+
+def add_numbers(parser, name, default, meaning):
+    """Adds an option that is a list of integers.
+
+    Args:
+        parser: `argparse.ArgumentParser`.
+        name: string, the option.
+        default: tuple of ints.
+        meaning: string, the help.
+    """
+    meaning = f"{meaning} (default: {' '.join(map(str, default)) or 'none'})"
+    add_options(parser, {f"--{name} N": meaning}, type=int, nargs="+", default=default)
+
+
+def add_shared(parser, names):
+    """Adds the options of all benchmarks of speed that have rivals.
+
+    Args:
+        parser: `argparse.ArgumentParser`.
+        names: dictionary from the names of the rivals.
+    """
+    meaning = f"other packages to measure: {', '.join(names)} (default: those that are installed)"
+    add_options(parser, {"--rivals NAME": meaning}, nargs="*", choices=names)
+    add_repeats_and_threads(parser)
+
+
+def add_repeats_and_threads(parser):
+    """Adds the options that say how figures are taken."""
+    meaning = "maximum number of runs for a median; long runs are repeated less"
+    add_integers(parser, {"repeats": (9, meaning)})
+    meaning = "number of threads of each process (default: all cores)"
+    add_options(parser, {"--threads N": meaning}, type=int, default=machine.count_cores())
+
+
+def add_learning_rate(parser, default):
+    """Adds the option of the highest learning rate."""
+    meaning = f"highest learning rate of the training (default: {default:g})"
+    add_options(parser, {"--learning-rate": meaning}, type=float, default=default)
+
+
+def add_directory(parser, what):
+    """Adds the option of a folder of texts, for some tasks."""
+    meaning = f"folder of texts for {what} (default: the source of Python's library)"
+    add_options(parser, {"--directory DIR": meaning})
 
 
 def check_model(args, lengths):
@@ -44,8 +87,7 @@ def check_model(args, lengths):
     check_at_least_one(args, *MODEL)
     if args.window % 2:
         raise ValueError(f"--window must be even. Received: {args.window}")
-    if args.width % 8:
-        raise ValueError(f"--width must be a multiple of 8. Received: {args.width}")
+    check_multiple(args, "width", 8)
     for length in lengths:
         if length < 1 or length % args.window:
             raise ValueError(
@@ -54,119 +96,34 @@ def check_model(args, lengths):
             )
 
 
-def add_shared(parser, names):
-    """Adds the options of all benchmarks of speed that have rivals.
-
-    Args:
-        parser: `argparse.ArgumentParser`.
-        names: the names of the rivals.
-    """
-    parser.add_argument(
-        "--rivals",
-        nargs="*",
-        metavar="NAME",
-        help=f"other packages to measure: {', '.join(names)} (default: those that are installed)",
-    )
-    add_repeats_and_threads(parser)
-
-
-def add_repeats_and_threads(parser):
-    """Adds the options that say how figures are taken."""
-    add_integers(
-        parser,
-        {"repeats": (9, "maximum number of runs for a median; long runs are repeated less")},
-    )
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=machine.count_cores(),
-        help="number of threads of each process (default: all cores)",
-    )
-
-
-def check_at_least_one(args, *names):
-    """Raises a ValueError if one of the named options is less than 1.
+def check_multiple(args, name, number, what=""):
+    """Raises a ValueError if an option is not a positive multiple of a number.
 
     Args:
         args: namespace of the options.
-        *names: strings, the options, with underscores.
-    """
-    for name in names:
-        check_range(args, name, 1)
-
-
-def check_among(name, values, allowed):
-    """Raises a ValueError if one of an option's values is not allowed.
-
-    Args:
         name: string, the option.
-        values: list of its values.
-        allowed: list of the allowed values.
+        number: int.
+        what: string, what the number is. Defaults to "".
     """
-    for value in values:
-        if value not in allowed:
-            raise ValueError(f"--{name} must be among {', '.join(allowed)}. Received: {value}")
+    value = getattr(args, name)
+    if value < 1 or value % number:
+        raise ValueError(f"--{name} must be a multiple of {what}{number}. Received: {value}")
 
 
-def say(line):
-    """Prints a line on standard error."""
-    print(line, file=sys.stderr, flush=True)
+def check_learning_rate(args):
+    """Raises a ValueError if the learning rate is not above 0."""
+    if not args.learning_rate > 0:
+        raise ValueError(f"--learning-rate must be above 0. Received: {args.learning_rate}")
 
 
-def origin(chosen_rivals, load_average):
-    """The origin of figures: machine, versions and load.
-
-    Args:
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
-        load_average: list of one float, the load of the machine before the benchmark.
-
-    Returns:
-        A dictionary of JSON values.
-    """
-    return {
-        "machine": machine.describe(),
-        "version": rt_keras.__version__,
-        "rivals": rivals.versions(chosen_rivals),
-        "load_average": [*load_average, os.getloadavg()[0]],
-    }
-
-
-def speedup_columns(baselines, spec):
-    """The columns of a table that compare with baselines.
-
-    >>> list(speedup_columns(["torch_full"], ".1f").values())
-    ['.1f']
-    """
-    return {f"speedup over\n{name.replace('_', ' ')}": spec for name in baselines}
-
-
-def contender(place, kind, imports=(), **arguments):
-    """A contender of `rt_keras.benchmarks.workers`.
-
-    Args:
-        place: string, "module:function" of this package, the function that makes what is run.
-        kind: string, the argument of that name.
-        imports: tuple of strings, modules to import first. Defaults to ().
-        **arguments: the function's other arguments.
-
-    >>> contender("kinds:prepare", "local", length=8)["target"]
-    'rt_keras.benchmarks.kinds:prepare'
-    """
-    return {
-        "target": f"rt_keras.benchmarks.{place}",
-        "arguments": {"kind": kind, **arguments},
-        "imports": imports,
-    }
-
-
-def figures_of(found, chosen_rivals, baselines, **point):
+def figures_of(found, chosen_rivals, baselines=(), **point):
     """The figures of a contest, compared with each other.
 
     Args:
         found: dictionary of dictionaries by kind, with the `seconds` of each; see
             `rt_keras.benchmarks.workers.contest`.
         chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
-        baselines: names of kinds to compare with, beside the rivals.
+        baselines: names of kinds to compare with, beside the rivals. Defaults to none.
         **point: what all figures have in common.
 
     Returns:
@@ -190,6 +147,36 @@ def figures_of(found, chosen_rivals, baselines, **point):
     ]
 
 
+def result(args, figures, load, chosen_rivals, settings, **more):
+    """What a benchmark of speed returns: its figures, and where they are from.
+
+    Args:
+        args: namespace of the options.
+        figures: list of what `figures_of` returned.
+        load: float, the load of the machine before the benchmark.
+        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
+        settings: dictionary of JSON values, beside the options of all benchmarks of speed.
+        **more: JSON values to return too, such as the name of the `benchmark`.
+
+    Returns:
+        A dictionary of JSON values.
+
+    Raises:
+        RuntimeError: if there are no figures.
+    """
+    if not figures:
+        raise RuntimeError("Nothing could be measured: everything failed.")
+    return {
+        **more,
+        "machine": machine.describe(),
+        "version": rt_keras.__version__,
+        "rivals": rivals.versions(chosen_rivals),
+        "load_average": [load, os.getloadavg()[0]],
+        "settings": {**settings, "threads": args.threads, "repeats": args.repeats},
+        "figures": figures,
+    }
+
+
 def earlier(path, empty):
     """The result that a file of a benchmark holds, to go on from.
 
@@ -209,3 +196,52 @@ def earlier(path, empty):
     if result.get("benchmark") != empty["benchmark"]:
         raise ValueError(f"--json must be a new file or one of this command. Received: {path}")
     return result
+
+
+def values(args, names):
+    """The values of some options, as a dictionary.
+
+    >>> import argparse
+    >>> values(argparse.Namespace(length=8, batch=2), ["batch"])
+    {'batch': 2}
+    """
+    return {name: getattr(args, name) for name in names}
+
+
+def words(name):
+    """A name with spaces in the place of underscores.
+
+    >>> words("local_routing")
+    'local routing'
+    """
+    return name.replace("_", " ")
+
+
+def shape(result):
+    """The shape of the models of a result, in words."""
+    return "{layers} layers of width {width}, 4 heads, window {window}".format(**result["settings"])
+
+
+# Columns of tables of figures: see `rt_keras.tables.table_of`.
+KIND = {"kind": ("", lambda figure: words(figure["kind"]))}
+PEAK = {"peak (MB)": (",.0f", lambda figure: figure["peak_bytes"] / 1e6)}
+
+
+def speedups(figures, spec):
+    """The columns that compare figures with baselines.
+
+    Args:
+        figures: list of what `figures_of` returned.
+        spec: string, the format of a number.
+
+    Returns:
+        A dictionary, as `rt_keras.tables.table_of` takes it.
+
+    >>> list(speedups([{"times_as_fast_as": {"torch_full": 2.0}}], ".1f"))
+    ['speedup over\\ntorch full']
+    """
+    names = dict.fromkeys(name for figure in figures for name in figure["times_as_fast_as"])
+    return {
+        f"speedup over\n{words(name)}": (spec, lambda f, name=name: f["times_as_fast_as"].get(name))
+        for name in names
+    }

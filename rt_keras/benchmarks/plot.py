@@ -3,19 +3,16 @@
 `rt-keras benchmark plot` draws what `rt-keras benchmark attention` wrote.
 """
 
+import itertools
 import math
 import statistics
-from pathlib import Path
 
-from rt_keras import extras
-from rt_keras.files import read_json, whole_file
-from rt_keras.options import PICTURES, check_picture
+from rt_keras.drawing import drawing
+from rt_keras.files import read_json
+from rt_keras.options import PICTURES, add_options, check_picture
 
 # What is drawn: its name in the figures, the label of its axis, and the scale of its unit.
-QUANTITIES = {
-    "seconds": ("seconds", 1),
-    "peak_bytes": ("peak memory above the imports, MB", 1e6),
-}
+QUANTITIES = {"seconds": ("seconds", 1), "peak_bytes": ("peak memory above the imports, MB", 1e6)}
 DIRECTIONS = {"forward": "forward", "forward_backward": "forward + backward"}
 
 
@@ -24,9 +21,8 @@ def add_arguments(parser):
     parser.description = "Draws the figures that rt-keras benchmark attention --json wrote."
     parser.epilog = "example: rt-keras benchmark plot attention.json --output attention.svg"
     parser.add_argument("figures", metavar="FILE", help="the JSON file")
-    parser.add_argument(
-        "--output", required=True, metavar="FILE", help=f"the file to write ({', '.join(PICTURES)})"
-    )
+    meaning = f"the file to write ({', '.join(PICTURES)})"
+    add_options(parser, {"--output FILE": meaning}, required=True)
 
 
 def main(args):
@@ -46,7 +42,7 @@ def main(args):
     result = read_json(args.figures)
     if result.get("benchmark") != "attention":
         raise ValueError(f"{args.figures} is not of rt-keras benchmark attention")
-    draw(result["figures"], title(result), Path(args.output))
+    draw(result, args.output)
     print(f"wrote {args.output}")
     return {"plot": args.output}
 
@@ -86,76 +82,57 @@ def curves(figures):
     >>> [(curve["quantity"], round(curve["slope"], 3)) for curve in curves(figures)]
     [('seconds', 2.0), ('peak_bytes', 1.0)]
     """
-    found = []
-    for quantity in QUANTITIES:
-        names = ("direction", "kind", "package")
-        for line in dict.fromkeys(tuple(figure[name] for name in names) for figure in figures):
-            points = sorted(
-                (figure["length"], figure[quantity])
-                for figure in figures
-                if tuple(figure[name] for name in names) == line
-            )
-            lengths, values = zip(*points)
-            slope = None
-            if len(points) > 1:
-                logarithms = [list(map(math.log, axis)) for axis in (lengths, values)]
-                slope = statistics.linear_regression(*logarithms).slope
-            found.append(
-                {
-                    "quantity": quantity,
-                    **dict(zip(names, line)),
-                    "lengths": lengths,
-                    "values": values,
-                    "slope": slope,
-                }
-            )
+    names, found = ("direction", "kind", "package"), []
+    lines = dict.fromkeys(tuple(figure[name] for name in names) for figure in figures)
+    for quantity, line in itertools.product(QUANTITIES, lines):
+        curve = {"quantity": quantity, **dict(zip(names, line))}
+        points = sorted(
+            (figure["length"], figure[quantity])
+            for figure in figures
+            if all(figure[name] == curve[name] for name in names)
+        )
+        lengths, values = zip(*points)
+        slope = None
+        if len(points) > 1:
+            logarithms = [list(map(math.log, axis)) for axis in (lengths, values)]
+            slope = statistics.linear_regression(*logarithms).slope
+        found.append({**curve, "lengths": lengths, "values": values, "slope": slope})
     return found
 
 
-def draw(figures, title, path):
+def draw(result, path):
     """Draws time and memory, forward and with the gradient, on logarithmic axes.
 
     The lines of other packages are dashed.
 
     Args:
-        figures: list of dictionaries; see `curves`.
-        title: string, the lines above the plots.
-        path: `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the format.
+        result: what `rt_keras.benchmarks.attention.measure` returned.
+        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+            format.
     """
-    with extras.needed("plot", "Drawing"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 9), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(2, 2, sharex=True)
-    places = {
-        (quantity, direction): axes[row, column]
-        for row, quantity in enumerate(QUANTITIES)
-        for column, direction in enumerate(DIRECTIONS)
-    }
-    for curve in curves(figures):
-        slope = "" if curve["slope"] is None else f"  $n^{{{curve['slope']:.2f}}}$"
-        places[curve["quantity"], curve["direction"]].plot(
-            curve["lengths"],
-            [value / QUANTITIES[curve["quantity"]][1] for value in curve["values"]],
-            "o-" if curve["package"] == "rt_keras" else "s--",
-            markersize=4,
-            label=curve["kind"].replace("_", " ") + slope,
-        )
-    _label(places, sorted({figure["length"] for figure in figures}))
-    figure.suptitle(title, fontsize=10)
-    with whole_file(path, suffix=path.suffix) as part:
-        figure.savefig(part, dpi=120)
+    found = curves(result["figures"])
+    lengths = sorted({figure["length"] for figure in result["figures"]})
+    with drawing(path, figsize=(11, 9)) as figure:
+        axes = figure.subplots(2, 2, sharex=True).ravel()
+        places = itertools.product(QUANTITIES.items(), DIRECTIONS)
+        for axis, ((quantity, (label, unit)), direction) in zip(axes, places):
+            for curve in found:
+                if (curve["quantity"], curve["direction"]) == (quantity, direction):
+                    _draw_curve(axis, curve, unit)
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
+            axis.set(title=DIRECTIONS[direction], xlabel="positions n", ylabel=label, yscale="log")
+            axis.grid(True, which="major", alpha=0.3)
+            axis.legend(fontsize=8)
+        figure.suptitle(title(result), fontsize=10)
 
 
-def _label(places, lengths):
-    for (quantity, direction), axis in places.items():
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
-        axis.set_title(DIRECTIONS[direction])
-        axis.set_xlabel("positions n")
-        axis.set_ylabel(QUANTITIES[quantity][0])
-        axis.grid(True, which="major", alpha=0.3)
-        axis.legend(fontsize=8)
+def _draw_curve(axis, curve, unit):
+    slope = "" if curve["slope"] is None else f"  $n^{{{curve['slope']:.2f}}}$"
+    axis.plot(
+        curve["lengths"],
+        [value / unit for value in curve["values"]],
+        "o-" if curve["package"] == "rt_keras" else "s--",
+        markersize=4,
+        label=curve["kind"].replace("_", " ") + slope,
+    )

@@ -8,9 +8,11 @@ by piece, for as long as one likes.
 import math
 import time
 
+import rt_keras
+from rt_keras import progress
 from rt_keras.benchmarks import machine, options
-from rt_keras.options import add_integers
-from rt_keras.tables import table
+from rt_keras.options import add_integers, check_range
+from rt_keras.tables import table_of
 
 VOCABULARY = 256
 HEADS = 4
@@ -23,18 +25,9 @@ PIECE, MOST_KEPT = 2048, 2**17
 # Blocks of a window of 128 positions.
 BLOCK_SIZE = 64
 
-# Which of the trained models each kind is: memories need no training of their own.
-TRAINED = {
-    "local": "local",
-    "full": "full",
-    "one_cluster": "one_cluster",
-    "local_routing": "local_routing",
-    "memory_oldest": "local_routing",
-    "memory_random": "local_routing",
-    "memory_least_attended": "local_routing",
-    "memory_merged": "local_routing",
-}
-KINDS = tuple(TRAINED)
+# Memories need no training of their own: they have the weights of local_routing.
+MEMORIES = ("memory_oldest", "memory_random", "memory_least_attended", "memory_merged")
+KINDS = ("local", "full", "one_cluster", "local_routing", *MEMORIES)
 # The kinds whose queries see all keys before them.
 WHOLE = ("full", "one_cluster")
 INTEGERS = {
@@ -59,16 +52,9 @@ def add_arguments(parser):
         "with keys as clusters have them, those of the position before."
     )
     parser.epilog = "example: rt-keras benchmark repetition --distances 10000 --kinds memory_oldest"
-    options.add_kinds(parser, KINDS)
-    parser.add_argument(
-        "--distances",
-        nargs="+",
-        type=int,
-        default=(10_000, 100_000),
-        metavar="N",
-        help="tokens between a passage and its repetition, rounded up to whole pieces "
-        "(default: 10000 100000)",
-    )
+    options.add_names(parser, "kinds", KINDS)
+    meaning = "tokens between a passage and its repetition, rounded up to whole pieces"
+    options.add_numbers(parser, "distances", (10_000, 100_000), meaning)
     add_integers(parser, INTEGERS)
 
 
@@ -87,43 +73,32 @@ def main(args):
         ValueError: if an option is out of range.
     """
     check(args)
-    settings = {name: getattr(args, name) for name in INTEGERS}
+    settings = options.values(args, INTEGERS)
     figures, weights = [], {}
     for kind in dict.fromkeys(args.kinds):
-        base = TRAINED[kind]
+        base = "local_routing" if kind in MEMORIES else kind
         if base not in weights:
             weights[base] = train(base, settings)
         for distance in dict.fromkeys(args.distances):
             if kind in WHOLE and distance > MOST_KEPT:
-                options.say(f"{kind}: {distance:,} tokens are more than it keeps")
+                progress.say(f"{kind}: {distance:,} tokens are more than it keeps")
                 continue
             figure = read(kind, weights[base], distance, settings)
-            options.say(f"{kind}: {distance:,} tokens, accuracy {figure['accuracy']:.3f}")
+            progress.say(f"{kind}: {distance:,} tokens, accuracy {figure['accuracy']:.3f}")
             figures.append(figure)
-    result = {
-        "benchmark": "repetition",
-        "machine": machine.describe(),
-        "settings": settings,
-        "figures": figures,
-    }
+    result = {"benchmark": "repetition", "machine": machine.describe()}
+    result |= {"settings": settings, "figures": figures}
     print(report(result))
     return result
 
 
 def check(args):
     """Raises a ValueError of one line if an option is out of range."""
-    options.check_among("kinds", args.kinds, KINDS)
-    options.check_at_least_one(args, *(name for name in INTEGERS if name not in ("before", "seed")))
-    if args.before < 0:
-        raise ValueError(f"--before must be at least 0. Received: {args.before}")
-    for distance in args.distances:
-        if distance < 1:
-            raise ValueError(f"--distances must be at least 1. Received: {distance}")
-    if args.memory_length < PIECE:
-        raise ValueError(
-            f"--memory-length must be at least {PIECE}, the tokens of a piece. Received: "
-            f"{args.memory_length}"
-        )
+    names = ("distances", "steps", "rows", "clusters", "window_size", "memory_keys")
+    options.check_at_least_one(args, *names)
+    check_range(args, "before", 0)
+    # The tokens of a piece are remembered together.
+    check_range(args, "memory_length", PIECE)
 
 
 def head_groups(kind, settings, length):
@@ -137,36 +112,25 @@ def head_groups(kind, settings, length):
     Returns:
         A list of one head group.
     """
-    from rt_keras import layers
-
-    near = {"block_size": BLOCK_SIZE, "max_relative_distance": 2 * BLOCK_SIZE - 1}
+    layers, reach = rt_keras.layers, 2 * BLOCK_SIZE - 1
+    near = {"block_size": BLOCK_SIZE, "max_relative_distance": reach}
+    sizes = {"num_clusters": settings["clusters"], "window_size": settings["window_size"]}
     if kind == "local":
         return [layers.LocalHeads(HEADS, **near)]
     if kind == "full":
-        reach = near["max_relative_distance"]
         return [layers.FullHeads(HEADS, memory_length=length, max_relative_distance=reach)]
     if kind == "one_cluster":
         return [layers.LocalRoutingHeads(HEADS, **near, num_clusters=1, window_size=length)]
-    near |= {"num_clusters": settings["clusters"], "window_size": settings["window_size"]}
     if kind == "local_routing":
-        return [layers.LocalRoutingHeads(HEADS, **near)]
-    return [
-        layers.RoutingMemoryHeads(
-            HEADS,
-            **near,
-            memory_length=settings["memory_length"],
-            memory_keys=settings["memory_keys"],
-            eviction=kind.removeprefix("memory_"),
-            memory_block_size=PIECE,
-        )
-    ]
+        return [layers.LocalRoutingHeads(HEADS, **near, **sizes)]
+    sizes |= {name: settings[name] for name in ("memory_length", "memory_keys")}
+    sizes |= {"eviction": kind.removeprefix("memory_"), "memory_block_size": PIECE}
+    return [layers.RoutingMemoryHeads(HEADS, **near, **sizes)]
 
 
 def build(kind, settings, length):
     """A model of two blocks of width 128; see `head_groups`."""
-    from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausalLM
-
-    backbone = RoutingTransformerBackbone(
+    backbone = rt_keras.models.RoutingTransformerBackbone(
         vocabulary_size=VOCABULARY,
         num_layers=2,
         hidden_dim=128,
@@ -174,14 +138,14 @@ def build(kind, settings, length):
         head_groups=head_groups(kind, settings, length),
         shift_tokens=True,
     )
-    return RoutingTransformerCausalLM(backbone)
+    return rt_keras.models.RoutingTransformerCausalLM(backbone)
 
 
 def train(kind, settings):
     """Trains a kind on short sequences.
 
     Args:
-        kind: string, one of the values of `TRAINED`.
+        kind: string, one of `KINDS` but not of `MEMORIES`.
         settings: dictionary of the ints of `INTEGERS`.
 
     Returns:
@@ -189,9 +153,7 @@ def train(kind, settings):
     """
     import keras
 
-    from rt_keras import progress
-    from rt_keras.callbacks import CentroidEMA
-    from rt_keras.callbacks.centroid_ema import routing_heads
+    from rt_keras.callbacks.centroid_ema import CentroidEMA, routing_heads
 
     keras.utils.set_random_seed(settings["seed"])
     model = build(kind, settings, TRAINED_LENGTH)
@@ -206,19 +168,15 @@ def train(kind, settings):
         jit_compile=True,
     )
     with progress.bar(f"training {kind}", steps, "steps") as update:
-        watch = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda step, logs: update(
-                completed=step + 1, note=f"accuracy {logs['accuracy']:.3f}"
-            )
-        )
-        history = model.fit(
-            training_batches(settings["seed"]),
-            steps_per_epoch=steps,
-            callbacks=[*([CentroidEMA()] if routing_heads(model) else []), watch],
-            shuffle=False,
-            verbose=0,
-        ).history
-    options.say(f"trained {kind}: mean accuracy {history['accuracy'][-1]:.3f}")
+
+        def show(step, logs):
+            update(completed=step + 1, note=f"accuracy {logs['accuracy']:.3f}")
+
+        callbacks = [CentroidEMA()] if routing_heads(model) else []
+        callbacks.append(keras.callbacks.LambdaCallback(on_train_batch_end=show))
+        data, quiet = training_batches(settings["seed"]), {"shuffle": False, "verbose": 0}
+        fitted = model.fit(data, steps_per_epoch=steps, callbacks=callbacks, **quiet)
+    progress.say(f"trained {kind}: mean accuracy {fitted.history['accuracy'][-1]:.3f}")
     return model.get_weights()
 
 
@@ -273,7 +231,7 @@ def read(kind, weights, distance, settings):
     @tf.function(jit_compile=True)
     def next_piece(tokens, state):
         inputs = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
-        return model(inputs, state=state)
+        return model.call_with_state(inputs, state)
 
     state, start = model.new_state(rows), None
     for number in range(pieces):
@@ -308,7 +266,7 @@ def _keys(kind, group, length):
     if kind != "local":
         kept += group.num_clusters * group.window_size
         seen += group.window_size
-    if kind.startswith("memory"):
+    if kind in MEMORIES:
         kept += group.num_clusters * group.memory_length
         seen += group.memory_keys
     return kept, seen
@@ -324,23 +282,18 @@ def report(result):
         Lines of text.
     """
     settings = result["settings"]
-    columns = {"kind": "", "tokens\nbetween": ",", "accuracy": ".3f", "keys kept\nof a head": ","}
-    columns |= {"keys a\nquery sees": ",", "share": ".2%", "tokens\na second": ",.0f"}
-    rows = [
-        [
-            figure["kind"].replace("_", " "),
-            figure["distance"],
-            figure["accuracy"],
-            figure["kept"],
-            figure["seen"],
-            figure["seen"] / figure["distance"],
-            figure["tokens_per_second"],
-        ]
-        for figure in result["figures"]
-    ]
+    columns = {
+        **options.KIND,
+        "tokens\nbetween": (",", lambda figure: figure["distance"]),
+        "accuracy": (".3f", lambda figure: figure["accuracy"]),
+        "keys kept\nof a head": (",", lambda figure: figure["kept"]),
+        "keys a\nquery sees": (",", lambda figure: figure["seen"]),
+        "share": (".2%", lambda figure: figure["seen"] / figure["distance"]),
+        "tokens\na second": (",.0f", lambda figure: figure["tokens_per_second"]),
+    }
     title = (
         f"repetition of {PASSAGE} random tokens, 2 blocks of width 128, {settings['steps']} steps, "
         f"{settings['clusters']} clusters, read in pieces of {PIECE}, {settings['rows']} rows, "
         f"{settings['before']:,} tokens before"
     )
-    return f"{result['machine']}\n\n{title}\n\n{table(columns, rows)}"
+    return f"{result['machine']}\n\n{title}\n\n{table_of(result['figures'], columns)}"

@@ -4,9 +4,11 @@ The packages are in the extra `rivals`, except `pytorch-fast-transformers`, whic
 it is installed.
 """
 
+import functools
 from importlib import metadata
 from importlib.util import find_spec
 
+from rt_keras import progress
 from rt_keras.benchmarks.operations import BITS, NUM_CLUSTERS, TOP_K
 
 # The modules that each rival needs; the last one is that of its package.
@@ -37,23 +39,19 @@ def package(imports):
     return PACKAGES[imports[-1]]
 
 
-def choose(wanted, rivals, say):
-    """The rivals to measure.
+def choose(wanted, rivals):
+    """The rivals to measure. Standard error names those that are neither installed nor wanted.
 
     Args:
         wanted: list of strings, their names, or None for all that are installed.
         rivals: dictionary, `ATTENTION` or `MODELS`.
-        say: function, called with a line for each rival that is neither installed nor wanted.
 
     Returns:
         A dictionary from names to the modules that each rival needs.
 
     Raises:
-        ValueError: if there is no such rival, or a wanted one is not installed.
+        ValueError: if a wanted one is not installed.
     """
-    for name in wanted or ():
-        if name not in rivals:
-            raise ValueError(f"--rivals must be among {', '.join(rivals)}. Received: {name}")
     chosen = {}
     for name in dict.fromkeys(rivals if wanted is None else wanted):
         missing = [PACKAGES[module] for module in rivals[name] if find_spec(module) is None]
@@ -61,7 +59,7 @@ def choose(wanted, rivals, say):
         if not missing:
             chosen[name] = rivals[name]
         elif wanted is None:
-            say(f"not installed: {line}")
+            progress.say(f"not installed: {line}")
         else:
             raise ValueError(f"--rivals: {line}")
     return chosen
@@ -135,10 +133,7 @@ def prepare(kind, direction, length, heads, depth, window):
 def _torch_full(length, heads, depth, window, backward, device):
     from torch.nn.functional import scaled_dot_product_attention
 
-    def attention(query, key, value):
-        return scaled_dot_product_attention(query, key, value, is_causal=True)
-
-    return attention, lambda: None
+    return functools.partial(scaled_dot_product_attention, is_causal=True), lambda: None
 
 
 def _kmeans_attention(length, heads, depth, window, backward, device, shared_qk=False):
@@ -156,43 +151,32 @@ def _kmeans_attention(length, heads, depth, window, backward, device, shared_qk=
     return lambda query, key, value: layer(query, key, value)[0], layer.kmeans.update
 
 
-def _kmeans_attention_shared(*arguments):
-    return _kmeans_attention(*arguments, shared_qk=True)
-
-
-def _fast_transformers(length, heads, depth, window, backward, device):
-    from fast_transformers.attention import ClusteredAttention
-
-    layer = ClusteredAttention(NUM_CLUSTERS, bits=BITS, attention_dropout=0.0)
-    return _of_fast_transformers(layer.to(device).train(backward), length, device), lambda: None
-
-
-def _fast_transformers_improved(length, heads, depth, window, backward, device):
-    from fast_transformers.attention import ImprovedClusteredAttention
-
-    layer = ImprovedClusteredAttention(NUM_CLUSTERS, bits=BITS, topk=TOP_K, attention_dropout=0.0)
-    return _of_fast_transformers(layer.to(device).train(backward), length, device), lambda: None
-
-
-def _of_fast_transformers(layer, length, device):
+def _fast_transformers(length, heads, depth, window, backward, device, improved=False):
     import torch
+    from fast_transformers import attention
     from fast_transformers.masking import FullMask, LengthMask
 
+    cls = attention.ImprovedClusteredAttention if improved else attention.ClusteredAttention
+    options = {"topk": TOP_K} if improved else {}
+    layer = cls(NUM_CLUSTERS, bits=BITS, attention_dropout=0.0, **options)
+    layer.to(device).train(backward)
     everything = FullMask(length, device=device)
     lengths = LengthMask(torch.tensor([length], device=device), max_len=length, device=device)
 
-    def attention(query, key, value):
+    def attend(*inputs):
         # The heads come after the positions.
-        inputs = [x.transpose(1, 2).contiguous() for x in (query, key, value)]
+        inputs = [x.transpose(1, 2).contiguous() for x in inputs]
         return layer(*inputs, everything, lengths, lengths).transpose(1, 2)
 
-    return attention
+    return attend, lambda: None
 
 
+# Functions of sizes, of whether gradients are computed, and of the device; each makes a function of
+# query, key and value and one that moves clusters once there are gradients.
 _ATTENTION = {
     "torch_full": _torch_full,
     "kmeans_attention": _kmeans_attention,
-    "kmeans_attention_shared": _kmeans_attention_shared,
+    "kmeans_attention_shared": functools.partial(_kmeans_attention, shared_qk=True),
     "fast_transformers": _fast_transformers,
-    "fast_transformers_improved": _fast_transformers_improved,
+    "fast_transformers_improved": functools.partial(_fast_transformers, improved=True),
 }

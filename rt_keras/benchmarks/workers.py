@@ -3,7 +3,7 @@
 A contender is a dictionary of
 - `target`: "module:function", the function that makes what is run;
 - `arguments`: dictionary of JSON values, its keyword arguments;
-- `imports`: optional list of further modules, imported first so that their memory does not count.
+- `imports`: list of further modules, imported first so that their memory does not count.
 
 The target returns a function without arguments, which returns once everything is computed.
 """
@@ -24,16 +24,33 @@ from rt_keras.benchmarks.memory import resident_peak
 from rt_keras.benchmarks.timing import alternate
 
 
-def contest(contenders, repeats, threads, say):
+def contender(place, *imports, **arguments):
+    """A contender of this package.
+
+    Args:
+        place: string, "module:function" in `rt_keras.benchmarks`, the function that makes what is
+            run.
+        *imports: strings, modules to import first.
+        **arguments: the function's arguments.
+
+    >>> contender("kinds:prepare", kind="local", length=8)["target"]
+    'rt_keras.benchmarks.kinds:prepare'
+    """
+    target = f"rt_keras.benchmarks.{place}"
+    return {"target": target, "arguments": arguments, "imports": imports}
+
+
+def contest(contenders, repeats, threads, where=""):
     """Times contenders that take turns, each in a process of its own that stays alive.
 
-    A first run of each compiles and does not count. A contender that fails is left out.
+    A first run of each compiles and does not count. A contender that fails is left out. Standard
+    error says what happens to each.
 
     Args:
         contenders: dictionary of contenders by name.
         repeats: int, the maximum number of runs for a median; long runs are repeated less.
         threads: int, the number of threads of each process.
-        say: function of a name and a line, called with what happens to a contender.
+        where: string, what such a line begins with. Defaults to "".
 
     Returns:
         A dictionary with, for each contender that did not fail, a dictionary of
@@ -43,49 +60,43 @@ def contest(contenders, repeats, threads, say):
           includes inputs, outputs, intermediate values, compilation and the start of the framework,
           but not the memory of an accelerator.
     """
-    with contextlib.ExitStack() as stack:
-        ready, peaks = {}, {}
-        total = len(contenders) * (1 + repeats)
-        title = f"measuring {len(contenders)} contenders"
-        update = stack.enter_context(progress.bar(title, total, "runs"))
+    ready, peaks, found = {}, {}, {}
+    total, title = len(contenders) * (1 + repeats), f"measuring {len(contenders)} contenders"
+    with contextlib.ExitStack() as stack, progress.bar(title, total, "runs") as update:
 
         def turn(name):
             update(note=name.replace("_", " "))
             try:
                 answer = ready[name]()
             except RuntimeError as error:
-                say(name, f"left out: {error}")
+                progress.say(f"{where}{name}: left out: {error}")
                 return None
             update(advance=1)
             peaks[name] = answer["peak_bytes"]
             return answer["seconds"]
 
         for name, contender in contenders.items():
-            ready[name] = stack.enter_context(worker(**contender, threads=threads))
+            ready[name] = stack.enter_context(worker(threads, **contender))
             if turn(name) is None:
                 del ready[name]
             else:
-                say(name, f"ready, peak {peaks[name] / 1e6:,.0f} MB")
+                progress.say(f"{where}{name}: ready, peak {peaks[name] / 1e6:,.0f} MB")
         times = alternate({name: functools.partial(turn, name) for name in ready}, repeats)
-    found = {}
     for name, runs in times.items():
         if None not in runs:
             median = statistics.median(runs)
-            say(name, f"{median:.4f} s, median of {len(runs)}")
+            progress.say(f"{where}{name}: {median:.4f} s, median of {len(runs)}")
             found[name] = {"seconds": median, "runs": runs, "peak_bytes": peaks[name]}
     return found
 
 
 @contextlib.contextmanager
-def worker(target, arguments, imports=(), threads=None):
+def worker(threads, target, arguments, imports):
     """A process that makes one contender's function and runs it on request.
 
     Args:
-        target: string, "module:function".
-        arguments: dictionary of JSON values, the keyword arguments of the target.
-        imports: list of strings, modules to import first. Defaults to ().
-        threads: int, the number of threads of the process. Defaults to None, as many as its
-            libraries choose.
+        threads: int, the number of threads of the process.
+        target, arguments, imports: those of a contender.
 
     Yields:
         A function without arguments. It has the process make one run and returns a dictionary of
@@ -93,7 +104,7 @@ def worker(target, arguments, imports=(), threads=None):
         above that of the imports. It raises a RuntimeError if the process fails, as when the system
         kills it because memory has run out.
     """
-    task = json.dumps({"target": target, "arguments": arguments, "imports": list(imports)})
+    task = json.dumps([target, arguments, imports])
     with (
         tempfile.TemporaryFile() as log,
         subprocess.Popen(
@@ -135,30 +146,28 @@ def _reason(status, log):
 
 def _environment(threads):
     """The environment variables of a contender's libraries."""
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    if threads is None:
-        return quiet
-    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-    return {**quiet, **dict.fromkeys((*names, "MKL_NUM_THREADS"), str(threads))}
+    libraries = ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM", "MKL_NUM")
+    counts = {f"{library}_THREADS": str(threads) for library in libraries}
+    return {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true", **counts}
 
 
 def _main(task):
-    task = json.loads(task)
+    target, arguments, imports = json.loads(task)
     # Libraries may print, so answers get the standard output to themselves.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    module, function = task["target"].split(":")
-    for name in (*task["imports"], module):
+    module, function = target.split(":")
+    for name in (*imports, module):
         importlib.import_module(name)
     before = resident_peak()
 
-    run = getattr(sys.modules[module], function)(**task["arguments"])
+    run = getattr(sys.modules[module], function)(**arguments)
     for _ in sys.stdin:
         start = time.perf_counter()
         run()
         seconds = time.perf_counter() - start
-        answer = {"seconds": seconds, "peak_bytes": resident_peak() - before}
-        print(json.dumps(answer), file=answers, flush=True)
+        answer = json.dumps({"seconds": seconds, "peak_bytes": resident_peak() - before})
+        print(answer, file=answers, flush=True)
 
 
 if __name__ == "__main__":

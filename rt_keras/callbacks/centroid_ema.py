@@ -218,16 +218,11 @@ class CentroidEMA(keras.callbacks.Callback):
         return members
 
     def _move_centroids(self, heads, empty_batches):
-        counts, sums, batches, samples, centroids = (
-            tf.convert_to_tensor(x)
-            for x in (
-                heads.member_counts,
-                heads.member_sums,
-                heads.member_batches,
-                heads.member_samples,
-                heads.centroids,
-            )
+        counts, sums, batches, samples = (
+            tf.convert_to_tensor(getattr(heads, f"member_{name}"))
+            for name in ("counts", "sums", "batches", "samples")
         )
+        centroids = tf.convert_to_tensor(heads.centroids)
         decay = tf.pow(tf.cast(self.decay, centroids.dtype), batches)
         if self.update == "mean":
             samples = tf.math.l2_normalize(samples, axis=-1)

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from rt_keras import config_files, files, progress
+from rt_keras.cli.options import add_options
 from rt_keras.tables import table
 
 # What is not said of a head group besides its number of heads, as all layers have it.
@@ -25,50 +26,29 @@ def add_arguments(parser):
         "local.num_heads=6 local.block_size=256 full.num_heads=3. Of a Gemma 3, the layers "
         "without a window alone: --heads local.num_heads=4 local.block_size=512 --layers global."
     )
-    parser.add_argument(
-        "--model",
-        required=True,
-        metavar="DIR|PRESET",
-        help="the folder of a pretrained model, with the files that Hugging Face has or those of "
-        "a preset of KerasHub; or the name of such a preset",
-    )
-    parser.add_argument(
-        "--output", required=True, metavar="DIR", help="a new or empty folder for the preset"
-    )
-    parser.add_argument(
-        "--heads",
-        nargs="+",
-        metavar="KEY=VALUE",
-        help="the heads of each layer, by the keys that the section `model` of a configuration "
-        "has for them, such as local.num_heads=9, which `rt-keras configs --keys` lists; all kinds "
-        "together must have as many heads as the model (default: the model's own)",
-    )
-    parser.add_argument(
-        "--layers",
-        nargs="+",
-        metavar="N",
-        help="the layers that get these heads, from 0; or global, for those without a sliding "
-        "window (default: all)",
-    )
-    parser.add_argument(
-        "--dtype",
-        metavar="POLICY",
-        help="the dtype policy of the model, such as bfloat16 (default: float32)",
-    )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        metavar="N",
-        help="sequences of up to N tokens: learned positions are repeated, rotary ones scaled "
-        "(default: the model's length)",
-    )
-    parser.add_argument(
-        "--trained-length",
-        type=int,
-        metavar="N",
-        help="with --max-length, the length on which rotary positions were trained, if the files "
-        "do not say it",
-    )
+    needed = {
+        "--model DIR|PRESET": "the folder of a pretrained model, with the files that Hugging Face "
+        "has or those of a preset of KerasHub; or the name of such a preset",
+        "--output DIR": "a new or empty folder for the preset",
+    }
+    add_options(parser, needed, required=True)
+    lists = {
+        "--heads KEY=VALUE": "the heads of each layer, by the keys that the section `model` of a "
+        "configuration has for them, such as local.num_heads=9, which `rt-keras configs --keys` "
+        "lists; all kinds together must have as many heads as the model (default: the model's own)",
+        "--layers N": "the layers that get these heads, from 0; or global, for those without a "
+        "sliding window (default: all)",
+    }
+    add_options(parser, lists, nargs="+")
+    meaning = "the dtype policy of the model, such as bfloat16 (default: float32)"
+    add_options(parser, {"--dtype POLICY": meaning})
+    lengths = {
+        "--max-length N": "sequences of up to N tokens: learned positions are repeated, rotary "
+        "ones scaled (default: the model's length)",
+        "--trained-length N": "with --max-length, the length on which rotary positions were "
+        "trained, if the files do not say it",
+    }
+    add_options(parser, lengths, type=int)
 
 
 def main(args):
@@ -138,11 +118,11 @@ def _figures(model, size, seconds):
     from rt_keras.models.adapted.backbones import attention_layers, backbone_of
 
     backbone = backbone_of(model)
-    heads = [_described(layer) for layer in attention_layers(backbone)]
+    groups = [layer.head_groups for layer in attention_layers(backbone)]
     trained = backbone.trained_length or getattr(backbone, "max_sequence_length", None)
     return {
         "model": type(model).__name__,
-        "layers": heads,
+        "layers": [", ".join(map(_described, own)) for own in groups],
         "parameters": model.count_params(),
         "trained_length": trained,
         "bytes": size,
@@ -150,17 +130,15 @@ def _figures(model, size, seconds):
     }
 
 
-def _described(attention):
-    """The heads of an attention layer, in words."""
-    return ", ".join(map(_described_group, attention.head_groups))
-
-
-def _described_group(group):
+def _described(group):
     """The heads of a group, with what is not the default.
 
-    >>> from rt_keras.layers import LocalHeads
-    >>> _described_group(LocalHeads(9, block_size=256))
+    >>> from rt_keras.layers import Heads, LocalHeads
+    >>> _described(LocalHeads(9, block_size=256))
     '9 LocalHeads(block_size=256)'
+    >>> from rt_keras.layers.key_sets import Persistent, Window
+    >>> _described(Heads(9, [Window(256), Persistent(4)]))
+    '9 Heads(key_sets=(Window(block_size=256), Persistent(num_persistent_keys=4)))'
     """
     defaults = {
         name: parameter.default
@@ -169,7 +147,7 @@ def _described_group(group):
         for name, parameter in inspect.signature(cls.__init__).parameters.items()
     }
     values = [
-        f"{name}={value}"
+        f"{name}={getattr(group, name)}"
         for name, value in group.get_config().items()
         if name not in OF_LAYERS and value != defaults.get(name)
     ]

@@ -1,7 +1,6 @@
 """`rt-keras analyze`: inspects the attention of a model."""
 
 from rt_keras.cli import examples, options
-from rt_keras.options import add_integers
 
 SEQUENCES = "number of sequences of the split to inspect"
 # All pairs of positions are drawn, so there may not be many.
@@ -27,34 +26,24 @@ def add_causality_arguments(parser):
         "sequence at once is compared with the loss prefix by prefix."
     )
     parser.epilog = "example: rt-keras analyze causality --model runs/books --json causality.json"
-    options.add_model(parser)
     options.add_examples(parser)
-    add_integers(
-        parser,
-        {
-            "sequences": (4, SEQUENCES),
-            "positions": (16, "number of positions to change, and of prefixes to score, in each"),
-            "changes": (2, "number of replacements tried at each position"),
-            "seed": (0, "random seed"),
-        },
-    )
+    integers = {
+        "sequences": (4, SEQUENCES),
+        "positions": (16, "number of positions to change, and of prefixes to score, in each"),
+        "changes": (2, "number of replacements tried at each position"),
+        "seed": (0, "random seed"),
+    }
+    options.add_integers(parser, integers)
 
 
 def analyze_causality(args):
     """Measures how much a language model sees of its future."""
     from rt_keras.analysis import causality
 
-    for name in ("sequences", "positions", "changes"):
-        options.check_range(args, name, 1)
+    options.check_at_least_one(args, "sequences", "positions", "changes")
     model, sequences, name = _load_sequences(args)
-    figures = causality.measure(
-        model,
-        sequences,
-        num_positions=args.positions,
-        num_changes=args.changes,
-        seed=args.seed,
-        verbose=1,
-    )
+    counts = args.positions, args.changes, args.seed
+    figures = causality.measure(model, sequences, *counts, verbose=1)
     print(f"{len(sequences)} sequences of {name}\n{causality.report(figures)}")
     return figures
 
@@ -92,18 +81,13 @@ def add_heads_arguments(parser):
         "by the kinds of the heads, over all positions of some sequences."
     )
     parser.epilog = "example: rt-keras analyze heads --model runs/books --plot heads.png"
-    options.add_model(parser)
     options.add_examples(parser)
-    add_integers(parser, {"sequences": (4, SEQUENCES)})
+    options.add_integers(parser, {"sequences": (4, SEQUENCES)})
     options.add_plot(parser, "the attention maps of heads on the first sequence")
-    parser.add_argument(
-        "--heads",
-        nargs="+",
-        metavar="LAYER.HEAD",
-        help="the heads to draw, numbered from 0 (default: the first of each kind in each layer)",
-    )
+    what = "the heads to draw, numbered from 0 (default: the first of each kind in each layer)"
+    options.add_options(parser, {"--heads LAYER.HEAD": what}, nargs="+")
     what = f"number of first positions to draw, up to {MOST_DRAWN}; with 64 or fewer, their tokens"
-    add_integers(parser, {"positions": (64, what)})
+    options.add_integers(parser, {"positions": (64, what)})
 
 
 def analyze_heads(args):
@@ -111,7 +95,7 @@ def analyze_heads(args):
     from rt_keras.analysis import heads
     from rt_keras.training.tasks import task_of
 
-    options.check_range(args, "sequences", 1)
+    options.check_at_least_one(args, "sequences")
     options.check_range(args, "positions", 1, MOST_DRAWN)
     options.check_picture(args)
     if args.heads and not args.plot:
@@ -166,9 +150,8 @@ def add_clusters_arguments(parser):
         "characteristic of it, in models of bytes each after four others."
     )
     parser.epilog = "example: rt-keras analyze clusters --model runs/books --json clusters.json"
-    options.add_model(parser)
     options.add_examples(parser)
-    add_integers(parser, {"sequences": (16, SEQUENCES)})
+    options.add_integers(parser, {"sequences": (16, SEQUENCES)})
     options.add_plot(parser, "the clusters of the first 128 positions")
 
 
@@ -176,7 +159,7 @@ def analyze_clusters(args):
     """Shows which tokens share a cluster, and how large clusters are."""
     from rt_keras.analysis import clusters, clusters_picture
 
-    options.check_range(args, "sequences", 1)
+    options.check_at_least_one(args, "sequences")
     options.check_picture(args)
     model, sequences, name = _load_sequences(args)
     sequences, tokenizer = sequences[:, :-1], model.preprocessor.tokenizer

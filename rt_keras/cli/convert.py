@@ -1,7 +1,7 @@
 """`rt-keras convert`: imports checkpoints of other projects."""
 
 from rt_keras import progress
-from rt_keras.cli.options import add_command
+from rt_keras.cli.options import add_command, add_options
 
 
 def add_arguments(parser):
@@ -19,34 +19,21 @@ def add_t2t_arguments(parser):
         "example: rt-keras convert t2t --checkpoint pg19/model.ckpt-0 --hparams pg19/hparams.json "
         "--vocabulary vocab.pg19_length8k.32768.subwords --output models/pg19"
     )
-    parser.add_argument(
-        "--checkpoint", required=True, metavar="PATH", help="the checkpoint, without its suffix"
-    )
-    parser.add_argument("--hparams", required=True, metavar="FILE", help="its hparams.json")
-    parser.add_argument(
-        "--vocabulary",
-        metavar="FILE",
-        help="its subwords, one quoted subword per line; required for text models",
-    )
-    parser.add_argument(
-        "--image-shape",
-        type=int,
-        nargs=3,
-        metavar=("HEIGHT", "WIDTH", "CHANNELS"),
-        help="shape of the training images; for image models only",
-    )
-    parser.add_argument(
-        "--num-classes",
-        type=int,
-        metavar="N",
-        help="number of classes of a class-conditional image model",
-    )
-    parser.add_argument(
-        "--not-strict",
-        action="store_true",
-        help="skip variables that are missing or unused instead of refusing the checkpoint",
-    )
-    parser.add_argument("--output", required=True, metavar="DIR", help="a new or empty folder")
+    needed = {
+        "--checkpoint PATH": "the checkpoint, without its suffix",
+        "--hparams FILE": "its hparams.json",
+        "--output DIR": "a new or empty folder",
+    }
+    add_options(parser, needed, required=True)
+    meaning = "its subwords, one quoted subword per line; required for text models"
+    add_options(parser, {"--vocabulary FILE": meaning})
+    meaning = "shape of the training images; for image models only"
+    sides = ("HEIGHT", "WIDTH", "CHANNELS")
+    add_options(parser, {"--image-shape": meaning}, type=int, nargs=3, metavar=sides)
+    meaning = "number of classes of a class-conditional image model"
+    add_options(parser, {"--num-classes N": meaning}, type=int)
+    meaning = "skip variables that are missing or unused instead of refusing the checkpoint"
+    add_options(parser, {"--not-strict": meaning}, action="store_true")
 
 
 def convert_t2t(args):

@@ -9,28 +9,17 @@ from rt_keras.tables import table
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.epilog = "example: rt-keras evaluate --model runs/books --split test --json scores.json"
-    options.add_model(parser)
     options.add_examples(parser)
-    parser.add_argument(
-        "--context",
-        choices=["window", "carry", "sliding"],
-        default="window",
-        help="what comes before a token of a text: its sequence, its whole document, or windows "
-        "that overlap (default: window)",
+    contexts = ["window", "carry", "sliding"]
+    meaning = (
+        "what comes before a token of a text: its sequence, its whole document, or windows that "
+        "overlap (default: window)"
     )
-    parser.add_argument(
-        "--stride",
-        type=int,
-        metavar="N",
-        help="tokens from one window to the next, with --context sliding (default: half a window)",
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=int,
-        default=4,
-        metavar="N",
-        help="sequences or examples in a batch of each device; fewer take less memory (default: 4)",
-    )
+    options.add_options(parser, {"--context": meaning}, choices=contexts, default="window")
+    meaning = "tokens from one window to the next, with --context sliding (default: half a window)"
+    options.add_options(parser, {"--stride N": meaning}, type=int)
+    meaning = "sequences or examples in a batch of each device; fewer take less memory"
+    options.add_integers(parser, {"batch_size": (4, meaning)})
     options.add_plot(parser, "bits per byte against how much came before, with --context carry,")
     options.add_strategy(parser)
 
@@ -45,20 +34,15 @@ def main(args):
     if args.plot is not None and args.context != "carry":
         raise ValueError("--plot needs --context carry")
     options.check_picture(args)
-    options.check_range(args, "batch_size", 1)
+    options.check_at_least_one(args, "batch_size")
     cluster = read_cluster() if args.strategy == "multi_worker" else None
     with peer_errors(cluster) if cluster else contextlib.nullcontext():
         strategy = experiment.make_strategy(args, cluster)
         with strategy.scope():
             loaded = examples.load(args)
         is_chief = Workers(strategy).is_chief
-        scores = evaluate(
-            *loaded,
-            int(is_chief),
-            batch_size=args.batch_size,
-            context=args.context,
-            stride=args.stride,
-        )
+        given = {name: getattr(args, name) for name in ("batch_size", "context", "stride")}
+        scores = evaluate(*loaded, int(is_chief), **given)
         if args.plot is not None:
             context_picture.draw({args.model: scores["by_position"]}, args.plot)
             print(f"wrote {args.plot}")

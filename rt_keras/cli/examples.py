@@ -15,10 +15,8 @@ def load(args):
         A tuple of the model, a `tf.data.Dataset` of its kind of examples, and what they are called.
     """
     from rt_keras.training import config as config_lib
-    from rt_keras.training.tasks import task_of
 
-    model = options.load_model(args.model)
-    task = task_of(model)
+    model, task = options.load_model(args.model)
     if args.sequence_length is not None:
         _set_length(args, model)
     run = Path(args.model) / "config.yaml"

@@ -8,20 +8,16 @@ def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.epilog = "example: rt-keras export --model runs/books --output exported/books"
     options.add_model(parser)
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="DIR",
-        help="folder of the model's versions, where the next one is written; or, if its name is a "
-        "number, of one version",
+    meaning = (
+        "folder of the model's versions, where the next one is written; or, if its name is a "
+        "number, of one version"
     )
-    parser.add_argument(
-        "--max-length",
-        type=int,
-        metavar="N",
-        help="maximum number of tokens in a sequence (default: the number of positions that the "
-        "model has, or 65,536 if it has no limit)",
+    options.add_options(parser, {"--output DIR": meaning}, required=True)
+    meaning = (
+        "maximum number of tokens in a sequence (default: the number of positions that the "
+        "model has, or 65,536 if it has no limit)"
     )
+    options.add_options(parser, {"--max-length N": meaning}, type=int)
 
 
 def main(args):
@@ -29,10 +25,9 @@ def main(args):
     from rt_keras.models.carried_state import why_no_state
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops
-    from rt_keras.training.tasks import task_of
 
-    model = options.load_model(args.model)
-    if not task_of(model).continues_text:
+    model, task = options.load_model(args.model)
+    if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
     with progress.bar("tracing and exporting"):
         path = export_saved_model(model, args.output, args.max_length)

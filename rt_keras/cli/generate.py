@@ -6,14 +6,14 @@ import os
 from rt_keras import extras, files, progress
 from rt_keras.cli import options
 
-# The class of each sampler in KerasHub, and its options by the names of its arguments.
+# The class of each sampler in KerasHub, and its options.
 SAMPLERS = {
-    "random": ("RandomSampler", {}),
-    "greedy": ("GreedySampler", {}),
-    "top_k": ("TopKSampler", {"k": "top_k"}),
-    "top_p": ("TopPSampler", {"k": "top_k", "p": "top_p"}),
-    "beam": ("BeamSampler", {"num_beams": "num_beams"}),
-    "contrastive": ("ContrastiveSampler", {"k": "top_k"}),
+    "random": ("RandomSampler", ("temperature", "seed")),
+    "greedy": ("GreedySampler", ()),
+    "top_k": ("TopKSampler", ("temperature", "seed", "top_k")),
+    "top_p": ("TopPSampler", ("temperature", "seed", "top_k", "top_p")),
+    "beam": ("BeamSampler", ("temperature", "num_beams")),
+    "contrastive": ("ContrastiveSampler", ("temperature", "top_k")),
 }
 # The options that only some models have.
 TEXT_OPTIONS = ("prompt", "max_length", "stop", "stream", "sampler", "top_k", "top_p", "num_beams")
@@ -26,79 +26,53 @@ def add_arguments(parser):
         "example: rt-keras generate --model runs/books --prompt 'It was a dark' --max-length 200"
     )
     options.add_model(parser)
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        default=0.8,
-        metavar="T",
-        help="divides the logits; above 0, and lower values are less random (default: 0.8)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
+    meaning = "divides the logits; above 0, and lower values are less random (default: 0.8)"
+    options.add_options(parser, {"--temperature T": meaning}, type=float, default=0.8)
+    options.add_integers(parser, {"seed": (0, "random seed")})
     _add_text_arguments(parser.add_argument_group("text models"))
     _add_image_arguments(parser.add_argument_group("image models"))
 
 
 def _add_text_arguments(group):
-    group.add_argument(
-        "--prompt",
-        nargs="+",
-        metavar="TEXT",
-        help="the text to continue or, for an encoder-decoder, to translate; several texts are "
-        "processed as one batch",
-    )
-    group.add_argument(
-        "--max-length",
-        type=int,
-        metavar="N",
-        help="maximum number of tokens, including the prompt and the start token (default: 256)",
-    )
-    group.add_argument(
-        "--stop",
-        metavar="TOKEN",
-        nargs="+",
-        help="tokens that end a text, as the tokenizer spells them (default: end of text)",
-    )
-    group.add_argument(
-        "--stream",
-        action="store_true",
-        help="print the text as it is generated; for one prompt of a causal model",
-    )
-    group.add_argument(
-        "--sampler", choices=SAMPLERS, help="how the next token is chosen (default: random)"
-    )
-    group.add_argument(
-        "--top-k",
-        type=int,
-        metavar="K",
-        help="number of most likely tokens that top_k, top_p and contrastive choose from "
+    texts = {
+        "--prompt TEXT": "the text to continue or, for an encoder-decoder, to translate; several "
+        "texts are processed as one batch",
+        "--stop TOKEN": "tokens that end a text, as the tokenizer spells them (default: end of "
+        "text)",
+    }
+    options.add_options(group, texts, nargs="+")
+    meaning = "print the text as it is generated; for one prompt of a causal model"
+    options.add_options(group, {"--stream": meaning}, action="store_true")
+    meaning = "how the next token is chosen (default: random)"
+    options.add_options(group, {"--sampler": meaning}, choices=SAMPLERS)
+    numbers = {
+        "--max-length N": "maximum number of tokens, including the prompt and the start token "
+        "(default: 256)",
+        "--top-k K": "number of most likely tokens that top_k, top_p and contrastive choose from "
         "(default: 5, all, 5)",
-    )
-    group.add_argument(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="probability mass that top_p draws from, above 0 and at most 1 (default: 0.9)",
-    )
-    group.add_argument(
-        "--num-beams", type=int, metavar="N", help="number of beams of beam search (default: 5)"
-    )
+        "--num-beams N": "number of beams of beam search (default: 5)",
+    }
+    options.add_options(group, numbers, type=int)
+    meaning = "probability mass that top_p draws from, above 0 and at most 1 (default: 0.9)"
+    options.add_options(group, {"--top-p P": meaning}, type=float)
 
 
 def _add_image_arguments(group):
-    group.add_argument("--output", metavar="FILE", help="the PNG file to write")
-    group.add_argument("--image", metavar="FILE", help="the image to complete (default: none)")
-    group.add_argument(
-        "--known-rows", type=int, metavar="N", help="rows of it to keep, from the top (default: 0)"
-    )
-    group.add_argument("--label", type=int, metavar="N", help="class, for class-conditional models")
+    images = {
+        "--output FILE": "the PNG file to write",
+        "--image FILE": "the image to complete (default: none)",
+    }
+    options.add_options(group, images)
+    numbers = {
+        "--known-rows N": "rows of it to keep, from the top (default: 0)",
+        "--label N": "class, for class-conditional models",
+    }
+    options.add_options(group, numbers, type=int)
 
 
 def main(args):
     """Generates from the model and prints or writes the result."""
-    from rt_keras.training.tasks import task_of
-
-    model = options.load_model(args.model)
-    task = task_of(model)
+    model, task = options.load_model(args.model)
     if task.generates is None:
         raise ValueError(f"--model {args.model} holds a {task.kind} model, which generates nothing")
     if task.generates == "image":
@@ -122,7 +96,7 @@ def _generate_text(model, task, args):
 
     if args.prompt is None:
         raise ValueError("--prompt is missing: the text to start from")
-    options.check_range(args, "max_length", 1)
+    options.check_at_least_one(args, "max_length")
     max_length = args.max_length or 256
     if args.stream and not (task.continues_text and len(args.prompt) == 1):
         raise ValueError("--stream is for one --prompt of a causal language model")
@@ -171,23 +145,17 @@ def _make_sampler(args, vocabulary_size):
     name = args.sampler or "random"
     sampler, own = SAMPLERS[name]
     for option in ("top_k", "top_p", "num_beams"):
-        if getattr(args, option) is not None and option not in own.values():
+        if getattr(args, option) is not None and option not in own:
             raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
     options.check_range(args, "top_k", 1, vocabulary_size)
     options.check_share(args, "top_p")
-    options.check_range(args, "num_beams", 1)
-    if name == "greedy":
-        return samplers.GreedySampler()
-    arguments = {
-        argument: getattr(args, option)
-        for argument, option in own.items()
-        if getattr(args, option) is not None
-    }
-    if name in ("random", "top_k", "top_p"):
-        arguments["seed"] = args.seed
+    options.check_at_least_one(args, "num_beams")
+    given = {option: getattr(args, option) for option in own}
+    # KerasHub calls two options by a letter, and has no default for one.
+    given = {name.removeprefix("top_"): x for name, x in given.items() if x is not None}
     if name == "top_p":
-        arguments.setdefault("p", 0.9)
-    return getattr(samplers, sampler)(**arguments, temperature=args.temperature)
+        given.setdefault("p", 0.9)
+    return getattr(samplers, sampler)(**given)
 
 
 def _generate_image(model, args):

@@ -27,32 +27,19 @@ def add_arguments(parser):
         "example: rt-keras launch --workers 2 -- train --config books --output runs/books --set "
         "data.directory=my/books"
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        required=True,
-        metavar="N",
-        help="number of workers",
+    options.add_options(parser, {"--workers N": "number of workers"}, type=int, required=True)
+    meaning = (
+        "how often all are started again after one has failed; a training goes on from its last "
+        "checkpoint, unless it has --overwrite"
     )
-    parser.add_argument(
-        "--restarts",
-        type=int,
-        default=0,
-        metavar="N",
-        help="how often all are started again after one has failed; a training goes on from its "
-        "last checkpoint, unless it has --overwrite (default: 0)",
-    )
-    parser.add_argument(
-        "arguments",
-        nargs="+",
-        metavar="ARGS",
-        help="the command and its arguments, after `--`",
-    )
+    options.add_integers(parser, {"restarts": (0, meaning)})
+    meaning = "the command and its arguments, after `--`"
+    parser.add_argument("arguments", nargs="+", metavar="ARGS", help=meaning)
 
 
 def main(args):
     """Runs a command by several workers, and says which one failed."""
-    options.check_range(args, "workers", 1)
+    options.check_at_least_one(args, "workers")
     options.check_range(args, "restarts", 0)
     first = later = args.arguments
     if first[0] == "train":

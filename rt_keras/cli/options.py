@@ -3,7 +3,10 @@
 import importlib
 
 from rt_keras import progress
+from rt_keras.options import add_integers as add_integers
+from rt_keras.options import add_options as add_options
 from rt_keras.options import add_plot as add_plot
+from rt_keras.options import check_at_least_one as check_at_least_one
 from rt_keras.options import check_picture as check_picture
 from rt_keras.options import check_range as check_range
 from rt_keras.options import check_share as check_share
@@ -47,74 +50,55 @@ def add_command(commands, name, summary, add_arguments, main):
 
 def add_model(parser):
     """Adds `--model`."""
-    parser.add_argument(
-        "--model", required=True, metavar="DIR", help="the folder of a run or of a preset"
-    )
+    add_options(parser, {"--model DIR": "the folder of a run or of a preset"}, required=True)
 
 
 def add_config(parser, required):
     """Adds `--config` and `--set`."""
-    parser.add_argument(
-        "--config",
-        required=required,
-        metavar="NAME|FILE",
-        help="the configuration; `rt-keras configs` lists the published ones",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a key of the configuration, such as optimizer.learning_rate=5e-4",
-    )
+    meaning = "the configuration; `rt-keras configs` lists the published ones"
+    add_options(parser, {"--config NAME|FILE": meaning}, required=required)
+    meaning = "change a key of the configuration, such as optimizer.learning_rate=5e-4"
+    add_options(parser, {"--set KEY=VALUE": meaning}, action="append", default=[])
 
 
 def add_data(parser, default):
     """Adds `--data`."""
-    parser.add_argument(
-        "--data",
-        metavar="NAME|PATH",
-        help="a data set, such as python_source, pg19 or cifar10, a text file, or a folder of text "
-        f"files or text pairs (default: {default})",
+    meaning = (
+        "a data set, such as python_source, pg19 or cifar10, a text file, or a folder of text "
+        f"files or text pairs (default: {default})"
     )
+    add_options(parser, {"--data NAME|PATH": meaning})
 
 
 def add_examples(parser):
-    """Adds `--data`, `--split` and `--sequence-length`."""
+    """Adds `--model`, `--data`, `--split` and `--sequence-length`."""
+    add_model(parser)
     add_data(parser, default="the data that the model was trained on")
     parser.add_argument("--split", default="test", help="train, validation or test (default: test)")
-    parser.add_argument(
-        "--sequence-length",
-        type=int,
-        metavar="N",
-        help="tokens in a sequence of a text (default: as many as the model was trained on)",
-    )
+    meaning = "tokens in a sequence of a text (default: as many as the model was trained on)"
+    add_options(parser, {"--sequence-length N": meaning}, type=int)
 
 
 def add_strategy(parser):
     """Adds `--strategy` and `--tpu-address`."""
-    parser.add_argument(
-        "--strategy",
-        choices=STRATEGIES,
-        default="one_device",
-        help="one device, all GPUs of this machine, several machines that TF_CONFIG names, or a "
-        "TPU (default: one_device)",
+    meaning = (
+        "one device, all GPUs of this machine, several machines that TF_CONFIG names, or a TPU "
+        "(default: one_device)"
     )
-    parser.add_argument(
-        "--tpu-address",
-        metavar="NAME",
-        default="",
-        help="name or address of the TPU (default: a local one)",
-    )
+    add_options(parser, {"--strategy": meaning}, choices=STRATEGIES, default="one_device")
+    meaning = "name or address of the TPU (default: a local one)"
+    add_options(parser, {"--tpu-address NAME": meaning}, default="")
 
 
 def load_model(path):
-    """The model in the folder of a run or of a preset.
+    """The model in the folder of a run or of a preset, and its task.
 
     Args:
         path: string or `Path`, the folder.
     """
     with progress.bar(f"loading {path}"):
         from rt_keras.training import experiment
+        from rt_keras.training.tasks import task_of
 
-        return experiment.load_model(path)
+        model = experiment.load_model(path)
+    return model, task_of(model)

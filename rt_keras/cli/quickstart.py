@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rt_keras import files, progress
 from rt_keras.cli.evaluate import evaluate
+from rt_keras.cli.options import add_options
 
 
 def add_arguments(parser):
@@ -15,9 +16,7 @@ def add_arguments(parser):
         "from it and exports it, in about five minutes."
     )
     parser.epilog = "example: rt-keras quickstart --output runs/quickstart"
-    parser.add_argument(
-        "--output", metavar="DIR", help="folder of the run (default: a new temporary folder)"
-    )
+    add_options(parser, {"--output DIR": "folder of the run (default: a new temporary folder)"})
 
 
 def main(args):

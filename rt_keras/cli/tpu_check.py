@@ -21,34 +21,24 @@ def add_arguments(parser):
         "--set trainer.mixed_bfloat16=true"
     )
     options.add_config(parser, required=True)
-    parser.add_argument(
-        "--topology",
-        default="v5e:2x2",
-        metavar="CHIP:SHAPE",
-        help=f"the chips ({', '.join(check.CHIPS)}) and how many, such as v5p:2x2x1 "
-        "(default: v5e:2x2)",
+    chips = ", ".join(check.CHIPS)
+    meaning = f"the chips ({chips}) and how many, such as v5p:2x2x1 (default: v5e:2x2)"
+    options.add_options(parser, {"--topology CHIP:SHAPE": meaning}, default="v5e:2x2")
+    meaning = (
+        "sequences or images per core (default: data.batch_size of the configuration, which all "
+        "cores share, divided by --cores)"
     )
-    parser.add_argument(
-        "--batch",
-        type=int,
-        metavar="N",
-        help="sequences or images per core (default: data.batch_size of the configuration, which "
-        "all cores share, divided by --cores)",
+    options.add_options(parser, {"--batch N": meaning}, type=int)
+    meaning = (
+        "compile for N cores, each with its part of the batch, which sum gradients and the "
+        "statistics of clusters: 1 (default), or all cores of the topology, such as 16 of v5e:4x4"
     )
-    parser.add_argument(
-        "--cores",
-        type=int,
-        default=1,
-        metavar="N",
-        help="compile for N cores, each with its part of the batch, which sum gradients and the "
-        "statistics of clusters: 1 (default), or all cores of the topology, such as 16 of v5e:4x4",
+    options.add_options(parser, {"--cores N": meaning}, type=int, default=1)
+    meaning = (
+        "do not compile, but check that TensorFlow has a TPU kernel for every operation; needs "
+        "tensorflow-tpu instead of tensorflow"
     )
-    parser.add_argument(
-        "--kernels",
-        action="store_true",
-        help="do not compile, but check that TensorFlow has a TPU kernel for every operation; "
-        "needs tensorflow-tpu instead of tensorflow",
-    )
+    options.add_options(parser, {"--kernels": meaning}, action="store_true")
 
 
 def main(args):
@@ -65,8 +55,7 @@ def main(args):
             f"--topology must name a chip among {', '.join(check.CHIPS)}, such as v5e:2x2. "
             f"Received: {args.topology}"
         )
-    options.check_range(args, "batch", 1)
-    options.check_range(args, "cores", 1)
+    options.check_at_least_one(args, "batch", "cores")
     if args.kernels and args.cores > 1:
         raise ValueError("--kernels is about the operations of one core; leave out --cores")
     check.check_cores(args.cores, args.topology)

@@ -11,7 +11,7 @@ def add_arguments(parser):
     parser.epilog = "example: rt-keras train --config books --data my/book.txt --output runs/book"
     options.add_config(parser, required=False)
     options.add_data(parser, default="those of the configuration")
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the run")
+    options.add_options(parser, {"--output DIR": "folder of the run"}, required=True)
     parser.add_argument(
         "--resume",
         nargs="?",

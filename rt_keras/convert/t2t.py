@@ -10,13 +10,7 @@ from rt_keras.t2t.token_bias import token_bias_of
 
 
 def load_t2t_checkpoint(
-    checkpoint,
-    hparams,
-    *,
-    vocabulary_size,
-    image_shape=None,
-    num_classes=None,
-    strict=True,
+    checkpoint, hparams, *, vocabulary_size, image_shape=None, num_classes=None, strict=True
 ):
     """Loads a checkpoint of the paper's authors' code into a model that gives the same numbers.
 
@@ -73,14 +67,7 @@ def load_t2t_checkpoint(
 
 
 def convert_t2t_checkpoint(
-    checkpoint,
-    hparams,
-    output,
-    *,
-    vocabulary=None,
-    image_shape=None,
-    num_classes=None,
-    strict=True,
+    checkpoint, hparams, output, *, vocabulary=None, image_shape=None, num_classes=None, strict=True
 ):
     """Writes a checkpoint of the paper's authors' code as a preset folder.
 

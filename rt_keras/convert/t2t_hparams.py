@@ -4,13 +4,11 @@ That code is a Tensor2Tensor model, `sparse_transformer` for text and `sparse_im
 images. Names and defaults of the hyperparameters are its own.
 """
 
-import json
 import math
-from pathlib import Path
 
 import keras
 
-from rt_keras import t2t
+from rt_keras import files, t2t
 from rt_keras.models.routing_transformer_image_embedding import sides
 
 COMMON = {
@@ -133,7 +131,7 @@ def read_hparams(hparams, image=False):
             than the default, or values contradict one another.
     """
     if not isinstance(hparams, dict):
-        hparams = _read_file(Path(hparams))
+        hparams = files.read_json(hparams)
     defaults = IMAGE if image else TEXT
     unknown = sorted(set(hparams) - set(TEXT) - set(IMAGE) - OTHERS)
     if unknown:
@@ -146,35 +144,30 @@ def read_hparams(hparams, image=False):
     return known
 
 
-def _read_file(path):
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"{path} must hold an object with hyperparameters")
-    return values
+def _is_number(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _are_integers(value):
+    return isinstance(value, (list, tuple)) and all(isinstance(x, int) for x in value)
+
+
+# For each type of a default, what a value must be, and whether it is.
+ALLOWED = {
+    list: ("a list of integers", _are_integers),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    str: ("text", lambda value: isinstance(value, str)),
+    int: ("an integer of at least 0", lambda x: _is_number(x) and x == int(x) and x >= 0),
+    float: ("a number", _is_number),
+}
 
 
 def _checked(name, value, default):
     """The value, if it is of the default's type."""
-    if isinstance(default, list):
-        good = isinstance(value, (list, tuple)) and all(isinstance(x, int) for x in value)
-        return list(value) if good else _refuse(name, value, "a list of integers")
-    if isinstance(default, bool):
-        return value if isinstance(value, bool) else _refuse(name, value, "true or false")
-    if isinstance(default, str):
-        return value if isinstance(value, str) else _refuse(name, value, "text")
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if isinstance(default, int) and not (number and value == int(value) and value >= 0):
-        _refuse(name, value, "an integer of at least 0")
-    if not number:
-        _refuse(name, value, "a number")
+    allowed, is_good = ALLOWED[type(default)]
+    if not is_good(value):
+        raise ValueError(f"hyperparameter {name} is {value!r}; it must be {allowed}")
     return type(default)(value)
-
-
-def _refuse(name, value, allowed):
-    raise ValueError(f"hyperparameter {name} is {value!r}; it must be {allowed}")
 
 
 def _check_together(h):
@@ -326,11 +319,7 @@ def head_groups(h, layer, kind, image_shape=None, token_bias=False):
 
 def _cluster_heads(h, count, kind, relative, block_size, bias):
     share_qk = h["share_qk"] and kind == "decoder"
-    options = {
-        "share_qk": share_qk,
-        "max_relative_distance": relative,
-        **bias,
-    }
+    options = {"share_qk": share_qk, "max_relative_distance": relative, **bias}
     sizes = (count, h["sparsity_cluster_size"], h["sparsity_cluster_attention_window"], block_size)
     if h["hash_items"]:
         return t2t.T2THashedHeads(*sizes, **options)

@@ -34,7 +34,9 @@ def assign_variables(task, h, reader, strict=True):
         ValueError: with the name and shape of every variable that is not found or not placed, or
             does not fit; or if one cannot be read.
     """
-    shapes = {_strip(name): (name, shape) for name, shape in _shapes(reader)}
+    shapes = {
+        _strip(name): (name, shape) for name, shape in reader.get_variable_to_shape_map().items()
+    }
     missing, wrong, placed = [], [], set()
     embedding = _encoder_embedding(task.backbone, shapes)
     for variable, names, combine in (*placements(task, h), *embedding):
@@ -67,7 +69,7 @@ def _encoder_embedding(backbone, names):
     shards = sorted((int(found[1]), name) for found, name in shards if found)
     if shards:
         names = tuple(name for _, name in shards)
-        yield backbone.encoder_token_embedding.embeddings, names, _joined
+        yield backbone.encoder_token_embedding.embeddings, names, lambda *x: np.concatenate(x)
     else:
         warnings.warn(
             "the checkpoint has no embedding of the encoder's tokens (symbol_modality_*/shared): "
@@ -76,19 +78,11 @@ def _encoder_embedding(backbone, names):
         )
 
 
-def _joined(*shards):
-    return np.concatenate(shards)
-
-
 def _read(reader, name):
     try:
         return reader.get_tensor(name)
     except (IndexError, ValueError, tf.errors.OpError) as error:
         raise ValueError(f"the checkpoint cannot be read, at {name}: {error}") from None
-
-
-def _shapes(reader):
-    return reader.get_variable_to_shape_map().items()
 
 
 def _strip(name):

@@ -40,6 +40,37 @@ def _fill(values, count):
     return tf.concat([values, tf.zeros(rest, values.dtype)], axis=0)
 
 
+def prepared(batches, prepare):
+    """What `fit` and `evaluate` take, of batches of examples.
+
+    Args:
+        batches: `tf.data.Dataset` of batches, or of pairs of a batch and of which of its examples
+            are real, as from `filled_batches`.
+        prepare: function of a batch that returns inputs, labels and weights, such as a
+            preprocessor.
+
+    Returns:
+        `tf.data.Dataset` of inputs, labels and weights, float32, which are 0 for what is not real.
+
+    >>> examples = tf.data.Dataset.from_tensor_slices({"x": [1, 2, 3]})
+    >>> batches = filled_batches(examples, 2)
+    >>> for _, _, weights in prepared(batches, lambda batch: (batch, batch["x"], [True, True])):
+    ...     print(weights.numpy().tolist())
+    [1.0, 1.0]
+    [1.0, 0.0]
+    """
+
+    def weighted(batch, real=None):
+        inputs, labels, weights = prepare(batch)
+        weights = tf.cast(weights, tf.float32)
+        if real is not None:
+            shape = [real.shape[0]] + [1] * (weights.shape.rank - 1)
+            weights *= tf.reshape(tf.cast(real, tf.float32), shape)
+        return inputs, labels, weights
+
+    return batches.map(weighted, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
 def check_at_least_one(**numbers):
     """Raises a ValueError that names the first number below 1."""
     for name, number in numbers.items():

@@ -43,19 +43,12 @@ class ByteTokenizer(ListTokenizer):
     """
 
     needs_utf8 = False
+    known = "'<pad>', '<end>' or chr(0) to chr(255)"
 
     def __init__(self, sequence_length=None, dtype="int32", **kwargs):
         super().__init__(sequence_length, dtype=dtype, **kwargs)
         self._keep(["<pad>", "<end>", *map(chr, range(256))])
         self._add_pad_and_end("<pad>", "<end>")
-
-    def token_to_id(self, token):
-        """The id of a string of `get_vocabulary`."""
-        if token not in self.get_vocabulary():
-            raise ValueError(
-                f"token must be '<pad>', '<end>' or chr(0) to chr(255). Received: token={token!r}"
-            )
-        return self.get_vocabulary().index(token)
 
     def tokenize(self, inputs):
         """Converts strings to tokens; see the class for shapes."""

@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from rt_keras.data.batches import filled_batches
+from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.data.order import rows_of_share
 
 # From our name to the name in TensorFlow Datasets and the shape of an image.
 SETS = {
@@ -118,9 +117,7 @@ def training_images(
     (TensorShape([2, 4, 4, 1]), TensorShape([2, 4, 4, 1]), TensorShape([2, 4, 4, 1]))
     """
     batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
-    batches = _columns(batches, class_conditional)
-    real = tf.ones([rows_of_share(batch_size, share)], tf.bool)
-    return batches.map(lambda batch: _example(batch, real)).prefetch(tf.data.AUTOTUNE)
+    return prepared(_columns(batches, class_conditional), _example)
 
 
 def evaluation_images(images, batch_size, class_conditional=False):
@@ -150,8 +147,7 @@ def evaluation_images(images, batch_size, class_conditional=False):
     [[1, 1], [1, 1]] [[1.0, 1.0], [1.0, 1.0]]
     [[1, 1], [0, 0]] [[1.0, 1.0], [0.0, 0.0]]
     """
-    batches = filled_batches(_columns(images, class_conditional), batch_size)
-    return batches.map(_example).prefetch(tf.data.AUTOTUNE)
+    return prepared(filled_batches(_columns(images, class_conditional), batch_size), _example)
 
 
 def _columns(images, class_conditional):
@@ -165,8 +161,7 @@ def _columns(images, class_conditional):
     return images.map(lambda example: {name: example[name] for name in names})
 
 
-def _example(batch, real):
+def _example(batch):
     """Inputs, targets and weights."""
     inputs = {name: tf.cast(values, tf.int32) for name, values in batch.items()}
-    weights = tf.cast(real, tf.float32)[:, None, None, None]
-    return inputs, inputs["images"], tf.ones_like(inputs["images"], tf.float32) * weights
+    return inputs, inputs["images"], tf.ones_like(inputs["images"])

@@ -4,9 +4,8 @@ import re
 
 import tensorflow as tf
 
-from rt_keras.data.batches import filled_batches
+from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.data.order import rows_of_share
 
 # The sets of GLUE whose labels are classes, in TensorFlow Datasets.
 GLUE = re.compile(r"glue/(cola|sst2|mrpc|qqp|mnli|qnli|rte|wnli)")
@@ -156,8 +155,7 @@ def training_labeled_texts(packed, preprocessor, batch_size, seed=0, first_batch
     (TensorShape([2, 6]), array([0, 0], dtype=int32), array([1., 1.], dtype=float32))
     """
     batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
-    real = tf.ones([rows_of_share(batch_size, share)], tf.bool)
-    return _preprocessed(batches.map(lambda batch: (batch, real)), preprocessor)
+    return prepared(batches, _prepare(preprocessor))
 
 
 def evaluation_labeled_texts(texts, preprocessor, batch_size):
@@ -175,13 +173,15 @@ def evaluation_labeled_texts(texts, preprocessor, batch_size):
     Raises:
         ValueError: if `batch_size` is less than 1.
     """
-    return _preprocessed(filled_batches(texts, batch_size), preprocessor)
+    return prepared(filled_batches(texts, batch_size), _prepare(preprocessor))
 
 
-def _preprocessed(batches, preprocessor):
-    def example(batch, real):
+def _prepare(preprocessor):
+    """What a preprocessor makes of a batch, every label of which counts."""
+
+    def prepare(batch):
         texts = tuple(batch[name] for name in ("text", "text_pair") if name in batch)
         inputs, labels = preprocessor(texts, batch["label"])
-        return inputs, tf.cast(labels, tf.int32), tf.cast(real, tf.float32)
+        return inputs, tf.cast(labels, tf.int32), tf.ones_like(labels)
 
-    return batches.map(example, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return prepare

@@ -2,11 +2,8 @@
 
 import re
 
-import tensorflow as tf
-
-from rt_keras.data.batches import filled_batches
+from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.data.order import rows_of_share
 
 # The sets of TensorFlow Datasets whose examples are pairs of texts.
 PAIRS = re.compile(r"wmt(\d\d|_t2t)_translate/[a-z]{2}-[a-z]{2}|scientific_papers/(arxiv|pubmed)")
@@ -116,6 +113,7 @@ def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, shar
     Example:
 
     >>> import tempfile
+    >>> import tensorflow as tf
     >>> from rt_keras.data import ByteTokenizer, pack_examples
     >>> from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor
     >>> preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
@@ -126,8 +124,7 @@ def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, shar
     (array([[54,  1,  0,  0]], dtype=int32), array([[1., 1., 0., 0.]], dtype=float32))
     """
     batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
-    real = tf.ones([rows_of_share(batch_size, share)], tf.bool)
-    return _preprocessed(batches.map(lambda batch: (batch, real)), preprocessor)
+    return prepared(batches, preprocessor)
 
 
 def evaluation_pairs(pairs, preprocessor, batch_size):
@@ -152,6 +149,7 @@ def evaluation_pairs(pairs, preprocessor, batch_size):
 
     Example:
 
+    >>> import tensorflow as tf
     >>> from rt_keras.data import ByteTokenizer
     >>> from rt_keras.models import RoutingTransformerSeq2SeqLMPreprocessor
     >>> preprocessor = RoutingTransformerSeq2SeqLMPreprocessor(ByteTokenizer(), 6, 4)
@@ -161,12 +159,4 @@ def evaluation_pairs(pairs, preprocessor, batch_size):
     [[1. 1. 0. 0.]
      [0. 0. 0. 0.]]
     """
-    return _preprocessed(filled_batches(pairs, batch_size), preprocessor)
-
-
-def _preprocessed(batches, preprocessor):
-    def example(batch, real):
-        inputs, labels, weights = preprocessor(batch)
-        return inputs, labels, tf.cast(weights, tf.float32) * tf.cast(real, tf.float32)[:, None]
-
-    return batches.map(example, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return prepared(filled_batches(pairs, batch_size), preprocessor)

@@ -1,10 +1,7 @@
 """Questions with the texts that answer them, as in SQuAD."""
 
-import tensorflow as tf
-
-from rt_keras.data.batches import filled_batches
+from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.examples import shuffled_batches
-from rt_keras.data.order import rows_of_share
 
 # The sets of TensorFlow Datasets in which every question has an answer; the first is the second.
 NAMES = ("squad", "squad/v1.1")
@@ -113,6 +110,7 @@ def training_questions(packed, preprocessor, batch_size, seed=0, first_batch=0, 
     Example:
 
     >>> import tempfile
+    >>> import tensorflow as tf
     >>> from rt_keras.data import ByteTokenizer, pack_examples
     >>> from rt_keras.models import RoutingTransformerSpanPredictorPreprocessor
     >>> preprocessor = RoutingTransformerSpanPredictorPreprocessor(ByteTokenizer(), 24)
@@ -124,8 +122,7 @@ def training_questions(packed, preprocessor, batch_size, seed=0, first_batch=0, 
     (array([[13, 15]], dtype=int32), array([[1., 1.]], dtype=float32))
     """
     batches = shuffled_batches(packed, batch_size, seed, first_batch, share)
-    real = tf.ones([rows_of_share(batch_size, share)], tf.bool)
-    return _preprocessed(batches.map(lambda batch: (batch, real)), preprocessor)
+    return prepared(batches, preprocessor)
 
 
 def evaluation_questions(questions, preprocessor, batch_size):
@@ -143,12 +140,4 @@ def evaluation_questions(questions, preprocessor, batch_size):
     Raises:
         ValueError: if `batch_size` is less than 1.
     """
-    return _preprocessed(filled_batches(questions, batch_size), preprocessor)
-
-
-def _preprocessed(batches, preprocessor):
-    def example(batch, real):
-        inputs, labels, weights = preprocessor(batch)
-        return inputs, labels, weights * tf.cast(real, tf.float32)[:, None]
-
-    return batches.map(example, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return prepared(filled_batches(questions, batch_size), preprocessor)

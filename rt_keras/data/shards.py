@@ -11,7 +11,6 @@ each shard, so whoever packs goes on where the last one was interrupted. It hold
 """
 
 import itertools
-import sys
 from pathlib import Path
 
 from rt_keras import files, progress
@@ -85,7 +84,7 @@ def _problem(folder, shard):
 
 def _write_again(folder, shards, place, read, save):
     shard, before = shards[place], sum(shard["items"] for shard in shards[:place])
-    print(f"{_problem(folder, shard)}; it is packed again", file=sys.stderr, flush=True)
+    progress.say(f"{_problem(folder, shard)}; it is packed again")
     with progress.bar(f"packing {shard['file']}"):
         items = list(itertools.islice(read(before), shard["items"]))
         same = len(items) == shard["items"]

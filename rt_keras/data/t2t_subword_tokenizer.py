@@ -75,6 +75,9 @@ class T2TSubwordTokenizer(ListTokenizer):
     b'the cat'
     """
 
+    # As Tensor2Tensor writes it.
+    line = "'{}'\n"
+
     def __init__(
         self, vocabulary=None, vocabulary_size=None, sequence_length=None, dtype="int32", **kwargs
     ):
@@ -136,12 +139,6 @@ class T2TSubwordTokenizer(ListTokenizer):
             escaped = _join(batch.with_flat_values(tf.gather(self._strings, ids)))
             texts = _join_words(_unescape(escaped), self._alphanumeric)
             return texts[0] if one else texts
-
-    def save_assets(self, dir_path):
-        """Writes the vocabulary to a folder, as Tensor2Tensor would."""
-        lines = [f"'{subtoken}'\n" for subtoken in self.get_vocabulary()]
-        with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
 
     def get_config(self):
         return {**super().get_config(), "vocabulary_size": self._required_size}

@@ -129,6 +129,9 @@ class ListTokenizer(TextTokenizer):
 
     fails_on_bytes = False
     config_names = ("sequence_length",)
+    # What `token_to_id` takes, and a token in the file of the vocabulary.
+    known = "in the vocabulary"
+    line = "{}\n"
     _vocabulary = None
 
     def __init__(self, sequence_length=None, **kwargs):
@@ -166,8 +169,14 @@ class ListTokenizer(TextTokenizer):
         """The id of a token."""
         vocabulary = self.get_vocabulary()
         if token not in vocabulary:
-            raise ValueError(f"token must be in the vocabulary. Received: token={token!r}")
+            raise ValueError(f"token must be {self.known}. Received: token={token!r}")
         return vocabulary.index(token)
+
+    def save_assets(self, dir_path):
+        """Writes the vocabulary to a folder, one token per line."""
+        path = os.path.join(dir_path, self.file_assets[0])
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(map(self.line.format, self.get_vocabulary()))
 
     def load_assets(self, dir_path):
         """Loads the vocabulary that `save_assets` wrote to a folder."""

@@ -127,11 +127,6 @@ class WordTokenizer(ListTokenizer):
             texts = tf.strings.reduce_join(words, axis=-1, separator=" ")
             return texts[0] if one else texts
 
-    def save_assets(self, dir_path):
-        """Writes the vocabulary to a folder, one word per line."""
-        with open(os.path.join(dir_path, FILE_NAME), "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{word}\n" for word in self.get_vocabulary())
-
 
 def write_word_vocabulary(documents, path):
     """Writes the vocabulary of a `WordTokenizer`: all words of a text, most frequent first.

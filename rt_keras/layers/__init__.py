@@ -1,4 +1,16 @@
-"""Keras layers: head groups with their state, attention that mixes them, and blocks."""
+"""Keras layers: head groups with their state, attention that mixes them, and blocks.
+
+From the top down, with where a new idea goes:
+
+- `transformer_block.py`: attention and a feed-forward network, each with a residual; a network in
+  the place of the latter is a file beside `feed_forward.py`, a normalization one class in
+  `normalization.py`;
+- `multi_head_attention.py`: hands each group its heads, which `projections.py` makes;
+- `heads.py`: a group of heads that see a union of sets of keys; a kind of heads is a file
+  `..._heads.py` that declares its sets, or a `HeadGroup` that calls an op of its own;
+- `key_sets/`: the sets of keys, one a file; most ideas about which keys a query sees are one more;
+- `cached_block.py`, `cached_attention.py`, `cached_heads.py`: what these do position by position.
+"""
 
 import keras
 

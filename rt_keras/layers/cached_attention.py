@@ -60,12 +60,7 @@ class CachedAttention:
         for group, arguments in self._hand_out(*self._project(inputs, inputs, inputs)):
             caches.append(group.make_cache(*arguments, count, max_length))
             outputs.append(
-                group(
-                    *arguments,
-                    use_causal_mask=True,
-                    training=False,
-                    total_length=max_length,
-                )
+                group(*arguments, use_causal_mask=True, training=False, total_length=max_length)
             )
         return self._merge(outputs), tuple(caches)
 

@@ -3,7 +3,8 @@
 import keras
 
 from rt_keras.layers.centroids import Centroids
-from rt_keras.layers.head_group import HeadGroup, positive_int, shared_mask
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_options import positive_int
 
 
 class CentroidHeads(Centroids, HeadGroup):
@@ -78,11 +79,6 @@ class CentroidHeads(Centroids, HeadGroup):
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
         self.build_centroids(query_shape[-1])
-
-    def before_attention(self, query, value, query_mask, key_mask):
-        if not self.share_qk:
-            return super().before_attention(query, value, query_mask, key_mask)
-        return {"query_mask": shared_mask(query_mask, key_mask), "key_mask": None}
 
     def after_attention(self, *, value, **arguments):
         self.learn(**arguments)

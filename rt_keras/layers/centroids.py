@@ -65,6 +65,13 @@ class Centroids:
         noise = keras.random.normal(shape, dtype=dtype, seed=self.seed_generator)
         return keras.ops.normalize(noise, axis=-1)
 
+    def before_attention(self, query, value, query_mask, key_mask):
+        if not self.share_qk or key_mask is None:
+            return {"query_mask": query_mask, "key_mask": key_mask}
+        # Queries that are their own keys have one mask.
+        both = key_mask if query_mask is None else tf.logical_and(query_mask, key_mask)
+        return {"query_mask": both, "key_mask": None}
+
     def collect(self, **arguments):
         """Adds queries and keys to the statistics that move centroids, as training does.
 

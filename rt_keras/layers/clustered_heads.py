@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import HeadGroup, positive_int, refuse_options
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_options import positive_int, positive_int_or_none
 from rt_keras.ops.clustered import clustered_attention
 
 
@@ -44,6 +45,8 @@ class ClusteredHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
+    takes_relative_positions = False
+
     def __init__(
         self,
         num_heads,
@@ -55,10 +58,9 @@ class ClusteredHeads(HeadGroup):
         seed=None,
         **kwargs,
     ):
-        refuse_options(self, kwargs, ("max_relative_distance",))
         super().__init__(num_heads, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)
-        self.top_k = None if top_k is None else positive_int("top_k", top_k)
+        self.top_k = positive_int_or_none("top_k", top_k)
         self.bits = positive_int("bits", bits)
         self.iterations = positive_int("iterations", iterations)
         self.causal_by_mask = bool(causal_by_mask)
@@ -88,8 +90,3 @@ class ClusteredHeads(HeadGroup):
             causal=causal,
             **arguments,
         )
-
-    def get_config(self):
-        config = super().get_config()
-        del config["max_relative_distance"]
-        return config

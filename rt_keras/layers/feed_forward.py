@@ -1,19 +1,17 @@
 """The position-wise feed-forward network of a Transformer block."""
 
-import functools
-
 import keras
 import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
-from rt_keras.layers.head_group import positive_int
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.head_options import positive_int, positive_int_or_none
+from rt_keras.layers.same_shape import SameShape
 from rt_keras.ops.blocks import size
 from rt_keras.ops.chunks import map_chunks
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class FeedForward(keras.layers.Layer):
+class FeedForward(SameShape):
     """Two dense layers with an activation between them, gated for "geglu".
 
     ```
@@ -63,15 +61,12 @@ class FeedForward(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.intermediate_dim = positive_int("intermediate_dim", intermediate_dim)
         self.activation = activation
         self.dropout = dropout
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        if chunk_size is not None:
-            positive_int("chunk_size", chunk_size)
-        self.chunk_size = chunk_size
+        self.chunk_size = positive_int_or_none("chunk_size", chunk_size)
         self.gated, self._activation = activation_function(activation)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
 
@@ -127,36 +122,21 @@ class FeedForward(keras.layers.Layer):
         return states[:-1]
 
     def _compute(self, inputs, training):
-        x = self.inner_dense(inputs)
-        if self.gated:
-            x, gate = keras.ops.split(x, 2, axis=-1)
-            x = self._activation(x) * gate
-        else:
-            x = self._activation(x)
+        x = self._activation(self.inner_dense(inputs))
         return self.output_dense(self.dropout_layer(x, training=training))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "chunk_size": self.chunk_size,
-        }
 
 
 def activation_function(name):
-    """Whether an activation gates half of its inputs, and its function.
+    """Whether half of an activation's inputs gates the other half, and its function.
 
     Args:
         name: "geglu", "geglu_approximate", or any activation of Keras.
     """
-    if name == "geglu_approximate":
-        return True, functools.partial(keras.activations.gelu, approximate=True)
-    return name == "geglu", keras.activations.get("gelu" if name == "geglu" else name)
+    if name not in ("geglu", "geglu_approximate"):
+        return False, keras.activations.get(name)
+
+    def gated(x):
+        x, gate = tf.split(x, 2, axis=-1)
+        return keras.activations.gelu(x, approximate=name == "geglu_approximate") * gate
+
+    return True, gated

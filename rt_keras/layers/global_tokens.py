@@ -1,6 +1,6 @@
 """Global tokens in `MultiHeadAttention`: their checks, and their part in the calls of groups."""
 
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int
 
 
 def check_global_tokens(num_global_tokens, global_projections, head_groups):

@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.hashed import hashed_attention
 
 

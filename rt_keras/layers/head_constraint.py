@@ -27,10 +27,7 @@ class HeadConstraint(keras.constraints.Constraint):
         return keras.ops.reshape(self.constraint(keras.ops.reshape(w, self.shape)), w.shape)
 
     def get_config(self):
-        return {
-            "constraint": keras.constraints.serialize(self.constraint),
-            "shape": self.shape,
-        }
+        return {"constraint": keras.constraints.serialize(self.constraint), "shape": self.shape}
 
     @classmethod
     def from_config(cls, config):

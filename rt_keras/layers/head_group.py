@@ -1,13 +1,14 @@
 """The base class of head groups: heads of one kind inside `MultiHeadAttention`."""
 
 import functools
-import inspect
 import warnings
 
 import keras
 import tensorflow as tf
 
 from rt_keras.layers.cached_heads import CachedHeads
+from rt_keras.layers.head_options import naming_the_kind, positive_int, positive_int_or_none
+from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.global_tokens import global_attention
@@ -87,6 +88,8 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     declared = ()
     # Whether queries are their own keys: `key` is then None.
     share_qk = False
+    # Whether `max_relative_distance` is an option of the group itself.
+    takes_relative_positions = True
     # Whether `attend` takes grouped queries as they are; if not, it gets their keys repeated.
     groups_queries = False
     # Whether the group takes any attention_mask of [batch, queries, keys].
@@ -112,23 +115,21 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            cls.__init__ = _naming_the_kind(cls.__init__)
+            cls.__init__ = naming_the_kind(cls.__init__)
 
-    def __init__(
-        self,
-        num_heads,
-        max_relative_distance=None,
-        dense_below=None,
-        **kwargs,
-    ):
+    def __init__(self, num_heads, max_relative_distance=None, dense_below=None, **kwargs):
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
-        if max_relative_distance is not None:
-            positive_int("max_relative_distance", max_relative_distance)
-        self.max_relative_distance = max_relative_distance
-        if dense_below is not None:
-            positive_int("dense_below", dense_below)
-        self.dense_below = dense_below
+        if self.takes_relative_positions:
+            self.max_relative_distance = positive_int_or_none(
+                "max_relative_distance", max_relative_distance
+            )
+        elif max_relative_distance is not None:
+            raise ValueError(
+                f"{type(self).__name__} take no max_relative_distance. Received: "
+                f"max_relative_distance={max_relative_distance!r}"
+            )
+        self.dense_below = positive_int_or_none("dense_below", dense_below)
         self.relative_embeddings = self.centroids = None
         self.key_heads = self.num_heads
 
@@ -160,7 +161,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     def build_positions(self, depth):
         """Adds what the group learns about relative positions."""
-        if self.max_relative_distance is not None:
+        if self.takes_relative_positions and self.max_relative_distance is not None:
             self.add_relative_embeddings(self.max_relative_distance, depth)
 
     def add_relative_embeddings(self, max_relative_distance, depth):
@@ -334,12 +335,12 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return (*query_shape[:-1], value_shape[-1])
 
     def get_config(self):
-        names = [name for name in parameters(type(self)) if hasattr(self, name)]
+        names = [name for name in arguments_of(type(self)) if hasattr(self, name)]
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
     @classmethod
     def from_config(cls, config):
-        known = {*parameters(cls), "name", "dtype", "trainable"}
+        known = {*arguments_of(cls), "name", "dtype", "trainable"}
         # Files of earlier versions hold options that the kind has not, as None for none.
         config = {k: v for k, v in config.items() if k in known or v is not None}
         if "token_bias" in config and "token_bias" not in known:
@@ -354,77 +355,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return None
 
 
-def _naming_the_kind(init):
-    """A constructor whose refusals name the kind of heads, of which a model may have many."""
-
-    @functools.wraps(init)
-    def wrapped(self, *args, **kwargs):
-        try:
-            init(self, *args, **kwargs)
-        except ValueError as error:
-            kind = type(self).__name__
-            if kind in str(error):
-                raise
-            raise ValueError(f"{kind}: {error}") from error
-
-    # Keras reads it off the function itself, not off the one that is wrapped.
-    wrapped.__signature__ = inspect.signature(init)
-    return wrapped
-
-
-def parameters(cls):
-    """The arguments of a head group's constructor, its own and those of its bases.
-
-    Args:
-        cls: class of head groups.
-
-    Returns:
-        Dictionary from names to `inspect.Parameter`, those of the bases first.
-    """
-    found = {}
-    for base in cls.__mro__:
-        if base is keras.layers.Layer:
-            break
-        if "__init__" not in vars(base):
-            continue
-        own = inspect.signature(base.__init__).parameters.values()
-        own = {p.name: p for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        del own["self"]
-        # The arguments of a declared kind are those of its sets, not those of its bases.
-        if not (cls.declared and found and "num_heads" in own):
-            found = own | found
-    return found
-
-
-def shared_mask(query_mask, key_mask):
-    """The one mask of queries that are their own keys, or None."""
-    masks = [mask for mask in (query_mask, key_mask) if mask is not None]
-    return tf.logical_and(*masks) if len(masks) > 1 else next(iter(masks), None)
-
-
 def copy_groups(head_groups, dtype):
     """New head groups with the same configuration but another dtype policy."""
     configs = [{**group.get_config(), "dtype": dtype} for group in head_groups]
     return [type(group).from_config(config) for group, config in zip(head_groups, configs)]
-
-
-def positive_int(name, value, allowed="a positive integer"):
-    """Returns `value`, or raises the error that says what is allowed."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}")
-    return value
-
-
-def refuse_options(group, options, names):
-    """Raises a ValueError for an option of a base class that a kind of heads does not have.
-
-    Args:
-        group: the head group.
-        options: dictionary of its keyword arguments, from which these options are taken, as None
-            and False ask for nothing.
-        names: tuple of strings, the options.
-    """
-    for name in names:
-        value = options.pop(name, None)
-        if value is not None and value is not False:
-            raise ValueError(f"{type(group).__name__} take no {name}. Received: {name}={value!r}")

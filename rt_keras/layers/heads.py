@@ -1,16 +1,15 @@
 """Heads that see a union of sets of keys, under one softmax."""
 
 import functools
-import inspect
-from dataclasses import MISSING
 
 import keras
 import tensorflow as tf
 
 from rt_keras.layers.centroids import Centroids
-from rt_keras.layers.head_group import HeadGroup, refuse_options, shared_mask
+from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, signature_of_kind
+from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.key_sets import Cluster, Everything, KeySet, Persistent
-from rt_keras.layers.key_sets.key_set import Chunk, options_of
+from rt_keras.layers.key_sets.key_set import Chunk
 from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import size
 from rt_keras.ops.decode import pad_to
@@ -63,6 +62,8 @@ class Heads(Centroids, HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
+    # Sets of keys have their own.
+    takes_relative_positions = False
     # The values of fields of the declared sets that are no arguments.
     fixed = {}
     # Whether `share_qk` is an argument of a declared kind.
@@ -90,8 +91,6 @@ class Heads(Centroids, HeadGroup):
         super().__init_subclass__(**kwargs)
 
     def __init__(self, num_heads, key_sets, share_qk=False, dense_below=None, **kwargs):
-        # Sets of keys have their own.
-        refuse_options(self, kwargs, ("max_relative_distance",))
         super().__init__(num_heads, dense_below=dense_below, **kwargs)
         if not (key_sets and all(isinstance(x, KeySet) for x in key_sets)):
             raise ValueError(
@@ -110,9 +109,10 @@ class Heads(Centroids, HeadGroup):
         )
         alone = [x for x in self.joined_sets if not x.joins]
         if len(names) > 1 and alone:
+            others = ", ".join(repr(x) for x in self.joined_sets if x is not alone[0])
             raise ValueError(
-                f"{alone[0]!r} cannot be joined with other sets of keys, such as persistent keys, "
-                f"under one softmax. Received: key_sets={key_sets!r}"
+                f"{alone[0]!r} cannot be joined with other sets of keys under one softmax. "
+                f"Received: {others} beside it"
             )
         for with_centroids in self._sets_with_centroids:
             self.num_clusters = with_centroids.num_clusters
@@ -142,9 +142,7 @@ class Heads(Centroids, HeadGroup):
 
     def _dense_set(self):
         """Full attention with the relative positions of these heads."""
-        positions = next(
-            (x for x in self.joined_sets if getattr(x, "max_relative_distance", None)), None
-        )
+        positions = next((x for x in self.joined_sets if x.max_relative_distance), None)
         names = ("max_relative_distance", "relative_positions", "position_biases")
         options = {name: getattr(positions, name) for name in names if hasattr(positions, name)}
         return Everything(attention_activation=self.attention_activation, **options)
@@ -163,11 +161,6 @@ class Heads(Centroids, HeadGroup):
     def build_positions(self, depth):
         for key_set in self.joined_sets:
             key_set.build_positions(self, depth)
-
-    def before_attention(self, query, value, query_mask, key_mask):
-        if not self.share_qk:
-            return {"query_mask": query_mask, "key_mask": key_mask}
-        return {"query_mask": shared_mask(query_mask, key_mask), "key_mask": None}
 
     def attend(self, *, return_logsumexp=False, **arguments):
         return self._attend_to(self.joined_sets, return_logsumexp, **arguments)
@@ -295,7 +288,7 @@ def _joined(found, return_logsumexp):
 
 def _init_of_declared(cls):
     """The constructor of a kind whose arguments are the fields of its sets."""
-    signature = _signature(cls)
+    signature = signature_of_kind(cls)
 
     def __init__(self, *args, **kwargs):
         bound = signature.bind(self, *args, **kwargs)
@@ -311,65 +304,18 @@ def _init_of_declared(cls):
         Heads.__init__(
             self,
             options["num_heads"],
-            [*_declared_sets(cls, options), *([] if more is None else [Persistent(more)])],
+            [*sets_of_kind(cls, options), *([] if more is None else [Persistent(more)])],
             share_qk=options.get("share_qk", False),
             dense_below=options["dense_below"],
             **kwargs,
         )
         self.num_persistent_keys = more
-        for name, key_set in _owners(cls).items():
-            index = cls.declared.index(key_set)
-            # As it is in the union, where that tells it.
-            given = getattr(self.key_sets[index], name)
-            setattr(self, name, getattr(self.joined_sets[index], name, given))
+        for name, option in options_of_kind(cls).items():
+            if option.owner in cls.declared:
+                index = cls.declared.index(option.owner)
+                # As it is in the union, where that tells it.
+                given = getattr(self.key_sets[index], name)
+                setattr(self, name, getattr(self.joined_sets[index], name, given))
 
     __init__.__signature__ = signature
     return __init__
-
-
-def _owners(cls):
-    """The options of a declared kind, each with the class of sets that has it: the first one."""
-    owners = {}
-    for key_set in cls.declared:
-        for field in options_of(key_set):
-            if field.name not in cls.fixed:
-                owners.setdefault(field.name, key_set)
-    return owners
-
-
-def _declared_sets(cls, options):
-    """The sets of keys of a declared kind with some options."""
-    owners = _owners(cls)
-    return [
-        key_set(
-            **{
-                field.name: options[field.name]
-                for field in options_of(key_set)
-                if field.name in cls.fixed or owners[field.name] is key_set
-            }
-        )
-        for key_set in cls.declared
-    ]
-
-
-def _signature(cls):
-    """The signature of a declared kind: what must be given first, then the defaults."""
-    of_sets = {
-        field.name: inspect.Parameter.empty if field.default is MISSING else field.default
-        for key_set in reversed(cls.declared)
-        for field in options_of(key_set)
-    }
-    options = {"num_heads": inspect.Parameter.empty}
-    options |= {name: of_sets[name] for name in _owners(cls)}
-    options |= {"share_qk": False} if cls.can_share_qk else {}
-    options |= {} if "num_persistent_keys" in cls.fixed else {"num_persistent_keys": None}
-    options["dense_below"] = None
-    names = sorted(options, key=lambda name: options[name] is not inspect.Parameter.empty)
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Signature(
-        [
-            inspect.Parameter("self", kind),
-            *(inspect.Parameter(name, kind, default=options[name]) for name in names),
-            inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-        ]
-    )

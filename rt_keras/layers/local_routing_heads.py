@@ -90,7 +90,8 @@ class LocalRoutingHeads(Heads):
         kernel_size: int, over how many positions, its own the last, a routed query is convolved; 1
             for no convolution. Defaults to None, for 4, or for 1 with `routed_key` "key", which
             allows no other.
-        relative_positions: "learned", the default, or "sinusoidal"; see above.
+        relative_positions: "learned", the default, "sinusoidal" or "bucketed", of the window; see
+            above and `rt_keras.layers.key_sets.Window`.
         num_persistent_keys: int, keys and values that each head learns and every query sees; None,
             the default, for none. See `rt_keras.ops.persistent_attention`.
         dense_below: int, see `HeadGroup`; None, the default, for never.

@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import HeadGroup, positive_int, refuse_options
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.lsh import lsh_attention
 
 
@@ -43,16 +44,9 @@ class LSHHeads(HeadGroup):
 
     share_qk = True
 
-    def __init__(
-        self,
-        num_heads,
-        num_buckets,
-        chunk_size,
-        num_rounds=1,
-        seed=None,
-        **kwargs,
-    ):
-        refuse_options(self, kwargs, ("max_relative_distance",))
+    takes_relative_positions = False
+
+    def __init__(self, num_heads, num_buckets, chunk_size, num_rounds=1, seed=None, **kwargs):
         super().__init__(num_heads, **kwargs)
         if positive_int("num_buckets", num_buckets) % 2:
             raise ValueError(f"num_buckets must be even. Received: num_buckets={num_buckets}")
@@ -71,12 +65,5 @@ class LSHHeads(HeadGroup):
 
     def attend(self, **arguments):
         return lsh_attention(
-            rotations=tf.convert_to_tensor(self.rotations),
-            chunk_size=self.chunk_size,
-            **arguments,
+            rotations=tf.convert_to_tensor(self.rotations), chunk_size=self.chunk_size, **arguments
         )
-
-    def get_config(self):
-        config = super().get_config()
-        del config["max_relative_distance"]
-        return config

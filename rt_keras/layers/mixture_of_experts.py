@@ -5,9 +5,9 @@ import tensorflow as tf
 
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import activation_function
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.layers_inside import layers_inside
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.same_shape import SameShape
 from rt_keras.ops.blocks import size
 from rt_keras.ops.nearest_tiles import staircase
 from rt_keras.ops.ranks import sort_by_cluster
@@ -17,7 +17,7 @@ BLOCK_SIZE = 64
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class MixtureOfExperts(keras.layers.Layer):
+class MixtureOfExperts(SameShape):
     """Feed-forward networks of which each position uses the `experts_per_token` that suit it best.
 
     ```
@@ -86,7 +86,6 @@ class MixtureOfExperts(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.num_experts = positive_int("num_experts", num_experts)
         self.intermediate_dim = positive_int("intermediate_dim", intermediate_dim)
         self.experts_per_token = positive_int("experts_per_token", experts_per_token)
@@ -218,12 +217,7 @@ class MixtureOfExperts(keras.layers.Layer):
         stairs = staircase(column, order, place, BLOCK_SIZE, self.num_experts, 1)
         of_tile = stairs.column[0, 0]
         x = stairs.of_entries(x)[0, 0]
-        x = self._dense(x, self.inner_kernel, self.inner_bias, of_tile)
-        if self.gated:
-            x, gate = tf.split(x, 2, axis=-1)
-            x = self._activation(x) * gate
-        else:
-            x = self._activation(x)
+        x = self._activation(self._dense(x, self.inner_kernel, self.inner_bias, of_tile))
         x = self.dropout_layer(x, training=training)
         x = self._dense(x, self.output_kernel, self.output_bias, of_tile)
         # Rows that another tile computes get no gradient either.
@@ -234,24 +228,6 @@ class MixtureOfExperts(keras.layers.Layer):
         """A dense layer of `[tiles, rows, width]`, with the weights of each tile's expert."""
         x = tf.matmul(x, tf.gather(tf.cast(kernel, x.dtype), of_tile))
         return x if bias is None else x + tf.gather(tf.cast(bias, x.dtype), of_tile)[:, None]
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "num_experts": self.num_experts,
-            "intermediate_dim": self.intermediate_dim,
-            "experts_per_token": self.experts_per_token,
-            "capacity_factor": self.capacity_factor,
-            "balance_weight": self.balance_weight,
-            "activation": self.activation,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
 
 
 def expert_use(model):

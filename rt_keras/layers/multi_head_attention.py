@@ -1,5 +1,7 @@
 """Multi-head attention that mixes heads of several kinds."""
 
+import inspect
+
 import keras
 import tensorflow as tf
 
@@ -7,20 +9,15 @@ from rt_keras.layers.attention_masks import check_attention_mask, split_attentio
 from rt_keras.layers.attention_scores import attention_scores, check_scores
 from rt_keras.layers.cached_attention import CachedAttention
 from rt_keras.layers.dropout import draw_seed
-from rt_keras.layers.global_tokens import (
-    check_global_mask,
-    check_global_tokens,
-    with_global_tokens,
-)
-from rt_keras.layers.head_constraint import HeadConstraint
-from rt_keras.layers.head_group import HeadGroup, positive_int
-from rt_keras.layers.saved_dtype import saved_dtype
-from rt_keras.ops.blocks import places_of_rows, size
-from rt_keras.ops.global_tokens import find_global_tokens
+from rt_keras.layers.global_tokens import check_global_mask, check_global_tokens, with_global_tokens
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_options import positive_int_or_none
+from rt_keras.layers.projections import Projections
+from rt_keras.layers.saved_arguments import saved_arguments
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class MultiHeadAttention(CachedAttention, keras.layers.Layer):
+class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     """Multi-head attention whose heads are of several kinds.
 
     It is called like `keras.layers.MultiHeadAttention` and replaces it in existing models:
@@ -171,16 +168,12 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout}")
         self.head_groups = list(head_groups)
-        widths = {"key_dim": key_dim, "value_dim": value_dim, "output_shape": output_shape}
-        for name, width in widths.items():
-            if width is not None:
-                positive_int(name, width)
-        self.key_dim = key_dim
-        self.value_dim = value_dim
+        self.key_dim = positive_int_or_none("key_dim", key_dim)
+        self.value_dim = positive_int_or_none("value_dim", value_dim)
+        self.output_dim = positive_int_or_none("output_shape", output_shape)
         self.dropout = dropout
         self.use_bias = use_bias
         self.use_head_dense = use_head_dense
-        self.output_dim = output_shape
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
@@ -191,9 +184,9 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         self.bias_constraint = keras.constraints.get(bias_constraint)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed) if dropout else None
+        self.num_key_value_heads = positive_int_or_none("num_key_value_heads", num_key_value_heads)
         if num_key_value_heads is not None:
-            self._check_grouped_queries(positive_int("num_key_value_heads", num_key_value_heads))
-        self.num_key_value_heads = num_key_value_heads
+            self._check_grouped_queries(num_key_value_heads)
         if not isinstance(rotary_embedding, (keras.layers.Layer, type(None))):
             raise ValueError(
                 "rotary_embedding must be a layer, such as keras_hub.layers.RotaryEmbedding(). "
@@ -214,103 +207,15 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         """Heads of all groups together."""
         return sum(group.num_heads for group in self.head_groups)
 
-    def _check_grouped_queries(self, key_heads):
-        if self.num_heads % key_heads:
-            raise ValueError(
-                f"num_key_value_heads must divide the {self.num_heads} heads of head_groups. "
-                f"Received: num_key_value_heads={key_heads}"
-            )
-        shared_by = self.num_heads // key_heads
-        for group in self.head_groups:
-            name = type(group).__name__
-            if group.num_heads % shared_by:
-                raise ValueError(
-                    f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
-                    "their keys: the heads of every group must be a multiple of that. "
-                    f"Received: num_heads={group.num_heads} of {name}"
-                )
-            if group.share_qk and shared_by > 1:
-                raise ValueError(
-                    f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
-                    f"their keys. Received: {name} with share_qk=True, whose queries are the keys"
-                )
-
-    @property
-    def _shared_by(self):
-        """How many consecutive heads share a head of keys and values."""
-        return self.num_heads // (self.num_key_value_heads or self.num_heads)
-
-    @property
-    def _head_counts(self):
-        """The numbers of heads of queries, of keys and of values."""
-        with_keys = sum(group.num_heads for group in self.head_groups if not group.share_qk)
-        return self.num_heads, with_keys // self._shared_by, self.num_heads // self._shared_by
-
     def build(self, query_shape, value_shape, key_shape=None):
         key_shape = value_shape if key_shape is None else key_shape
-        _, key_heads, value_heads = self._head_counts
-        output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
-        key_dim = self._head_depth(query_shape[-1])
-        value_dim = self.value_dim or key_dim
-        self.query_dense = self._head_dense("query", self.num_heads, key_dim, query_shape)
-        self.key_dense = None
-        if key_heads:
-            self.key_dense = self._head_dense("key", key_heads, key_dim, key_shape)
-        self.value_dense = self._head_dense("value", value_heads, value_dim, value_shape)
-        if self.rotary_embedding is not None and not self.rotary_embedding.built:
-            self.rotary_embedding.build((*query_shape[:-1], self.num_heads, key_dim))
-        merged = (*query_shape[:-1], self.num_heads * value_dim)
-        by_heads = (self.num_heads, value_dim, output_dim)
-        self.output_dense = self._dense("attention_output", output_dim, merged, by_heads)
-        self.head_dense = None
-        if self.use_head_dense:
-            shape = (query_shape[0], self.num_heads, query_shape[1], value_dim)
-            self.head_dense = self._dense("head", value_dim, shape, use_bias=False)
-        self.global_denses = ()
-        if self.global_projections:
-            self.global_denses = (
-                self._head_dense("global_query", self.num_heads, key_dim, query_shape),
-                self._head_dense("global_key", self.num_heads, key_dim, key_shape),
-                self._head_dense("global_value", self.num_heads, value_dim, value_shape),
-            )
+        key_dim, value_dim = self.build_denses(query_shape, value_shape, key_shape)
         for group in self.head_groups:
             group.build(
                 (query_shape[0], group.num_heads, query_shape[1], key_dim),
                 (value_shape[0], group.num_heads // self._shared_by, value_shape[1], value_dim),
             )
         self.built = True
-
-    def _head_depth(self, features):
-        if self.key_dim is None and features % self.num_heads:
-            raise ValueError(
-                f"The {self.num_heads} heads must divide the {features} features of the query "
-                "unless key_dim is given."
-            )
-        return self.key_dim or features // self.num_heads
-
-    def _head_dense(self, name, heads, depth, input_shape):
-        by_heads = (input_shape[-1], heads, depth)
-        return self._dense(name, heads * depth, input_shape, by_heads, (heads, depth))
-
-    def _dense(self, name, units, input_shape, kernel_shape=None, bias_shape=(-1,), use_bias=None):
-        """A dense layer, built; its constraints see weights in the shapes given."""
-        kernel_shape = kernel_shape or (input_shape[-1], units)
-        layer = keras.layers.Dense(
-            units,
-            use_bias=self.use_bias if use_bias is None else use_bias,
-            # Copies: one seeded initializer would give every layer the same values.
-            kernel_initializer=self.kernel_initializer.clone(),
-            bias_initializer=self.bias_initializer.clone(),
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            activity_regularizer=self._activity_regularizer,
-            kernel_constraint=_by_heads(self.kernel_constraint, kernel_shape),
-            bias_constraint=_by_heads(self.bias_constraint, bias_shape),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        layer.build(input_shape)
-        return layer
 
     def call(
         self,
@@ -363,69 +268,6 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         output = self._merge(outputs)
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
-    def _project(self, query, key, value, start=0):
-        """The queries, keys and values of all heads; None for inputs that are None.
-
-        Args:
-            query, key, value: `[batch, length, features]`, or None.
-            start: int scalar or `[batch]`, the position of the first queries and keys.
-        """
-        query_heads, key_heads, value_heads = self._head_counts
-        queries = keys = values = None
-        if query is not None:
-            queries = _split_heads(self.query_dense(query), query_heads)
-            queries = _heads_first(self._placed(queries, start, "query"))
-        if key is not None and key_heads:
-            keys = _split_heads(self.key_dense(key), key_heads)
-            keys = _heads_first(self._placed(keys, start, "key"))
-        if value is not None:
-            values = _heads_first(_split_heads(self.value_dense(value), value_heads))
-        return queries, keys, values
-
-    def _placed(self, x, start, role):
-        """Queries or keys as heads get them; a subclass may treat the two differently."""
-        return self._rotated(x, start)
-
-    def _rotated(self, x, start):
-        """Queries or keys `[batch, length, heads, depth]`, rotated by their positions."""
-        if self.rotary_embedding is None:
-            return x
-        positions = places_of_rows(start, tf.range(size(x, 1)))
-        return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
-
-    def _find_global_tokens(self, global_mask, query, key, value):
-        """The global tokens, with the queries, keys and values of all heads if they have own."""
-        tokens = find_global_tokens(global_mask, self.num_global_tokens)
-        if not self.global_projections:
-            return tokens
-        inputs = tf.gather(query, tokens.places, batch_dims=1), key, value
-        projected = (
-            _heads_first(_split_heads(dense(x), self.num_heads))
-            for dense, x in zip(self.global_denses, inputs)
-        )
-        return tokens._replace(**dict(zip(("query", "key", "value"), projected)))
-
-    def _merge(self, outputs):
-        """The layer's output, from the outputs of the groups."""
-        output = tf.concat(outputs, axis=1)
-        if self.head_dense is not None:
-            output = self.head_dense(output)
-        return self.output_dense(_join_heads(output))
-
-    def _hand_out(self, queries, keys, values):
-        """Each group with the (query, value, key) of its heads."""
-        head = value_head = key_head = 0
-        for group in self.head_groups:
-            count = group.num_heads // self._shared_by
-            query = queries[:, head : head + group.num_heads]
-            value = values[:, value_head : value_head + count]
-            key = None
-            if not group.share_qk:
-                key = keys[:, key_head : key_head + count]
-                key_head += count
-            yield group, (query, value, key)
-            head, value_head = head + group.num_heads, value_head + count
-
     def _hand_out_pairs(self, mask):
         """Each group's mask of pairs, `[batch, heads or 1, queries, keys]`, or None."""
         if mask is None or mask.shape[1] == 1:
@@ -436,57 +278,28 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
         output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
         return (*query_shape[:-1], output_dim)
 
-    def compute_output_spec(
-        self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        global_mask=None,
-    ):
-        if return_attention_scores:
-            check_scores(self.head_groups)
-        if attention_mask is not None:
-            check_attention_mask(attention_mask.shape, self.num_heads, query.shape, value.shape)
+    def compute_output_spec(self, *args, **kwargs):
+        given = inspect.signature(MultiHeadAttention.call).bind(self, *args, **kwargs).arguments
+        query, value = given["query"], given["value"]
+        mask, global_mask = given.get("attention_mask"), given.get("global_mask")
+        if mask is not None:
+            check_attention_mask(mask.shape, self.num_heads, query.shape, value.shape)
         if global_mask is not None:
             check_global_mask(global_mask, self.num_global_tokens, query, value)
         shape = self.compute_output_shape(query.shape, value.shape)
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
+        if not given.get("return_attention_scores"):
             return output
+        check_scores(self.head_groups)
         shape = (query.shape[0], self.num_heads, query.shape[1], value.shape[1])
         return output, keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        serialize = keras.saving.serialize_keras_object
         return {
             **super().get_config(),
-            "dtype": saved_dtype(self),
-            "head_groups": [serialize(group) for group in self.head_groups],
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "use_head_dense": self.use_head_dense,
+            **saved_arguments(self),
             "output_shape": self.output_dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
             "activity_regularizer": keras.regularizers.serialize(self._activity_regularizer),
-            "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
-            "bias_constraint": keras.constraints.serialize(self.bias_constraint),
-            "seed": self.seed,
-            "num_key_value_heads": self.num_key_value_heads,
-            "rotary_embedding": serialize(self.rotary_embedding),
-            "num_global_tokens": self.num_global_tokens,
-            "global_projections": self.global_projections,
         }
 
     @classmethod
@@ -500,26 +313,6 @@ class MultiHeadAttention(CachedAttention, keras.layers.Layer):
 def are_head_groups(x):
     """Whether x is a list of head groups that is not empty."""
     return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(y, HeadGroup) for y in x)
-
-
-def _by_heads(constraint, shape):
-    return None if constraint is None else HeadConstraint(constraint, shape)
-
-
-def _split_heads(x, heads):
-    """`[batch, length, heads * depth]` to `[batch, length, heads, depth]`."""
-    return tf.reshape(x, [size(x, 0), size(x, 1), heads, x.shape[-1] // heads])
-
-
-def _heads_first(x):
-    """`[batch, length, heads, depth]` to `[batch, heads, length, depth]`."""
-    return tf.transpose(x, [0, 2, 1, 3])
-
-
-def _join_heads(x):
-    """`[batch, heads, length, depth]` to `[batch, length, heads * depth]`."""
-    shape = [size(x, 0), size(x, 2), x.shape[1] * x.shape[3]]
-    return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)
 
 
 def _all_of(*masks):

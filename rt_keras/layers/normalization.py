@@ -4,6 +4,8 @@ import math
 
 import keras
 
+from rt_keras.layers.same_shape import SameShape
+
 NORMALIZATIONS = ("layer_norm", "rms_norm", "scale_norm", "rezero")
 
 
@@ -38,7 +40,7 @@ def make_normalization(kind, epsilon, dtype, name):
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ScaleNormalization(keras.layers.Layer):
+class ScaleNormalization(SameShape):
     """Scales each vector to one length, which is learnt.
 
     ```
@@ -65,7 +67,6 @@ class ScaleNormalization(keras.layers.Layer):
 
     def __init__(self, epsilon=1e-6, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.epsilon = epsilon
 
     def build(self, input_shape):
@@ -81,15 +82,9 @@ class ScaleNormalization(keras.layers.Layer):
         x = x * keras.ops.rsqrt(keras.ops.maximum(squares, self.epsilon**2))
         return keras.ops.cast(x * keras.ops.cast(self.scale, dtype), self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
-
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ResidualWeight(keras.layers.Layer):
+class ResidualWeight(SameShape):
     """Multiplies by one learnt scalar, which starts at 0: `output = α x`.
 
     At the end of each branch of a residual network it takes the place of normalization: all blocks
@@ -110,16 +105,9 @@ class ResidualWeight(keras.layers.Layer):
     [[0.0, 0.0]]
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
     def build(self, input_shape):
         self.weight = self.add_weight(name="weight", shape=(), initializer="zeros")
         self.built = True
 
     def call(self, inputs):
         return inputs * keras.ops.cast(self.weight, inputs.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -5,9 +5,9 @@ import math
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int
 from rt_keras.layers.layers_inside import layers_inside
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.same_shape import SameShape
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import map_chunks
 
@@ -16,7 +16,7 @@ GATHERED_AT_ONCE = 2**24
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ProductKeyMemory(keras.layers.Layer):
+class ProductKeyMemory(SameShape):
     """A table of num_keys² values, in the place of a feed-forward network.
 
     Each head makes a query of two halves, and compares each half with `num_keys` keys of its own.
@@ -76,7 +76,6 @@ class ProductKeyMemory(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.num_keys = positive_int("num_keys", num_keys)
         self.num_heads = positive_int("num_heads", num_heads)
         self.top_k = positive_int("top_k", min(32, num_keys) if top_k is None else top_k)
@@ -186,20 +185,6 @@ class ProductKeyMemory(keras.layers.Layer):
         entropy = -tf.reduce_sum(tf.math.xlogy(shares, shares))
         used = tf.reduce_mean(tf.cast(shares > 0, tf.float32))
         self.value_use.assign(tf.stack([used, tf.exp(entropy - math.log(values))]))
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": saved_dtype(self),
-            "num_keys": self.num_keys,
-            "num_heads": self.num_heads,
-            "top_k": self.top_k,
-            "key_dim": self.key_dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
 
 
 def memory_use(model):

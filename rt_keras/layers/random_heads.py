@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.layers.head_group import HeadGroup, positive_int
+from rt_keras.layers.head_group import HeadGroup
+from rt_keras.layers.head_options import positive_int
 from rt_keras.ops.random import random_attention
 
 
@@ -37,13 +38,7 @@ class RandomHeads(HeadGroup):
     strictly_causal = True
 
     def __init__(
-        self,
-        num_heads,
-        num_clusters,
-        window_size,
-        max_relative_distance=None,
-        seed=0,
-        **kwargs,
+        self, num_heads, num_clusters, window_size, max_relative_distance=None, seed=0, **kwargs
     ):
         super().__init__(num_heads, max_relative_distance, **kwargs)
         self.num_clusters = positive_int("num_clusters", num_clusters)

@@ -10,10 +10,11 @@ from rt_keras.layers.rematerialize import (
     read_state,
     write_state,
 )
+from rt_keras.layers.same_shape import SameShape
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class ReversibleBlocks(keras.layers.Layer):
+class ReversibleBlocks(SameShape):
     """A stack of `TransformerBlock`s on two streams, whose memory does not grow with their number.
 
     ```
@@ -54,7 +55,6 @@ class ReversibleBlocks(keras.layers.Layer):
 
     def __init__(self, blocks, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         for block in blocks:
             if block.cross_attention is not None:
                 raise ValueError(
@@ -74,14 +74,7 @@ class ReversibleBlocks(keras.layers.Layer):
                 block.build(input_shape)
         self.built = True
 
-    def call(
-        self,
-        inputs,
-        padding_mask=None,
-        use_causal_mask=False,
-        training=None,
-        mask=None,
-    ):
+    def call(self, inputs, padding_mask=None, use_causal_mask=False, training=None, mask=None):
         options = {
             "padding_mask": mask if padding_mask is None else padding_mask,
             "use_causal_mask": use_causal_mask,
@@ -102,15 +95,8 @@ class ReversibleBlocks(keras.layers.Layer):
         """The output of the last two streams: their mean."""
         return tf.cast((streams[0] + streams[1]) / 2, self.compute_dtype)
 
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
     def compute_output_spec(self, inputs, *args, **kwargs):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-
-    def get_config(self):
-        blocks = [keras.saving.serialize_keras_object(block) for block in self.blocks]
-        return {**super().get_config(), "blocks": blocks}
 
     @classmethod
     def from_config(cls, config):

@@ -5,11 +5,12 @@ import math
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.same_shape import SameShape
 from rt_keras.ops.blocks import places_of_rows, size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class SinusoidalPositions(keras.layers.Layer):
+class SinusoidalPositions(SameShape):
     """Adds sines and cosines of each position, of frequencies from 1 to 1 / max_wavelength.
 
     ```
@@ -41,7 +42,6 @@ class SinusoidalPositions(keras.layers.Layer):
 
     def __init__(self, max_wavelength=10_000, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
         self.max_wavelength = max_wavelength
         self.built = True
 
@@ -54,9 +54,3 @@ class SinusoidalPositions(keras.layers.Layer):
         signal = tf.concat([tf.sin(angles), tf.cos(angles)], axis=-1)
         signal = tf.pad(signal, [[0, 0], [0, 0], [0, width % 2]])
         return inputs + tf.cast(signal, inputs.dtype)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}

@@ -3,9 +3,11 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.same_shape import SameShape
+
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class TokenShift(keras.layers.Layer):
+class TokenShift(SameShape):
     """Takes the second half of the features from the position before.
 
     ```
@@ -32,10 +34,6 @@ class TokenShift(keras.layers.Layer):
     >>> TokenShift()(keras.ops.reshape(keras.ops.arange(6.0), [1, 3, 2])).numpy().tolist()
     [[[0.0, 0.0], [2.0, 1.0], [4.0, 3.0]]]
     """
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.supports_masking = True
 
     def call(self, inputs, mask=None):
         half = inputs.shape[-1] // 2
@@ -76,6 +74,3 @@ class TokenShift(keras.layers.Layer):
         before = tf.concat([cache[:, None], inputs[..., half:]], axis=1)
         last = before[:, -1] if count is None else tf.gather(before, count, axis=1, batch_dims=1)
         return tf.concat([inputs[..., :half], before[:, :-1]], axis=-1), last
-
-    def compute_output_shape(self, input_shape):
-        return input_shape

@@ -6,6 +6,7 @@ import inspect
 import keras
 import tensorflow as tf
 
+from rt_keras.layers.cached_block import CachedBlock
 from rt_keras.layers.dropout import Dropout
 from rt_keras.layers.feed_forward import FeedForward
 from rt_keras.layers.mixture_of_experts import MixtureOfExperts
@@ -13,13 +14,12 @@ from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.rematerialize import rematerialize
-from rt_keras.layers.saved_dtype import saved_dtype
+from rt_keras.layers.same_shape import SameShape
 from rt_keras.layers.token_shift import TokenShift
-from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(CachedBlock, SameShape):
     """Attention of mixed heads, then a feed-forward network, each with a residual.
 
     ```
@@ -126,7 +126,6 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.supports_masking = True
         if not isinstance(normalize_first, bool):
             raise ValueError(
                 "normalize_first must be True (pre-norm) or False (post-norm). Received: "
@@ -160,9 +159,11 @@ class TransformerBlock(keras.layers.Layer):
         if cross_head_groups is not None:
             self.cross_attention = self._attention(cross_head_groups, "cross_attention")
         self.feed_forward = self._feed_forward()
-        self.attention_norm = self._norm("attention")
-        self.cross_attention_norm = self._norm("cross_attention") if cross_head_groups else None
-        self.feed_forward_norm = self._norm("feed_forward")
+        for name in self._names:
+            norm = make_normalization(
+                normalization, layer_norm_epsilon, self.dtype_policy, f"{name}_norm"
+            )
+            setattr(self, f"{name}_norm", norm)
         self.dropout_layer = Dropout(dropout, dtype=self.dtype_policy)
         self.token_shift = None
         if shift_tokens:
@@ -191,21 +192,18 @@ class TransformerBlock(keras.layers.Layer):
                 f"{' and '.join(given)} cannot be combined. Received: "
                 f"{', '.join(f'{name}={value}' for name, value in given.items())}"
             )
-        if self.product_keys is not None:
-            return ProductKeyMemory(
-                self.product_keys,
-                kernel_initializer=self.kernel_initializer,
-                dtype=self.dtype_policy,
-                name="feed_forward",
-            )
-        rate = self.dropout if self.activation_dropout is None else self.activation_dropout
         shared = {
-            "activation": self.activation,
-            "dropout": rate,
-            "use_bias": self.feed_forward_bias,
             "kernel_initializer": self.kernel_initializer,
             "dtype": self.dtype_policy,
             "name": "feed_forward",
+        }
+        if self.product_keys is not None:
+            return ProductKeyMemory(self.product_keys, **shared)
+        rate = self.dropout if self.activation_dropout is None else self.activation_dropout
+        shared |= {
+            "activation": self.activation,
+            "dropout": rate,
+            "use_bias": self.feed_forward_bias,
         }
         if self.num_experts is None:
             chunk_size = self.feed_forward_chunk_size
@@ -224,20 +222,14 @@ class TransformerBlock(keras.layers.Layer):
             return self.feed_forward(x, training=training)
         return self.feed_forward(x, mask=padding_mask, training=training)
 
-    def _norm(self, name):
-        return make_normalization(
-            self.normalization, self.layer_norm_epsilon, self.dtype_policy, f"{name}_norm"
-        )
-
     def build(self, input_shape):
         self.width = input_shape[-1]
         self.attention.build(input_shape, input_shape)
         if self.cross_attention is not None:
             self.cross_attention.build(input_shape, (input_shape[0], None, input_shape[-1]))
-            self.cross_attention_norm.build(input_shape)
         self.feed_forward.build(input_shape)
-        self.attention_norm.build(input_shape)
-        self.feed_forward_norm.build(input_shape)
+        for name in self._names:
+            self._norm_of(name).build(input_shape)
         self.built = True
 
     def call(
@@ -269,227 +261,97 @@ class TransformerBlock(keras.layers.Layer):
         padding_mask,
         encoder_outputs,
         encoder_padding_mask,
-        use_causal_mask,
-        training,
         return_attention_scores=False,
+        **options,
     ):
-        scores = None
+        of_self, shift = self._functions(padding_mask, **options)
+        scores = []
 
         def attention(x):
-            nonlocal scores
-            if return_attention_scores:
-                output, scores = attend(x, return_attention_scores=True)
-                return output
-            return attend(x)
+            if not return_attention_scores:
+                return of_self["attention"](x)
+            output, found = of_self["attention"](x, return_attention_scores=True)
+            scores.append(found)
+            return output
 
         def cross_attention(x):
             return self.cross_attention(
-                self._shift(x, padding_mask),
+                x,
                 encoder_outputs,
                 query_mask=padding_mask,
                 value_mask=encoder_padding_mask,
-                training=training,
+                training=options["training"],
             )
 
-        attend, feed_forward = self._functions_of_self(padding_mask, use_causal_mask, training)
-        output = self._residuals(inputs, attention, cross_attention, feed_forward, training)
-        return (output, scores) if return_attention_scores else output
+        functions = {**of_self, "attention": attention, "cross_attention": cross_attention}
+        output = self._residuals(inputs, functions, shift, options["training"])
+        return (output, *scores) if return_attention_scores else output
 
-    def _functions_of_self(self, padding_mask, use_causal_mask, training):
-        """Self-attention and the feed-forward network, as functions of their inputs."""
+    def _functions(self, padding_mask, use_causal_mask, training):
+        """Self-attention and the feed-forward network, by name, and what shifts their inputs."""
+        masks = {"query_mask": padding_mask, "value_mask": padding_mask}
+        attention = functools.partial(
+            self.attention, use_causal_mask=use_causal_mask, training=training, **masks
+        )
+        functions = {
+            "attention": lambda x, **options: attention(x, x, **options),
+            "feed_forward": lambda x: self._fed_forward(x, padding_mask, training),
+        }
+        return functions, lambda name, x: self.token_shift(x, mask=padding_mask)
 
-        def attend(x, **options):
-            x = self._shift(x, padding_mask)
-            return self.attention(
-                x,
-                x,
-                query_mask=padding_mask,
-                value_mask=padding_mask,
-                use_causal_mask=use_causal_mask,
-                training=training,
-                **options,
-            )
-
-        def feed_forward(x):
-            return self._fed_forward(self._shift(x, padding_mask), padding_mask, training)
-
-        return attend, feed_forward
-
-    def _shift(self, x, padding_mask):
-        return x if self.token_shift is None else self.token_shift(x, mask=padding_mask)
-
-    def branches(self, padding_mask=None, use_causal_mask=False, training=None):
+    def branches(self, **options):
         """What the residuals of a pre-norm block add to their inputs.
 
         Args:
-            padding_mask: bool or int `[batch, length]`, 0 for padding, or None.
-            use_causal_mask: bool, whether a position sees no later one.
-            training: bool, as in a call.
+            **options: `padding_mask`, `use_causal_mask` and `training` of a call.
 
         Returns:
             Two functions of `[batch, length, width]`: the branch of attention and that of the
             feed-forward network.
         """
-        functions = self._functions_of_self(padding_mask, use_causal_mask, training)
-        norms = self.attention_norm, self.feed_forward_norm
+        functions, shift = self._functions(**options)
+        training = options["training"]
         return [
-            functools.partial(self._branch, function=function, norm=norm, training=training)
-            for function, norm in zip(functions, norms)
+            lambda x, name=name: self._branch(name, x, functions, shift, training)
+            for name in functions
         ]
 
-    # Decoding.
+    def _residuals(self, x, functions, shift, training):
+        """The block's output, a residual around each of its functions.
+
+        Args:
+            x: `[batch, length, width]`, or a pair of such tensors, the two streams of
+                `ReversibleBlocks`.
+            functions: dictionary of functions of such a tensor, by name.
+            shift: function of a name and of what the function of this name is given, which gives
+                the same with shifted tokens, for blocks with `shift_tokens`.
+            training: bool.
+        """
+        if isinstance(x, tuple):
+            first, second = x
+            first = add(first, self._branch("attention", second, functions, shift, training))
+            branch = self._branch("feed_forward", first, functions, shift, training)
+            return first, add(second, branch)
+        for name in self._names:
+            x = add(x, self._branch(name, x, functions, shift, training))
+            x = x if self.normalize_first else self._norm_of(name)(x)
+        return x
+
+    def _branch(self, name, x, functions, shift, training):
+        """What the residual around a function adds to x."""
+        norm, rezero = self._norm_of(name), self.normalization == "rezero"
+        x = norm(x) if self.normalize_first and not rezero else x
+        x = functions[name](x if self.token_shift is None else shift(name, x))
+        return self.dropout_layer(norm(x) if rezero else x, training=training)
+
+    def _norm_of(self, name):
+        return getattr(self, f"{name}_norm")
 
     @property
-    def cached_decoding(self):
-        """Whether all heads can be decoded with a cache; see `HeadGroup`."""
-        cross = self.cross_attention
-        return self.attention.cached_decoding and (cross is None or cross.cached_cross_attention)
-
-    def new_cache(self, batch, max_length):
-        """An empty cache for `call_with_cache`.
-
-        Args:
-            batch: int or int scalar, rows of the cache.
-            max_length: int, the number of positions that there will be.
-
-        Returns:
-            A dictionary of tensors.
-        """
-        cache = {"attention": self.attention.new_cache(batch, max_length)}
-        if self.token_shift is not None:
-            half = self.width - self.width // 2
-            for name in self._functions():
-                cache[f"{name}_shift"] = tf.zeros([batch, half], self.compute_dtype)
-        return cache
-
-    def prefill(self, inputs, count, max_length, cross_cache=None):
-        """A causal call on the first positions, and their cache.
-
-        Args:
-            inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
-                `ReversibleBlocks`.
-            count: int scalar, how many of the positions the cache holds.
-            max_length: int, the number of positions that there will be.
-            cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
-                output, if there are `cross_head_groups`.
-
-        Returns:
-            `[batch, length, width]`, or a pair of such tensors, and the cache.
-        """
-        cache = {}
-
-        def shift(name, x):
-            if self.token_shift is None:
-                return x
-            cache[f"{name}_shift"] = self.token_shift.make_cache(x, count)
-            return self.token_shift(x)
-
-        def attention(x):
-            x = shift("attention", x)
-            output, cache["attention"] = self.attention.prefill(x, count, max_length)
-            return output
-
-        def cross_attention(x):
-            return self.cross_attention.call_with_cross_cache(
-                shift("cross_attention", x), cross_cache
-            )
-
-        def feed_forward(x):
-            return self.feed_forward(shift("feed_forward", x), training=False)
-
-        return self._residuals(inputs, attention, cross_attention, feed_forward, False), cache
-
-    def call_with_cache(
-        self,
-        inputs,
-        cache,
-        position,
-        cross_cache=None,
-        count=None,
-        training=False,
-    ):
-        """A causal call on the next positions, given those before them.
-
-        Args:
-            inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
-                `ReversibleBlocks`. With `cross_head_groups` the length must be 1.
-            cache: the cache of `prefill`, `new_cache` or the last call.
-            position: int scalar, the number of positions before these; or int `[batch]`, that of
-                each row.
-            cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
-                output, if there are `cross_head_groups`.
-            count: int `[batch]`, how many of the positions count, the first ones; others are
-                padding. None, the default, for all.
-            training: bool, whether dropout is on and routing heads collect statistics. Defaults to
-                False.
-
-        Returns:
-            `[batch, length, width]`, or a pair of such tensors, and the cache with these positions
-            in it.
-        """
-        cache = dict(cache)
-
-        def shift(name, x):
-            if self.token_shift is None:
-                return x
-            name = f"{name}_shift"
-            output, cache[name] = self.token_shift.call_with_cache(x, cache[name], count)
-            return output
-
-        def attention(x):
-            output, cache["attention"] = self.attention.call_with_cache(
-                shift("attention", x),
-                cache["attention"],
-                position,
-                count=count,
-                training=training,
-            )
-            return output
-
-        def cross_attention(x):
-            return self.cross_attention.call_with_cross_cache(
-                shift("cross_attention", x), cross_cache, position
-            )
-
-        def feed_forward(x):
-            x = shift("feed_forward", x)
-            mask = None if count is None else tf.range(size(x, 1)) < count[:, None]
-            return self._fed_forward(x, mask, training)
-
-        outputs = self._residuals(inputs, attention, cross_attention, feed_forward, training)
-        return outputs, cache
-
-    def _functions(self):
-        """Names of the functions with a residual."""
+    def _names(self):
+        """The names of the functions with a residual, in their order."""
         cross = [] if self.cross_attention is None else ["cross_attention"]
         return ["attention", *cross, "feed_forward"]
-
-    def _residuals(self, x, attention, cross_attention, feed_forward, training):
-        if isinstance(x, tuple):
-            # The two streams of `ReversibleBlocks`.
-            first, second = x
-            first = add(first, self._branch(second, attention, self.attention_norm, training))
-            branch = self._branch(first, feed_forward, self.feed_forward_norm, training)
-            return first, add(second, branch)
-        x = self._residual(x, attention, self.attention_norm, training)
-        if self.cross_attention is not None:
-            x = self._residual(x, cross_attention, self.cross_attention_norm, training)
-        return self._residual(x, feed_forward, self.feed_forward_norm, training)
-
-    def _residual(self, x, function, norm, training):
-        x = add(x, self._branch(x, function, norm, training))
-        return x if self.normalize_first else norm(x)
-
-    def _branch(self, x, function, norm, training):
-        """What a residual adds to x."""
-        if self.normalization == "rezero":
-            y = norm(function(x))
-        else:
-            y = function(norm(x) if self.normalize_first else x)
-        return self.dropout_layer(y, training=training)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
 
     def compute_output_spec(self, inputs, *args, return_attention_scores=False, **kwargs):
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
@@ -504,12 +366,8 @@ class TransformerBlock(keras.layers.Layer):
         cross = self.cross_attention and self.cross_attention.head_groups
         return {
             **super().get_config(),
-            "dtype": saved_dtype(self),
-            "head_groups": [serialize(group) for group in self.attention.head_groups],
-            "intermediate_dim": self.intermediate_dim,
-            "cross_head_groups": cross and [serialize(group) for group in cross],
-            **{name: getattr(self, name) for name in BLOCK_OPTIONS},
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "head_groups": serialize(self.attention.head_groups),
+            "cross_head_groups": serialize(cross),
         }
 
     @classmethod

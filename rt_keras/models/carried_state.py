@@ -1,4 +1,4 @@
-"""Language models that carry on what they have read, from each piece of a text to the next."""
+"""Language models that carry on what they have read, from each chunk of a text to the next."""
 
 import types
 
@@ -7,19 +7,19 @@ import tensorflow as tf
 from rt_keras.layers.head_group import positive_int
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
-from rt_keras.models.replicated_training import is_replicated
+from rt_keras.models.training import ModelCall, is_replicated
 
 # Longer than any sequence. What is carried does not grow with it.
 NO_END = 2**30
 
 
 class CarriedState:
-    """Mixin of language models, before `LanguageModel`: texts that are read in pieces.
+    """Mixin of language models, before `LanguageModel`: texts that are read in chunks.
 
     A state is what later tokens need of those before them: the number of tokens read, and what each
-    head keeps. With `state`, a call reads the next piece of each row and returns the state after
-    it, too. Its outputs are those of one pass over everything that the row has had; gradients stay
-    in the piece. So a state bounds memory, not what a token depends on.
+    head keeps. `call_with_state` reads the next chunk of each row. Its outputs are those of one
+    pass over everything that the row has had; gradients stay in the chunk. So a state bounds
+    memory, not what a token depends on.
 
     For `fit`, the model keeps the state itself, as Keras's stateful RNNs do: see `carry_state`.
 
@@ -50,9 +50,10 @@ class CarriedState:
     def carry_state(self, batch_size):
         """Has training go on where it was: row r of each batch continues row r of the one before.
 
-        From then on, calls with "starts" among the inputs, bool `[batch]`, begin with the state
-        that the call before ended with, except in rows that start a text. The state is no weight of
-        the model, and is saved with none. Gradients stay in the batch.
+        From then on, each step of a batch with "starts" beside its inputs, bool `[batch]`, begins
+        with the state that the step before ended with, except in rows that start a text. Batches
+        without it are read by themselves. The state is no weight of the model, and is saved with
+        none. Gradients stay in the batch.
 
         Args:
             batch_size: int, the rows of a batch, those of all replicas together.
@@ -83,31 +84,58 @@ class CarriedState:
             return variables
         return [RowsOfReplicas(variable, strategy) for variable in variables]
 
-    def call(self, inputs, training=None, mask=None, state=None):
-        inputs = dict(inputs)
-        starts = inputs.pop("starts", None)
-        # Outside of all replicas Keras looks at the shapes of a batch, and nothing is carried.
-        if state is None and (starts is None or tf.distribute.in_cross_replica_context()):
-            return super().call(inputs, training=training, mask=mask)
-        labels = inputs.pop("labels", None)
-        if starts is not None:
-            if self._carried is None:
-                raise ValueError('"starts" among the inputs needs a call of carry_state() first')
-            state = tf.nest.map_structure(tf.convert_to_tensor, self._carried.variables)
-            state = cleared(state, starts, self.new_state(state["position"].shape[0]))
-        token_ids, mask = inputs["token_ids"], inputs["padding_mask"]
-        self._check_state(state, token_ids.shape[0])
-        count = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-        hidden, state = self.read_on(token_ids, state, count, bool(training))
-        outputs = (
-            self.token_logits(hidden) if labels is None else self.labels_scored(hidden, labels)
-        )
-        if starts is None:
-            return outputs, state
+    def call(self, inputs, training=None, mask=None):
+        # What a batch says of its rows to a step is no input.
+        inputs = {name: x for name, x in inputs.items() if name != "starts"}
+        return super().call(inputs, training=training, mask=mask)
+
+    def call_with_state(self, inputs, state, training=False):
+        """Reads the next chunk of each row.
+
+        Args:
+            inputs: dictionary as in a call, with padding at the right.
+            state: the state after the tokens before these, from `new_state` or the last call.
+            training: bool, whether dropout is on and statistics of the centroids are collected.
+                Defaults to False.
+
+        Returns:
+            Logits, `[batch, length, vocabulary_size]`, and the state after these tokens.
+
+        Raises:
+            ValueError: if the state is of another model, or of another number of rows.
+        """
+
+        def read(inputs, state, training):
+            hidden, state = self._read_inputs(inputs, state, training)
+            return self.token_logits(hidden), state
+
+        return ModelCall(self, read)(inputs, state, training=training)
+
+    def step_outputs(self, x, y, training):
+        if "starts" not in x:
+            return super().step_outputs(x, y, training)
+        if self._carried is None:
+            raise ValueError('"starts" among the inputs needs a call of carry_state() first')
+        return ModelCall(self, self._go_on)(x, y, training=training)
+
+    def _go_on(self, x, y, training):
+        """Reads a batch after those before it, and keeps the state; the outputs of the step."""
+        state = tf.nest.map_structure(tf.convert_to_tensor, self._carried.variables)
+        state = cleared(state, x["starts"], self.new_state(state["position"].shape[0]))
+        hidden, state = self._read_inputs(x, state, training)
         tf.nest.map_structure(
             lambda variable, value: variable.assign(value), self._carried.variables, state
         )
-        return outputs
+        if self.loss_chunk_size is None:
+            return self.token_logits(hidden)
+        return self.token_scores(hidden, y)
+
+    def _read_inputs(self, inputs, state, training):
+        """The hidden states of inputs as of a call, and the state after them."""
+        token_ids = tf.convert_to_tensor(inputs["token_ids"])
+        self._check_state(state, token_ids.shape[0])
+        count = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)
+        return self.read_on(token_ids, state, count, bool(training))
 
     def read_on(self, token_ids, state, count, training=False):
         """Reads the next tokens of each row.
@@ -187,7 +215,7 @@ def why_no_state(backbone):
     wrong = sorted({type(group).__name__ for group in groups if not group.carries_state})
     if wrong:
         return (
-            "heads that keep a bounded number of keys and read a piece in one pass, such as "
+            "heads that keep a bounded number of keys and read a chunk in one pass, such as "
             "LocalHeads, FullHeads with a memory_length, RoutingHeads of assignment 'nearest' and "
             "LocalRoutingHeads with routed_key='previous_query'. Received: "
             f"{', '.join(wrong)}"

@@ -3,24 +3,26 @@
 import keras
 import tensorflow as tf
 
+from rt_keras.models.training import ModelCall, Training
 from rt_keras.ops.chunks import LOGITS_AT_ONCE
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
 
-class ChunkedLoss:
+class ChunkedLoss(Training):
     """Mixin of language models, before KerasHub's bases: `loss_chunk_size`.
 
-    With it, `fit` and `evaluate` give the model the labels among its inputs. It then returns, for
-    each token, the cross entropy and the most likely token instead of logits. The rest of a step is
-    Keras's, with losses and metrics that read those two. A subclass has
-    `hidden_states(inputs, training)`.
+    With it, `fit` and `evaluate` score no logits. A step reads, for each token, its cross entropy
+    and the most likely token, with losses and metrics of those two. The rest of a step is the same.
+    A subclass has `hidden_states(inputs, training)`.
     """
 
     # Positions whose logits are computed at once in training; None for all of them.
     loss_chunk_size = None
 
-    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
-        """Configures the model for training and generation.
+    def compile_arguments(
+        self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
+    ):
+        """The arguments of KerasHub's `compile`, with losses and metrics of the scores of tokens.
 
         With `loss_chunk_size` there are no logits for other losses than
         `SparseCategoricalCrossentropy`, and for other metrics than that and accuracy.
@@ -31,47 +33,38 @@ class ChunkedLoss:
             weighted_metrics: list of metrics. Defaults to `"auto"`, the accuracy.
             **kwargs: other arguments of KerasHub's `compile`.
 
+        Returns:
+            A tuple and a dictionary.
+
         Raises:
             ValueError: if `loss_chunk_size` does not go with a loss or a metric.
         """
         if self.loss_chunk_size is not None:
             loss = _token_loss(loss)
             weighted_metrics = _token_metrics(weighted_metrics)
-            if kwargs.get("metrics") is not None:
-                kwargs["metrics"] = _token_metrics(kwargs["metrics"])
-        super().compile(optimizer, loss, weighted_metrics=weighted_metrics, **kwargs)
+            kwargs["metrics"] = _token_metrics(kwargs.get("metrics"))
+        return (optimizer, loss), {**kwargs, "weighted_metrics": weighted_metrics}
 
-    def train_step(self, data):
-        return super().train_step(self._with_labels(data))
-
-    def test_step(self, data):
-        return super().test_step(self._with_labels(data))
-
-    def _with_labels(self, data):
+    def step_outputs(self, x, y, training):
         if self.loss_chunk_size is None:
-            return data
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        return {**x, "labels": y}, y, sample_weight
+            return super().step_outputs(x, y, training)
 
-    def call(self, inputs, training=None, mask=None):
-        if "labels" not in inputs:
-            return super().call(inputs, training=training, mask=mask)
-        inputs = dict(inputs)
-        labels = inputs.pop("labels")
-        return self.labels_scored(self.hidden_states(inputs, training), labels)
+        def scores(x, y, training):
+            return self.token_scores(self.hidden_states(x, training), y)
 
-    def labels_scored(self, hidden, labels):
-        """The cross entropy of each token and the most likely token, as a call returns them.
+        return ModelCall(self, scores)(x, y, training=training)
+
+    def token_scores(self, hidden, labels):
+        """What a step with `loss_chunk_size` reads of each token.
 
         Args:
             hidden: `[batch, length, hidden_dim]`.
             labels: int `[batch, length]`.
 
         Returns:
-            `[batch, length, 2]`.
+            The cross entropy of each label and the most likely token, `[batch, length, 2]`.
         """
-        size = self.loss_chunk_size or tf.size(labels)
-        losses, likeliest = self.token_losses(hidden, labels, size)
+        losses, likeliest = self.token_losses(hidden, labels, self.loss_chunk_size)
         return tf.stack([losses, tf.cast(likeliest, losses.dtype)], axis=-1)
 
     def token_losses(self, hidden, labels, chunk_size):
@@ -97,7 +90,7 @@ class ChunkedLoss:
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenLoss(keras.losses.Loss):
-    """The cross entropy that a model with `loss_chunk_size` returns, as a loss."""
+    """The cross entropy that a step with `loss_chunk_size` reads, as a loss."""
 
     def call(self, y_true, y_pred):
         return y_pred[..., 0]
@@ -105,7 +98,7 @@ class TokenLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenCrossEntropy(keras.metrics.Mean):
-    """The cross entropy that a model with `loss_chunk_size` returns, as a metric."""
+    """The cross entropy that a step with `loss_chunk_size` reads, as a metric."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         return super().update_state(y_pred[..., 0], sample_weight)
@@ -113,7 +106,7 @@ class TokenCrossEntropy(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenAccuracy(keras.metrics.Mean):
-    """The accuracy of the most likely tokens that a model with `loss_chunk_size` returns."""
+    """The accuracy of the most likely tokens that a step with `loss_chunk_size` reads."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         found = tf.cast(y_pred[..., 1], tf.int32) == tf.cast(y_true, tf.int32)
@@ -137,21 +130,6 @@ def positions_at_once(vocabulary_size, count):
     return tf.minimum(most, count) if tf.is_tensor(count) else min(most, count)
 
 
-def goes_in_chunks(loss, metrics):
-    """Whether a loss and metrics can be computed from those two numbers of each token.
-
-    Args:
-        loss: what `compile` was given.
-        metrics: list of metrics.
-    """
-    try:
-        _token_loss(loss)
-        _token_metrics(metrics)
-    except ValueError:
-        return False
-    return True
-
-
 def _token_loss(loss):
     if isinstance(loss, TokenLoss):
         return loss
@@ -168,7 +146,7 @@ def _token_loss(loss):
 def _token_metrics(metrics):
     if metrics == "auto":
         return [TokenAccuracy(name="sparse_categorical_accuracy")]
-    return metrics and [_token_metric(metric) for metric in metrics]
+    return metrics and [_token_metric(metric) for metric in keras.tree.flatten(metrics)]
 
 
 def _token_metric(metric):

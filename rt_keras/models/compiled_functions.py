@@ -9,21 +9,9 @@ class CompiledFunctions:
     They are to these models what `test_function` is to `keras.Model`.
     """
 
-    # Whether XLA compiles them; see `compile`.
+    # Whether XLA compiles them; `compile` sets it.
     jit_generate = True
     _kept = None
-
-    def compile(self, *args, jit_compile="auto", **kwargs):
-        """Configures the model for training and generation.
-
-        Args:
-            *args, **kwargs: arguments of KerasHub's `compile`.
-            jit_compile: bool or "auto", whether XLA compiles training, and generation with it.
-                Defaults to "auto", which is Keras's default in training and True in generation.
-        """
-        super().compile(*args, jit_compile=jit_compile, **kwargs)
-        self.jit_generate = bool(jit_compile)
-        self._kept = None
 
     def compiled_function(self, name, make):
         """Returns a function that is made at its first use, and again when it would be outdated.

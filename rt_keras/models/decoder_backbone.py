@@ -20,7 +20,7 @@ class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone
     `block_options`, and hand their other arguments to `keep_arguments`.
     """
 
-    # The arguments that are head groups, and where those attend; see `head_kinds.Place`.
+    # The arguments that are head groups, and where those attend; see `head_kind.Place`.
     attention_of_groups = {"head_groups": "decoder"}
 
     @classmethod

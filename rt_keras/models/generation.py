@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.data.tokenizer import check_strings, needs_utf8
+from rt_keras.ops.blocks import size
 
 # The shortest prompt that the compiled function is made for.
 SHORTEST_BUCKET = 64
@@ -209,6 +210,32 @@ def shortest_prompt(mask):
         Int scalar tensor.
     """
     return tf.maximum(tf.reduce_min(tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)), 1)
+
+
+def read_chunks(read, tokens, counts, cache, chunk_size):
+    """Reads the first tokens of each row chunk by chunk, in a graph.
+
+    Args:
+        read: function of the tokens of a chunk, `[batch, chunk_size]`, the cache before it, its
+            first position and how many of its tokens count, int `[batch]`; it returns the cache
+            after it.
+        tokens: int `[batch, length]`.
+        counts: int `[batch]`, how many tokens of each row are read.
+        cache: the cache before all of them.
+        chunk_size: int.
+
+    Returns:
+        The cache after them.
+    """
+    padded = tf.pad(tokens, [[0, 0], [0, chunk_size]])
+
+    def read_chunk(start, cache):
+        chunk = tf.slice(padded, [0, start], [size(tokens, 0), chunk_size])
+        cache = read(chunk, cache, start, tf.clip_by_value(counts - start, 0, chunk_size))
+        return start + chunk_size, cache
+
+    last = tf.reduce_max(counts)
+    return tf.while_loop(lambda start, _: start < last, read_chunk, (0, cache))[1]
 
 
 def pad_length(x, length):

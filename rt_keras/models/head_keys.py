@@ -3,8 +3,9 @@
 import dataclasses
 
 from rt_keras.keys import read_section, section
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
-from rt_keras.models.model_section import ModelSection
+from rt_keras.models.head_kind import Place
+from rt_keras.models.head_kinds import HEAD_KINDS
+from rt_keras.models.model_section import ModelSection, refuse_no_heads
 
 # The sections of heads in the section `model` of a configuration.
 _Heads = dataclasses.make_dataclass(
@@ -38,8 +39,7 @@ def read_head_groups(values, attentions=("decoder",)):
         if kind not in present and kind.has_values():
             kind.refuse("num_heads", f"but model.{kind.name} has other values; give their number")
     if not present:
-        names = ", ".join(f"model.{name}.num_heads" for name in HEAD_KINDS)
-        raise ValueError(f"there are no heads; one of {names} must be above 0")
+        refuse_no_heads()
     model = ModelSection(kind=_kind_of_model(attentions), **vars(heads))
     return [_group(kind, model, attentions) for kind in present]
 

@@ -16,7 +16,8 @@ from rt_keras.keys import (
 )
 from rt_keras.layers.normalization import NORMALIZATIONS
 from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kinds import DEFAULT_HEADS, HEAD_KINDS, Place
+from rt_keras.models.head_kind import DEFAULT_HEADS, Place
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
 
 
@@ -159,10 +160,7 @@ def check_heads(model, attentions=("decoder",)):
             )
     total = sum(counts.values())
     if total == 0:
-        raise ValueError(
-            "the model has no heads; one of "
-            f"{', '.join(f'model.{name}.num_heads' for name in HEAD_KINDS)} must be above 0"
-        )
+        refuse_no_heads()
     if model.key_dim is None and model.hidden_dim % total:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         below = model.hidden_dim - model.hidden_dim % total
@@ -179,6 +177,12 @@ def check_heads(model, attentions=("decoder",)):
             )
         kind.check(model)
         kind.check_attentions(attentions)
+
+
+def refuse_no_heads():
+    """Raises the ValueError that there are no heads."""
+    names = ", ".join(f"model.{name}.num_heads" for name in HEAD_KINDS)
+    raise ValueError(f"there are no heads; one of {names} must be above 0")
 
 
 def check_networks(model):

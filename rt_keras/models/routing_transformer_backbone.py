@@ -1,5 +1,7 @@
 """The Routing Transformer without a head: token ids to hidden states."""
 
+import inspect
+
 import keras
 
 from rt_keras.layers import Dropout, ReversibleBlocks
@@ -7,7 +9,6 @@ from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
-    document_block_options,
     groups_of_blocks,
     make_blocks,
     make_final_norm,
@@ -16,7 +17,6 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@document_block_options
 class RoutingTransformerBackbone(DecoderBackbone):
     """A decoder whose attention mixes heads of several kinds.
 
@@ -55,9 +55,10 @@ class RoutingTransformerBackbone(DecoderBackbone):
         reversible: bool, whether the blocks are `rt_keras.layers.ReversibleBlocks`, whose gradient
             needs memory that does not grow with `num_layers`. They compute something else than
             plain blocks, and exclude `remat`. Defaults to False.
-        {block_options}
         dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: base backbone keyword arguments, such as `name`.
+        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
+            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
+            keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
@@ -108,28 +109,15 @@ class RoutingTransformerBackbone(DecoderBackbone):
         dtype=None,
         **kwargs,
     ):
+        self.keep_arguments(locals(), leave=self.attention_of_groups)
+        self.block_options = block_options = take_block_options(kwargs)
         positive_int("num_layers", num_layers)
-        block_options = take_block_options(kwargs)
         if reversible and block_options["remat"]:
             raise ValueError("reversible and remat cannot both be True. Received: both are True")
         all_groups = groups_of_blocks(head_groups, num_layers)
-        embedding_options = {
-            "embedding_dim": embedding_dim,
-            "max_sequence_length": max_sequence_length,
-            "sinusoidal_positions": sinusoidal_positions,
-            "embedding_dropout": embedding_dropout,
-            "token_dropout": token_dropout,
-        }
 
         # === Layers ===
-        self.embedding = RoutingTransformerEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            **embedding_options,
-            kernel_initializer=block_options["kernel_initializer"],
-            dtype=dtype,
-            name="embedding",
-        )
+        self.embedding = self._make_embedding(dtype)
         self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
         self.transformer_blocks = make_blocks(
             all_groups, intermediate_dim, block_options, dtype, "transformer_block"
@@ -150,18 +138,6 @@ class RoutingTransformerBackbone(DecoderBackbone):
         for block in [self.reversible_blocks] if reversible else self.transformer_blocks:
             x = block(x, padding_mask=inputs["padding_mask"], use_causal_mask=self.causal)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
-
-        # === Config ===
-        self.block_options = block_options
-        self.keep_arguments(
-            vocabulary_size=vocabulary_size,
-            num_layers=num_layers,
-            hidden_dim=hidden_dim,
-            intermediate_dim=intermediate_dim,
-            tie_embeddings=tie_embeddings,
-            reversible=reversible,
-            **embedding_options,
-        )
 
     def call(self, inputs, training=None, mask=None):
         self.check_length(inputs["token_ids"].shape[1])
@@ -204,7 +180,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         """Runs the model on the next positions, given the cache of those before them.
 
         Args:
-            token_ids: int `[batch, length]`, of one position or of a piece of the sequences.
+            token_ids: int `[batch, length]`, of one position or of a chunk of the sequences.
             cache: the cache that `prefill`, `new_cache` or the last call returned.
             position: int scalar, how many positions came before; or int `[batch]`, before those of
                 each row, if the model carries states.
@@ -241,6 +217,16 @@ class RoutingTransformerBackbone(DecoderBackbone):
         if isinstance(x, tuple):
             x = self.reversible_blocks.join(x)
         return super()._normalized(x)
+
+    def _make_embedding(self, dtype):
+        """The embedding of the decoder's tokens, of the arguments that are kept."""
+        names = inspect.signature(RoutingTransformerEmbedding.__init__).parameters
+        return RoutingTransformerEmbedding(
+            **{name: getattr(self, name) for name in names if name in self._kept_arguments},
+            kernel_initializer=self.block_options["kernel_initializer"],
+            dtype=dtype,
+            name="embedding",
+        )
 
     @property
     def token_embedding(self):

@@ -5,23 +5,17 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.models.carried_state import CarriedState, why_no_state
-from rt_keras.models.generation import (
-    bucket,
-    make_generate_function,
-    pad_length,
-    shortest_prompt,
-    written_tokens,
-)
+from rt_keras.models.generation import bucket, read_chunks
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
     RoutingTransformerCausalLMPreprocessor,
 )
-from rt_keras.ops.blocks import ceil_div, size
+from rt_keras.ops.blocks import size
 
-# Tokens of a prompt that are read at once. Longer prompts go through the model in pieces, if its
+# Tokens of a prompt that are read at once. Longer prompts go through the model in chunks, if its
 # heads allow for it, so that they take no more memory.
-PROMPT_PIECE = 8192
+PROMPT_CHUNK = 8192
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -48,16 +42,12 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
-            `[batch, length]`, 0 for padding. With "labels", int `[batch, length]`, the model
-            returns the cross entropy of each label and the most likely token, `[batch, length, 2]`.
+            `[batch, length]`, 0 for padding.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
-        state: the state after the tokens before these, from `new_state` or the last call; None, the
-            default, if there are none. Padding is then at the right.
 
     Returns:
-        Logits, `[batch, length, vocabulary_size]`; with a `state`, also the state after these
-        tokens.
+        Logits, `[batch, length, vocabulary_size]`.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerBackbone(
@@ -149,7 +139,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     def call_with_cache(self, token_ids, cache, cache_update_index):
         """Runs the model on the next tokens, given the cache of those before them.
 
-        One token at a time, or a long sequence in pieces of any lengths, the outputs are those of
+        One token at a time, or a long sequence in chunks of any lengths, the outputs are those of
         one pass over everything.
 
         Args:
@@ -172,124 +162,30 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         )
         return self.token_logits(hidden), hidden, {**cache, "blocks": blocks}
 
-    def make_generate_function(self):
-        """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
-        return self.compiled_function("generate", lambda: make_generate_function(self))
-
-    def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
-        """Continues a batch of prompts.
-
-        With a cache (see `cached_decoding`), one parallel pass reads as many tokens as the shortest
-        prompt has. From there on each step reads one token of every row; the next token of a row is
-        that of its prompt if it is longer.
-
-        Args:
-            inputs: dictionary of "token_ids", int `[batch, max_length]`, and "padding_mask", bool
-                `[batch, max_length]`, True at the prompts, which are at the left and have at least
-                one token.
-            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
-            sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
-                with.
-            prefill_length: int, number of positions of the parallel pass, at least the length of
-                the shortest prompt. Defaults to None, that length, which XLA cannot compile, as it
-                is not known before.
-
-        Returns:
-            A dictionary of "token_ids", the prompts with the new tokens, and "padding_mask", True
-            up to the stop token.
-        """
-        prompt = tf.cast(inputs["token_ids"], tf.int32)
-        mask = tf.cast(inputs["padding_mask"], tf.bool)
-        self.backbone.check_length(prompt.shape[1])
-        if self._reads_in_pieces(prefill_length) and _sees_hidden_states(sampler or self.sampler):
+    def _start(self, prompt, first, prefill_length, encoded, sampler):
+        if not self._reads_in_chunks(prefill_length):
+            return super()._start(prompt, first, prefill_length, encoded, sampler)
+        batch, max_length = size(prompt, 0), size(prompt, 1)
+        if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
             raise ValueError(
                 "A ContrastiveSampler compares the states of all tokens of a prompt, which may "
-                f"have at most {PROMPT_PIECE} tokens with it. Received: {prompt.shape[1]} positions"
+                f"have at most {PROMPT_CHUNK} tokens with it. Received: {max_length} positions"
             )
-        first = shortest_prompt(mask)
-        start = self._start_with_cache if self.cached_decoding else self._start_without_cache
-        hidden, cache = start(prompt, first, prefill_length)
-        tokens = (sampler or self.sampler)(
-            next=self.next_logits,
-            prompt=prompt,
-            cache=cache,
-            index=first,
-            mask=mask,
-            stop_token_ids=stop_token_ids,
-            hidden_states=hidden,
-            model=self,
-        )
-        written = written_tokens(tokens, mask, stop_token_ids)
-        return {"token_ids": tokens, "padding_mask": written}
+        # No other sampler reads the states.
+        hidden = tf.zeros([batch, max_length, self.backbone.hidden_dim], self.compute_dtype)
+        cache = self.new_cache(batch, max_length)
 
-    def next_logits(self, tokens, cache, index):
-        """Computes the logits of the next token, for a sampler.
+        def read(tokens, blocks, start, count):
+            return self.backbone.call_with_cache(tokens, blocks, start, count=count)[1]
 
-        Args:
-            tokens: int `[batch, max_length]`, of which the first `index` are known.
-            cache: the cache of the first `index - 1`; without cached decoding, anything.
-            index: int scalar.
+        prompt, counts = prompt[:, :prefill_length], tf.fill([batch], first - 1)
+        blocks = read_chunks(read, prompt, counts, cache["blocks"], PROMPT_CHUNK)
+        return hidden, {**cache, "blocks": blocks}
 
-        Returns:
-            Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
-            come from, `[batch, hidden_dim]`; and the cache with one position more.
-        """
-        if self.cached_decoding:
-            logits, hidden, cache = self.call_with_cache(
-                tokens[:, index - 1, None], cache, index - 1
-            )
-            return logits[:, 0], hidden[:, 0], cache
-        last = tf.gather(self._states(tokens, index), index - 1, axis=1)
-        return self.token_logits(last), last, cache
-
-    def _start_with_cache(self, prompt, first, prefill_length):
-        """The prompt's hidden states and the cache, for a sampler."""
-        max_length = size(prompt, 1)
-        prompt = prompt[:, : first if prefill_length is None else prefill_length]
-        # The sampler begins with the last token of the shortest prompt.
-        count = first - 1
-        if self._reads_in_pieces(prefill_length):
-            shape = [size(prompt, 0), max_length, self.backbone.hidden_dim]
-            return tf.zeros(shape, self.compute_dtype), self._read_prompt(prompt, count, max_length)
-        hidden, cache = self.prefill(prompt, count, max_length)
-        return pad_length(hidden, max_length), cache
-
-    def _reads_in_pieces(self, prefill_length):
-        """Whether a prompt is so long that it is read piece by piece."""
-        long = prefill_length is not None and prefill_length > PROMPT_PIECE
+    def _reads_in_chunks(self, prefill_length):
+        """Whether a prompt is so long that it is read chunk by chunk."""
+        long = prefill_length is not None and prefill_length > PROMPT_CHUNK
         return long and why_no_state(self.backbone) is None
 
-    def _read_prompt(self, prompt, count, max_length):
-        """The cache of the first positions of prompts, which are read in pieces."""
-        batch, length = size(prompt, 0), size(prompt, 1)
-        pieces = ceil_div(length, PROMPT_PIECE)
-        prompt = tf.pad(prompt, [[0, 0], [0, pieces * PROMPT_PIECE - length]])
-
-        def read(number, blocks):
-            start = number * PROMPT_PIECE
-            tokens = tf.slice(prompt, [0, start], [batch, PROMPT_PIECE])
-            left = tf.clip_by_value(count - start, 0, PROMPT_PIECE)
-            _, blocks = self.backbone.call_with_cache(
-                tokens, blocks, start, count=tf.fill([batch], left)
-            )
-            return number + 1, blocks
-
-        cache = self.new_cache(batch, max_length)
-        _, blocks = tf.while_loop(
-            lambda number, _: number * PROMPT_PIECE < count, read, (0, cache["blocks"])
-        )
-        return {**cache, "blocks": blocks}
-
-    def _start_without_cache(self, prompt, first, prefill_length):
-        """The same if each token needs the whole sequence, at its full length."""
-        return self._states(prompt, first), ()
-
-    def _states(self, tokens, count):
-        """Hidden states of sequences of which `count` tokens are known."""
-        known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
-        inputs = {"token_ids": tokens, "padding_mask": tf.cast(known, tf.int32)}
-        return self.backbone(inputs, training=False)
-
-
-def _sees_hidden_states(sampler):
-    return isinstance(sampler, keras_hub.samplers.ContrastiveSampler)
+    def _decoder_states(self, tokens, padding_mask):
+        return self.backbone({"token_ids": tokens, "padding_mask": padding_mask}, training=False)

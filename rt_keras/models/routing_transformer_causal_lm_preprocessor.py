@@ -4,27 +4,16 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.data.byte_tokenizer import ByteTokenizer
-from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
-from rt_keras.data.t2t_subword_tokenizer import T2TSubwordTokenizer
 from rt_keras.data.tokenizer import TextTokenizer
-from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
-from rt_keras.data.word_tokenizer import WordTokenizer
 from rt_keras.models.generation import check_length, check_texts, no_tokens
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
-
-# All are imported here, so that Keras knows them by name when it loads a preset.
-TOKENIZERS = (
-    ByteTokenizer,
-    SentencePieceTokenizer,
-    WordPieceTokenizer,
-    T2TSubwordTokenizer,
-    WordTokenizer,
-)
+from rt_keras.models.text_preprocessor import TextPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocessor):
+class RoutingTransformerCausalLMPreprocessor(
+    TextPreprocessor, keras_hub.models.CausalLMPreprocessor
+):
     """KerasHub's preprocessor of causal language models, for any tokenizer of `rt_keras.data`.
 
     A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
@@ -50,6 +39,7 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
         TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
         ValueError: if `sequence_length` is less than 1.
 
+    >>> from rt_keras.data import ByteTokenizer
     >>> preprocessor = RoutingTransformerCausalLMPreprocessor(ByteTokenizer(), sequence_length=4)
     >>> x, y, sample_weight = preprocessor("ab")
     >>> x["token_ids"].numpy().tolist(), y.numpy().tolist()
@@ -62,11 +52,8 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
     """
 
     backbone_cls = RoutingTransformerBackbone
-    tokenizer_cls = TextTokenizer
 
     def __init__(self, tokenizer, sequence_length=1024, **kwargs):
-        check_tokenizer(tokenizer)
-        check_length("sequence_length", sequence_length)
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
     def generate_preprocess(self, x, sequence_length=None):
@@ -101,16 +88,6 @@ class RoutingTransformerCausalLMPreprocessor(keras_hub.models.CausalLMPreprocess
             U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
         """
         return strings_of_tokens(self.tokenizer, x["token_ids"], x["padding_mask"])
-
-
-def check_tokenizer(tokenizer):
-    """Raises a TypeError if a tokenizer is none of `rt_keras.data`."""
-    if not isinstance(tokenizer, TextTokenizer):
-        raise TypeError(
-            "tokenizer must be a tokenizer of rt_keras.data, such as "
-            f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}. "
-            f"Received: a {type(tokenizer).__name__}"
-        )
 
 
 def strings_of_tokens(tokenizer, token_ids, padding_mask):

@@ -65,19 +65,13 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        sizes = {"embedding_dim": embedding_dim, "max_sequence_length": max_sequence_length}
-        for name, size in sizes.items():
-            if size is not None:
-                positive_int(name, size)
-        self.keep_arguments(
-            vocabulary_size=positive_int("vocabulary_size", vocabulary_size),
-            hidden_dim=positive_int("hidden_dim", hidden_dim),
-            sinusoidal_positions=sinusoidal_positions,
-            embedding_dropout=embedding_dropout,
-            token_dropout=token_dropout,
-            **sizes,
-        )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.keep_arguments(locals())
+        positive_int("vocabulary_size", vocabulary_size)
+        positive_int("hidden_dim", hidden_dim)
+        for name in ("embedding_dim", "max_sequence_length"):
+            if getattr(self, name) is not None:
+                positive_int(name, getattr(self, name))
         # Small, so that logits start small if the output shares these weights.
         initializer = keras.initializers.RandomNormal(stddev=(embedding_dim or hidden_dim) ** -0.5)
         if embedding_dim is not None:
@@ -127,7 +121,3 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.hidden_dim)
-
-    def get_config(self):
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), "kernel_initializer": initializer}

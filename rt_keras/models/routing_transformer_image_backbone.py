@@ -12,7 +12,6 @@ from rt_keras.models.routing_transformer_image_embedding import (
     sides,
 )
 from rt_keras.models.transformer_blocks import (
-    document_block_options,
     groups_of_blocks,
     make_blocks,
     make_final_norm,
@@ -21,7 +20,6 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@document_block_options
 class RoutingTransformerImageBackbone(DecoderBackbone):
     """A decoder over the values of an image, one channel of one pixel after the other.
 
@@ -50,9 +48,10 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
             must divide the image.
         num_classes: int, number of classes of images. Defaults to None, images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
-        {block_options}
         dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: base backbone keyword arguments, such as `name`.
+        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
+            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
+            keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and with
@@ -103,7 +102,8 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         positive_int("vocabulary_size", vocabulary_size)
         image_shape, block_shape = tuple(image_shape), tuple(block_shape)
         _check_shapes(image_shape, block_shape)
-        block_options = take_block_options(kwargs)
+        self.keep_arguments(locals(), leave=self.attention_of_groups)
+        self.block_options = block_options = take_block_options(kwargs)
 
         # === Layers ===
         self.embedding = RoutingTransformerImageEmbedding(
@@ -136,19 +136,6 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         for block in self.transformer_blocks:
             x = block(x, use_causal_mask=True)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)
-
-        # === Config ===
-        self.block_options = block_options
-        self.keep_arguments(
-            vocabulary_size=vocabulary_size,
-            image_shape=image_shape,
-            num_layers=num_layers,
-            hidden_dim=hidden_dim,
-            intermediate_dim=intermediate_dim,
-            block_shape=block_shape,
-            num_classes=num_classes,
-            position_embedding=position_embedding,
-        )
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):

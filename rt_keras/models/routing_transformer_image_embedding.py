@@ -57,15 +57,9 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.keep_arguments(
-            vocabulary_size=vocabulary_size,
-            hidden_dim=hidden_dim,
-            image_shape=tuple(image_shape),
-            block_shape=tuple(block_shape),
-            num_classes=num_classes,
-            position_embedding=position_embedding,
-        )
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
+        kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.keep_arguments(locals())
         channels = self.image_shape[2]
         self.channel_embedding = self._embedding(
             "channel_embedding", vocabulary_size * channels, hidden_dim
@@ -112,7 +106,8 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
             `[batch, length, hidden_dim]`.
         """
         places = start + tf.range(size(before, 1))
-        row, column, channel = (tf.gather(ids, places) for ids in self._coordinates())
+        ids_of_all = self.to_sequence(np.indices(self.image_shape, dtype="int32"))
+        row, column, channel = tf.unstack(tf.gather(ids_of_all, places, axis=1))
         x = self.channel_embedding(before + channel * self.vocabulary_size)
         x = x * self.hidden_dim**0.5
         if self.position_embeddings:
@@ -124,16 +119,6 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         if self.class_embedding is not None:
             x += self.class_embedding(labels)[:, None]
         return x
-
-    def _coordinates(self):
-        """Row, column and channel of each place, int arrays in the order of the blocks."""
-        shape = sides(self.image_shape, self.block_shape)
-        coordinates = np.indices(self.image_shape, dtype="int32").reshape(3, *shape)
-        # `to_blocks` in NumPy: these are constants.
-        counts = [side // block for side, block in zip(shape, self.block_shape)]
-        split = [side for pair in zip(counts, self.block_shape) for side in pair]
-        order = [0, *range(1, 2 * len(counts), 2), *range(2, 2 * len(counts) + 1, 2)]
-        return coordinates.reshape(3, *split).transpose(order).reshape(3, -1)
 
     def to_sequence(self, images):
         """Puts the values of images in the order of the blocks.
@@ -159,10 +144,6 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         length = self.image_shape[0] * self.image_shape[1] * self.image_shape[2]
         shape = (inputs.shape[0], length, self.hidden_dim)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
-    def get_config(self):
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), "kernel_initializer": initializer}
 
 
 def sides(image_shape, block_shape):

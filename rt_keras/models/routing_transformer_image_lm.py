@@ -5,19 +5,16 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import LOWEST_TEMPERATURE, bucket
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_image_backbone import RoutingTransformerImageBackbone
 from rt_keras.models.routing_transformer_image_embedding import sequence_to_images
+from rt_keras.models.training import Training
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerImageLM(
-    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.Task
-):
+class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Task):
     """An autoregressive model of images, value by value.
 
     ```
@@ -140,8 +137,19 @@ class RoutingTransformerImageLM(
         embedding = self.backbone.embedding
         values = embedding.to_sequence(features["images"])
         values = tf.where(known, values, tf.zeros_like(values))
-        start = self._start_without_cache if prefill_length is None else self._start_with_cache
-        state_of_place, cache = start(values, features, first, prefill_length)
+        labels, cache = features.get("labels"), ()
+        if prefill_length is not None:
+            before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])[:, :prefill_length]
+            _, cache = self.backbone.prefill(before, first, labels)
+
+        def state_of_place(values, cache, place):
+            if prefill_length is None:
+                images = embedding.to_images(values)
+                hidden = self.backbone({**features, "images": images}, training=False)
+                return hidden[:, place], cache
+            before = tf.where(place > 0, values[:, tf.maximum(place - 1, 0), None], 0)
+            hidden, cache = self.backbone.call_with_cache(before, cache, place, labels)
+            return hidden[:, 0], cache
 
         def fill(place, values, cache):
             hidden, cache = state_of_place(values, cache, place)
@@ -157,30 +165,6 @@ class RoutingTransformerImageLM(
             parallel_iterations=1,
         )
         return embedding.to_images(values)
-
-    def _start_with_cache(self, values, features, first, prefill_length):
-        """The function of the hidden state of a place, and the cache of the places before."""
-        labels = features.get("labels")
-        before = tf.pad(values[:, :-1], [[0, 0], [1, 0]])[:, :prefill_length]
-        _, cache = self.backbone.prefill(before, first, labels)
-
-        def state_of_place(values, cache, place):
-            before = values[:, tf.maximum(place - 1, 0), None]
-            before = tf.where(place > 0, before, 0)
-            hidden, cache = self.backbone.call_with_cache(before, cache, place, labels)
-            return hidden[:, 0], cache
-
-        return state_of_place, cache
-
-    def _start_without_cache(self, values, features, first, prefill_length):
-        """The same if each place needs the whole image."""
-
-        def state_of_place(values, cache, place):
-            images = self.backbone.embedding.to_images(values)
-            hidden = self.backbone({**features, "images": images}, training=False)
-            return hidden[:, place], cache
-
-        return state_of_place, ()
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -204,7 +188,8 @@ class ImageOrder(KeptArguments, keras.layers.Layer):
 
     def __init__(self, image_shape, block_shape, **kwargs):
         super().__init__(**kwargs)
-        self.keep_arguments(image_shape=tuple(image_shape), block_shape=tuple(block_shape))
+        image_shape, block_shape = tuple(image_shape), tuple(block_shape)
+        self.keep_arguments(locals())
         self.built = True
 
     def call(self, inputs):

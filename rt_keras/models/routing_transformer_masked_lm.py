@@ -3,19 +3,16 @@
 import keras
 import keras_hub
 
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm_preprocessor import (
     RoutingTransformerMaskedLMPreprocessor,
 )
+from rt_keras.models.training import Training
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerMaskedLM(
-    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.MaskedLM
-):
+class RoutingTransformerMaskedLM(PublishedPresets, Training, keras_hub.models.MaskedLM):
     """A masked language model: logits of the tokens that are hidden.
 
     ```

@@ -5,14 +5,13 @@ import math
 import keras
 import keras_hub
 
-from rt_keras.data.tokenizer import TextTokenizer
-from rt_keras.models.generation import check_length
-from rt_keras.models.routing_transformer_causal_lm_preprocessor import check_tokenizer
-from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
+from rt_keras.models.text_preprocessor import EncoderPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocessor):
+class RoutingTransformerMaskedLMPreprocessor(
+    EncoderPreprocessor, keras_hub.models.MaskedLMPreprocessor
+):
     """KerasHub's preprocessor of masked language models, for any tokenizer of `rt_keras.data`.
 
     A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
@@ -56,9 +55,6 @@ class RoutingTransformerMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocess
     259
     """
 
-    backbone_cls = RoutingTransformerEncoderBackbone
-    tokenizer_cls = TextTokenizer
-
     def __init__(
         self,
         tokenizer,
@@ -68,15 +64,12 @@ class RoutingTransformerMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocess
         mask_selection_length=None,
         **kwargs,
     ):
-        check_tokenizer(tokenizer)
-        check_length("sequence_length", sequence_length)
-        check_length("mask_selection_length", mask_selection_length)
         if mask_selection_length is None:
             mask_selection_length = most_masks(mask_selection_rate, sequence_length)
         super().__init__(
             tokenizer,
-            sequence_length=sequence_length,
-            truncate=truncate,
+            sequence_length,
+            truncate,
             mask_selection_rate=mask_selection_rate,
             mask_selection_length=mask_selection_length,
             **kwargs,
@@ -93,8 +86,8 @@ class RoutingTransformerMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocess
         return vocabulary_with_mask(self.tokenizer)
 
     def build(self, input_shape):
+        super().build(input_shape)
         # KerasHub's preprocessors take the mask from the tokenizer; ours have none.
-        self.packer = make_packer(self)
         self.masker = keras_hub.layers.MaskedLMMaskGenerator(
             vocabulary_size=self.vocabulary_size,
             mask_selection_rate=self.mask_selection_rate,
@@ -104,10 +97,6 @@ class RoutingTransformerMaskedLMPreprocessor(keras_hub.models.MaskedLMPreprocess
             random_token_rate=self.random_token_rate,
             unselectable_token_ids=self.tokenizer.special_token_ids,
         )
-        self.built = True
-
-    def call(self, x, y=None, sample_weight=None):
-        return without_segments(super().call(x, y, sample_weight))
 
 
 def most_masks(rate, length):
@@ -123,27 +112,3 @@ def most_masks(rate, length):
 def vocabulary_with_mask(tokenizer):
     """The number of token ids of an encoder: those of its tokenizer, and the mask."""
     return tokenizer.vocabulary_size() + 1
-
-
-def make_packer(preprocessor):
-    """The layer that puts texts into one sequence, between ends of text.
-
-    Args:
-        preprocessor: a preprocessor with `tokenizer`, `sequence_length` and `truncate`.
-    """
-    tokenizer = preprocessor.tokenizer
-    return keras_hub.layers.MultiSegmentPacker(
-        # Not the start token, which some tokenizers have padding for.
-        start_value=tokenizer.end_token_id,
-        end_value=tokenizer.end_token_id,
-        pad_value=tokenizer.pad_token_id,
-        truncate=preprocessor.truncate,
-        sequence_length=preprocessor.sequence_length,
-    )
-
-
-def without_segments(outputs):
-    """What a preprocessor of KerasHub returns, less the numbers of the texts."""
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
-    x = {name: values for name, values in x.items() if name != "segment_ids"}
-    return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)

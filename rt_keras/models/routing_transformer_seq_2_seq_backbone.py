@@ -6,10 +6,8 @@ from rt_keras.layers import Dropout, SinusoidalPositions, TokenDropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
-from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
     config_of_groups,
-    document_block_options,
     groups_of_blocks,
     make_blocks,
     make_final_norm,
@@ -18,7 +16,6 @@ from rt_keras.models.transformer_blocks import (
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@document_block_options
 class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
     """An encoder and a decoder whose attention mixes heads of several kinds.
 
@@ -60,9 +57,10 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             None, no position embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
-        {block_options}
         dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: base backbone keyword arguments, such as `name`.
+        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
+            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
+            keyword arguments, such as `name`.
 
     Call arguments:
         inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`;
@@ -133,21 +131,15 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         dtype=None,
         **kwargs,
     ):
+        self.keep_arguments(locals(), leave=["encoder_input_dropout", *self.attention_of_groups])
+        self.block_options = block_options = take_block_options(kwargs)
         positive_int("num_encoder_layers", num_encoder_layers)
         positive_int("num_layers", num_layers)
-        block_options = take_block_options(kwargs)
         encoder_groups = groups_of_blocks(
             encoder_head_groups, num_encoder_layers, "encoder_head_groups"
         )
         decoder_groups = groups_of_blocks(head_groups, num_layers)
         cross_groups = groups_of_blocks(cross_head_groups, num_layers, "cross_head_groups")
-        embedding_options = {
-            "embedding_dim": embedding_dim,
-            "max_sequence_length": max_sequence_length,
-            "sinusoidal_positions": sinusoidal_positions,
-            "embedding_dropout": embedding_dropout,
-            "token_dropout": token_dropout,
-        }
 
         # === Layers ===
         self.encoder_token_embedding = keras.layers.Embedding(
@@ -163,14 +155,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         self.encoder_positions = None
         if sinusoidal_positions:
             self.encoder_positions = SinusoidalPositions(dtype=dtype, name="encoder_positions")
-        self.embedding = RoutingTransformerEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            **embedding_options,
-            kernel_initializer=block_options["kernel_initializer"],
-            dtype=dtype,
-            name="embedding",
-        )
+        self.embedding = self._make_embedding(dtype)
         self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
         blocks = (intermediate_dim, block_options, dtype)
         self.encoder_blocks = make_blocks(encoder_groups, *blocks, "encoder_block")
@@ -204,21 +189,10 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             **kwargs,
         )
 
-        # === Config ===
-        self.block_options = block_options
-        self.keep_arguments(
-            vocabulary_size=vocabulary_size,
-            num_encoder_layers=num_encoder_layers,
-            num_layers=num_layers,
-            hidden_dim=hidden_dim,
-            intermediate_dim=intermediate_dim,
-            tie_embeddings=tie_embeddings,
-            **embedding_options,
-        )
-
     # The decoder is a `RoutingTransformerBackbone` that attends to an encoder as well.
     token_embedding = RoutingTransformerBackbone.token_embedding
     check_length = RoutingTransformerBackbone.check_length
+    _make_embedding = RoutingTransformerBackbone._make_embedding
 
     def embed_encoder_tokens(self, token_ids, padding_mask):
         """Embeds the tokens of the encoder.

@@ -4,18 +4,11 @@ import keras
 import keras_hub
 import tensorflow as tf
 
-from rt_keras.models.generation import (
-    make_generate_function,
-    pad_length,
-    shortest_prompt,
-    written_tokens,
-)
 from rt_keras.models.language_model import LanguageModel
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
 from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
     RoutingTransformerSeq2SeqLMPreprocessor,
 )
-from rt_keras.ops.blocks import size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -41,9 +34,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLM`, such as `name`.
 
     Call arguments:
-        inputs: dictionary as the backbone takes it. With "labels", int `[batch, decoder_length]`,
-            the model returns the cross entropy of each label and the most likely token,
-            `[batch, decoder_length, 2]`.
+        inputs: dictionary as the backbone takes it.
         training: bool, whether dropout is on and statistics of the centroids are collected.
             Defaults to None, Keras's default.
 
@@ -73,6 +64,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     kind = RoutingTransformerSeq2SeqBackbone.kind
     backbone_cls = RoutingTransformerSeq2SeqBackbone
     preprocessor_cls = RoutingTransformerSeq2SeqLMPreprocessor
+    decoder_prefix = "decoder_"
 
     def hidden_states(self, inputs, training=None):
         """The states that logits are computed from.
@@ -107,93 +99,27 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         )
         return self.token_logits(hidden), hidden, cache
 
-    def make_generate_function(self):
-        """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
-        return self.compiled_function(
-            "generate", lambda: make_generate_function(self, "decoder_padding_mask")
-        )
-
-    def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
-        """Continues a batch of decoder prompts; the encoder runs once.
+    def prefill(self, token_ids, cross_caches, count, max_length):
+        """Runs the decoder on the first positions of sequences and caches them.
 
         Args:
-            inputs: dictionary from `RoutingTransformerSeq2SeqLMPreprocessor.generate_preprocess`;
-                prompts are at the left and have at least one token.
-            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
-            sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
-                with.
-            prefill_length: int, number of positions of the parallel pass, at least the length of
-                the shortest prompt. Defaults to None, that length, which XLA cannot compile, as it
-                is not known before.
+            token_ids, cross_caches, count, max_length: see the backbone's `prefill`.
 
         Returns:
-            A dictionary of "decoder_token_ids", the prompts with the new tokens, and
-            "decoder_padding_mask", True up to the stop token.
+            Hidden states, `[batch, length, hidden_dim]`, and the cache.
         """
-        prompt = tf.cast(inputs["decoder_token_ids"], tf.int32)
-        mask = tf.cast(inputs["decoder_padding_mask"], tf.bool)
-        self.backbone.check_length(prompt.shape[1])
-        encoder_mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
-        embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], encoder_mask)
-        encoder_outputs = self.backbone.encode(embedded, encoder_mask, training=False)
-        first = shortest_prompt(mask)
-        start = self._start_with_cache if self.cached_decoding else self._start_without_cache
-        next_logits, hidden, cache = start(
-            prompt, first, prefill_length, (encoder_outputs, encoder_mask)
-        )
-        tokens = (sampler or self.sampler)(
-            next=next_logits,
-            prompt=prompt,
-            cache=cache,
-            index=first,
-            mask=mask,
-            stop_token_ids=stop_token_ids,
-            hidden_states=hidden,
-            model=self,
-        )
-        return {
-            "decoder_token_ids": tokens,
-            "decoder_padding_mask": written_tokens(tokens, mask, stop_token_ids),
-        }
+        return self.backbone.prefill(token_ids, cross_caches, count, max_length)
 
-    def _start_with_cache(self, prompt, first, prefill_length, encoded):
-        """The function of the next logits, the prompt's hidden states and the cache."""
-        max_length = size(prompt, 1)
-        cross_caches = self.backbone.make_cross_cache(*encoded)
-        # The sampler begins with the last token of the shortest prompt.
-        hidden, cache = self.backbone.prefill(
-            prompt[:, : first if prefill_length is None else prefill_length],
-            cross_caches,
-            first - 1,
-            max_length,
-        )
+    def _encode(self, inputs):
+        mask = tf.cast(inputs["encoder_padding_mask"], tf.int32)
+        embedded = self.backbone.embed_encoder_tokens(inputs["encoder_token_ids"], mask)
+        outputs = self.backbone.encode(embedded, mask, training=False)
+        if self.cached_decoding:
+            return (self.backbone.make_cross_cache(outputs, mask),)
+        return outputs, mask
 
-        def next_logits(tokens, cache, index):
-            logits, hidden, cache = self.call_with_cache(
-                tokens[:, index - 1, None], cross_caches, cache, index - 1
-            )
-            return logits[:, 0], hidden[:, 0], cache
-
-        return next_logits, pad_length(hidden, max_length), cache
-
-    def _start_without_cache(self, prompt, first, prefill_length, encoded):
-        """The same if each token needs the whole sequence, at its full length."""
-        outputs, mask = encoded
-
-        def states(tokens, count):
-            known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
-            # A beam search has several sequences for each that is encoded.
-            beams = tf.shape(tokens)[0] // tf.shape(mask)[0]
-            return self.backbone.decode(
-                tokens,
-                tf.cast(known, tf.int32),
-                tf.repeat(outputs, beams, axis=0),
-                tf.repeat(mask, beams, axis=0),
-                training=False,
-            )
-
-        def next_logits(tokens, cache, index):
-            last = tf.gather(states(tokens, index), index - 1, axis=1)
-            return self.token_logits(last), last, cache
-
-        return next_logits, states(prompt, first), ()
+    def _decoder_states(self, tokens, padding_mask, outputs, mask):
+        # A beam search has several sequences for each that is encoded.
+        beams = tf.shape(tokens)[0] // tf.shape(mask)[0]
+        outputs, mask = (tf.repeat(x, beams, axis=0) for x in (outputs, mask))
+        return self.backbone.decode(tokens, padding_mask, outputs, mask, training=False)

@@ -4,15 +4,16 @@ import keras
 import keras_hub
 
 from rt_keras.models.generation import check_length, check_texts, no_tokens
-from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
-    check_tokenizer,
-    strings_of_tokens,
-)
+from rt_keras.models.kept_arguments import KeptArguments
+from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
+from rt_keras.models.text_preprocessor import TextPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreprocessor):
+class RoutingTransformerSeq2SeqLMPreprocessor(
+    TextPreprocessor, KeptArguments, keras_hub.models.Seq2SeqLMPreprocessor
+):
     """KerasHub's preprocessor of encoder-decoders, for any tokenizer of `rt_keras.data`.
 
     Both texts become: end of text, the tokens, end of text; truncated or padded to their length.
@@ -48,22 +49,14 @@ class RoutingTransformerSeq2SeqLMPreprocessor(keras_hub.models.Seq2SeqLMPreproce
     def __init__(
         self, tokenizer, encoder_sequence_length=1024, decoder_sequence_length=1024, **kwargs
     ):
-        check_tokenizer(tokenizer)
-        lengths = {
-            "encoder_sequence_length": encoder_sequence_length,
-            "decoder_sequence_length": decoder_sequence_length,
-        }
-        for name, length in lengths.items():
-            check_length(name, length)
-        super().__init__(tokenizer, **lengths, **kwargs)
-
-    def get_config(self):
-        # KerasHub's has only what all preprocessors share.
-        return {
-            **super().get_config(),
-            "encoder_sequence_length": self.encoder_sequence_length,
-            "decoder_sequence_length": self.decoder_sequence_length,
-        }
+        super().__init__(
+            tokenizer,
+            encoder_sequence_length=encoder_sequence_length,
+            decoder_sequence_length=decoder_sequence_length,
+            **kwargs,
+        )
+        # KerasHub's keeps only what all preprocessors share.
+        self.keep_arguments(locals(), leave=["tokenizer"])
 
     def generate_preprocess(self, x, **lengths):
         """Turns texts into the inputs of generation.

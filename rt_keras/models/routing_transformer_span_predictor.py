@@ -5,14 +5,14 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
 from rt_keras.models.routing_transformer_span_predictor_preprocessor import (
     RoutingTransformerSpanPredictorPreprocessor,
 )
+from rt_keras.models.training import Training
 
 # A logit that no span has, and of which two can be added up.
 NOWHERE = -1e30
@@ -20,7 +20,7 @@ NOWHERE = -1e30
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerSpanPredictor(
-    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.Task
+    PublishedPresets, KeptArguments, Training, keras_hub.models.Task
 ):
     """A model that answers questions with a span of a text: where it starts and where it ends.
 
@@ -91,7 +91,8 @@ class RoutingTransformerSpanPredictor(
 
         # === Config ===
         # Before the constructor of the base class, which compiles the model.
-        self.max_answer_length = positive_int("max_answer_length", max_answer_length)
+        positive_int("max_answer_length", max_answer_length)
+        self.keep_arguments({"max_answer_length": max_answer_length})
 
         # === Functional Model ===
         context_mask = keras.Input((None,), dtype="int32", name="context_mask")
@@ -101,16 +102,21 @@ class RoutingTransformerSpanPredictor(
         outputs = keras.ops.where(in_context, logits, NOWHERE)
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
-    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
-        """Configures the model for training.
+    def compile_arguments(
+        self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
+    ):
+        """The arguments of Keras's `compile`, with defaults as for KerasHub's tasks.
 
         Args:
             optimizer: optimizer, as for Keras's `compile`. Defaults to `"auto"`, Adam with a
-                learning rate of 5e-5, as for KerasHub's tasks.
+                learning rate of 5e-5.
             loss: loss. Defaults to `"auto"`, a `SparseCategoricalCrossentropy` from logits.
             weighted_metrics: list of metrics. Defaults to `"auto"`, the share of starts and ends
                 that are found.
             **kwargs: other arguments of Keras's `compile`.
+
+        Returns:
+            A tuple and a dictionary.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)
@@ -118,7 +124,7 @@ class RoutingTransformerSpanPredictor(
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         if weighted_metrics == "auto":
             weighted_metrics = [keras.metrics.SparseCategoricalAccuracy()]
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+        return (optimizer, loss), {**kwargs, "weighted_metrics": weighted_metrics}
 
     def answer(self, x, batch_size=8):
         """Answers questions.
@@ -138,9 +144,6 @@ class RoutingTransformerSpanPredictor(
         texts = {name: tf.convert_to_tensor(x[name]) for name in ("question", "context")}
         logits = self.predict(texts, batch_size=batch_size, verbose=0)
         return self.preprocessor.answers(texts, best_spans(logits, self.max_answer_length))
-
-    def get_config(self):
-        return {**super().get_config(), "max_answer_length": self.max_answer_length}
 
 
 def best_spans(logits, max_answer_length):

@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models.generation import check_length
-from rt_keras.models.routing_transformer_causal_lm_preprocessor import check_tokenizer
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
-from rt_keras.models.routing_transformer_masked_lm_preprocessor import make_packer
+from rt_keras.models.text_preprocessor import check_tokenizer, make_packer
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")

@@ -5,21 +5,21 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.compiled_functions import CompiledFunctions
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
-from rt_keras.models.replicated_training import ReplicatedTraining
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
 from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
     RoutingTransformerTextClassifierPreprocessor,
 )
+from rt_keras.models.training import Training
 
 POOLINGS = ("mean", "first")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerTextClassifier(
-    PublishedPresets, CompiledFunctions, ReplicatedTraining, keras_hub.models.TextClassifier
+    PublishedPresets, KeptArguments, Training, keras_hub.models.TextClassifier
 ):
     """A classifier of texts, or of pairs of texts: logits of the classes.
 
@@ -90,10 +90,13 @@ class RoutingTransformerTextClassifier(
                 f"pooling must be one of {', '.join(POOLINGS)}. Received: pooling={pooling!r}"
             )
 
+        positive_int("num_classes", num_classes)
+        # Before the constructor of the base class, which compiles the model.
+        self.keep_arguments(locals(), leave=["backbone", "preprocessor"])
+
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        self.num_classes = positive_int("num_classes", num_classes)
         self.pooler = keras.layers.GlobalAveragePooling1D(
             dtype=backbone.dtype_policy, name="pooler"
         )
@@ -107,11 +110,6 @@ class RoutingTransformerTextClassifier(
         # In float32 under mixed precision too.
         self.output_dense = backbone.make_dense(num_classes, "logits", dtype="float32")
 
-        # === Config ===
-        # Before the constructor of the base class, which compiles the model.
-        self.pooling = pooling
-        self.dropout = dropout
-
         # === Functional Model ===
         inputs = backbone.input
         x = backbone(inputs)
@@ -122,24 +120,10 @@ class RoutingTransformerTextClassifier(
 
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """Checks the labels of `fit` and `evaluate` and applies the preprocessor."""
-        y = None if y is None else self._check_labels(tf.convert_to_tensor(y))
+        if y is not None:
+            # There would be no loss for others.
+            y, most = tf.convert_to_tensor(y), self.num_classes - 1
+            message = f"labels must be from 0 to {most}, the number of classes less 1"
+            tf.debugging.assert_non_negative(y, message)
+            tf.debugging.assert_less_equal(y, tf.cast(most, y.dtype), message)
         return super().preprocess_samples(x, y, sample_weight)
-
-    def _check_labels(self, labels):
-        """The labels; an error if one is out of range, for which there would be no loss."""
-        message = f"labels must be from 0 to {self.num_classes - 1}, the number of classes less 1"
-        checks = [
-            tf.debugging.assert_non_negative(labels, message),
-            tf.debugging.assert_less(labels, tf.cast(self.num_classes, labels.dtype), message),
-        ]
-        # Eagerly there are no operations to wait for.
-        with tf.control_dependencies([check for check in checks if check is not None]):
-            return tf.identity(labels)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "pooling": self.pooling,
-            "dropout": self.dropout,
-        }

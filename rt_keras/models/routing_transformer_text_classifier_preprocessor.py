@@ -3,18 +3,13 @@
 import keras
 import keras_hub
 
-from rt_keras.data.tokenizer import TextTokenizer
-from rt_keras.models.generation import check_length
-from rt_keras.models.routing_transformer_causal_lm_preprocessor import check_tokenizer
-from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
-from rt_keras.models.routing_transformer_masked_lm_preprocessor import (
-    make_packer,
-    without_segments,
-)
+from rt_keras.models.text_preprocessor import EncoderPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerTextClassifierPreprocessor(keras_hub.models.TextClassifierPreprocessor):
+class RoutingTransformerTextClassifierPreprocessor(
+    EncoderPreprocessor, keras_hub.models.TextClassifierPreprocessor
+):
     """KerasHub's preprocessor of text classifiers, for any tokenizer of `rt_keras.data`.
 
     A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
@@ -47,18 +42,3 @@ class RoutingTransformerTextClassifierPreprocessor(keras_hub.models.TextClassifi
     >>> x["token_ids"].numpy().tolist()
     [[1, 99, 100, 1, 101, 1, 0, 0]]
     """
-
-    backbone_cls = RoutingTransformerEncoderBackbone
-    tokenizer_cls = TextTokenizer
-
-    def __init__(self, tokenizer, sequence_length=512, truncate="round_robin", **kwargs):
-        check_tokenizer(tokenizer)
-        check_length("sequence_length", sequence_length)
-        super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
-
-    def build(self, input_shape):
-        self.packer = make_packer(self)
-        self.built = True
-
-    def call(self, x, y=None, sample_weight=None):
-        return without_segments(super().call(x, y, sample_weight))

@@ -1,4 +1,4 @@
-"""Text in pieces, while it is generated."""
+"""Text in chunks, while it is generated."""
 
 import codecs
 
@@ -9,14 +9,14 @@ import tensorflow as tf
 from rt_keras.data.tokenizer import needs_utf8
 from rt_keras.models.generation import check_prompts, check_sampler, stop_tokens
 
-# Tokens that are generated in the graph for each piece.
+# Tokens that are generated in the graph for each chunk.
 TOKENS_AT_ONCE = 8
 
 
 def stream(model, prompt, max_length=None, stop_token_ids=None):
-    """Continues a prompt as `model.generate` does, yielding the text in pieces.
+    """Continues a prompt as `model.generate` does, yielding the text in chunks.
 
-    Together the pieces are what `generate` returns, including the prompt. They end with whole
+    Together the chunks are what `generate` returns, including the prompt. They end with whole
     characters if the tokens are bytes, and with whole words for other tokenizers, which can write a
     character in several tokens.
 
@@ -61,7 +61,7 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     width, known = tokens.shape[1], check_prompts(np.asarray(inputs["padding_mask"]))
     advance = model.compiled_function("stream", lambda: _make_advance(model))
     cache = model.prompt_cache(tokens, known - 1)
-    text = TextPieces(tokenizer)
+    text = TextChunks(tokenizer)
     index, done = known, False
     yield from text.new(tokens[0, :known])
     while index < width and not done:
@@ -91,16 +91,16 @@ def _make_advance(model):
     return tf.function(advance, jit_compile=model.jit_generate, reduce_retracing=True)
 
 
-class TextPieces:
-    """Turns a growing list of tokens into pieces of text.
+class TextChunks:
+    """Turns a growing list of tokens into chunks of text.
 
     Args:
         tokenizer: the tokenizer of the tokens.
 
     >>> from rt_keras.data import ByteTokenizer
-    >>> pieces = TextPieces(ByteTokenizer())
+    >>> chunks = TextChunks(ByteTokenizer())
     >>> tokens = ByteTokenizer()("aé").numpy()
-    >>> [list(pieces.new(tokens[:count])) for count in (2, 3)]
+    >>> [list(chunks.new(tokens[:count])) for count in (2, 3)]
     [['a'], ['é']]
     """
 
@@ -125,13 +125,13 @@ class TextPieces:
             # Not the last word, which may continue.
             end = max(self.text.rfind(space) + 1 for space in (b" ", b"\n", b"\t"))
         if end > self.taken:
-            piece = self.decoder.decode(self.text[self.taken : end])
+            chunk = self.decoder.decode(self.text[self.taken : end])
             self.taken = end
-            if piece:
-                yield piece
+            if chunk:
+                yield chunk
 
     def rest(self):
         """Yields what was held back, at the end of the text."""
-        piece = self.decoder.decode(self.text[self.taken :], final=True)
-        if piece:
-            yield piece
+        chunk = self.decoder.decode(self.text[self.taken :], final=True)
+        if chunk:
+            yield chunk

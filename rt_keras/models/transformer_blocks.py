@@ -1,7 +1,5 @@
 """The blocks of a backbone: making them from its arguments, and saving them."""
 
-import re
-
 import keras
 
 from rt_keras.layers import TransformerBlock
@@ -9,14 +7,6 @@ from rt_keras.layers.head_group import copy_groups
 from rt_keras.layers.multi_head_attention import are_head_groups
 from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.transformer_block import BLOCK_OPTIONS
-
-
-def document_block_options(cls):
-    """Class decorator that documents `BLOCK_OPTIONS` where a docstring says `{block_options}`."""
-    arguments = re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", TransformerBlock.__doc__ or "", re.M)
-    found = [f"{name}: {text}" for name, text in arguments if name in BLOCK_OPTIONS]
-    cls.__doc__ = (cls.__doc__ or "").replace("{block_options}", "\n        ".join(found))
-    return cls
 
 
 def take_block_options(kwargs):

@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import size
+from rt_keras.ops.blocks import sizes
 from rt_keras.ops.entmax import entmax15, sparsemax
 
 # Used instead of minus infinity, which would turn into NaN in differences of masked logits.
@@ -104,13 +104,12 @@ def merge(outputs, logsumexps, axis):
     return tf.reduce_sum(shares[..., None] * outputs, axis=axis)
 
 
-def merge_pair(first, second, *, bias=None, return_logsumexp=False):
+def merge_pair(first, second, *, return_logsumexp=False):
     """One softmax over two sets of keys, from the attention to each: see `merge`.
 
     Args:
         first, second: pairs of an output `[batch, heads, queries, value_depth]` and the logsumexp
             of its logits `[batch, heads, queries]`.
-        bias: `[heads]`, added to the logits of the second set; or None.
         return_logsumexp: bool, whether to return the logsumexp of all logits too.
 
     Returns:
@@ -118,8 +117,6 @@ def merge_pair(first, second, *, bias=None, return_logsumexp=False):
         `[batch, heads, queries]`.
     """
     outputs, logsumexps = zip(first, second)
-    if bias is not None:
-        logsumexps = logsumexps[0], logsumexps[1] + tf.cast(bias, logsumexps[1].dtype)[:, None]
     output = merge(tf.stack(outputs), tf.stack(logsumexps), axis=0)
     return (output, tf.reduce_logsumexp(logsumexps, axis=0)) if return_logsumexp else output
 
@@ -218,6 +215,6 @@ def row_maximum(x):
     """
     width = next((n for n in (32, 16, 8) if x.shape[-1] and x.shape[-1] % n == 0), None)
     if width is not None and x.shape[-1] > width:
-        shape = [size(x, axis) for axis in range(x.shape.rank)]
+        shape = sizes(x)
         x = tf.reduce_max(tf.reshape(x, [*shape[:-1], -1, width]), axis=-1)
     return tf.reduce_max(x, axis=-1)

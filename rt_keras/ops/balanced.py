@@ -66,9 +66,9 @@ def balanced_attention(
     return cluster_attention(
         nearest_members,
         {"centroids": centroids},
-        query=query,
-        key=key,
-        value=value,
+        query,
+        key,
+        value,
         num_clusters=size(centroids, 1),
         window_size=window_size,
         causal=causal,

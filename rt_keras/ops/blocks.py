@@ -12,6 +12,11 @@ def size(x, axis):
     return tf.shape(x)[axis] if static is None else static
 
 
+def sizes(x):
+    """Sizes of all axes: ints where they are static, else scalar tensors."""
+    return [size(x, axis) for axis in range(len(x.shape))]
+
+
 def ceil_div(numerator, denominator):
     """Integer division rounded up, for ints and tensors."""
     return -(-numerator // denominator)
@@ -44,7 +49,7 @@ def repeat_heads(x, heads, axis=1):
     """
     if x is None or x.shape[axis] == heads:
         return x
-    shape = [size(x, i) for i in range(len(x.shape))]
+    shape = sizes(x)
     before, after = shape[:axis], shape[axis + 1 :]
     repeats = [*before, shape[axis], heads // shape[axis], *after]
     return tf.reshape(
@@ -68,22 +73,54 @@ def fold_heads(x, heads):
     return tf.reshape(x, [size(x, 0), heads, rows, size(x, 3)])
 
 
-def with_a_position(arguments, length):
-    """The arguments of attention, with a position added if there is none: orders need one.
+def join_groups(x, heads):
+    """The rows of a block of consecutive heads joined into those of one head.
 
     Args:
-        arguments: dictionary of some arguments of an op, of any names.
-        length: scalar tensor, the number of positions.
+        x: `[batch, more_heads, blocks, rows, ...]`.
+        heads: int, how many heads to make.
 
     Returns:
-        A dictionary of the same names.
+        `[batch, heads, blocks, more_heads / heads * rows, ...]`, head after head.
     """
-    axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1}
-    missing = 1 - tf.minimum(length, 1)
-    return {
-        name: pad_axis(x, axes[name], 0, missing) if name in axes and x is not None else x
-        for name, x in arguments.items()
-    }
+    if x.shape[1] == heads:
+        return x
+    batch, many, blocks, rows, *inner = sizes(x)
+    x = move_axis(tf.reshape(x, [batch, heads, many // heads, blocks, rows, *inner]), 2, 3)
+    return tf.reshape(x, [batch, heads, blocks, many // heads * rows, *inner])
+
+
+def split_groups(x, heads):
+    """The inverse of `join_groups`: `heads` is how many there were."""
+    if x.shape[1] == heads:
+        return x
+    batch, few, blocks, rows, *inner = sizes(x)
+    x = tf.reshape(x, [batch, few, blocks, heads // few, rows * few // heads, *inner])
+    return tf.reshape(move_axis(x, 3, 2), [batch, heads, blocks, rows * few // heads, *inner])
+
+
+def with_a_position(attend, arguments):
+    """Attention of sequences that may be empty, to which a position is added: orders need one.
+
+    Args:
+        attend: function of a dictionary like `arguments`, which returns
+            `[batch, heads, length, ...]`, or a tuple of such tensors.
+        arguments: dictionary of some arguments of an op, of any names.
+
+    Returns:
+        What `attend` returns, without that position.
+    """
+    length, added = size(arguments["query"], 2), {}
+    if tf.is_tensor(length):
+        axes = {"query": 2, "key": 2, "value": 2, "query_mask": 1, "key_mask": 1}
+        missing = 1 - tf.minimum(length, 1)
+        added = {
+            name: pad_axis(arguments[name], axis, 0, missing)
+            for name, axis in axes.items()
+            if arguments.get(name) is not None
+        }
+    found = attend({**arguments, **added})
+    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
 
 
 def shift_left(x, axis):
@@ -101,18 +138,25 @@ def shift_right(x, axis):
 def split_blocks(x, num_blocks, block_size, fill=0):
     """`[batch, heads, length, ...]` to `[batch, heads, num_blocks, block_size, ...]`, padded."""
     x = pad_axis(x, 2, 0, num_blocks * block_size - size(x, 2), fill)
-    shape = [size(x, axis) for axis in range(x.shape.rank)]
+    shape = sizes(x)
     return tf.reshape(x, [*shape[:2], num_blocks, block_size, *shape[3:]])
 
 
 def join_blocks(x, length):
     """`[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
-    shape = [size(x, axis) for axis in range(x.shape.rank)]
-    return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])[:, :, :length]
+    return flatten_blocks(x)[:, :, :length]
 
 
-def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
+def flatten_blocks(x):
+    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
+    shape = sizes(x)
+    return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
+
+
+def overlapping_blocks(x, num_blocks, block_size, count, offset):
     """Windows of `count` blocks, one for each block; window t starts at `t * block_size - offset`.
+
+    Beyond both ends they hold 0.
 
     Args:
         x: `[batch, heads, length, ...]`.
@@ -120,21 +164,20 @@ def overlapping_blocks(x, num_blocks, block_size, count, offset, fill=0):
         block_size: int, distance from one window's start to the next.
         count: int, length of a window in blocks.
         offset: int, how far before its block a window starts.
-        fill: value beyond both ends. Defaults to 0.
 
     Returns:
         `[batch, heads, num_blocks, count * block_size, ...]`.
     """
     after = (num_blocks + count - 1) * block_size - offset - size(x, 2)
-    x = pad_axis(x, 2, offset, after, fill)
+    x = pad_axis(x, 2, offset, after)
     x = split_blocks(x, num_blocks + count - 1, block_size)
     return tf.concat([x[:, :, i : i + num_blocks] for i in range(count)], axis=3)
 
 
-def neighbour_blocks(x, block_size, grid, before, after, fill=0):
+def neighbour_blocks(x, block_size, grid, before, after, first=0):
     """Windows of the blocks around each block of a grid, one window for each block.
 
-    Blocks are in raster order, in the grid and in a window. Blocks beyond the edges hold `fill`.
+    Blocks are in raster order, in the grid and in a window. Blocks beyond the edges hold 0.
 
     Args:
         x: `[batch, heads, length, ...]`, in the order of the blocks, at most as many as the grid.
@@ -142,17 +185,19 @@ def neighbour_blocks(x, block_size, grid, before, after, fill=0):
         grid: tuple of ints, number of blocks along each dimension.
         before: tuple of ints, blocks of a window before its own, along each dimension.
         after: tuple of ints, blocks of a window after its own, along each dimension.
-        fill: value beyond the edges. Defaults to 0.
+        first: int, blocks at the front without a window, at most `before`, if there is one
+            dimension. Defaults to 0.
 
     Returns:
-        `[batch, heads, blocks, block_size * prod(before + 1 + after), ...]`.
+        `[batch, heads, blocks - first, block_size * prod(before + 1 + after), ...]`.
     """
-    num_blocks = math.prod(grid)
-    x = split_blocks(x, num_blocks, block_size, fill)
+    x = split_blocks(x, math.prod(grid), block_size)
     batch, heads, *inner = (size(x, axis) for axis in range(x.shape.rank) if axis != 2)
     x = tf.reshape(x, [batch, heads, *grid, *inner])
     for axis, (low, high) in enumerate(zip(before, after)):
-        x = pad_axis(x, 2 + axis, low, high, fill)
+        x = pad_axis(x, 2 + axis, low - first, high)
+    grid = (grid[0] - first, *grid[1:])
+    num_blocks = math.prod(grid)
     whole, windows = slice(None), []
     for starts in itertools.product(*(range(a + 1 + b) for a, b in zip(before, after))):
         cut = tuple(slice(start, start + count) for start, count in zip(starts, grid))

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, move_axis, size
+from rt_keras.ops.blocks import ceil_div, move_axis, sizes
 
 # Attention logits, in elements: up to `MAX_LOGITS` (768 MiB in float32) are computed all at once
 # and kept for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time,
@@ -52,20 +52,12 @@ def map_chunks(function, stacked, whole, dtype):
         def step(index, stacks, sums):
             part, every = arguments_of(flat, index)
             inputs = [*part.values(), *every.values()]
+            watched, signal = [inputs[i] for i in learnt], [x[index] for x in upstream]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch([inputs[i] for i in learnt])
+                tape.watch(watched)
                 result = function(part, every)
-            found = dict(
-                zip(
-                    learnt,
-                    tape.gradient(
-                        result,
-                        [inputs[i] for i in learnt],
-                        [x[index] for x in upstream],
-                        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                    ),
-                )
-            )
+            gradients = tape.gradient(result, watched, signal, unconnected_gradients="zero")
+            found = dict(zip(learnt, gradients))
             stacks = [stack.write(index, found[i]) for stack, i in zip(stacks, of_stacked)]
             return index + 1, stacks, [_plus(total, found[i]) for total, i in zip(sums, of_whole)]
 
@@ -180,7 +172,7 @@ def smallest_divisor(number, least):
 
 def _split_axis(x, parts, axis):
     """Splits an axis into `parts` and moves the new axis to the front."""
-    shape = [size(x, i) for i in range(x.shape.rank)]
+    shape = sizes(x)
     shape[axis : axis + 1] = [parts, shape[axis] // parts]
     return move_axis(tf.reshape(x, shape), axis, 0)
 
@@ -188,6 +180,6 @@ def _split_axis(x, parts, axis):
 def _join_axis(x, axis):
     """The inverse of `_split_axis`."""
     x = move_axis(x, 0, axis)
-    shape = [size(x, i) for i in range(x.shape.rank)]
+    shape = sizes(x)
     shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
     return tf.reshape(x, shape)

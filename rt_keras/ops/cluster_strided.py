@@ -7,25 +7,13 @@ from rt_keras.ops.members import cluster_attention
 from rt_keras.ops.routing import centroid_scores
 
 
-def cluster_strided_attention(
-    query,
-    key,
-    value,
-    centroids,
-    *,
-    window_size,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    dropout=0.0,
-    seed=None,
-):
+def cluster_strided_attention(query, key, value, centroids, *, window_size, **options):
     """Attention among positions taken at even steps from the nearest to a centroid to the furthest.
 
     Like `balanced_attention`, but a cluster does not take the `window_size` nearest positions.
     Sorted by their scores, the nearest first, it takes every s-th of all n, s = n // window_size.
-    So a query meets keys unlike itself, while the heads beside it attend to similar ones.
+    So a query meets keys unlike itself, while the heads beside it attend to similar ones. Padding
+    comes last in that order.
 
     Args:
         query: `[batch, heads, queries, depth]`, not normalised.
@@ -33,15 +21,8 @@ def cluster_strided_attention(
         value: `[batch, heads, keys, value_depth]`.
         centroids: `[heads, clusters, depth]`.
         window_size: int, members of a cluster; all positions if there are fewer.
-        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        query_mask: bool `[batch, queries]`, False for padding, which comes last in that
-            order and whose output is 0; or None.
-        key_mask: bool `[batch, keys]`, False for padding, which comes last in that order and
-            is never attended to; or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
-            for no relative positions.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
+            of `balanced_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -54,21 +35,9 @@ def cluster_strided_attention(
     >>> cluster_strided_attention(x, x, x, centroids, window_size=4).shape
     TensorShape([1, 2, 12, 4])
     """
-    return cluster_attention(
-        strided_members,
-        {"centroids": centroids},
-        query=query,
-        key=key,
-        value=value,
-        num_clusters=size(centroids, 1),
-        window_size=window_size,
-        causal=causal,
-        query_mask=query_mask,
-        key_mask=key_mask,
-        relative_embeddings=relative_embeddings,
-        dropout=dropout,
-        seed=seed,
-    )
+    weights = {"centroids": centroids}
+    options |= {"num_clusters": size(centroids, 1), "window_size": window_size}
+    return cluster_attention(strided_members, weights, query, key, value, **options)
 
 
 def strided_members(x, mask, count, weights):

@@ -10,11 +10,10 @@ from rt_keras.ops.blocks import (
     pad_axis,
     places_of_rows,
     size,
+    sizes,
     split_blocks,
-    take_places,
 )
 from rt_keras.ops.local import local_attention
-from rt_keras.ops.local_piece import JoinedPiece
 
 COMPRESSIONS = ("mean", "max", "conv", "most_used")
 
@@ -98,7 +97,7 @@ def compressive_attention(
     }
     kept["real"] = tf.zeros([1, compressed_length], tf.bool)
     usage = tf.zeros([batch, heads, length, 1], query.dtype) if compression == "most_used" else None
-    output, _, _ = _attend(
+    output, _, _ = attend_to_memory(
         {"query": query, "key": key, "value": value, "real": real, "usage": usage},
         kept,
         memory,
@@ -110,104 +109,6 @@ def compressive_attention(
         seed=seed,
     )
     return output
-
-
-def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, look_back, **sizes):
-    """The cache of `compressive_piece` before the first position.
-
-    Args:
-        batch: int or int scalar.
-        heads, depth, value_depth: ints.
-        dtype: that of keys and values.
-        block_size, look_back: see `compressive_attention`.
-        **sizes: `compressed_length` and `compression` of `compressive_attention`.
-
-    Returns:
-        A dictionary of "key" and "value", `[batch, heads, places, ...]`, a ring of the blocks in
-        view; "memory_key" and "memory_value", `[batch, heads, compressed_length, ...]`;
-        "memory_real", bool `[batch, compressed_length]`; and with "most_used", "usage",
-        `[batch, heads, places, 1]`.
-    """
-    ring, entries = (look_back + 1) * block_size, sizes["compressed_length"]
-    cache = {
-        "key": tf.zeros([batch, heads, ring, depth], dtype),
-        "value": tf.zeros([batch, heads, ring, value_depth], dtype),
-        "memory_key": tf.zeros([batch, heads, entries, depth], dtype),
-        "memory_value": tf.zeros([batch, heads, entries, value_depth], dtype),
-        "memory_real": tf.zeros([batch, entries], tf.bool),
-    }
-    if sizes["compression"] == "most_used":
-        cache["usage"] = tf.zeros([batch, heads, ring, 1], dtype)
-    return cache
-
-
-def compressive_piece(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    compressed_length,
-    compression_rate,
-    look_back=1,
-    count=None,
-    **options,
-):
-    """`compressive_attention` of the positions of a piece, given those before it.
-
-    Args:
-        query, key, value: `[batch, heads, length, ...]`.
-        cache: the cache of `compressive_cache` or of the last piece.
-        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
-        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
-            others are padding, whose outputs mean nothing. None, the default, for all.
-        block_size, compressed_length, compression_rate, look_back: see `compressive_attention`.
-        **options: `compression`, `kernels`, `relative_embeddings`, `memory_embeddings`, `dropout`
-            and `seed` of `compressive_attention`.
-
-    Returns:
-        `[batch, heads, length, value_depth]`, and the cache with these positions in it.
-
-    >>> x = tf.random.normal([1, 2, 20, 4])
-    >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
-    >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
-    >>> output, cache = compressive_piece(x, x, x, cache, 0, compression_rate=4, **sizes)
-    >>> output.shape
-    TensorShape([1, 2, 20, 4])
-    """
-    length, ring = size(query, 2), size(cache["key"], 2)
-    joined = JoinedPiece(position, count, length, ring, block_size, look_back)
-    given = {"key": key, "value": value}
-    if "usage" in cache:
-        given["usage"] = tf.zeros([size(query, 0), query.shape[1], length, 1], query.dtype)
-    sequences = {name: joined.join(cache[name], x) for name, x in given.items()}
-    aligned = {name: joined.align(x) for name, x in sequences.items()}
-    memory = Memory(block_size, look_back, compressed_length, compression_rate)
-    kept = {name: cache[f"memory_{name}"] for name in ("key", "value", "real")}
-    output, entries, usage = _attend(
-        {"usage": None, **aligned, "query": joined.align_queries(query), "real": joined.real},
-        kept,
-        memory,
-        # What is kept has no queries.
-        first_query=joined.before - joined.start,
-        **options,
-    )
-    changed = {name: joined.ring_of(sequences[name]) for name in ("key", "value")}
-    if usage is not None:
-        changed["usage"] = joined.ring_of_aligned(usage)
-    # The memory ends where the blocks in view begin.
-    now = position + (length if count is None else count)
-    blocks = now // block_size - position // block_size
-    places = places_of_rows(blocks * memory.entries, tf.range(compressed_length))
-    for name in ("key", "value"):
-        changed[f"memory_{name}"] = take_places(entries[name], places)
-    real = tf.broadcast_to(entries["real"], tf.shape(entries["key"])[0:3:2])
-    changed["memory_real"] = take_places(real[:, None], places)[:, 0]
-    return joined.of_piece(output), {
-        name: tf.cast(x, cache[name].dtype) for name, x in changed.items()
-    }
 
 
 def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, compression_rate):
@@ -274,7 +175,7 @@ class Memory:
         self.blocks = compressed_length // self.entries
 
 
-def _attend(
+def attend_to_memory(
     given,
     kept,
     memory,
@@ -376,7 +277,7 @@ def _compressed(key, value, real, usage, memory, compression, kernels):
         found = {name: tf.gather(x, places, batch_dims=3) for name, x in blocks.items()}
         # A block is seen whole or not at all.
         real = tf.reduce_all(real, axis=3, keepdims=True)
-        real = tf.broadcast_to(real, [*_sizes(real)[:3], memory.entries])
+        real = tf.broadcast_to(real, [*sizes(real)[:3], memory.entries])
     else:
         reduce = {"mean": tf.reduce_mean, "max": tf.reduce_max}.get(compression)
         found = {
@@ -385,7 +286,7 @@ def _compressed(key, value, real, usage, memory, compression, kernels):
             else reduce(_runs(x, memory.rate), axis=4)
             for name, x in blocks.items()
         }
-        real = tf.reshape(real, [*_sizes(real)[:3], memory.entries, memory.rate])
+        real = tf.reshape(real, [*sizes(real)[:3], memory.entries, memory.rate])
         real = tf.reduce_all(real, axis=4)
     found = {name: join_blocks(x, num_blocks * memory.entries) for name, x in found.items()}
     return {**found, "real": join_blocks(real, num_blocks * memory.entries)[:, 0]}
@@ -393,7 +294,7 @@ def _compressed(key, value, real, usage, memory, compression, kernels):
 
 def _runs(blocks, rate):
     """`[batch, heads, blocks, block_size, depth]` to `[..., entries, rate, depth]`."""
-    shape = _sizes(blocks)
+    shape = sizes(blocks)
     return tf.reshape(blocks, [*shape[:3], shape[3] // rate, rate, shape[4]])
 
 
@@ -443,7 +344,3 @@ def _relative(query, embeddings, distance):
     index = tf.clip_by_value(distance, -far, far) + far
     rows = tf.gather(tf.cast(embeddings, query.dtype), index, axis=1)
     return tf.einsum("bhmqd,hqkd->bhmqk", query, rows)
-
-
-def _sizes(x):
-    return [size(x, axis) for axis in range(x.shape.rank)]

@@ -10,7 +10,7 @@ sees, are masked.
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, places_of_rows, size
+from rt_keras.ops.blocks import fold_heads, places_of_rows, size, sizes
 
 
 def attend_step(
@@ -128,7 +128,7 @@ def put_rows(kept, place, new, count=None):
         new: `[batch, heads, 1, ...]`.
         count: int `[batch]`, 0 for rows of the batch that stay as they are; None for none.
     """
-    shape = _shape(kept)
+    shape = sizes(kept)
     batch, heads, places, *inner = shape
     if count is not None:
         # Their place may lie behind the last one.
@@ -164,7 +164,3 @@ def check_position(position, length, count=None):
         raise ValueError(
             f"The cache holds {length} positions, 0 to {length - 1}. Received: position={known}"
         )
-
-
-def _shape(x):
-    return [size(x, axis) for axis in range(x.shape.rank)]

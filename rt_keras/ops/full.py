@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops import chunks
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, sizes, split_blocks
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
 
@@ -66,22 +66,25 @@ def full_attention(
     check_activation(activation, "return_logsumexp" if return_logsumexp else None)
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    batch, heads, length = (size(query, axis) for axis in range(3))
+    batch, heads, length, _ = sizes(query)
     keys = size(key, 2)
     num_blocks, block_size = _blocks_of_queries(batch, heads, length, keys)
     query *= query.shape[-1] ** -0.5
-    # Blocks of queries first: [blocks, batch, heads, queries, depth].
-    sliced = {"query": _blocks_first(query, num_blocks, block_size)}
+
+    def in_blocks(x):
+        """`[batch, heads, queries, ...]` as `[blocks, batch, heads, block_size, ...]`."""
+        return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
+
+    sliced = {"query": in_blocks(query)}
     sliced["start"] = tf.range(num_blocks) * block_size
     whole = {"key": key, "value": value}
     if query_mask is not None:
-        of_queries = tf.cast(query_mask, tf.bool)[:, None]
-        sliced["query_mask"] = _blocks_first(of_queries, num_blocks, block_size)
+        sliced["query_mask"] = in_blocks(tf.cast(query_mask, tf.bool)[:, None])
     if attention_mask is not None:
         of_pairs = tf.cast(attention_mask, tf.bool)
-        if of_pairs.shape.rank == 3:
-            of_pairs = of_pairs[:, None]
-        sliced["attention_mask"] = _blocks_first(of_pairs, num_blocks, block_size)
+        sliced["attention_mask"] = in_blocks(
+            of_pairs[:, None] if of_pairs.shape.rank == 3 else of_pairs
+        )
     if key_mask is not None:
         whole["key_mask"] = tf.cast(key_mask, tf.bool)
     if relative_embeddings is not None:
@@ -114,10 +117,6 @@ def _blocks_of_queries(batch, heads, length, keys):
     logits_of_one = max(1, batch * heads * keys)
     block_size = max(1, min(length, chunks.LOGITS_AT_ONCE // logits_of_one))
     return max(1, ceil_div(length, block_size)), block_size
-
-
-def _blocks_first(x, num_blocks, block_size):
-    return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
 
 
 def _attend_block(block, causal, dropout, activation):

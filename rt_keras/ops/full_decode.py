@@ -3,13 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.blocks import size
-from rt_keras.ops.decode import (
-    attend_step,
-    check_position,
-    from_rows,
-    pad_to,
-    write,
-)
+from rt_keras.ops.decode import attend_step, check_position, from_rows, pad_to, write
 
 
 def full_cache(key, value, *, max_length):
@@ -28,24 +22,10 @@ def full_cache(key, value, *, max_length):
     >>> full_cache(x, x, max_length=9)["key"].shape
     TensorShape([1, 2, 9, 4])
     """
-    return {
-        "key": pad_to(key, max_length),
-        "value": pad_to(value, max_length),
-    }
+    return {"key": pad_to(key, max_length), "value": pad_to(value, max_length)}
 
 
-def full_step(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    count=None,
-    relative_embeddings=None,
-    activation="softmax",
-    return_logsumexp=False,
-):
+def full_step(query, key, value, cache, position, *, count=None, **options):
     """Causal `full_attention` of one position, given those before it.
 
     Args:
@@ -56,10 +36,7 @@ def full_step(
         position: int scalar, the query's position; or int `[batch]`.
         count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
             outputs mean nothing. None, the default, if all count.
-        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        activation: see `full_attention`.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
-            False.
+        **options: `relative_embeddings`, `activation` and `return_logsumexp` of `full_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
@@ -74,17 +51,8 @@ def full_step(
     """
     cache = add_kept(cache, position, key, value, count)
     distance = from_rows(position, -tf.range(size(cache["key"], 2)))
-    output = attend_step(
-        query,
-        cache["key"],
-        cache["value"],
-        distance[..., None, :] >= 0,
-        distance,
-        relative_embeddings=relative_embeddings,
-        activation=activation,
-        return_logsumexp=return_logsumexp,
-    )
-    return output, cache
+    allowed = distance[..., None, :] >= 0
+    return attend_step(query, cache["key"], cache["value"], allowed, distance, **options), cache
 
 
 def add_kept(cache, position, key, value, count):
@@ -93,16 +61,7 @@ def add_kept(cache, position, key, value, count):
     return write(cache, position, count, key=key, value=value)
 
 
-def full_cross_step(
-    query,
-    key,
-    value,
-    position,
-    *,
-    key_mask=None,
-    relative_embeddings=None,
-    activation="softmax",
-):
+def full_cross_step(query, key, value, position, *, key_mask=None, **options):
     """`full_attention` of one position to another sequence.
 
     Args:
@@ -111,8 +70,7 @@ def full_cross_step(
         value: `[batch, heads, keys, value_depth]`.
         position: int scalar.
         key_mask: bool `[batch, keys]`, False for padding; or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        activation: see `full_attention`.
+        **options: `relative_embeddings` and `activation` of `full_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -124,13 +82,5 @@ def full_cross_step(
     allowed = tf.ones([1, 1, 1, 1], tf.bool)
     if key_mask is not None:
         allowed = tf.cast(key_mask, tf.bool)[:, None, None]
-    return attend_step(
-        query,
-        key,
-        value,
-        allowed,
-        position - tf.range(size(key, 2)),
-        causal=False,
-        relative_embeddings=relative_embeddings,
-        activation=activation,
-    )
+    distance = position - tf.range(size(key, 2))
+    return attend_step(query, key, value, allowed, distance, causal=False, **options)

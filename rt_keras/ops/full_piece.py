@@ -3,7 +3,14 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, merge_pair
-from rt_keras.ops.blocks import ceil_div, places_of_rows, repeat_heads, size, take_places
+from rt_keras.ops.blocks import (
+    ceil_div,
+    fold_heads,
+    places_of_rows,
+    repeat_heads,
+    size,
+    take_places,
+)
 from rt_keras.ops.decode import check_position
 
 # Keys that the queries of a piece are compared with at once, of longer caches.
@@ -67,12 +74,11 @@ def full_piece(
         new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(place, 0, length - 1))
         return tf.where(is_new, new, kept)
 
-    cache = {
-        "key": put(cache["key"], key),
-        "value": put(cache["value"], value),
-    }
+    cache = {"key": put(cache["key"], key), "value": put(cache["value"], value)}
     query = query * query.shape[3] ** -0.5
     own = places_of_rows(position, tf.range(length))
+    # The heads of one key head are more queries of it: fewer and larger products.
+    key_heads = key.shape[1] if relative_embeddings is None and not dropout else heads
 
     def attend_keys(first, number, start=0, seed=seed):
         """Attention to some keys of the cache, of which those before `start` do not count."""
@@ -81,16 +87,20 @@ def full_piece(
         bias = None
         if relative_embeddings is not None:
             bias = _relative(query, relative_embeddings, distance)
-        return attend(
-            query,
-            repeat_heads(_some(cache["key"], first, number), heads),
-            repeat_heads(_some(cache["value"], first, number), heads),
-            ((distance >= 0) & (places >= start))[:, None],
+        allowed = ((distance >= 0) & (places >= start))[:, None]
+        output, logsumexp = attend(
+            fold_heads(query, key_heads),
+            repeat_heads(_some(cache["key"], first, number), key_heads),
+            repeat_heads(_some(cache["value"], first, number), key_heads),
+            tf.tile(allowed, [1, 1, heads // key_heads, 1]),
             bias=bias,
             dropout=dropout,
             seed=seed,
             activation=activation,
         )
+        if logsumexp is not None:
+            logsumexp = fold_heads(logsumexp[..., None], heads)[..., 0]
+        return fold_heads(output, heads), logsumexp
 
     if activation != "softmax" or not isinstance(room, int) or room <= KEYS_AT_ONCE:
         found = attend_keys(0, room)

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype
-from rt_keras.ops.blocks import ceil_div, pad_axis, size
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 
 # Bits in an integer.
 WORD = 32
@@ -76,7 +76,7 @@ def sums_of_groups(x, groups, num_clusters):
         Two tensors of the dtype of `x`, `[batch, heads, groups, depth]` and
         `[batch, heads, groups, 1]`.
     """
-    batch, heads, length, depth = (size(x, axis) for axis in range(4))
+    batch, heads, length, depth = sizes(x)
     # Padding is in a group of its own.
     count = num_clusters + 1
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * count
@@ -113,7 +113,7 @@ def _nearest(words, centroids):
 
 def _spread(count, real, x):
     """Positions that are evenly spaced over those that are real, `[batch, heads, count]`."""
-    batch, heads, length = (size(x, axis) for axis in range(3))
+    batch, heads, length, _ = sizes(x)
     # Twice as fine as the places of centroids, so that these are in the middle of their shares.
     shares = 2 * tf.range(count) + 1
     if real is None:

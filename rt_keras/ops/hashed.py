@@ -8,21 +8,7 @@ from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.members import cluster_attention, top_members
 
 
-def hashed_attention(
-    query,
-    key,
-    value,
-    projections,
-    *,
-    num_clusters,
-    window_size,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    dropout=0.0,
-    seed=None,
-):
+def hashed_attention(query, key, value, projections, *, num_clusters, window_size, **options):
     """Attention inside buckets of a locality-sensitive hash.
 
     The i-th bit of a normalised vector's bucket says whether `projection_i · x > 0`. A cluster's
@@ -37,15 +23,8 @@ def hashed_attention(
         num_clusters: int, how many buckets are used, at most 2^bits. A position in another bucket
             attends only where it fills up one of these.
         window_size: int, members of a cluster; all positions if there are fewer.
-        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        query_mask: bool `[batch, queries]`, False for padding: a member only once no other
-            position is left, and its output is 0; or None.
-        key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
-            is left, and never attended to; or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
-            for no relative positions.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
+            of `balanced_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -59,21 +38,9 @@ def hashed_attention(
     >>> hashed_attention(x, x, x, projections, num_clusters=4, window_size=4).shape
     TensorShape([1, 2, 12, 4])
     """
-    return cluster_attention(
-        functools.partial(bucket_members, num_clusters),
-        {"projections": projections},
-        query=query,
-        key=key,
-        value=value,
-        num_clusters=num_clusters,
-        window_size=window_size,
-        causal=causal,
-        query_mask=query_mask,
-        key_mask=key_mask,
-        relative_embeddings=relative_embeddings,
-        dropout=dropout,
-        seed=seed,
-    )
+    members = functools.partial(bucket_members, num_clusters)
+    options |= {"num_clusters": num_clusters, "window_size": window_size}
+    return cluster_attention(members, {"projections": projections}, query, key, value, **options)
 
 
 def bucket_members(num_clusters, x, mask, count, weights):

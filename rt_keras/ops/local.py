@@ -1,13 +1,21 @@
 """Local attention: every query against the blocks around its own, in one dimension or more."""
 
-import functools
 import itertools
 import math
 
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
-from rt_keras.ops.blocks import ceil_div, join_blocks, neighbour_blocks, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    join_blocks,
+    join_groups,
+    neighbour_blocks,
+    repeat_heads,
+    size,
+    split_blocks,
+    split_groups,
+)
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
@@ -23,6 +31,7 @@ def local_attention(
     grid=None,
     key_block_size=None,
     sliding_window=None,
+    keys_before=0,
     causal=False,
     query_mask=None,
     key_mask=None,
@@ -57,8 +66,9 @@ def local_attention(
 
     Args:
         query: `[batch, heads, length, depth]`.
-        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
-        value: `[batch, heads, keys, value_depth]`.
+        key: `[batch, key_heads, keys, depth]`, or None for the queries themselves. A key head
+            serves `heads / key_heads` consecutive heads.
+        value: `[batch, key_heads, keys, value_depth]`.
         block_size: int, positions in a block. The length need not be a multiple of it.
         look_back: int, blocks before its own that a query sees, or a tuple with one int for each
             dimension of `grid`. Defaults to 1.
@@ -70,6 +80,9 @@ def local_attention(
         sliding_window: int w, to see key j only if `|i - j| < w`; at most
             `look_back` · `block_size` + 1, so that it lies inside the blocks. None, the default,
             for whole blocks.
+        keys_before: int, how many keys come before the first query, a multiple of `block_size`
+            and at most `look_back` · `block_size`; i and j are then positions in the keys. Defaults
+            to 0.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
@@ -92,8 +105,9 @@ def local_attention(
     Raises:
         ValueError: if queries and keys differ in length without a `key_block_size`, have different
             numbers of blocks with it, or do not fill the grid; if a `sliding_window` is too wide;
-            if a `sliding_window` or a `span` is combined with either; or if `activation` is
-            unknown, or not "softmax" with a `span` or `return_logsumexp`.
+            if a `sliding_window`, `keys_before` or a `span` is combined with either; if
+            `keys_before` is no such multiple; or if `activation` is unknown, or not "softmax" with
+            a `span` or `return_logsumexp`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers,
     section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018;
@@ -106,116 +120,96 @@ def local_attention(
     """
     check_activation(activation, "return_logsumexp" if return_logsumexp else None)
     check_span(span is not None, activation, grid, key_block_size)
+    query, value = (tf.convert_to_tensor(x) for x in (query, value))
+    key = query if key is None else tf.convert_to_tensor(key)
+    lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
+    options = grid, look_back, causal, sliding_window, keys_before
+    windows = LocalWindows(*lengths, *sizes, *options)
     found = over_local_heads(
-        functools.partial(
-            _local_attention,
-            return_logsumexp=return_logsumexp,
-            activation=activation,
-            span_ramp=span_ramp,
+        lambda arguments: _local_attention(
+            arguments, windows, dropout, return_logsumexp, activation, span_ramp
         ),
-        {
-            "query": query,
-            "key": query if key is None else key,
-            "value": value,
-        },
+        windows,
+        {"query": query, "key": key, "value": value},
         {"relative_embeddings": relative_embeddings, "span": span},
-        {
-            "query_mask": query_mask,
-            "key_mask": key_mask,
-            "seed": seed,
-        },
-        block_size=block_size,
-        key_block_size=key_block_size,
-        grid=grid,
-        look_back=look_back,
-        causal=causal,
-        dropout=dropout,
-        return_logsumexp=return_logsumexp,
-        sliding_window=sliding_window,
+        {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
+        return_logsumexp,
     )
     return (found[0], found[1][..., 0]) if return_logsumexp else found
 
 
-def over_local_heads(
-    attend_heads,
-    activations,
-    weights,
-    shared,
-    *,
-    block_size,
-    key_block_size,
-    grid,
-    look_back,
-    causal,
-    dropout,
-    return_logsumexp=False,
-    sliding_window=None,
-):
+def over_local_heads(attend_heads, windows, activations, weights, shared, return_logsumexp=False):
     """Local attention over all heads, a chunk of heads at a time if memory is short.
 
     Args:
-        attend_heads: function of the arguments of some heads, with scaled queries, of the
-            `LocalWindows` that they attend in, and of `dropout`; returns
+        attend_heads: function of the arguments of some heads, with scaled queries; returns
             `[batch, heads, length, value_depth]`, and with `return_logsumexp` that too, as
             `[batch, heads, length, 1]`.
-        activations: dictionary of "query", "key" and "value".
+        windows: the `LocalWindows` that they attend in.
+        activations: dictionary of "query", "key" and "value", tensors.
         weights: dictionary of arguments `[heads, ...]`.
         shared: dictionary of arguments that all heads see whole.
-        block_size, key_block_size, grid, look_back, causal, dropout, return_logsumexp,
-            sliding_window: see `local_attention`.
+        return_logsumexp: see `local_attention`.
     """
-    check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
-    activations = {name: tf.convert_to_tensor(x) for name, x in activations.items()}
-    query, key = activations["query"], activations["key"]
-    length, keys = size(query, 2), size(key, 2)
-    _check_blocks(length, block_size, keys, key_block_size, grid)
-    key_block_size = key_block_size or block_size
-    if causal and key_block_size != block_size:
-        raise ValueError("Causal attention needs queries and keys of one sequence.")
-    activations["query"] = query * query.shape[-1] ** -0.5
-    grid = grid or (ceil_div(length, block_size),)
-    windows = LocalWindows(block_size, key_block_size, grid, look_back, causal, sliding_window)
-    logits = size(query, 0) * size(query, 1) * length * key_block_size
+    query, dtype = activations["query"], activations["value"].dtype
+    activations = {**activations, "query": query * query.shape[-1] ** -0.5}
+    logits = size(query, 0) * size(query, 1) * size(query, 2) * windows.key_block_size
     logits *= math.prod(2 * count + 1 for count in windows.look_back)
-    dtype = activations["value"].dtype
-    return over_heads(
-        lambda arguments: attend_heads(arguments, windows, dropout),
-        activations,
-        weights,
-        shared,
-        logits,
-        (dtype, accumulation_dtype(query.dtype)) if return_logsumexp else dtype,
-    )
+    if return_logsumexp:
+        dtype = dtype, accumulation_dtype(query.dtype)
+    return over_heads(attend_heads, activations, weights, shared, logits, dtype)
 
 
 class LocalWindows:
     """The windows of keys around each block of queries.
 
     Args:
+        length, keys: ints or int scalars, how many queries and keys there are.
         block_size, key_block_size, grid, look_back, causal, sliding_window: see
             `local_attention`.
+        keys_before: int, see `local_attention`.
+
+    Raises:
+        ValueError: if they do not go together.
     """
 
-    def __init__(self, block_size, key_block_size, grid, look_back, causal, sliding_window=None):
-        self.block_size = block_size
-        self.key_block_size = key_block_size
-        self.grid = grid
-        self.causal = causal
-        self.sliding_window = sliding_window
-        self.look_back = per_dimension(look_back, grid)
+    def __init__(
+        self,
+        length,
+        keys,
+        block_size,
+        key_block_size,
+        grid,
+        look_back,
+        causal,
+        sliding_window=None,
+        keys_before=0,
+    ):
+        check_sliding_window(sliding_window, block_size, look_back, grid, key_block_size)
+        _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
+        _check_blocks(length + keys_before, block_size, keys, key_block_size, grid)
+        self.block_size, self.key_block_size = block_size, key_block_size or block_size
+        if causal and self.key_block_size != block_size:
+            raise ValueError("Causal attention needs queries and keys of one sequence.")
+        self.grid = grid or (ceil_div(keys, self.key_block_size),)
+        # Blocks of keys before the first block of queries.
+        self.first = keys_before // block_size
+        self.causal, self.sliding_window = causal, sliding_window
+        self.look_back = per_dimension(look_back, self.grid)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
         # Where the block itself begins in its window.
-        self.start = place_of_own_block(self.look_back, self.look_ahead) * key_block_size
+        self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
         # In more dimensions, keys behind the own block in the window may come before it.
-        self.one_way = causal and len(grid) == 1
+        self.one_way = causal and len(self.grid) == 1
 
     def of_queries(self, x):
         """`[batch, heads, length, ...]` in blocks, `[batch, heads, blocks, block_size, ...]`."""
-        return split_blocks(x, math.prod(self.grid), self.block_size)
+        return split_blocks(x, math.prod(self.grid) - self.first, self.block_size)
 
     def of_keys(self, x):
         """`[batch, heads, keys, ...]` in windows, `[batch, heads, blocks, window, ...]`."""
-        return neighbour_blocks(x, self.key_block_size, self.grid, self.look_back, self.look_ahead)
+        sides = self.look_back, self.look_ahead
+        return neighbour_blocks(x, self.key_block_size, self.grid, *sides, first=self.first)
 
     def real_keys(self, arguments):
         """Which keys of each window exist and are no padding, bool `[batch, 1, blocks, window]`."""
@@ -252,6 +246,20 @@ def check_sliding_window(sliding_window, block_size, look_back, grid=None, key_b
         raise ValueError(
             f"sliding_window must be from 1 to look_back · block_size + 1, {largest}. Received: "
             f"{sliding_window}"
+        )
+
+
+def _check_keys_before(keys_before, block_size, look_back, grid, key_block_size):
+    """Raises a ValueError if blocks of queries do not begin where blocks of keys do."""
+    if not keys_before:
+        return
+    alone = grid is None and key_block_size is None
+    if not alone or keys_before % block_size or not 0 <= keys_before <= look_back * block_size:
+        raise ValueError(
+            "keys_before must be a multiple of block_size up to look_back · block_size, without "
+            f"grid and key_block_size. Received: keys_before={keys_before}, "
+            f"block_size={block_size}, look_back={look_back}, grid={grid}, "
+            f"key_block_size={key_block_size}"
         )
 
 
@@ -313,22 +321,30 @@ def _check_blocks(length, block_size, keys, key_block_size, grid):
 
 
 def _local_attention(arguments, windows, dropout, return_logsumexp, activation, span_ramp):
-    query = windows.of_queries(arguments["query"])
-    key, value = windows.of_keys(arguments["key"]), windows.of_keys(arguments["value"])
+    query, heads = windows.of_queries(arguments["query"]), arguments["query"].shape[1]
+    key, value = arguments["key"], arguments["value"]
+    if dropout or "relative_embeddings" in arguments or "span" in arguments:
+        # These differ from head to head.
+        key, value = repeat_heads(key, heads), repeat_heads(value, heads)
+    key_heads = key.shape[1]
+    # The heads of one key head are more queries of each block: fewer and larger products.
+    groups = heads // key_heads
+    key, value = windows.of_keys(key), windows.of_keys(value)
     real = windows.real_keys(arguments)
     query_mask = None
     if "query_mask" in arguments:
         query_mask = windows.of_queries(tf.cast(arguments["query_mask"], tf.bool)[:, None])
 
     def attend_rows(rows, seen, seed):
-        of_rows, count = query[..., rows, :], len(range(key.shape[3])[seen])
+        of_rows, count = join_groups(query[..., rows, :], key_heads), len(range(key.shape[3])[seen])
         allowed = (tf.expand_dims(real[..., seen], -2),)
         if windows.causal:
-            allowed += (windows.not_later(rows, count),)
+            allowed += (tf.tile(windows.not_later(rows, count), [groups, 1]),)
         if windows.sliding_window is not None:
-            allowed += (windows.within_reach(rows, count),)
+            allowed += (tf.tile(windows.within_reach(rows, count), [groups, 1]),)
         if query_mask is not None:
-            allowed += (tf.expand_dims(query_mask[..., rows], -1),)
+            of_queries = tf.tile(query_mask[..., rows], [1, 1, 1, groups])
+            allowed += (tf.expand_dims(of_queries, -1),)
         bias = None
         if "relative_embeddings" in arguments:
             start = windows.start + (rows.start or 0)
@@ -349,7 +365,8 @@ def _local_attention(arguments, windows, dropout, return_logsumexp, activation, 
             seed=seed,
             activation=activation,
         )
-        return (output, logsumexp[..., None]) if return_logsumexp else output
+        found = (output, logsumexp[..., None]) if return_logsumexp else output
+        return tf.nest.map_structure(lambda x: split_groups(x, heads), found)
 
     found = in_parts(
         attend_rows, windows.block_size, windows.one_way, windows.start, arguments.get("seed")

@@ -5,14 +5,15 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, places_of_rows, size, split_blocks, take_places
-from rt_keras.ops.decode import (
-    attend_step,
-    check_position,
-    from_rows,
-    pad_to,
-    write,
+from rt_keras.ops.blocks import (
+    ceil_div,
+    flatten_blocks,
+    places_of_rows,
+    size,
+    split_blocks,
+    take_places,
 )
+from rt_keras.ops.decode import attend_step, check_position, from_rows, pad_to, write
 from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
 
 
@@ -65,11 +66,9 @@ def local_step(
     grid=None,
     count=None,
     sliding_window=None,
-    relative_embeddings=None,
-    return_logsumexp=False,
-    activation="softmax",
     span=None,
     span_ramp=32,
+    **options,
 ):
     """Causal `local_attention` of one position, given those before it.
 
@@ -88,10 +87,8 @@ def local_step(
             outputs mean nothing. None, the default, if all count.
         sliding_window: int, how many positions up to its own a query sees; None, the default, for
             whole blocks.
-        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
-            False.
-        activation, span, span_ramp: see `local_attention`.
+        span, span_ramp: see `local_attention`.
+        **options: `relative_embeddings`, `activation` and `return_logsumexp` of `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
@@ -110,8 +107,7 @@ def local_step(
         seen["allowed"] &= seen["distance"][..., None, :] < sliding_window
     if span is not None:
         seen |= _with_span(seen, span, span_ramp, query.dtype)
-    seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
-    return attend_step(query, activation=activation, **seen), cache
+    return attend_step(query, **seen, **options), cache
 
 
 def local_cross_step(
@@ -126,10 +122,9 @@ def local_cross_step(
     grid=None,
     sliding_window=None,
     key_mask=None,
-    relative_embeddings=None,
-    activation="softmax",
     span=None,
     span_ramp=32,
+    **options,
 ):
     """`local_attention` of one position to the blocks of another sequence.
 
@@ -147,8 +142,8 @@ def local_cross_step(
         sliding_window: int, beyond which distance keys are not seen; None, the default, for whole
             blocks.
         key_mask: bool `[batch, keys]`, False for padding; or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        activation, span, span_ramp: see `local_attention`.
+        span, span_ramp: see `local_attention`.
+        **options: `relative_embeddings` and `activation` of `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -172,8 +167,7 @@ def local_cross_step(
         seen["allowed"] &= tf.abs(seen["distance"]) < sliding_window
     if span is not None:
         seen |= _with_span(seen, span, span_ramp, query.dtype)
-    seen |= {"relative_embeddings": relative_embeddings, "activation": activation}
-    return attend_step(query, causal=False, **seen)
+    return attend_step(query, causal=False, **seen, **options)
 
 
 def _with_span(seen, span, ramp, dtype):
@@ -229,8 +223,7 @@ def keys_in_window(
 
     def window(x):
         x = take_places(split_blocks(x, math.prod(grid), key_block_size), blocks)
-        batch, heads, count, places, depth = (size(x, axis) for axis in range(5))
-        x = tf.reshape(x, [batch, heads, count * places, depth])
+        x = flatten_blocks(x)
         return tf.where(inside, x, tf.zeros_like(x))
 
     key, value = window(kept["key"]), window(kept["value"])

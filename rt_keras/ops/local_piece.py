@@ -2,22 +2,12 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, places_of_rows, repeat_heads, size, take_places
+from rt_keras.ops.blocks import pad_axis, places_of_rows, size, take_places
 from rt_keras.ops.local import local_attention, per_dimension
 
 
 def local_piece(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    look_back=1,
-    grid=None,
-    count=None,
-    **options,
+    query, key, value, cache, position, *, block_size, look_back=1, grid=None, count=None, **options
 ):
     """Causal `local_attention` of the positions of a piece, given those before it.
 
@@ -61,18 +51,20 @@ def local_piece(
     joined = JoinedPiece(position, count, length, ring, block_size, look_back)
     keys = joined.join(cache["key"], key)
     values = joined.join(cache["value"], value)
-    heads = query.shape[1]
+    # The first blocks in view have no queries.
+    before = look_back * block_size
     found = local_attention(
-        joined.align_queries(query),
-        repeat_heads(joined.align(keys), heads),
-        repeat_heads(joined.align(values), heads),
+        joined.align_queries(query, before),
+        joined.align(keys),
+        joined.align(values),
         block_size=block_size,
         look_back=look_back,
+        keys_before=before,
         causal=True,
         key_mask=joined.real,
         **options,
     )
-    output = tf.nest.map_structure(joined.of_piece, found)
+    output = tf.nest.map_structure(lambda x: joined.of_piece(x, before), found)
     return output, {"key": joined.ring_of(keys), "value": joined.ring_of(values)}
 
 
@@ -118,13 +110,15 @@ class JoinedPiece:
         joined = pad_axis(joined, 2, 0, self.block_size)
         return take_places(joined, places_of_rows(self.start, tf.range(self.total)))
 
-    def align_queries(self, query):
-        """The piece's queries; what is kept has none."""
-        return self.align(pad_axis(query, 2, self.before, 0))
+    def align_queries(self, query, first=0):
+        """The piece's queries from an aligned place on; what is kept has none."""
+        padded = pad_axis(query, 2, self.before - first, self.block_size)
+        return take_places(padded, places_of_rows(self.start, tf.range(self.total - first)))
 
-    def of_piece(self, aligned):
-        """The positions of the piece in an aligned sequence."""
-        return take_places(aligned, places_of_rows(self.before - self.start, tf.range(self.length)))
+    def of_piece(self, aligned, first=0):
+        """The positions of the piece in an aligned sequence, given from a place on."""
+        places = places_of_rows(self.before - self.start - first, tf.range(self.length))
+        return take_places(aligned, places)
 
     def ring_of(self, joined):
         """What the ring holds after the piece, of a joined sequence."""

@@ -1,5 +1,7 @@
 """Attention of the Reformer: inside the buckets of several locality-sensitive hashes."""
 
+import functools
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, merge
@@ -80,8 +82,12 @@ def lsh_attention(
     if query.shape[2] == 0:
         return value
     logits = size(query, 0) * query.shape[1] * rotations.shape[1] * size(query, 2) * 2 * chunk_size
+
+    def attend_heads(arguments):
+        return _attend(arguments, chunk_size, causal, dropout)
+
     return over_heads(
-        lambda arguments: _attend(arguments, chunk_size, causal, dropout),
+        functools.partial(with_a_position, attend_heads),
         {"query": query, "value": value},
         {"rotations": tf.stop_gradient(rotations)},
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
@@ -113,14 +119,6 @@ def lsh_buckets(x, rotations):
 
 
 def _attend(arguments, chunk_size, causal, dropout):
-    """Attention of some heads."""
-    length = size(arguments["query"], 2)
-    if tf.is_tensor(length):
-        arguments = with_a_position(arguments, length)
-    return _attend_rounds(arguments, chunk_size, causal, dropout)[:, :, :length]
-
-
-def _attend_rounds(arguments, chunk_size, causal, dropout):
     """Attention of some heads in all rounds."""
     query, value = arguments["query"], arguments["value"]
     batch, heads, length = (size(query, axis) for axis in range(3))

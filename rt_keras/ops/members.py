@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, in_parts
-from rt_keras.ops.blocks import ceil_div, pad_axis, size
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import chunks_of_blocks, over_blocks, over_heads, smallest_divisor
 from rt_keras.ops.relative import pair_bias
 from rt_keras.ops.routing import logit_bound, normalize, prepare
@@ -12,18 +12,18 @@ from rt_keras.ops.routing import logit_bound, normalize, prepare
 def cluster_attention(
     pick_members,
     weights,
-    *,
     query,
     key,
     value,
+    *,
     num_clusters,
     window_size,
-    causal,
-    query_mask,
-    key_mask,
-    relative_embeddings,
-    dropout,
-    seed,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    relative_embeddings=None,
+    dropout=0.0,
+    seed=None,
 ):
     """Attention inside clusters: each picks queries and keys, and attends among them.
 
@@ -133,7 +133,7 @@ LONGEST_ROW = 2**19 - 1
 
 def _top_of_parts(scores, parts, count):
     """The places of the highest scores of each row, looked for in each of its parts first."""
-    length, shape = size(scores, 3), [size(scores, axis) for axis in range(3)]
+    *shape, length = sizes(scores)
     part = ceil_div(length, parts)
     scores = pad_axis(scores, 3, 0, parts * part - length, scores.dtype.min)
     best, places = tf.math.top_k(tf.reshape(scores, [*shape, parts, part]), min(count, part))
@@ -217,8 +217,8 @@ def num_members(x, window_size):
 
 def at_members(x, members):
     """The entries of `x` `[batch, length]` at each member `[batch, heads, clusters, w]`."""
-    shape = [size(members, axis) for axis in range(4)]
-    return tf.reshape(tf.gather(x, tf.reshape(members, [shape[0], -1]), batch_dims=1), shape)
+    flat = tf.reshape(members, [size(members, 0), -1])
+    return tf.reshape(tf.gather(x, flat, batch_dims=1), sizes(members))
 
 
 def _put_back(output, members, length):

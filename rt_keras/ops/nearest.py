@@ -150,20 +150,23 @@ def nearest_attention(
     shared = key is None and num_probes == 1 and block_size is None
     keys = (window_size + block_size_of(window_size)) * (1 if shared else 2) * sides
     logits = size(query, 0) * heads * length * num_probes * keys
+    options = {
+        "num_clusters": centroids.shape[1],
+        "window_size": window_size,
+        "causal": causal,
+        "shift_keys": shift_keys,
+        "dropout": dropout,
+        "return_logsumexp": return_logsumexp,
+        "activation": activation,
+        "chunks": chunks_of_blocks(centroids.shape[0], logits),
+    }
+    local = None if block_size is None else (block_size, look_back)
+
+    def attend(arguments):
+        return _attend(arguments, num_probes, local, normalize, options)
+
     return over_heads(
-        functools.partial(
-            _nearest_attention,
-            window_size=window_size,
-            causal=causal,
-            num_probes=num_probes,
-            shift_keys=shift_keys,
-            local=None if block_size is None else (block_size, look_back),
-            normalize=normalize,
-            dropout=dropout,
-            return_logsumexp=return_logsumexp,
-            activation=activation,
-            chunks=chunks_of_blocks(centroids.shape[0], logits),
-        ),
+        functools.partial(with_a_position, attend),
         {"query": query, "key": key, "value": value},
         {
             "centroids": centroids,
@@ -187,27 +190,10 @@ def _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp)
     check_activation(activation, next((x for x, needs in needs_softmax.items() if needs), None))
 
 
-def _nearest_attention(arguments, **options):
-    length = size(arguments["query"], 2)
-    if tf.is_tensor(length):
-        arguments = with_a_position(arguments, length)
-    found = _attend_clusters(arguments, **options)
-    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
-
-
-def _attend_clusters(
-    arguments,
-    window_size,
-    causal,
-    num_probes,
-    shift_keys,
-    local,
-    normalize,
-    dropout,
-    return_logsumexp,
-    activation,
-    chunks,
-):
+def _attend(arguments, num_probes, local, normalize, options):
+    """Attention of some heads."""
+    causal, shift_keys = options["causal"], options["shift_keys"]
+    num_clusters, window_size = options["num_clusters"], options["window_size"]
     given = arguments["query"], arguments.get("key")
     routed_query, routed_key = prepare(*given)
     query, key = (routed_query, routed_key) if normalize else prepare(*given, normalized=False)
@@ -216,7 +202,6 @@ def _attend_clusters(
     if key is query and key_mask is None:
         key_mask = query_mask
     centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
-    num_clusters = centroids.shape[1]
     of_queries = clusters_of(routed_query, centroids, load_bias, query_mask, num_probes)
     # The bound is that of the logits of normalised vectors.
     scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5 if normalize else None
@@ -225,28 +210,10 @@ def _attend_clusters(
     value, heads = arguments["value"], query.shape[1]
     if key is query:
         value = repeat_heads(value, heads)
-    options = {
-        "relative_embeddings": arguments.get("relative_embeddings"),
-        "dropout": dropout,
-        "seed": arguments.get("seed"),
-        "bound": bound,
-        "activation": activation,
-        "chunks": chunks,
-        "shift_keys": shift_keys,
-        "seen": seen,
-    }
+    options = {**options, "bound": bound, "seen": seen}
+    options |= {name: arguments.get(name) for name in ("relative_embeddings", "seed")}
     if key is query and key_mask is query_mask and num_probes == 1 and local is None:
-        return attend_sorted(
-            scaled,
-            key,
-            value,
-            of_queries,
-            num_clusters,
-            window_size,
-            causal,
-            return_logsumexp,
-            options,
-        )
+        return attend_sorted(scaled, key, value, of_queries, options)
     of_keys = clusters_of(routed_key, centroids, load_bias, key_mask, 1)
     if options["relative_embeddings"] is not None:
         # Each head of queries has a table of its own, and so needs keys of its own.
@@ -254,37 +221,20 @@ def _attend_clusters(
     # All queries of a head of keys are sorted together.
     of_queries = fold_heads(of_queries, key.shape[1])
 
-    def attend_intervals(intervals, window_size, return_logsumexp):
-        return attend_tiles(
-            scaled,
-            key,
-            value,
-            of_queries,
-            of_keys,
-            intervals,
-            num_clusters,
-            window_size,
-            return_logsumexp,
-            options,
-        )
-
+    lists = scaled, key, value, of_queries, of_keys
     if local is None:
-        intervals = key_intervals(
-            of_queries,
-            of_keys,
-            num_clusters,
-            window_size,
-            causal,
-            inclusive=causal and not shift_keys,
-        )
-        return attend_intervals(intervals, window_size, return_logsumexp)
+        inclusive = causal and not shift_keys
+        intervals = key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclusive)
+        return attend_tiles(*lists, intervals, options)
 
     def attend_side(count, after, return_logsumexp):
         intervals = intervals_around_blocks(
             of_queries, of_keys, num_clusters, count, *local, after=after
         )
-        return attend_intervals(intervals, count, return_logsumexp)
+        more = {"window_size": count, "return_logsumexp": return_logsumexp}
+        return attend_tiles(*lists, intervals, {**options, **more})
 
+    return_logsumexp = options["return_logsumexp"]
     if causal:
         return attend_side(window_size, False, return_logsumexp)
     behind = attend_side(window_size - window_size // 2, True, True)

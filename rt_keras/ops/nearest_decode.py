@@ -2,7 +2,15 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import fold_heads, pad_axis, repeat_heads, shift_left, size
+from rt_keras.ops.blocks import (
+    flatten_blocks,
+    fold_heads,
+    pad_axis,
+    repeat_heads,
+    shift_left,
+    size,
+    sizes,
+)
 from rt_keras.ops.decode import attend_step, like, put_rows, where_counted
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import add_members
@@ -50,7 +58,7 @@ def nearest_cache(
     >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
     TensorShape([1, 2, 3, 8, 4])
     """
-    batch, heads, length = (size(key, axis) for axis in range(3))
+    batch, heads, length, _ = sizes(key)
     value, clusters = repeat_heads(value, heads), centroids.shape[1]
     window = window_size
     if max_length is not None:
@@ -94,8 +102,7 @@ def nearest_step(
     before=None,
     window_size=None,
     normalize=True,
-    return_logsumexp=False,
-    activation="softmax",
+    **options,
 ):
     """Causal `nearest_attention` of one position, given those before it.
 
@@ -118,9 +125,7 @@ def nearest_step(
             there on too. None, the default, to see all that the cache keeps.
         window_size: int, only with `before`.
         normalize: bool, as the cache was made. Defaults to True.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
-            False.
-        activation: see `nearest_attention`.
+        **options: `return_logsumexp` and `activation` of `nearest_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, 0 for a query without keys, or the pair of it and the
@@ -153,11 +158,11 @@ def nearest_step(
     def of_sought(x):
         """What is kept of the clusters sought, `[batch, heads, probes, ...]`."""
         x = tf.gather(x, of_kept, batch_dims=2)
-        return tf.reshape(x, [*_sizes(sought), *_sizes(x)[3:]])
+        return tf.reshape(x, [*sizes(sought), *sizes(x)[3:]])
 
     def members(x):
         """The rings of the clusters sought, one after the other."""
-        return _flat(of_sought(x))
+        return flatten_blocks(of_sought(x))
 
     counts = of_sought(cache["counts"])[..., None]
     positions = members(cache["positions"]) if "positions" in cache else None
@@ -177,11 +182,10 @@ def nearest_step(
         query,
         members(cache["key"]),
         members(cache["value"]),
-        _flat(allowed)[:, :, None],
+        flatten_blocks(allowed)[:, :, None],
         None if relative_embeddings is None else tf.reshape(position, [-1, 1, 1]) - positions,
         relative_embeddings=relative_embeddings,
-        return_logsumexp=return_logsumexp,
-        activation=activation,
+        **options,
     )
     return output, cache
 
@@ -196,7 +200,8 @@ def _add(cache, cluster, key, value, position, count):
     place = tf.gather(cache["counts"], cluster, batch_dims=2) % window
 
     def put(kept, new):
-        return split_rings(put_rows(_flat(kept), cluster * window + place, new, count))
+        flat = flatten_blocks(kept)
+        return split_rings(put_rows(flat, cluster * window + place, new, count))
 
     def split_rings(x):
         return tf.reshape(x, [batch, heads, clusters, window, *x.shape[3:]])
@@ -211,13 +216,3 @@ def _add(cache, cluster, key, value, position, count):
         now = tf.broadcast_to(tf.reshape(position, [-1, 1, 1]), [batch, heads, 1])
         added["positions"] = put(cache["positions"], now)
     return like(added, cache)
-
-
-def _sizes(x):
-    return [size(x, axis) for axis in range(x.shape.rank)]
-
-
-def _flat(x):
-    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
-    shape = _sizes(x)
-    return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])

@@ -106,6 +106,10 @@ def nearest_piece(
     if scale is not None:
         query *= tf.cast(scale, query.dtype)[:, None, None]
     options = {
+        "num_clusters": num_clusters,
+        "window_size": size(cache["key"], 3),
+        "causal": True,
+        "return_logsumexp": True,
         "relative_embeddings": relative_embeddings,
         "dropout": dropout,
         "seed": seed,
@@ -115,9 +119,8 @@ def nearest_piece(
         "seen": None,
     }
     attend_own = _attend_list if are_one_list and num_probes == 1 else _attend_tiles
-    output = _attend(
-        query, of_queries, new, of_keys, cache, position, attend_own, return_logsumexp, options
-    )
+    found = _attend(query, of_queries, new, of_keys, cache, position, attend_own, options)
+    output = merge_pair(*found, return_logsumexp=return_logsumexp)
     members = {name: tf.cast(x, cache[name].dtype) for name, x in new.items()}
     cache = add_members(cache, members, of_keys, num_clusters)
     if shifted:
@@ -126,10 +129,8 @@ def nearest_piece(
     return output, cache
 
 
-def _attend(
-    query, of_queries, new, of_keys, cache, position, attend_own, return_logsumexp, options
-):
-    """Attention of the positions of a piece to its own members and to those before it.
+def _attend(query, of_queries, new, of_keys, cache, position, attend_own, options):
+    """Attention of the positions of a piece to its own members, and that to those before it.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
@@ -139,10 +140,12 @@ def _attend(
         cache: the rings of those before it.
         position: int scalar or `[batch]`, that of the first query.
         attend_own: `_attend_list` or `_attend_tiles`, which attends to members of the piece.
-        return_logsumexp: see `nearest_piece`.
-        options: dictionary of the options that `attend_blocks` takes, without "chunks".
+        options: dictionary of the options that `attend_sorted` takes, without "chunks".
+
+    Returns:
+        Two pairs of an output and the logsumexp of its logits.
     """
-    heads, num_clusters, window = query.shape[1], *(size(cache["key"], axis) for axis in (2, 3))
+    heads = query.shape[1]
     rings = {name: cache[name] for name in ("key", "value", "counts", "positions") if name in cache}
     relative = options["relative_embeddings"]
     if relative is not None:
@@ -154,14 +157,13 @@ def _attend(
     seeds = (
         [None, None] if options["seed"] is None else tf.unstack(tf.random.split(options["seed"], 2))
     )
-    own = attend_own(
-        query, new, of_queries, of_keys, num_clusters, window, {**options, "seed": seeds[0]}
+    return (
+        attend_own(query, new, of_queries, of_keys, {**options, "seed": seeds[0]}),
+        attend_to_rings(query, of_queries, rings, of_keys, {**options, "seed": seeds[1]}),
     )
-    before = attend_to_rings(query, of_queries, rings, of_keys, {**options, "seed": seeds[1]})
-    return merge_pair(own, before, return_logsumexp=return_logsumexp)
 
 
-def _attend_list(query, new, of_queries, of_keys, num_clusters, window, options):
+def _attend_list(query, new, of_queries, of_keys, options):
     """Attention of queries that are keys, of their own position or the next, to those before."""
     key, value = new["key"], new["value"]
     if options["shift_keys"]:
@@ -169,35 +171,21 @@ def _attend_list(query, new, of_queries, of_keys, num_clusters, window, options)
         query = pad_axis(query, 2, 1, 0)
         key, value = (pad_axis(x, 2, 0, 1) for x in (key, value))
         of_queries = tf.concat([of_keys[..., :1], of_queries], axis=3)
-    chunks = _chunks(query, of_queries, window)
-    found = attend_sorted(
-        query, key, value, of_queries, num_clusters, window, True, True, {**options, **chunks}
-    )
+    found = attend_sorted(query, key, value, of_queries, _chunked(query, of_queries, options))
     return tuple(x[:, :, 1:] for x in found) if options["shift_keys"] else found
 
 
-def _attend_tiles(query, new, of_queries, of_keys, num_clusters, window, options):
+def _attend_tiles(query, new, of_queries, of_keys, options):
     """Attention of queries to the keys of the piece up to their own position."""
-    intervals = key_intervals(
-        of_queries, of_keys, num_clusters, window, causal=True, inclusive=True
-    )
-    chunks = _chunks(query, of_queries, window)
-    return attend_tiles(
-        query,
-        new["key"],
-        new["value"],
-        of_queries,
-        of_keys,
-        intervals,
-        num_clusters,
-        window,
-        True,
-        {**options, **chunks, "shift_keys": False},
-    )
+    sizes = options["num_clusters"], options["window_size"]
+    intervals = key_intervals(of_queries, of_keys, *sizes, causal=True, inclusive=True)
+    options = {**_chunked(query, of_queries, options), "shift_keys": False}
+    return attend_tiles(query, new["key"], new["value"], of_queries, of_keys, intervals, options)
 
 
-def _chunks(query, of_queries, window):
-    """The option "chunks" of `attend_blocks`."""
-    heads = query.shape[1]
+def _chunked(query, of_queries, options):
+    """The options with "chunks", how many chunks of blocks there should be."""
+    heads, window = query.shape[1], options["window_size"]
     logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
-    return {"chunks": chunks_of_blocks(heads, 2 * logits * (window + block_size_of(window)))}
+    chunks = chunks_of_blocks(heads, 2 * logits * (window + block_size_of(window)))
+    return {**options, "chunks": chunks}

@@ -20,11 +20,20 @@ from rt_keras.ops.nearest_windows import (
 from rt_keras.ops.ranks import sort_by_cluster
 
 
-def attend_sorted(
-    query, key, value, clusters, num_clusters, window_size, causal, return_logsumexp, options
-):
-    """Queries that are their own keys: local attention in the order of (cluster, position)."""
-    length = size(query, 2)
+def attend_sorted(query, key, value, clusters, options):
+    """Queries that are their own keys: local attention in the order of (cluster, position).
+
+    Args:
+        query: `[batch, heads, length, depth]`, scaled.
+        key, value: `[batch, heads, length, ...]`.
+        clusters: int `[batch, heads, 1, length]`.
+        options: dictionary of what `attend_tiles` takes, and "causal".
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and with "return_logsumexp" `[batch, heads, length]`.
+    """
+    length, causal = size(query, 2), options["causal"]
+    num_clusters, window_size = options["num_clusters"], options["window_size"]
     block_size = block_size_of(window_size)
     num_blocks, chunks = round_to_chunks(ceil_div(length, block_size), options["chunks"])
     count = ceil_div(window_size, block_size) + 1
@@ -34,11 +43,8 @@ def attend_sorted(
     order, place, _ = sort_by_cluster(clusters, num_clusters)
     # Counted from the last: 0 for padding, and beyond both ends.
     clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
-    per_block = {
-        "query": gather_rows(query, order, place),
-        "positions": order,
-        "clusters": clusters,
-    }
+    query = gather_rows(query, order, place)
+    per_block = {"query": query, "positions": order, "clusters": clusters}
     per_block = {name: split_blocks(x, num_blocks, block_size) for name, x in per_block.items()}
     of_keys = {**sorted_keys(key, value, order, place, options), "key_clusters": clusters}
     steps = tf.range(count * block_size) - tf.range(block_size)[:, None]
@@ -57,8 +63,8 @@ def attend_sorted(
         of_keys, per_block["window"], windows = gathered_windows(
             of_keys, first, num_blocks + count - 1, block_size, count, before
         )
-    found = attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp, options)
-    if not return_logsumexp:
+    found = attend_blocks(per_block, of_keys, windows, allowed, chunks, options)
+    if not options["return_logsumexp"]:
         return gather_rows(join_blocks(found, length), place, order)
     output, logsumexp = (join_blocks(x, length) for x in found)
     logsumexp = gather_rows(logsumexp[..., None], place, order)[..., 0]

@@ -5,11 +5,18 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge
-from rt_keras.ops.blocks import ceil_div, fold_heads, gather_rows, join_blocks, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    flatten_blocks,
+    fold_heads,
+    gather_rows,
+    join_blocks,
+    size,
+    split_blocks,
+)
 from rt_keras.ops.nearest_windows import (
     attend_blocks,
     block_size_of,
-    flatten_blocks,
     gathered_windows,
     round_to_chunks,
     sorted_keys,
@@ -17,18 +24,7 @@ from rt_keras.ops.nearest_windows import (
 from rt_keras.ops.ranks import rank_at_blocks, rank_in_clusters, sort_by_cluster
 
 
-def attend_tiles(
-    query,
-    key,
-    value,
-    of_queries,
-    of_keys,
-    intervals,
-    num_clusters,
-    window_size,
-    return_logsumexp,
-    options,
-):
+def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
     """Separate queries and keys: blocks of both sorted lists, met along a staircase.
 
     Keys and queries are sorted by (cluster, position) and cut into blocks. A query's keys are an
@@ -46,15 +42,15 @@ def attend_tiles(
         of_keys: int `[batch, key_heads, 1, length]`, that of each key.
         intervals: the places among the sorted keys that each query attends to; see
             `key_intervals`.
-        num_clusters: int.
-        window_size: int, the length of the longest interval.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too.
-        options: dictionary of the options that `attend_blocks` takes.
+        options: dictionary of what `attend_blocks` takes; "num_clusters", int; "window_size", int,
+            the length of the longest interval; "chunks", int, how many of tiles there should be at
+            most; and "shift_keys", see `nearest_attention`.
 
     Returns:
         `[batch, heads, length, value_depth]`, and with `return_logsumexp` `[batch, heads, length]`.
     """
     heads, key_heads, length = query.shape[1], key.shape[1], size(query, 2)
+    num_clusters, window_size = options["num_clusters"], options["window_size"]
     probes = size(of_queries, 2) * key_heads // heads
     block_size = block_size_of(window_size)
     look_back = ceil_div(window_size, block_size)
@@ -93,11 +89,10 @@ def attend_tiles(
         inside = (ranks >= part["first"][..., None]) & (ranks < part["last"][..., None])
         return inside & (ranks != part["own"][..., None]) if "own" in part else inside
 
-    with_logsumexp = probes > 1 or return_logsumexp
-    found = attend_blocks(
-        per_block, of_keys, windows, allowed, stairs.chunks, with_logsumexp, options
-    )
-    if not with_logsumexp:
+    return_logsumexp = options["return_logsumexp"]
+    options = {**options, "return_logsumexp": probes > 1 or return_logsumexp}
+    found = attend_blocks(per_block, of_keys, windows, allowed, stairs.chunks, options)
+    if not options["return_logsumexp"]:
         return fold_heads(stairs.of_rows(found), heads)
     return from_probes(stairs, *found, heads, probes, return_logsumexp)
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.blocks import ceil_div, gather_rows, join_blocks, pad_axis, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, gather_rows, pad_axis, size, sizes, split_blocks
 from rt_keras.ops.chunks import over_blocks
 from rt_keras.ops.relative import pair_bias
 
@@ -22,8 +22,7 @@ def sorted_keys(key, value, order, place, options):
     if options["relative_embeddings"] is not None:
         found["key_positions"] = _positions(order, options)
     if options["seen"] is not None:
-        shape = [size(key, axis) for axis in range(3)]
-        seen = tf.broadcast_to(options["seen"][:, None], shape)
+        seen = tf.broadcast_to(options["seen"][:, None], sizes(key)[:3])
         found["seen"] = tf.gather(seen, order, batch_dims=2)
     return found
 
@@ -35,7 +34,7 @@ def _positions(order, options):
     return order + 1 if options["shift_keys"] else order
 
 
-def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp, options):
+def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
     """Attention of blocks of queries to windows of the sorted keys, a chunk of blocks at a time.
 
     Args:
@@ -47,7 +46,8 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp
         allowed: function of the arguments of a chunk and of its windows by name; returns which keys
             each query attends to, bool `[batch, heads, blocks, queries, keys]`.
         chunks: int, how many chunks, a divisor of the number of blocks.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too.
+        options: dictionary of "dropout" and "seed", "activation", "relative_embeddings" and
+            "return_logsumexp", see `nearest_attention`; and "bound", see `attend`.
 
     Returns:
         The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
@@ -75,11 +75,11 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, return_logsumexp
             seed=part.get("seed"),
             activation=options["activation"],
         )
-        return found if return_logsumexp else found[0]
+        return found if options["return_logsumexp"] else found[0]
 
     shared = {**of_keys, **{name: options[name] for name in ("relative_embeddings", "seed")}}
     dtype = of_keys["value"].dtype
-    if return_logsumexp:
+    if options["return_logsumexp"]:
         dtype = dtype, accumulation_dtype(of_keys["key"].dtype)
     return over_blocks(attend_chunk, per_block, shared, chunks, dtype)
 
@@ -112,18 +112,12 @@ def gathered_windows(of_keys, first, num_blocks, block_size, count, before):
     blocks = {}
     for name, x in of_keys.items():
         x = split_blocks(pad_axis(x, 2, before, 0), num_blocks, block_size)
-        shape = [size(x, axis) for axis in range(x.shape.rank)]
-        blocks[name] = tf.reshape(x, [batch * heads * num_blocks, *shape[3:]])
+        blocks[name] = tf.reshape(x, [batch * heads * num_blocks, *sizes(x)[3:]])
 
     def windows(x, part):
         x = tf.gather(x, part["window"][..., None] + tf.range(count))
-        shape = [size(x, axis) for axis in range(x.shape.rank)]
+        shape = sizes(x)
         return tf.reshape(x, [*shape[:3], count * block_size, *shape[5:]])
 
     sequence = tf.reshape(tf.range(batch * heads), [batch, heads, 1])
     return blocks, sequence * num_blocks + first, windows
-
-
-def flatten_blocks(x):
-    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
-    return join_blocks(x, size(x, 2) * size(x, 3))

@@ -6,21 +6,7 @@ from rt_keras.ops.blocks import size
 from rt_keras.ops.members import cluster_attention, top_members
 
 
-def random_attention(
-    query,
-    key,
-    value,
-    *,
-    num_clusters,
-    window_size,
-    routing_seed,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    dropout=0.0,
-    seed=None,
-):
+def random_attention(query, key, value, *, num_clusters, window_size, routing_seed, **options):
     """Attention inside clusters whose members are drawn at random, whatever the content.
 
     Like `balanced_attention` with a random number as each score: Q_c and K_c are the `window_size`
@@ -35,15 +21,8 @@ def random_attention(
         num_clusters: int, number of clusters.
         window_size: int, members of a cluster; all positions if there are fewer.
         routing_seed: int `[heads, 2]`, seeds of the draw of each head's members.
-        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        query_mask: bool `[batch, queries]`, False for padding: a member only once no other
-            position is left, and its output is 0; or None.
-        key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
-            is left, and never attended to; or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
-            for no relative positions.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
+            of `balanced_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -64,21 +43,8 @@ def random_attention(
         scores = tf.broadcast_to(scores[None], [size(x, 0), x.shape[1], num_clusters, length])
         return top_members(scores, mask, count)
 
-    return cluster_attention(
-        members,
-        {"routing_seed": routing_seed},
-        query=query,
-        key=key,
-        value=value,
-        num_clusters=num_clusters,
-        window_size=window_size,
-        causal=causal,
-        query_mask=query_mask,
-        key_mask=key_mask,
-        relative_embeddings=relative_embeddings,
-        dropout=dropout,
-        seed=seed,
-    )
+    options |= {"num_clusters": num_clusters, "window_size": window_size}
+    return cluster_attention(members, {"routing_seed": routing_seed}, query, key, value, **options)
 
 
 def random_scores(seeds, num_clusters, length):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, pad_axis, size
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 
 # Positions whose clusters are compared pair by pair; before them, clusters are counted.
 RUN_SIZE = 32
@@ -21,7 +21,7 @@ def sort_by_cluster(clusters, num_clusters):
         shape; and the place of each cluster's first entry, followed by the number of entries,
         `[batch, heads, num_clusters + 2]`.
     """
-    batch, heads, probes, length = (size(clusters, axis) for axis in range(4))
+    batch, heads, probes, length = sizes(clusters)
     # As one list, in which the entries of a position follow one another.
     entries = tf.reshape(tf.linalg.matrix_transpose(clusters), [batch, heads, 1, length * probes])
     place, starts = rank_in_clusters(entries, entries, num_clusters + 1)
@@ -123,7 +123,7 @@ def _runs(clusters, run_size):
 
     Padding is in no cluster.
     """
-    batch, heads, lists, length = (size(clusters, axis) for axis in range(4))
+    batch, heads, lists, length = sizes(clusters)
     runs = ceil_div(length, run_size)
     clusters = pad_axis(clusters, 3, 0, runs * run_size - length, fill=-1)
     return tf.reshape(clusters, [batch, heads, lists, runs, run_size])
@@ -142,8 +142,8 @@ def _starts(totals):
 
 def _look_up(table, clusters):
     """The entry of each run's table `[batch, heads, lists, runs, clusters]` for each cluster."""
-    batch, heads, lists, runs, columns = (size(table, axis) for axis in range(5))
-    shape = [size(clusters, axis) for axis in range(5)]
+    batch, heads, lists, runs, columns = sizes(table)
+    shape = sizes(clusters)
     index = tf.maximum(clusters, 0) + tf.range(runs)[:, None] * columns
     index = tf.reshape(index, [batch, heads, lists, -1])
     table = tf.reshape(table, [batch, heads, lists, runs * columns])
@@ -155,7 +155,7 @@ def _sums_before(x):
 
     As products with triangles of ones: XLA on a CPU unrolls a cumulative sum row by row.
     """
-    batch, heads, lists, rows, columns = (size(x, axis) for axis in range(5))
+    batch, heads, lists, rows, columns = sizes(x)
     if not isinstance(rows, int):
         return tf.cumsum(x, axis=3, exclusive=True)
     if rows <= RUN_SIZE:

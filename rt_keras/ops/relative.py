@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import pad_axis, size
+from rt_keras.ops.blocks import pad_axis, size, sizes
 
 
 def window_bias(query, embeddings, keys, offset, causal=False):
@@ -49,7 +49,7 @@ def by_key(x, keys):
 
     @tf.custom_gradient
     def shifted(x):
-        batch, heads, blocks, queries, columns = (size(x, axis) for axis in range(5))
+        batch, heads, blocks, queries, columns = sizes(x)
         # A row one element shorter than the stride moves each next row one column back.
         flat = tf.reshape(x, [batch, heads, blocks, queries * columns])
         flat = flat[..., queries - 1 : queries - 1 + queries * (columns - 1)]
@@ -64,7 +64,7 @@ def by_distance(x, columns):
 
     @tf.custom_gradient
     def shifted(x):
-        batch, heads, blocks, queries, keys = (size(x, axis) for axis in range(5))
+        batch, heads, blocks, queries, keys = sizes(x)
         rows = pad_axis(x, 4, 0, columns - 1 - keys)
         flat = tf.reshape(rows, [batch, heads, blocks, queries * (columns - 1)])
         # Concatenated, not padded: XLA on a CPU pads with a division for each element.

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, fold_heads, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, flatten_blocks, fold_heads, size, sizes, split_blocks
 from rt_keras.ops.chunks import chunks_of_blocks, over_blocks
 from rt_keras.ops.nearest_tiles import from_probes, staircase
 from rt_keras.ops.nearest_windows import attend_blocks, block_size_of
@@ -35,9 +35,8 @@ def add_members(rings, members, of_members, num_clusters):
     number = numbers_of_places(counts, window)
     added = number - rings["counts"][..., None]
     place = tf.clip_by_value(added + starts[..., None], 0, size(order, 2) - 1)
-    shape = [size(place, axis) for axis in range(4)]
-    place = tf.reshape(place, [*shape[:2], shape[2] * shape[3]])
-    held = tf.gather(order, place, batch_dims=2)
+    shape = sizes(place)
+    held = tf.gather(order, flatten_blocks(place), batch_dims=2)
 
     def ring(kept, new):
         new = tf.gather(tf.cast(new, kept.dtype), held, batch_dims=2)
@@ -95,7 +94,8 @@ def attend_to_rings(query, of_queries, rings, of_keys, options):
     def allowed(part, cut):
         return cut["number"][..., None, :] >= part["border"][..., None]
 
-    found = attend_blocks(per_block, lists, _cut, allowed, stairs.chunks, True, options)
+    options = {**options, "return_logsumexp": True}
+    found = attend_blocks(per_block, lists, _cut, allowed, stairs.chunks, options)
     heads, key_heads = query.shape[1], size(of_queries, 1)
     return from_probes(stairs, *found, heads, size(of_queries, 2) * key_heads // heads, True)
 
@@ -163,11 +163,11 @@ def _on_tiles(query, of_queries, lists, border, none):
     probes = size(of_queries, 2) * key_heads // heads
     block_size = _block_size(entries, num_clusters, window)
     order, place, _ = sort_by_cluster(of_queries, num_clusters)
-    column = tf.gather(_flat(of_queries), order, batch_dims=2)
+    column = tf.gather(flatten_blocks(of_queries), order, batch_dims=2)
     tiles = ceil_div(entries, block_size) + num_clusters - 1
     chunks = chunks_of_blocks(key_heads, size(query, 0) * key_heads * tiles * block_size * window)
     stairs = staircase(column, order, place, block_size, num_clusters, chunks)
-    border = stairs.of_sorted(tf.gather(_flat(border), order, batch_dims=2))
+    border = stairs.of_sorted(tf.gather(flatten_blocks(border), order, batch_dims=2))
     sequence = tf.reshape(tf.range(size(query, 0) * key_heads), [-1, key_heads, 1])
     per_block = {
         "query": stairs.of_entries(fold_heads(tf.tile(query, [1, 1, probes, 1]), key_heads)),
@@ -190,9 +190,3 @@ def _block_size(entries, num_clusters, window):
     if not isinstance(entries, int):
         return most
     return min(max(ceil_div(entries, num_clusters), MIN_BLOCK_SIZE), most)
-
-
-def _flat(x):
-    """`[batch, heads, lists, length]` to `[batch, heads, lists * length]`."""
-    batch, heads, lists, length = (size(x, axis) for axis in range(4))
-    return tf.reshape(x, [batch, heads, lists * length])

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, accumulation_dtype, attend, pair_logits
+from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import (
     ceil_div,
     join_blocks,
@@ -14,10 +14,10 @@ from rt_keras.ops.blocks import (
     size,
     split_blocks,
 )
+from rt_keras.ops.cluster_memory import best_members, choose, remember
 from rt_keras.ops.decode import like, put_rows
 from rt_keras.ops.local_piece import JoinedPiece
 from rt_keras.ops.nearest import clusters_of
-from rt_keras.ops.ranks import sort_by_cluster
 from rt_keras.ops.rings import counts_at, of_lists
 from rt_keras.ops.routing import prepare
 
@@ -31,42 +31,6 @@ class _Routed(NamedTuple):
     key: tf.Tensor
     of_queries: tf.Tensor
     of_keys: tf.Tensor
-
-
-def empty_memory(
-    batch, heads, num_clusters, depth, value_depth, dtype, *, memory_length, block_size, eviction
-):
-    """The memory of clusters before the first position.
-
-    Args:
-        batch: int or int scalar.
-        heads, num_clusters, depth, value_depth: ints.
-        dtype: that of keys and values.
-        memory_length: int, members that a cluster remembers.
-        block_size: int, positions after which a memory changes, at most `memory_length`.
-        eviction: one of `EVICTIONS`; see `memory_piece`.
-
-    Returns:
-        A dictionary of "key" and "value", `[batch, heads, clusters, memory_length, ...]`; "number",
-        int like these, the number of each member in its cluster, -1 where there is none yet;
-        "counts", int `[batch, heads, clusters]`, how many members there have been; "new_key",
-        "new_value" and "new_cluster", `[batch, heads, block_size, ...]`, of the block that has not
-        ended; and, for "least_attended", "used" and "asked" like "number": how much attention a
-        member got, and of how many queries.
-    """
-    shape = [batch, heads, num_clusters, memory_length]
-    memory = {
-        "key": tf.zeros([*shape, depth], dtype),
-        "value": tf.zeros([*shape, value_depth], dtype),
-        "number": tf.fill(shape, -1),
-        "counts": tf.zeros(shape[:3], tf.int32),
-        "new_key": tf.zeros([batch, heads, block_size, depth], dtype),
-        "new_value": tf.zeros([batch, heads, block_size, value_depth], dtype),
-        "new_cluster": tf.fill([batch, heads, block_size], num_clusters),
-    }
-    if eviction == "least_attended":
-        memory |= {name: tf.zeros(shape, tf.float32) for name in ("used", "asked")}
-    return memory
 
 
 def memory_piece(
@@ -140,6 +104,7 @@ def memory_piece(
     Source: ours. Attention to the nearest keys of a memory without a gradient: Wu et al. 2022,
     Memorizing Transformers, section 3; joined members: Rae et al. 2020, section 3.
 
+    >>> from rt_keras.ops.cluster_memory import empty_memory
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
     >>> memory = empty_memory(1, 2, 3, 4, 4, x.dtype, **sizes)
@@ -186,16 +151,16 @@ def memory_piece(
         border = counts_at(kept["counts"], of_queries, of_keys) - window_size - 1
 
         def best(part, lists):
-            return _best(part["query"], part["border"], lists, memory_keys)
+            return best_members(part["query"], part["border"], lists, memory_keys)
 
         lists = {name: kept[name] for name in ("key", "number")}
         dtypes = accumulation_dtype(query.dtype), tf.int32
         found = of_lists(best, block["query"], of_queries, lists, border, -1, dtypes)
-        chosen, kept = _choose(kept, of_queries, *found, block["asked"])
+        chosen, kept = choose(kept, of_queries, *found, block["asked"])
         # A block has ended when its last position is there.
         ended = block["real"] & block["real"][..., -1:]
         of_keys = tf.where(ended, block["cluster"], num_clusters)
-        return chosen, _remember(kept, block["key"], block["value"], of_keys, eviction)
+        return chosen, remember(kept, block["key"], block["value"], of_keys, eviction)
 
     seen = num_probes * min(memory_keys, memory["key"].shape[3])
     shape = [query.shape[0], query.shape[1], block_size, seen]
@@ -240,6 +205,7 @@ def memory_step(
     Returns:
         `[batch, heads, 1, value_depth]`, `[batch, heads, 1]`, and the memory.
 
+    >>> from rt_keras.ops.cluster_memory import empty_memory
     >>> x, centroids = tf.random.normal([1, 2, 1, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
     >>> memory = empty_memory(1, 2, 3, 4, 4, x.dtype, **sizes)
@@ -260,14 +226,14 @@ def memory_step(
     kept = {name: x for name, x in memory.items() if not name.startswith("new_")}
     query = _scaled(routed.query, scale)
     lists = {name: tf.gather(kept[name], sought, batch_dims=2) for name in ("key", "number")}
-    found = _best(query[:, :, None], border[..., None], lists, memory_keys)
+    found = best_members(query[:, :, None], border[..., None], lists, memory_keys)
     counts = True if count is None else tf.reshape(count > 0, [-1, 1, 1])
-    chosen, kept = _choose(kept, routed.of_queries, *found, counts)
+    chosen, kept = choose(kept, routed.of_queries, *found, counts)
     ended = (place[..., None] == block_size - 1) & counts
     of_new = tf.where(ended, of_new, num_clusters)
     kept = tf.cond(
         tf.reduce_any(ended),
-        lambda: _remember(kept, new["key"], new["value"], of_new, eviction),
+        lambda: remember(kept, new["key"], new["value"], of_new, eviction),
         lambda: kept,
     )
     rings = {f"new_{name}": x for name, x in new.items()}
@@ -296,149 +262,11 @@ def _scaled(query, scale):
     return query if scale is None else query * tf.cast(scale, query.dtype)[:, None, None]
 
 
-def _best(query, border, lists, count):
-    """The members with the highest logits, of those that queries may see.
-
-    Args:
-        query: `[..., queries, depth]`, scaled.
-        border: int `[..., queries]`, the number of the last member that each may see.
-        lists: dictionary of "key", `[..., members, depth]`, and "number", `[..., members]`.
-        count: int, how many.
-
-    Returns:
-        Their logits, `MASKED` for those that a query may not see, and places, int; both
-        `[..., queries, count]`.
-    """
-    number = lists["number"][..., None, :]
-    there = (number >= 0) & (number <= border[..., None])
-    logits = tf.cast(pair_logits(query, lists["key"]), accumulation_dtype(query.dtype))
-    logits = tf.where(there, logits, tf.constant(MASKED, logits.dtype))
-    return tuple(tf.math.top_k(logits, min(count, logits.shape[-1])))
-
-
-def _choose(kept, of_queries, logits, places, asked):
-    """What queries see of a memory, and the memory, which knows of it if it asks for that.
-
-    Args:
-        kept: the memory.
-        of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
-        logits, places: `[batch, heads, probes, length, count]`; see `_best`.
-        asked: bool, broadcastable to `[batch, heads, length]`, which queries count.
-
-    Returns:
-        Keys and values, `[batch, heads, length, probes * count, ...]`, and which of them a query
-        sees, bool; and the memory.
-    """
-    batch, heads, num_clusters, members = _sizes(kept["number"])
-    lists = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1]) * num_clusters + of_queries
-
-    def of_queries_last(x):
-        """`[batch, heads, probes, length, count]` to `[batch, heads, length, probes * count]`."""
-        _, _, probes, length, count = _sizes(x)
-        x = tf.transpose(x, [0, 1, 3, 2, 4])
-        return tf.reshape(x, [batch, heads, length, probes * count])
-
-    places = of_queries_last(lists[..., None] * members + places)
-    logits = of_queries_last(logits)
-    there = logits > MASKED / 2
-    flat = {name: tf.reshape(x, [-1, *x.shape[4:]]) for name, x in kept.items()}
-    chosen = tf.gather(flat["key"], places), tf.gather(flat["value"], places), there
-    if "used" not in kept:
-        return chosen, kept
-    weights = tf.where(there, tf.cast(tf.nn.softmax(logits), tf.float32), 0.0)
-    asked = tf.cast(tf.broadcast_to(asked, _sizes(logits)[:3]), tf.float32)
-    used = tf.tensor_scatter_nd_add(flat["used"], places[..., None], weights * asked[..., None])
-    queries = tf.one_hot(of_queries, num_clusters) * asked[:, :, None, :, None]
-    return chosen, {
-        **kept,
-        "used": tf.reshape(used, _sizes(kept["used"])),
-        "asked": kept["asked"] + tf.reduce_sum(queries, axis=[2, 3])[..., None],
-    }
-
-
 def _attend(query, chosen, dropout=0.0, seed=None):
     """The output and the logsumexp of queries that see what was chosen for each of them."""
     key, value, there = (tf.stop_gradient(x) for x in chosen)
     found = attend(query[..., None, :], key, value, there[..., None, :], dropout=dropout, seed=seed)
     return [tf.squeeze(x, axis=3) for x in found]
-
-
-def _remember(kept, key, value, of_keys, eviction):
-    """A memory with more members, in place of others where there is no room.
-
-    Args:
-        kept: the memory.
-        key, value: `[batch, heads, length, ...]`, at most as many as a cluster remembers.
-        of_keys: int `[batch, heads, length]`, their clusters; that behind the last for none.
-        eviction: one of `EVICTIONS`.
-    """
-    num_clusters, places = size(kept["key"], 2), size(kept["key"], 3)
-    order, _, starts = sort_by_cluster(of_keys[:, :, None], num_clusters)
-    starts, ends = starts[..., :-2, None], starts[..., 1:-1, None]
-    held = tf.reduce_sum(tf.cast(kept["number"] >= 0, tf.int32), axis=3, keepdims=True)
-    gone = tf.maximum(held + ends - starts - places, 0)
-    ranking = _first_to_go(kept, eviction)
-
-    def candidates(which):
-        """Members by their place among all those held, the first to go first, and the new ones."""
-        old, new = tf.minimum(which, places - 1), which - held
-        if ranking is not None:
-            # Only where members go, so that the order, and with it which of two equal members
-            # goes, depends on blocks that have ended and not on how they came.
-            old = tf.where(gone > 0, tf.gather(ranking, old, batch_dims=3), old)
-        arrived = {
-            "number": kept["counts"][..., None] + new,
-            "used": tf.zeros(tf.shape(which)),
-            "asked": tf.zeros(tf.shape(which)),
-        }
-        new = tf.clip_by_value(new + starts, 0, size(order, 2) - 1)
-        new = tf.gather(order, new, batch_dims=2)
-        arrived |= {"key": tf.gather(key, new, batch_dims=2)}
-        arrived |= {"value": tf.gather(value, new, batch_dims=2)}
-
-        def one_of_both(name):
-            x = tf.gather(kept[name], old, batch_dims=3)
-            is_old = tf.reshape(which < held, [*_sizes(which), *[1] * (x.shape.rank - 4)])
-            return tf.where(is_old, x, tf.cast(arrived[name], x.dtype))
-
-        return {name: one_of_both(name) for name in kept if name != "counts"}
-
-    place = tf.range(places)
-    found = candidates(place + (tf.minimum(place + 1, gone) if eviction == "merged" else gone))
-    if eviction == "merged":
-        # The oldest ones two by two, any other with itself.
-        others = candidates(place + tf.minimum(place, gone))
-        for name in ("key", "value"):
-            found[name] = (found[name] + others[name]) / 2
-    there = place < held + ends - starts - gone
-    found["number"] = tf.where(there, found["number"], -1)
-    return {**found, "counts": kept["counts"] + (ends - starts)[..., 0]}
-
-
-def _first_to_go(kept, eviction):
-    """The places of a memory, those that go first first and empty ones last; None for their order.
-
-    Returns:
-        int `[batch, heads, clusters, memory_length]`.
-    """
-    if eviction in ("oldest", "merged"):
-        return None
-    if eviction == "random":
-        value = _mixed(kept["number"], kept["counts"][..., None])
-    else:
-        # What nobody could attend to yet stays.
-        value = tf.where(kept["asked"] > 0, kept["used"] / tf.maximum(kept["asked"], 1), 1e30)
-    value = tf.where(kept["number"] >= 0, value, value.dtype.max)
-    return tf.argsort(value, axis=-1)
-
-
-def _mixed(number, counts):
-    """Numbers from 0 up that look random, float32: as often as these are given, the same."""
-    x = tf.cast(number, tf.uint32) * 2654435761 + tf.cast(counts, tf.uint32) * 2246822519
-    for shift, factor in ((15, 2246822519), (13, 3266489917)):
-        x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.cast(shift, tf.uint32)))
-        x *= factor
-    return tf.cast(tf.bitwise.right_shift(x, tf.constant(8, tf.uint32)), tf.float32)
 
 
 def _over_blocks(read_block, of_blocks, kept, begun, specs):
@@ -471,7 +299,3 @@ def _over_blocks(read_block, of_blocks, kept, begun, specs):
 
 def _largest(position):
     return position if isinstance(position, int) else tf.reduce_max(position)
-
-
-def _sizes(x):
-    return [size(x, axis) for axis in range(x.shape.rank)]

@@ -14,11 +14,7 @@ Exporting needs the extra `serving`.
 
 from rt_keras.serving.request_sampler import RequestSampler
 from rt_keras.serving.saved_model import export_saved_model
-from rt_keras.serving.signatures import (
-    generating_function,
-    scoring_function,
-    text_scoring_function,
-)
+from rt_keras.serving.signatures import generating_function, scoring_function, text_scoring_function
 from rt_keras.serving.state_signatures import (
     starting_function,
     state_generating_function,

@@ -38,11 +38,7 @@ def warm_up_requests(model_name, signatures):
         "top_k": tf.constant([10]),
         "seed": tf.constant([0], tf.int64),
     }
-    inputs = {
-        "score": ids,
-        "score_text": {"texts": tf.constant(["a text"])},
-        "generate": prompts,
-    }
+    inputs = {"score": ids, "score_text": {"texts": tf.constant(["a text"])}, "generate": prompts}
     if "new_state" in signatures:
         rows = {"rows": tf.constant(1)}
         state = signatures["new_state"](**rows)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers.head_options import positive_int
 from rt_keras.t2t.ops.clusters import cluster_attention
 from rt_keras.t2t.relative_tables import RelativeTables
 

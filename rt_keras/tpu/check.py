@@ -1,5 +1,6 @@
 """Compiles a configuration's training step ahead of time with the TPU compiler."""
 
+import collections
 import json
 import math
 import signal
@@ -16,35 +17,12 @@ from rt_keras.installation import installed_version
 # second, peak bytes per second, and bytes per second over all of its links to other chips, one way.
 # Source: the pages on TPU versions in Google's public Cloud TPU documentation, which have the links
 # in bits: 2400, 1600, 4800 and 3584 Gbps per chip.
+Chip = collections.namedtuple("Chip", ("cores", "memory", "operations", "bandwidth", "links"))
 CHIPS = {
-    "v4": {
-        "cores": 2,
-        "memory": 32 * 2**30,
-        "operations": 275e12,
-        "bandwidth": 1200e9,
-        "links": 300e9,
-    },
-    "v5e": {
-        "cores": 1,
-        "memory": 16 * 2**30,
-        "operations": 197e12,
-        "bandwidth": 819e9,
-        "links": 200e9,
-    },
-    "v5p": {
-        "cores": 1,
-        "memory": 95 * 2**30,
-        "operations": 459e12,
-        "bandwidth": 2765e9,
-        "links": 600e9,
-    },
-    "v6e": {
-        "cores": 1,
-        "memory": 32 * 2**30,
-        "operations": 918e12,
-        "bandwidth": 1640e9,
-        "links": 448e9,
-    },
+    "v4": Chip(2, 32 * 2**30, 275e12, 1200e9, 300e9),
+    "v5e": Chip(1, 16 * 2**30, 197e12, 819e9, 200e9),
+    "v5p": Chip(1, 95 * 2**30, 459e12, 2765e9, 600e9),
+    "v6e": Chip(1, 32 * 2**30, 918e12, 1640e9, 448e9),
 }
 COMPILER = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 
@@ -156,19 +134,16 @@ def compiled(program, tokens, topology, cores=1):
     chip = CHIPS[topology.partition(":")[0]]
     wire_bytes = ring_bytes(found["summed_bytes"], cores)
     seconds = {
-        "operation_seconds": found["operations"] / chip["operations"],
-        "access_seconds": found["accessed_bytes"] / chip["bandwidth"],
-        "wire_seconds": wire_bytes / chip["links"],
+        "operation_seconds": found["operations"] / chip.operations,
+        "access_seconds": found["accessed_bytes"] / chip.bandwidth,
+        "wire_seconds": wire_bytes / chip.links,
     }
     longest = max(seconds.values())
+    held = sum(found[f"{name}_bytes"] for name in ("argument", "output", "temporary", "code"))
     return {
         **found,
-        "held_bytes": found["argument_bytes"]
-        + found["output_bytes"]
-        - found["aliased_bytes"]
-        + found["temporary_bytes"]
-        + found["code_bytes"],
-        "chip_bytes": chip["memory"],
+        "held_bytes": held - found["aliased_bytes"],
+        "chip_bytes": chip.memory,
         "wire_bytes": wire_bytes,
         **seconds,
         "step_seconds": longest,
@@ -212,7 +187,7 @@ def check_cores(cores, topology):
     sides = shape.split("x")
     if cores == 1 or not all(side.isdecimal() for side in sides):
         return
-    found = CHIPS[name]["cores"] * math.prod(map(int, sides))
+    found = CHIPS[name].cores * math.prod(map(int, sides))
     if cores != found:
         raise ValueError(f"--cores must be 1, or {found} for all of {topology}. Received: {cores}")
 

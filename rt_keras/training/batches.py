@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras.data.arrivals import note_arrivals
-from rt_keras.models.replicated_training import is_replicated
+from rt_keras.models.training import is_replicated
 
 
 def training_batches(experiment, strategy, first_step=0, arrivals=None):

@@ -7,7 +7,7 @@ from rt_keras import data as data_lib
 from rt_keras import progress
 from rt_keras.models.carried_state import NO_END, head_groups_inside
 from rt_keras.models.chunked_loss import positions_at_once
-from rt_keras.models.replicated_training import is_replicated
+from rt_keras.models.training import is_replicated
 
 # Ranges of positions, each twice as long as the one before it.
 RANGES = 31
@@ -17,14 +17,14 @@ STARTS = 2 ** np.arange(RANGES)
 def carried_sums(model, examples, length, verbose, start_token_id=None):
     """The sums of -ln p over the tokens of documents, each given all that came before it.
 
-    A document is read in pieces, of which each goes on with the cache of those before it: what a
+    A document is read in chunks, of which each goes on with the cache of those before it: what a
     head sees is what one pass over the whole document would let it see, in memory that does not
     grow.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted causal language model.
         examples: `tf.data.Dataset` of documents.
-        length: int, tokens in a piece.
+        length: int, tokens in a chunk.
         verbose: int, 1 for a progress bar.
         start_token_id: int, the token before each document. Defaults to end of text.
 
@@ -37,24 +37,24 @@ def carried_sums(model, examples, length, verbose, start_token_id=None):
         ValueError: if the model cannot carry its cache on.
     """
     _check(model)
-    sums_of_piece = model.compiled_function("carried evaluation", lambda: _make_sums(model))
-    pieces = data_lib.document_pieces(
+    sums_of_chunk = model.compiled_function("carried evaluation", lambda: _make_sums(model))
+    chunks = data_lib.document_pieces(
         examples, model.preprocessor.tokenizer, length, start_token_id
     )
     sums, empty = np.zeros([2, RANGES]), model.new_cache(1, NO_END)
     cache = empty
-    for piece in progress.track(pieces, "evaluating", unit="pieces", verbose=verbose):
-        inputs, labels, weights, position = piece
+    for chunk in progress.track(chunks, "evaluating", unit="chunks", verbose=verbose):
+        inputs, labels, weights, position = chunk
         if position == 0:
             cache = empty
-        found, cache = sums_of_piece(inputs["token_ids"], labels, weights, cache, position)
+        found, cache = sums_of_chunk(inputs["token_ids"], labels, weights, cache, position)
         sums += found.numpy()
     nats, count = sums.sum(axis=1)
     return {"nats": nats, "labels": count, "by_position": sums}
 
 
 def _make_sums(model):
-    """The compiled function of a piece."""
+    """The compiled function of a chunk."""
 
     @tf.function(jit_compile=True)
     def sums(token_ids, labels, weights, cache, position):

@@ -1,7 +1,7 @@
 """Which values of a configuration go together."""
 
 from rt_keras.config_files import flatten
-from rt_keras.models.head_kinds import Place
+from rt_keras.models.head_kind import Place
 from rt_keras.models.model_section import check_heads, check_length, check_networks, head_counts
 from rt_keras.training.tasks import TASKS
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import progress
-from rt_keras.models.replicated_training import is_replicated
+from rt_keras.models.training import is_replicated
 from rt_keras.training.batches import shared_batches
 from rt_keras.training.carried import bits_by_position, carried_sums
 from rt_keras.training.tasks import task_of
@@ -45,7 +45,7 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         context: what precedes a token of a language model: "window", the default, for its sequence
             up to it; "sliding" for windows of that length, each of which begins `stride` tokens
             after the one before it and scores those that are new; or "carry" for its whole
-            document, read in pieces of `batch_size` sequences by a model that carries its cache
+            document, read in chunks of `batch_size` sequences by a model that carries its cache
             on. Other models know "window" alone.
         stride: int, only with "sliding", at most the length of a sequence; None, the default, for
             half of it.

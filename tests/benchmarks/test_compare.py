@@ -71,6 +71,13 @@ def test_the_same_kind_at_other_lengths_and_directions_is_another_figure(compare
     assert status == 0 and "forward + backward" in output and "2,048" not in output
 
 
+def test_figures_without_a_length_are_compared_by_their_kind(compare):
+    found = {"kind": "packing", "package": "rt_keras", "seconds": 1.0, "peak_bytes": 10**8}
+    before = result(found, benchmark="input")
+    status, output, _ = compare(before, result({**found, "seconds": 2.0}, benchmark="input"))
+    assert status == 1 and output.splitlines()[-1].split()[:3] == ["-", "packing", "1.00000"]
+
+
 def test_machines_versions_and_settings_that_differ_are_named(compare):
     before = result(figure("full", 1.0))
     after = result(figure("full", 1.0), machine="another", settings={"window": 128})

@@ -17,7 +17,6 @@ def parse(*options):
         (["--lengths", 1000], "multiples of --window 128.*Received: 1000"),
         (["--lengths", 128], "--lengths must be greater than --tokens 128 and 4. Received: 128"),
         (["--tokens", 0], "--tokens must be at least 1"),
-        (["--kinds", "local"], "--kinds must be among nearest_shared,.* Received: local"),
     ],
 )
 def test_options_out_of_range_are_refused_before_anything_runs(options, message):
@@ -33,20 +32,22 @@ def test_the_defaults_are_the_published_comparison():
 
 
 SHAPE = {"window": 8, "layers": 1, "width": 16}
+SMALL = ["--window", 8, "--layers", 1, "--width", 16, "--tokens", 16, "--repeats", 3]
 RIVALS = {"routing_transformer": ("torch", "routing_transformer")}
 
 
 def test_seconds_are_those_of_one_token(monkeypatch):
     held = []
 
-    def contest(contenders, repeats, threads, say):
+    def contest(contenders, repeats, threads, where):
         held.append(contenders)
         figure = {"seconds": 8.0, "runs": [4.0, 8.0, 12.0], "peak_bytes": 5 * 10**6}
-        return dict.fromkeys(contenders, figure)
+        return {name: dict(figure) for name in contenders}
 
     monkeypatch.setattr(decode.workers, "contest", contest)
     monkeypatch.setattr(rivals, "versions", lambda chosen: {})
-    result = decode.measure([64, 128], ["full", "balanced_shared"], 16, SHAPE, 3, RIVALS)
+    options = [*SMALL, "--lengths", 64, 128, "--kinds", "full", "balanced_shared"]
+    result = decode.measure(parse(*options), RIVALS)
     counts = {"full": 16, "balanced_shared": 4, "routing_transformer": 4}
     for contenders, length in zip(held, (64, 128)):
         for name, count in counts.items():
@@ -63,9 +64,9 @@ def test_seconds_are_those_of_one_token(monkeypatch):
 
 
 def test_nothing_that_could_be_measured_is_an_error(monkeypatch):
-    monkeypatch.setattr(decode.workers, "contest", lambda *arguments: {})
-    with pytest.raises(RuntimeError, match="every model failed"):
-        decode.measure([64], ["full"], 16, SHAPE, 1)
+    monkeypatch.setattr(decode.workers, "contest", lambda *_: {})
+    with pytest.raises(RuntimeError, match="everything failed"):
+        decode.measure(parse(*SMALL, "--lengths", 64), {})
 
 
 @pytest.mark.end_to_end

@@ -1,6 +1,6 @@
 import pytest
 
-from rt_keras.benchmarks import attention, operations
+from rt_keras.benchmarks import operations
 
 SIZES = {"length": 32, "heads": 3, "depth": 5, "window": 8}
 # Keys, or groups, that each of the 32 queries is multiplied with; and directions by which it is
@@ -19,7 +19,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("kind", attention.KINDS)
+@pytest.mark.parametrize("kind", operations.KINDS)
 def test_operations_are_those_of_the_products_of_matrices(kind):
     keys, routed = EXPECTED[kind]
     # A row of logits, a row of the output; and a score for each direction.

@@ -2,12 +2,21 @@ import argparse
 
 import pytest
 
-from rt_keras.benchmarks import machine, options
+from rt_keras.benchmarks import (
+    approximate,
+    attention,
+    decode,
+    machine,
+    model,
+    options,
+    quality,
+    repetition,
+)
 
 
 def parse(*given):
     parser = argparse.ArgumentParser()
-    options.add_shared(parser, ["one", "two"])
+    options.add_shared(parser, ("one", "two"))
     return parser.parse_args([str(option) for option in given])
 
 
@@ -19,22 +28,46 @@ def test_all_rivals_and_all_cores_are_the_default():
     assert parse("--rivals", "two").rivals == ["two"]
 
 
-def test_numbers_below_one_are_refused_by_the_name_of_their_option():
-    args = argparse.Namespace(look_back=0, heads=1)
-    options.check_at_least_one(args, "heads")
-    with pytest.raises(ValueError, match="--look-back must be at least 1. Received: 0"):
-        options.check_at_least_one(args, "heads", "look_back")
+@pytest.mark.parametrize(
+    "command, names",
+    [
+        (approximate, ["tasks", "kinds"]),
+        (attention, ["kinds", "rivals"]),
+        (decode, ["kinds", "rivals"]),
+        (model, ["kinds", "rivals"]),
+        (quality, ["tasks", "kinds"]),
+        (repetition, ["kinds"]),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_names_must_be_among_those_there_are(command, names, capsys):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    for name in names:
+        with pytest.raises(SystemExit):
+            parser.parse_args([f"--{name}", "nearst"])
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert f"--{name}: invalid choice: 'nearst' (choose from '" in line
 
 
-def test_values_must_be_among_those_allowed():
-    with pytest.raises(ValueError, match="--kinds must be among full, local. Received: nearst"):
-        options.check_among("kinds", ["full", "nearst"], ("full", "local"))
+def test_widths_must_be_multiples():
+    args = argparse.Namespace(width=30)
+    options.check_multiple(args, "width", 10)
+    with pytest.raises(ValueError, match="--width must be a multiple of --heads 4. Received: 30"):
+        options.check_multiple(args, "width", 4, "--heads ")
+    with pytest.raises(ValueError, match="--width must be a multiple of 8. Received: 0"):
+        options.check_multiple(argparse.Namespace(width=0), "width", 8)
 
 
-def test_the_origin_says_machine_versions_and_load():
-    found = options.origin({}, [0.5])
+def test_a_result_says_machine_versions_and_load():
+    args, figures = argparse.Namespace(threads=2, repeats=3), [{"seconds": 1.0}]
+    found = options.result(args, figures, 0.5, {}, {"width": 8}, benchmark="model")
     assert "cores of" in found["machine"] and found["rivals"] == {}
     assert found["load_average"][0] == 0.5 and len(found["load_average"]) == 2
+    assert found["settings"] == {"width": 8, "threads": 2, "repeats": 3}
+    assert found["benchmark"] == "model" and found["figures"] == figures
+    with pytest.raises(RuntimeError, match="Nothing could be measured: everything failed."):
+        options.result(args, [], 0.5, {}, {})
 
 
 def test_figures_are_compared_with_baselines_and_rivals():

@@ -23,6 +23,12 @@ def figures(lengths):
     ]
 
 
+def result(lengths):
+    settings = {"heads": 8, "depth": 64, "window": "sqrt"}
+    found = {"benchmark": "attention", "machine": "a machine in words", "settings": settings}
+    return {**found, "figures": figures(lengths)}
+
+
 def test_slopes_are_the_powers_of_the_length():
     found = {
         (curve["quantity"], curve["direction"], curve["kind"]): curve["slope"]
@@ -49,13 +55,13 @@ def test_one_length_has_no_slope():
     "name, start", [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")]
 )
 def test_the_ending_says_the_format(tmp_path, name, start):
-    plot.draw(figures([1024]), "a machine", tmp_path / name)
+    plot.draw(result([1024]), tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
 def test_the_drawing_names_kinds_slopes_and_units(tmp_path):
     path = tmp_path / "a.svg"
-    plot.draw(figures([1024, 2048]), "a machine in words", path)
+    plot.draw(result([1024, 2048]), path)
     text = path.read_text()
     for words in ("a machine in words", "nearest shared", "MB", "seconds", "positions n"):
         assert f"<!-- {words}" in text or words in text
@@ -63,7 +69,7 @@ def test_the_drawing_names_kinds_slopes_and_units(tmp_path):
 
 def test_lines_of_other_packages_are_dashed(tmp_path):
     path = tmp_path / "a.svg"
-    plot.draw(figures([1024, 2048]), "a machine", path)
+    plot.draw(result([1024, 2048]), path)
     dashed = re.findall(r"stroke-dasharray: 5.55", path.read_text())
     # One of the two kinds in each of four drawings, and in their legends.
     assert len(dashed) == 8
@@ -76,10 +82,8 @@ def draw_file(path, output):
 
 
 def test_a_file_of_figures_can_be_drawn_later(tmp_path):
-    settings = {"heads": 8, "depth": 64, "window": "sqrt"}
-    result = {"benchmark": "attention", "machine": "a machine in words", "settings": settings}
     path = tmp_path / "a.json"
-    path.write_text(json.dumps({**result, "figures": figures([1024, 2048])}))
+    path.write_text(json.dumps(result([1024, 2048])))
     draw_file(path, tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
     assert "a machine in words" in text and "window sqrt(n)" in text

@@ -15,7 +15,6 @@ def parse(*options):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (["--kinds", "memory"], "--kinds must be among local, full,.* Received: memory"),
         (["--distances", 0], "--distances must be at least 1. Received: 0"),
         (["--rows", 0], "--rows must be at least 1"),
         (["--before", -1], "--before must be at least 0. Received: -1"),

@@ -97,7 +97,7 @@ def test_encoders(run, tmp_path):
         (["--heads", "local.block_size=8"], "give their number"),
         (["--heads", "local.num_heads=0"], "there are no heads"),
         (["--heads", *LOCAL, "local.look_back=-1"], "model.local.look_back is -1 (int)"),
-        (["--heads", *LOCAL, "local.sliding_window=99"], "it must be at most look_back"),
+        (["--heads", *LOCAL, "local.sliding_window=99"], "model.local: sliding_window must be"),
         (["--heads", "local.num_heads=3"], "as many heads as the model's attention, 4"),
         (["--heads", "routing.num_heads=4", "routing.first_layer=1"], "model.routing.first_layer"),
         (["--heads", *LOCAL, "--layers", "7"], "a list of ints from 0 to 1"),

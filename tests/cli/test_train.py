@@ -2,8 +2,12 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from rt_keras.layers.key_sets import Persistent, Strided, Window
+from rt_keras.training.experiment import load_model
 from tests.cli.checks import assert_one_line, overrides
 
 
@@ -30,6 +34,52 @@ def test_a_run_is_trained_refused_and_resumed(run, tiny_settings, tmp_path):
     assert status == 0 and "nothing left to train" in output and "tokens/s" not in output
     status, output, _ = run(*train, "--resume=auto")
     assert status == 0 and "nothing left to train" in output
+
+
+UNION = """
+model:
+  union:
+    num_heads: 4
+    window: {block_size: 8}
+    strided: {stride: 6}
+    persistent: {num_persistent_keys: 3}
+"""
+
+
+@pytest.mark.end_to_end
+def test_a_union_of_sets_of_keys_from_a_file_to_a_served_model(run, tiny_settings, tmp_path):
+    file, folder = tmp_path / "union.yaml", tmp_path / "run"
+    file.write_text(UNION)
+    others = {
+        key: value
+        for key, value in tiny_settings.items()
+        if not key.startswith(("model.local", "model.routing"))
+    }
+    settings = {**others, "model.union.strided.stride": 5, "trainer.steps": 2}
+    assert run("train", "--config", file, *overrides(settings), "--output", folder)[0] == 0
+    model = load_model(folder)
+    (heads,) = model.backbone.transformer_blocks[0].attention.head_groups
+    assert heads.key_sets == (Window(8), Strided(5), Persistent(3))
+
+    tokens = np.random.default_rng(0).integers(3, 250, [2, 32])
+    tokens[:, 0] = model.preprocessor.tokenizer.start_token_id
+    mask = np.ones_like(tokens, bool)
+    logits = model({"token_ids": tokens, "padding_mask": mask})
+    cache, found = model.new_cache(2, 32), []
+    for start, end in ((0, 11), *((i, i + 1) for i in range(11, 20)), (20, 32)):
+        chunk, _, cache = model.call_with_cache(tokens[:, start:end], cache, start)
+        found.append(chunk)
+    np.testing.assert_allclose(np.concatenate(found, axis=1), logits, rtol=0, atol=1e-4)
+
+    assert run("evaluate", "--model", folder)[0] == 0
+    written = run("generate", "--model", folder, "--prompt", "a", "--max-length", 8)
+    assert written[0] == 0
+    assert run("export", "--model", folder, "--output", tmp_path / "exported")[0] == 0
+    served = tf.saved_model.load(str(tmp_path / "exported" / "1"))
+    scores = served.signatures["score"](ids=tf.constant(tokens[:, 1:], tf.int32))
+    expected = tf.nn.log_softmax(tf.cast(logits, tf.float32))[:, :-1]
+    expected = np.take_along_axis(expected.numpy(), tokens[:, 1:, None], axis=2)[..., 0]
+    np.testing.assert_allclose(scores["log_probabilities"], expected, rtol=0, atol=1e-4)
 
 
 def as_of_a_file(settings):

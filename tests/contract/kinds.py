@@ -11,10 +11,14 @@ import keras
 import numpy as np
 
 from rt_keras.keys import keys_of, read_section
+from rt_keras.layers import Heads as Union
 from rt_keras.layers.head_group import parameters
+from rt_keras.layers.key_sets import Strided, Window
 from rt_keras.models.dialects import DIALECTS
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.head_kind import Place
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
+from rt_keras.t2t.token_bias import token_bias_of
 
 HEADS, DEPTH, VALUE_DEPTH, BATCH, LENGTH = 2, 6, 5, 2, 21
 # What an argument without a default gets.
@@ -37,9 +41,19 @@ VALUES = {
 }
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class ComposedHeads(Union):
+    """A union of sets of keys that is no kind of the package."""
+
+    declared = (Window, Strided)
+    fixed = {"grid": None, "key_block_size": None, "position_biases": True}
+    can_share_qk = True
+
+
 def layers():
-    """The head groups of all kinds, by name."""
-    found = {kind.layer.__name__: kind.layer for kind in HEAD_KINDS.values()}
+    """The head groups of all kinds and a union that is none, by name."""
+    of_kinds = [kind.layer for kind in HEAD_KINDS.values() if kind.layer is not Union]
+    found = {layer.__name__: layer for layer in (*of_kinds, ComposedHeads)}
     for dialect in DIALECTS.values():
         for name, make in dialect.items():
             section = read_section(HEAD_KINDS[name], {"num_heads": 2})
@@ -213,9 +227,16 @@ def _changes(name, option, value, other):
     return any(not np.array_equal(a, b) for a, b in zip(_found(without), _found(heads)))
 
 
+def biases_of_tokens(length):
+    """A context in which heads with the option `token_bias` find biases of so many keys."""
+    bias = np.random.default_rng(1).normal(size=(BATCH, length))
+    return token_bias_of(encoder=bias, decoder=bias)
+
+
 def _found(heads):
     """The outputs and the loss of a training call."""
-    group = heads.group
+    group, inputs = heads.group, heads.inputs()
     causal = group.takes_causal_mask
-    output = group(**heads.inputs(), use_causal_mask=causal, training=True)
+    with biases_of_tokens(inputs["value"].shape[2]):
+        output = group(**inputs, use_causal_mask=causal, training=True)
     return np.asarray(output), float(sum(map(float, group.losses)))

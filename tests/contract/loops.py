@@ -23,6 +23,7 @@ def expected(group, query, value, key, *, causal, mask=None, total_length=None):
     key, value = (x if x is None else of_each_head(x, group.num_heads) for x in (key, value))
     options = {"causal": causal, "query_mask": mask, "key_mask": mask}
     length = query.shape[2] if total_length is None else total_length
+    dense = group.dense_below is not None and length < group.dense_below
     as_given, key = query, key if key is not None else query
     placed = next((x for x in getattr(group, "joined_sets", ()) if isinstance(x, Positioned)), None)
     if placed is None:
@@ -30,13 +31,18 @@ def expected(group, query, value, key, *, causal, mask=None, total_length=None):
     else:
         # What positions of Transformer-XL and T5 are made of has tests of its own.
         tables = {"relative_embeddings": placed.table(group, query.shape[3])}
-        query, key = (np.asarray(x) for x in placed.placed(group, query, key))
+        near_vectors = [np.asarray(x) for x in placed.placed(group, query, key)]
+        if loop in (local_routing, routing_memory) and not dense:
+            # Clusters know no positions.
+            options["near_vectors"] = near_vectors
+        else:
+            query, key = near_vectors
         tables = {} if placed.max_relative_distance is None else tables
         if "relative_values" in group.tables():
             tables = group.tables()
     options |= {name: np.asarray(x) for name, x in tables.items()}
     key = None if group.share_qk else key
-    if group.dense_below is not None and length < group.dense_below:
+    if dense:
         return reference.full(query, key, value, activation=group.attention_activation, **options)
     if loop is None:
         return None

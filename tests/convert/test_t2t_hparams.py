@@ -88,7 +88,7 @@ def test_other_residuals_are_refused(after):
 
 @pytest.mark.parametrize(
     "content, message",
-    [("{", "is not valid JSON"), ("[]", "must hold an object"), ("\udcff", "is not valid JSON")],
+    [("{", "it is not JSON"), ("[]", "it holds no JSON object"), ("\udcff", "it is not JSON")],
 )
 def test_files_that_are_refused(content, message, tmp_path):
     path = tmp_path / "hparams.json"

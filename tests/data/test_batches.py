@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from rt_keras.data.batches import check_at_least_one, filled_batches
+from rt_keras.data.batches import check_at_least_one, filled_batches, prepared
 
 
 def numbers(count):
@@ -23,6 +23,17 @@ def test_the_last_batch_is_filled_up():
 def test_batches_that_are_full_already():
     assert [real.all() for _, real in filled_batches(numbers(4), 2).as_numpy_iterator()] == [1, 1]
     assert list(filled_batches(numbers(0), 2)) == []
+
+
+def test_what_is_not_real_weighs_nothing_in_any_shape():
+    def prepare(batch):
+        return batch, batch["x"], tf.ones([3, 2, 1], tf.bool)
+
+    *_, weights = list(prepared(filled_batches(numbers(5), 3), prepare))[-1]
+    assert weights.dtype == tf.float32 and weights.shape == [3, 2, 1]
+    assert weights.numpy().tolist() == [[[1], [1]], [[1], [1]], [[0], [0]]]
+    *_, weights = next(iter(prepared(numbers(6).batch(3), prepare)))
+    assert weights.numpy().tolist() == [[[1], [1]]] * 3
 
 
 def test_bad_numbers():

@@ -154,8 +154,8 @@ def write_carried(folder):
     train(model, folder, 0)
     state = model.new_state(2)
     for number in range(3):
-        _, state = model(chunk(number)[0], state=state)
-    outputs, after = model(chunk(3)[0], state=state)
+        _, state = model.call_with_state(chunk(number)[0], state)
+    outputs, after = model.call_with_state(chunk(3)[0], state)
     arrays = {f"state/{name}": x for name, x in named(state).items()}
     arrays |= {f"after/{name}": x for name, x in named(after).items()}
     with tempfile.TemporaryDirectory() as copy:

@@ -35,11 +35,11 @@ def compiled(model, **options):
     return model
 
 
-def read(model, state, pieces, **options):
-    """The logits of pieces, one after the other, and the state after them."""
+def read(model, state, chunks, **options):
+    """The logits of chunks, one after the other, and the state after them."""
     outputs = []
-    for inputs in pieces:
-        logits, state = model(inputs, state=state, **options)
+    for inputs in chunks:
+        logits, state = model.call_with_state(inputs, state, **options)
         outputs.append(logits)
     return np.concatenate(outputs, axis=1), state
 
@@ -73,15 +73,15 @@ def read(model, state, pieces, **options):
 def test_rows_at_their_own_positions_are_one_pass(changes):
     model = make_model(**changes)
     expected = model(checks.inputs(TOKENS))
-    # The first row is padded at the end of the first piece, so it is behind from then on.
+    # The first row is padded at the end of the first chunk, so it is behind from then on.
     first = checks.inputs(TOKENS[:, :16], [11, 16])
-    _, state = model(first, state=model.new_state(2))
+    _, state = model.call_with_state(first, model.new_state(2))
     assert state["position"].numpy().tolist() == [11, 16]
-    pieces = [
+    chunks = [
         checks.inputs([TOKENS[0, a - 5 : z - 5], TOKENS[1, a:z]])
         for a, z in [(16, 24), (24, 25), (25, 40)]
     ]
-    found, state = read(model, state, pieces)
+    found, state = read(model, state, chunks)
     np.testing.assert_allclose(found[0], expected[0, 11:35], rtol=0, atol=1e-4)
     np.testing.assert_allclose(found[1], expected[1, 16:], rtol=0, atol=1e-4)
     assert state["position"].numpy().tolist() == [35, 40]
@@ -92,9 +92,9 @@ def test_no_tokens_leave_a_state_as_it_is():
     model = make_model(head_groups=[LocalRoutingHeads(2, 4, 3, 4)], shift_tokens=True)
     _, before = read(model, model.new_state(2), [checks.inputs(TOKENS[:, :9])])
     nothing = checks.inputs(np.zeros([2, 4]), [0, 0])
-    pieces = [checks.inputs(TOKENS[:, 9:20])]
-    expected, _ = read(model, before, pieces)
-    found, _ = read(model, model(nothing, state=before)[1], pieces)
+    chunks = [checks.inputs(TOKENS[:, 9:20])]
+    expected, _ = read(model, before, chunks)
+    found, _ = read(model, model.call_with_state(nothing, before)[1], chunks)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -104,14 +104,17 @@ def test_training_goes_on_where_it_was():
     model.carry_state(2)
     state, batches = model.new_state(2), []
     for number, starts in enumerate([[True, True], [False, False], [False, True]]):
-        piece = checks.inputs(TOKENS[:, 8 * number : 8 * number + 8])
-        batches.append({**piece, "starts": np.array(starts)})
+        chunk = checks.inputs(TOKENS[:, 8 * number : 8 * number + 8])
+        batches.append({**chunk, "starts": np.array(starts)})
     for batch in batches:
-        piece = {name: batch[name] for name in ("token_ids", "padding_mask")}
+        chunk = {name: batch[name] for name in ("token_ids", "padding_mask")}
         state = cleared(state, batch["starts"], model.new_state(2))
-        expected, state = model(piece, state=state)
-        # Before the step, with the same weights.
-        np.testing.assert_allclose(model(batch), expected, rtol=0, atol=1e-6)
+        expected, state = model.call_with_state(chunk, state)
+        # As a step does, with the same weights.
+        found = model.step_outputs(batch, None, training=False)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        # A call is one by itself.
+        np.testing.assert_array_equal(model(batch), model(chunk))
     assert model.carried_rows
     kept = {"position": [x for x in model.carried_rows if x.shape == [2]][0]}
     assert kept["position"].numpy().tolist() == [24, 8]
@@ -126,16 +129,16 @@ def test_training_goes_on_where_it_was():
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("options", [{}, {"loss_chunk_size": 5}], ids=str)
-def test_gradients_are_those_of_a_piece_alone(options):
+def test_gradients_are_those_of_a_chunk_alone(options):
     """Carrying the state over, and reading it from a call, train the same."""
     model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1), **options)
     compiled(model, jit_compile=True)
     model.carry_state(2)
     losses = []
     for number in range(4):
-        piece = slice(8 * number, 8 * number + 8)
-        batch = {**checks.inputs(TOKENS[:, piece]), "starts": np.array([number == 0] * 2)}
-        losses.append(float(model.train_on_batch(batch, TOKENS[:, piece])[0]))
+        chunk = slice(8 * number, 8 * number + 8)
+        batch = {**checks.inputs(TOKENS[:, chunk]), "starts": np.array([number == 0] * 2)}
+        losses.append(float(model.train_on_batch(batch, TOKENS[:, chunk])[0]))
     assert np.all(np.isfinite(losses)) and losses[-1] < losses[0]
     for heads in checks.routing_heads(model.backbone):
         assert float(tf.reduce_sum(heads.member_counts)) > 0
@@ -165,12 +168,12 @@ def test_bad_arguments():
         model.new_state(0)
     inputs = checks.inputs(TOKENS)
     with pytest.raises(ValueError, match="state has 3 rows, the inputs have 2"):
-        model(inputs, state=model.new_state(3))
+        model.call_with_state(inputs, model.new_state(3))
     other = make_model(head_groups=checks.groups(max_relative_distance=None))
     with pytest.raises(ValueError, match="state is of another model"):
-        model(inputs, state=other.new_state(2))
+        model.call_with_state(inputs, other.new_state(2))
     with pytest.raises(ValueError, match="needs a call of carry_state"):
-        model({**inputs, "starts": np.array([True, True])})
+        compiled(model).test_on_batch({**inputs, "starts": np.array([True, True])}, TOKENS)
 
 
 REPLICAS = """
@@ -194,11 +197,11 @@ def trained_rows(model, strategy):
     x = {name: [] for name in ("token_ids", "padding_mask", "starts")}
     labels = []
     for number in range(3):
-        piece = slice(8 * number, 8 * number + 8)
-        for name, value in checks.inputs(TOKENS[:, piece]).items():
+        chunk = slice(8 * number, 8 * number + 8)
+        for name, value in checks.inputs(TOKENS[:, chunk]).items():
             x[name].extend(value)
         x["starts"].extend([number == 0, number != 1])
-        labels.extend(TOKENS[:, piece])
+        labels.extend(TOKENS[:, chunk])
     x = {name: np.array(values) for name, values in x.items()}
     batches = tf.data.Dataset.from_tensor_slices((x, np.array(labels))).batch(2)
     if strategy is not None:

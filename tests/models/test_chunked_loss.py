@@ -57,11 +57,11 @@ def test_steps_are_those_of_a_model_that_holds_all_logits(changes):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-def test_a_call_with_labels():
+def test_scores_of_tokens():
     model = make_model(loss_chunk_size=7)
     inputs = checks.inputs(TOKENS)
     logits = model(inputs)
-    found = model({**inputs, "labels": LABELS})
+    found = model.step_outputs(inputs, LABELS, training=False)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(LABELS, logits)
     np.testing.assert_allclose(found[..., 0], losses, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(found[..., 1], tf.argmax(logits, -1))

@@ -3,13 +3,14 @@ import pytest
 from rt_keras.models.head_keys import read_head_groups
 from rt_keras.models.head_kinds import HEAD_KINDS
 
-# What a causal model cannot have, and what each kind needs besides the number of heads.
+# What a causal model cannot have, and what a kind needs besides the number of heads.
 NOT_CAUSAL = ("clustered",)
+NEEDED = {"union": {"union.window.block_size": 8}}
 
 
 @pytest.mark.parametrize("name", [name for name in HEAD_KINDS if name not in NOT_CAUSAL])
 def test_every_kind_can_be_said(name):
-    (group,) = read_head_groups({f"{name}.num_heads": 4})
+    (group,) = read_head_groups({f"{name}.num_heads": 4, **NEEDED.get(name, {})})
     assert type(group) is HEAD_KINDS[name].layer and group.num_heads == 4
 
 

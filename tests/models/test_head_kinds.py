@@ -1,7 +1,8 @@
 import pytest
 
 from rt_keras.keys import read_section
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.head_kind import Place
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
 
 VALUES = {
@@ -73,7 +74,7 @@ VALUES = {
 }
 
 
-WITHOUT_POSITIONS = {"clustered", "causal_clustered", "lsh"}
+WITHOUT_POSITIONS = {"clustered", "causal_clustered", "lsh", "union"}
 WITH_POSITIONS = sorted(HEAD_KINDS.keys() - WITHOUT_POSITIONS)
 
 
@@ -81,7 +82,8 @@ def kind(name, **values):
     return read_section(HEAD_KINDS[name], values, f"model.{name}.")
 
 
-@pytest.mark.parametrize("name", HEAD_KINDS)
+# Sets of keys have options of their own: see `test_union_kind.py`.
+@pytest.mark.parametrize("name", [name for name in HEAD_KINDS if name != "union"])
 def test_every_key_reaches_the_layer(name):
     values = {"num_heads": 2, **VALUES[name]}
     if name in WITH_POSITIONS:
@@ -165,32 +167,48 @@ def test_local_heads_of_images_know_the_grid():
 @pytest.mark.parametrize(
     "name, values, message",
     [
-        ("routing", {"num_probes": 17}, "num_probes is 17; .*num_clusters, 16"),
-        ("local_routing", {"num_probes": 17}, "local_routing.num_probes is 17; .*num_clusters, 16"),
+        (
+            "routing",
+            {"num_probes": 17},
+            "model.routing: num_probes must .*num_probes=17, num_clusters=16",
+        ),
+        (
+            "local_routing",
+            {"num_probes": 17},
+            "local_routing: num_probes must .*=17, num_clusters=16",
+        ),
         (
             "local_routing",
             {"kernel_size": 4, "routed_key": "key"},
-            "kernel_size is 4; it must be 1 unless routed_key is previous_query",
+            "local_routing: kernel_size must be 1 unless routed_key is 'previous_query'",
         ),
-        ("routing", {"num_probes": 2, "assignment": "balanced"}, "num_probes is 2; .*balanced"),
+        (
+            "routing",
+            {"num_probes": 2, "assignment": "balanced"},
+            "num_probes must be .*num_probes=2.*balanced",
+        ),
         ("routing", {"first_layer": 3}, "routing.first_layer is 3; .*num_layers, 2"),
         ("random", {"first_layer": 3}, "random.first_layer is 3; .*num_layers, 2"),
-        ("hashed", {"num_clusters": 1}, "num_clusters is 1; it must be at least 2"),
-        ("clustered", {"causal_by_mask": True}, "causal_by_mask is True; it needs .*top_k"),
-        ("clustered", {"max_relative_distance": 2}, "max_relative_distance is 2; .* must be null"),
-        ("lsh", {"num_buckets": 5}, "num_buckets is 5; it must be even"),
+        ("hashed", {"num_clusters": 1}, "model.hashed: num_clusters must be at least 2"),
+        ("clustered", {"causal_by_mask": True}, "model.clustered: causal_by_mask=True needs top_k"),
+        ("clustered", {"max_relative_distance": 2}, "model.clustered: .*max_relative_distance=2"),
+        ("lsh", {"num_buckets": 5}, "model.lsh: num_buckets must be even"),
         ("local", {"cross_block_size": 8}, "cross_block_size is 8; without an encoder"),
         (
             "routing",
             {"num_probes": 2, "attention_activation": "entmax15"},
-            "attention_activation is entmax15; only nearest with one probe",
+            "attention_activation must be 'softmax' with .*num_probes=2",
         ),
         (
             "local",
             {"adaptive_span": True, "attention_activation": "sparsemax"},
-            "attention_activation is sparsemax; with adaptive_span",
+            "attention_activation must be 'softmax' with adaptive_span",
         ),
-        ("local", {"sliding_window": 130}, "sliding_window is 130; .* at most .*, 129"),
+        (
+            "local",
+            {"sliding_window": 130},
+            "model.local: sliding_window must be from 1 to .*, 129. Received: 130",
+        ),
     ],
 )
 def test_values_that_do_not_go_together_are_named(name, values, message):
@@ -198,12 +216,15 @@ def test_values_that_do_not_go_together_are_named(name, values, message):
         kind(name, **values).check(ModelSection())
 
 
-@pytest.mark.parametrize("model", [{"kind": "image_lm"}, {"dialect": "t2t"}])
-def test_sliding_windows_are_for_sequences(model):
-    kind("local", sliding_window=9).check(ModelSection())
-    with pytest.raises(ValueError, match="sliding_window is 9; only a causal_lm without a dialect"):
+@pytest.mark.parametrize(
+    "model, where",
+    [({"kind": "image_lm"}, "outside a causal_lm"), ({"dialect": "t2t"}, "with model.dialect t2t")],
+)
+def test_sliding_windows_are_for_sequences(model, where):
+    kind("local", sliding_window=9, adaptive_span=True).check(ModelSection())
+    with pytest.raises(ValueError, match=f"sliding_window is 9; {where} it must be null"):
         kind("local", sliding_window=9).check(ModelSection(**model))
-    with pytest.raises(ValueError, match="adaptive_span is True; only a causal_lm without"):
+    with pytest.raises(ValueError, match=f"adaptive_span is True; {where} it must be false"):
         kind("local", adaptive_span=True).check(ModelSection(**model))
 
 

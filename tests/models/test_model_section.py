@@ -12,7 +12,8 @@ from rt_keras import config_files, layers, models
 from rt_keras.convert import t2t_hparams
 from rt_keras.keys import keys_of, read_section
 from rt_keras.models import presets
-from rt_keras.models.head_kinds import HEAD_KINDS, Place
+from rt_keras.models.head_kind import Place
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import (
     ModelSection,
     check_heads,
@@ -193,7 +194,8 @@ def test_attention_to_an_encoder_has_full_heads_where_routing_would_be_nearest()
 
 @pytest.mark.parametrize("name", HEAD_KINDS)
 def test_a_section_makes_the_layer_of_its_kind(name):
-    model = model_section(**{name: {"num_heads": 3}})
+    sets = {"window.block_size": 8} if name == "union" else {}
+    model = model_section(**{name: {"num_heads": 3, **sets}})
     # Clustered heads are for encoders.
     (group,) = make_head_groups(model, Place(0, "encoder" if name == "clustered" else "decoder"))
     assert (type(group), group.num_heads) == (HEAD_KINDS[name].layer, 3)
@@ -210,7 +212,7 @@ def test_a_dialect_has_only_its_own_heads():
     [
         (
             {"full": {"num_heads": 0}},
-            "no heads; one of model.routing.num_heads, .*model.full.num_heads must be above 0",
+            "no heads; one of model.routing.num_heads, .*model.union.num_heads must be above 0",
         ),
         (
             {"routing": {"window_size": 8}},
@@ -224,38 +226,41 @@ def test_a_dialect_has_only_its_own_heads():
             {"causal_clustered": {"num_heads": 2}, "clustered": {"bits": 5}},
             "model.clustered has values but no heads",
         ),
-        ({"hashed": {"num_heads": 2, "num_clusters": 1}}, "hashed.num_clusters is 1"),
+        (
+            {"hashed": {"num_heads": 2, "num_clusters": 1}},
+            "model.hashed: num_clusters must be at least 2",
+        ),
         (
             {"full": {"num_heads": 2, "relative_positions": "bucketed"}},
-            "full.relative_positions is bucketed; it needs model.full.max_relative_distance",
+            "model.full: relative_positions='bucketed' needs a max_relative_distance",
         ),
         (
             {"local_routing": {"num_heads": 2, "relative_positions": "sinusoidal"}},
-            "local_routing.relative_positions is sinusoidal; it needs model.local_routing.max_rel",
+            "local_routing: relative_positions='sinusoidal' needs a max_relative_distance",
         ),
         (
             {"compressive": {"num_heads": 2, "compression_rate": 3}},
-            "compressive.compression_rate is 3; it must divide block_size",
+            "model.compressive: block_size must be a multiple of compression_rate, 3",
         ),
         (
             {"compressive": {"num_heads": 2, "compressed_length": 33}},
-            "compressive.compressed_length is 33; it must be a multiple of the 32 of a block",
+            "model.compressive: compressed_length must be a multiple .*, 32. .*=33",
         ),
         (
             {"routing_memory": {"num_heads": 2, "memory_length": 33}},
-            "routing_memory.memory_length is 33; it must be at least a block of the memory, 64",
+            "model.routing_memory: memory_length must be at least .*=33, memory_block_size=64",
         ),
         (
             {"routing": {"num_heads": 2, "num_persistent_keys": 4, "assignment": "balanced"}},
-            "routing.num_persistent_keys is 4; these heads can have none",
+            "model.routing: .*balanced.* cannot be joined .* Persistent.num_persistent_keys=4",
         ),
         (
             {"routing_memory": {"num_heads": 2, "routed_key": "key"}},
-            "routing_memory.routed_key is key; it must be previous_query",
+            "model.routing_memory: routed_key must be 'previous_query'.*'key'",
         ),
         (
             {"kind": "masked_lm", "full": {"num_heads": 2, "memory_length": 8}},
-            "full.memory_length is 8; only a causal_lm can have one",
+            "full.memory_length is 8; outside a causal_lm it must be null",
         ),
     ],
 )

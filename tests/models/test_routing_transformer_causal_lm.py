@@ -402,18 +402,18 @@ def test_logits_of_one_position_at_a_time(changes):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("changes", CACHED)
-def test_logits_of_pieces(changes):
+def test_logits_of_chunks(changes):
     model = make_model(**{"num_layers": 1, **CACHED[changes]}, dtype="float64")
     tokens = checks.random_tokens(2, 24)
     expected = model(checks.inputs(tokens))
-    found = in_pieces(model, tokens, [5, 6, 19, 24])
+    found = in_chunks(model, tokens, [5, 6, 19, 24])
     # Sines are computed in float32.
     tolerance = 1e-6 if model.backbone.sinusoidal_positions else 1e-10
     assert checks.largest_difference(found, expected) <= tolerance
 
 
-def in_pieces(model, tokens, ends, jit_compile=False):
-    """Logits of pieces that end at these positions."""
+def in_chunks(model, tokens, ends, jit_compile=False):
+    """Logits of chunks that end at these positions."""
     step = tf.function(model.call_with_cache, autograph=False, jit_compile=jit_compile)
     cache, outputs = model.new_cache(len(tokens), tokens.shape[1]), []
     for start, end in zip([0, *ends], ends):
@@ -424,7 +424,7 @@ def in_pieces(model, tokens, ends, jit_compile=False):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("length", [128, 512, 2048])
-def test_logits_of_pieces_of_a_long_sequence(length):
+def test_logits_of_chunks_of_a_long_sequence(length):
     keras.utils.set_random_seed(0)
     heads = [
         LocalHeads(1, 64, max_relative_distance=32),
@@ -435,7 +435,7 @@ def test_logits_of_pieces_of_a_long_sequence(length):
     tokens = checks.random_tokens(1, 8192)
     parallel = tf.function(lambda inputs: model(inputs), jit_compile=True)
     expected = parallel(checks.inputs(tokens))
-    found = in_pieces(model, tokens, list(range(length, 8193, length)), jit_compile=True)
+    found = in_chunks(model, tokens, list(range(length, 8193, length)), jit_compile=True)
     assert checks.largest_difference(found, expected) <= 1e-4
 
 
@@ -681,13 +681,13 @@ def test_empty_batches_and_sequences(batch, length):
 @pytest.mark.parametrize(
     "prompts", [[41], pytest.param([29, 40], marks=pytest.mark.end_to_end)], ids=str
 )
-def test_long_prompts_are_read_in_pieces(monkeypatch, prompts):
+def test_long_prompts_are_read_in_chunks(monkeypatch, prompts):
     heads = [LocalRoutingHeads(1, 4, 3, 4), LocalHeads(1, 4)]
     model = RoutingTransformerCausalLM(checks.make_backbone(head_groups=heads, shift_tokens=True))
     model.compile(sampler="greedy", run_eagerly=True)
     inputs = checks.inputs(checks.random_tokens(len(prompts), 44), prompts)
     expected = model.generate(inputs, stop_token_ids=None)
-    monkeypatch.setattr(routing_transformer_causal_lm, "PROMPT_PIECE", 16)
+    monkeypatch.setattr(routing_transformer_causal_lm, "PROMPT_CHUNK", 16)
     found = model.generate(inputs, stop_token_ids=None)
     np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
     model.compile(sampler="contrastive", run_eagerly=True)
@@ -701,6 +701,6 @@ def test_long_prompts_of_other_heads_are_read_at_once(monkeypatch):
     model.compile(sampler="greedy", run_eagerly=True)
     inputs = checks.inputs(checks.random_tokens(1, 24), [20])
     expected = model.generate(inputs, stop_token_ids=None)
-    monkeypatch.setattr(routing_transformer_causal_lm, "PROMPT_PIECE", 8)
+    monkeypatch.setattr(routing_transformer_causal_lm, "PROMPT_CHUNK", 8)
     found = model.generate(inputs, stop_token_ids=None)
     np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])

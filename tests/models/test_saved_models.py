@@ -48,7 +48,7 @@ def test_a_state_goes_on_as_it_did(carried):
     # Files hold the tensors of a state by number.
     numbered = tf.nest.flatten(saved_models.nested(carried["state"]))
     state = tf.nest.pack_sequence_as(model.new_state(2), numbered)
-    outputs, state = model(saved_models.chunk(3)[0], state=state)
+    outputs, state = model.call_with_state(saved_models.chunk(3)[0], state)
     close(outputs, carried["outputs"][""], 1e-5)
     after = tf.nest.flatten(saved_models.nested(carried["after"]))
     for x, expected in zip(tf.nest.flatten(state), after, strict=True):

@@ -10,7 +10,7 @@ from rt_keras.models import (
     RoutingTransformerCausalLM,
     RoutingTransformerCausalLMPreprocessor,
 )
-from rt_keras.models.streaming import TextPieces, stream
+from rt_keras.models.streaming import TextChunks, stream
 
 
 def make_model(**routing):
@@ -42,14 +42,14 @@ def model():
     ],
     ids=["greedy", "random", "top_p"],
 )
-def test_the_pieces_are_what_generate_returns(model, make_sampler):
+def test_the_chunks_are_what_generate_returns(model, make_sampler):
     # One of them through XLA, which takes seconds.
     xla = isinstance(make_sampler(), keras_hub.samplers.TopPSampler)
     model.compile(sampler=make_sampler(), jit_compile=xla)
     whole = model.generate("héllo", max_length=40)
     model.compile(sampler=make_sampler(), jit_compile=xla)
-    pieces = list(stream(model, "héllo", max_length=40))
-    assert "".join(pieces) == whole and all(pieces)
+    chunks = list(stream(model, "héllo", max_length=40))
+    assert "".join(chunks) == whole and all(chunks)
 
 
 @pytest.mark.end_to_end
@@ -59,17 +59,17 @@ def test_so_where_the_sequence_is_recomputed():
     assert "".join(stream(model, "ab", max_length=16)) == model.generate("ab", max_length=16)
 
 
-def test_pieces_of_every_tokenizer_are_whole(tokenizer):
+def test_chunks_of_every_tokenizer_are_whole(tokenizer):
     text = "the quick fox jumps over the the dog"
     tokens = [tokenizer.start_token_id, *np.asarray(tokenizer(text)).tolist()]
-    pieces = TextPieces(tokenizer)
-    found = [piece for end in range(len(tokens)) for piece in pieces.new(tokens[: end + 1])]
-    found += pieces.rest()
+    chunks = TextChunks(tokenizer)
+    found = [chunk for end in range(len(tokens)) for chunk in chunks.new(tokens[: end + 1])]
+    found += chunks.rest()
     kept = [token for token in tokens if token not in tokenizer.special_token_ids]
     whole = np.asarray(tokenizer.detokenize(kept)).item()
     assert "".join(found) == (whole if isinstance(whole, str) else whole.decode())
     if tokenizer.needs_utf8:
-        assert all(piece[-1].isspace() for piece in found[:-1])
+        assert all(chunk[-1].isspace() for chunk in found[:-1])
 
 
 class Recites(keras_hub.samplers.Sampler):
@@ -90,9 +90,9 @@ class Recites(keras_hub.samplers.Sampler):
 def test_characters_are_not_torn_and_the_text_ends_at_its_end(model):
     text = "aé☃𝄞" * 5
     model.compile(sampler=Recites(text.encode()), jit_compile=False)
-    pieces = list(stream(model, "", max_length=64))
-    assert "".join(pieces) == text and len(pieces) > 4
-    assert not any("\ufffd" in piece for piece in pieces)
+    chunks = list(stream(model, "", max_length=64))
+    assert "".join(chunks) == text and len(chunks) > 4
+    assert not any("\ufffd" in chunk for chunk in chunks)
 
 
 @pytest.mark.end_to_end

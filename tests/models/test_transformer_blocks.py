@@ -2,7 +2,6 @@ import keras
 import numpy as np
 import pytest
 
-from rt_keras import models
 from rt_keras.layers import FullHeads, LocalHeads, RoutingHeads, TransformerBlock
 from rt_keras.models.transformer_blocks import (
     BLOCK_OPTIONS,
@@ -21,21 +20,6 @@ def test_options_are_those_of_a_block():
     config = TransformerBlock([LocalHeads(1, 4)], 8).get_config()
     differing = {"name", "trainable", "dtype", "head_groups", "cross_head_groups"}
     assert set(BLOCK_OPTIONS) == set(config) - differing - {"intermediate_dim"}
-
-
-@pytest.mark.parametrize(
-    "cls",
-    [
-        models.RoutingTransformerBackbone,
-        models.RoutingTransformerSeq2SeqBackbone,
-        models.RoutingTransformerImageBackbone,
-    ],
-    ids=lambda cls: cls.__name__,
-)
-def test_every_option_is_documented_in_backbones(cls):
-    for name in BLOCK_OPTIONS:
-        assert cls.__doc__.count(f"\n        {name}: ") == 1
-    assert "block_options}" not in cls.__doc__
 
 
 def test_options_are_taken_out():

@@ -239,7 +239,10 @@ def local_routing(
     relative_embeddings=None,
     normalized=True,
     more=None,
+    near_vectors=None,
 ):
+    # The queries and keys of the window's logits, where relative positions give them another depth.
+    near_query, near_key = near_vectors or (query, key)
     routed = query if routed_kernel is None else convolved(query, routed_kernel, query_mask)
     q, k = normalize(routed), normalize(routed if shift_keys else key)
     length, depth = query.shape[2:]
@@ -268,11 +271,13 @@ def local_routing(
                 far += [j for j in behind if not shift_keys or i + 1 < j < length]
         near, far = ([j for j in keys if real(key_mask, b, j)] for keys in (near, far))
         logits = [
-            query[b, h, i] @ (key[b, h, j] + relative(relative_embeddings, h, i - j)) for j in near
+            near_query[b, h, i]
+            @ (near_key[b, h, j] + relative(relative_embeddings, h, i - j))
+            / near_query.shape[3] ** 0.5
+            for j in near
         ]
-        logits += [scale[h] * q[b, h, i] @ k[b, h, j] + depth**0.5 * of_routed[h] for j in far]
+        logits += [scale[h] * q[b, h, i] @ k[b, h, j] / depth**0.5 + of_routed[h] for j in far]
         keys = near + far
-        logits = list(depth**-0.5 * np.array(logits))
         values = list(value[b, h, keys])
         if more is not None:
             logits, values = (x + list(y) for x, y in zip((logits, values), more(b, h, i)))

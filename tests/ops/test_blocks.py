@@ -86,12 +86,12 @@ def test_split_and_join(length, trailing):
 def test_overlapping_blocks(length, block_size, count, data):
     offset = data.draw(st.integers(0, (count - 1) * block_size))
     num_blocks = -(-length // block_size)
-    x = sequence(length)
-    found = blocks.overlapping_blocks(tf.constant(x), num_blocks, block_size, count, offset, fill=9)
+    x = sequence(length) + 1
+    found = blocks.overlapping_blocks(tf.constant(x), num_blocks, block_size, count, offset)
     assert found.shape == (2, 3, num_blocks, count * block_size, 3)
     for block, place in np.ndindex(num_blocks, count * block_size):
         position = block * block_size - offset + place
-        expected = x[:, :, position] if 0 <= position < length else 9
+        expected = x[:, :, position] if 0 <= position < length else 0
         np.testing.assert_array_equal(
             found[:, :, block, place], np.broadcast_to(expected, (2, 3, 3))
         )
@@ -110,8 +110,8 @@ def test_overlapping_blocks(length, block_size, count, data):
 def test_neighbour_blocks(grid, before, after, trailing):
     block_size, num_blocks = 2, int(np.prod(grid))
     length = num_blocks * block_size - 1
-    x = sequence(length, trailing)
-    found = blocks.neighbour_blocks(tf.constant(x), block_size, grid, before, after, fill=9)
+    x = sequence(length, trailing) + 1
+    found = blocks.neighbour_blocks(tf.constant(x), block_size, grid, before, after)
     steps = list(np.ndindex(*(low + 1 + high for low, high in zip(before, after))))
     assert found.shape == (2, 3, num_blocks, len(steps) * block_size, *trailing)
     places = list(np.ndindex(*grid))
@@ -120,7 +120,7 @@ def test_neighbour_blocks(grid, before, after, trailing):
     ):
         place = tuple(np.add(places[own], step) - before)
         position = places.index(place) * block_size + inner if place in places else length
-        expected = x[:, :, position] if position < length else 9
+        expected = x[:, :, position] if position < length else 0
         np.testing.assert_array_equal(
             found[:, :, own, rank * block_size + inner],
             np.broadcast_to(expected, (2, 3, *trailing)),

@@ -3,13 +3,8 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import compressive_attention
-from rt_keras.ops.compressive import (
-    COMPRESSIONS,
-    compressive_cache,
-    compressive_piece,
-    reconstruction_loss,
-)
-from tests.ops import checks, piece_checks, reference
+from rt_keras.ops.compressive import COMPRESSIONS, reconstruction_loss
+from tests.ops import checks, reference
 
 SIZES = {"block_size": 6, "compressed_length": 4, "compression_rate": 3}
 LENGTH = 39
@@ -77,40 +72,6 @@ def test_padding(compression):
     np.testing.assert_allclose(found.numpy()[real], expected[real], rtol=0, atol=1e-12)
 
 
-def empty_cache(inputs, compression, look_back):
-    batch, heads = inputs["query"].shape[:2]
-    sizes = {"block_size": SIZES["block_size"], "look_back": look_back}
-    sizes |= {"compressed_length": SIZES["compressed_length"], "compression": compression}
-    return compressive_cache(batch, heads, 6, 5, tf.float64, **sizes)
-
-
-@pytest.mark.parametrize("compression", COMPRESSIONS)
-@pytest.mark.parametrize("ends", [[LENGTH], [1, 2, 13, 30, LENGTH], [12, 24, LENGTH]], ids=str)
-@pytest.mark.parametrize("far, look_back", [(None, 2), (4, 1)])
-def test_pieces_are_one_pass(compression, ends, far, look_back):
-    inputs = make_inputs(far)
-    options = {**SIZES, "look_back": look_back, "compression": compression}
-    options["kernels"] = make_kernels() if compression == "conv" else None
-    cache = empty_cache(inputs, compression, look_back)
-    found, _ = piece_checks.in_pieces(cache, compressive_piece, inputs, ends, **options)
-    expected = compressive_attention(**checks.tensors(inputs), **options)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("compression", ["max", "most_used"])
-def test_rows_may_be_at_different_positions(compression):
-    inputs = make_inputs(4)
-    piece_checks.rows_at_own_positions(
-        empty_cache(inputs, compression, 1),
-        compressive_piece,
-        inputs,
-        [15, 24],
-        11,
-        compression=compression,
-        **SIZES,
-    )
-
-
 def test_kernels_learn_to_reconstruct_and_nothing_else_does():
     inputs = checks.tensors(make_inputs(), tf.float32)
     kernels = {name: tf.constant(x, tf.float32) for name, x in make_kernels().items()}
@@ -160,16 +121,3 @@ def test_compiled_by_xla(compression, dtype, atol):
     for a, b in zip(found, attend(*arguments)):
         assert a.dtype == dtype
         np.testing.assert_allclose(tf.cast(a, "float32"), tf.cast(b, "float32"), rtol=0, atol=atol)
-
-
-def test_gradients_stay_in_the_piece():
-    inputs = make_inputs(4)
-    piece_checks.gradients_stay_in_the_piece(
-        empty_cache(inputs, "max", 1),
-        compressive_piece,
-        compressive_attention,
-        inputs,
-        21,
-        compression="max",
-        **SIZES,
-    )

@@ -310,3 +310,41 @@ def test_span_sees_no_further_than_its_ramp():
         seen = (distance >= 0) & (distance < reach)
         assert np.array_equal(weights[:, head] > 0, np.broadcast_to(seen, (2, 20, 20)))
     assert checks.past_is_untouched(local_attention, inputs, 11, **options)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("before, look_back", [(3, 1), (3, 2), (6, 2)])
+def test_keys_before(causal, before, look_back):
+    inputs, mask = checks.arrays(13), checks.mask("scattered", 13)
+    options = {"block_size": 3, "look_back": look_back, "causal": causal}
+    expected = reference.local(**inputs, key_mask=mask, **options)
+    given = checks.tensors({**inputs, "query": inputs["query"][:, :, before:]})
+    found = local_attention(**given, key_mask=mask, keys_before=before, **options)
+    np.testing.assert_allclose(found, expected[:, :, before:], atol=1e-12)
+
+
+@pytest.mark.parametrize("keys_before", [2, 6, -3])
+def test_bad_keys_before(keys_before):
+    x = tf.zeros([1, 1, 9, 2])
+    with pytest.raises(ValueError, match=f"Received: keys_before={keys_before}, block_size=3"):
+        local_attention(x, x, x, block_size=3, keys_before=keys_before)
+
+
+@pytest.mark.parametrize("relative", [False, True])
+@pytest.mark.parametrize("return_logsumexp", [False, True])
+def test_key_heads_serve_several_heads(relative, return_logsumexp):
+    rng = np.random.default_rng(0)
+    query, keys = rng.normal(size=(2, 6, 300, 4)), rng.normal(size=(2, 2, 300, 4))
+    # Blocks of 256 are attended to in parts.
+    options = {"block_size": 256, "causal": True, "sliding_window": 99}
+    options["query_mask"] = options["key_mask"] = checks.mask("scattered", 300)
+    if relative:
+        options["relative_embeddings"] = rng.normal(size=(6, 7, 4))
+    repeated = np.repeat(keys, 3, axis=1)
+    found, expected = (
+        local_attention(query, x, x[..., ::-1], return_logsumexp=return_logsumexp, **options)
+        for x in (keys, repeated)
+    )
+    tf.nest.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), found, expected
+    )

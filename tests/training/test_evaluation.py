@@ -47,11 +47,11 @@ def test_every_token_counts_once_given_what_precedes_it_in_its_sequence(model, d
         stream += [byte + 2 for byte in text] + [1]
     nats, length = 0.0, model.preprocessor.sequence_length
     for start in range(0, len(stream) - 1, length):
-        piece = np.array([stream[start : start + length + 1]])
-        inputs = {"token_ids": piece[:, :-1], "padding_mask": np.ones_like(piece[:, :-1])}
+        chunk = np.array([stream[start : start + length + 1]])
+        inputs = {"token_ids": chunk[:, :-1], "padding_mask": np.ones_like(chunk[:, :-1])}
         logits = np.asarray(model(inputs), np.float64)
         log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        nats -= np.take_along_axis(log_probabilities, piece[:, 1:, None], -1).sum()
+        nats -= np.take_along_axis(log_probabilities, chunk[:, 1:, None], -1).sum()
     for batch_size in (1, 3):
         scores = evaluate(model, documents, batch_size)
         assert scores["tokens"] == len(stream) - 1
@@ -82,11 +82,11 @@ def test_variables_that_are_replaced_are_seen(tiny_run, documents):
 
 
 def nats_of_documents(model, documents, ends_of):
-    """The mean -ln p, each piece of a document given all tokens from where `ends_of` says.
+    """The mean -ln p, each chunk of a document given all tokens from where `ends_of` says.
 
     Args:
         ends_of: function of a document's number of tokens; yields triples of the first token seen,
-            the first scored, and the end of a piece.
+            the first scored, and the end of a chunk.
     """
     nats = tokens = 0
     for text in documents.as_numpy_iterator():
@@ -119,7 +119,7 @@ def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, doc
     np.testing.assert_allclose(ranges[0]["bits_per_byte"], expected, rtol=1e-5)
 
 
-def test_heads_that_read_a_piece_position_by_position_carry_their_cache_too(documents):
+def test_heads_that_read_a_chunk_position_by_position_carry_their_cache_too(documents):
     groups = [T2TLocalHeads(2, 4, max_relative_distance=3)]
     backbone = checks.make_backbone(vocabulary_size=258, num_layers=1, head_groups=groups)
     preprocessor = models.RoutingTransformerCausalLMPreprocessor(data.ByteTokenizer(), 24)

@@ -2,20 +2,19 @@
 
 Models with full attention are trained; then each kind of heads takes its place, with the same
 weights, before and after `distill`. `tasks.py` has what they learn, `kinds.py` the heads,
-`models.py` the models, `forward.py` their time and memory.
+`models.py` the models, `training.py` a run, `forward.py` their time and memory.
 """
 
-import itertools
 import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 
-from rt_keras import progress
 from rt_keras.benchmarks import machine, options, workers
 from rt_keras.benchmarks.approximate.kinds import KINDS, NOT_CAUSAL
-from rt_keras.benchmarks.approximate.tasks import TASKS, VOCABULARY, batches, unigram_accuracy
 from rt_keras.files import write_json
-from rt_keras.options import add_integers
-from rt_keras.tables import table
+from rt_keras.options import add_integers, check_range
+from rt_keras.tables import table_of
 
+TASKS = ("masked", "causal", "copy", "span")
 INTEGERS = {
     "length": (512, "tokens in a sequence"),
     "keys": (128, "the most keys that a query of sparse heads sees"),
@@ -25,8 +24,6 @@ INTEGERS = {
     "batch": (8, "sequences in a batch"),
     "steps": (1500, "steps of the training with full attention"),
 }
-# Held-out batches that are scored, and the seeds of those and of the batches of distillation.
-TEST_BATCHES, TEST_SEED, DISTILL_SEED, DISTILL_BATCHES = 16, 10**6, 10**5, 64
 
 
 def add_arguments(parser):
@@ -40,40 +37,13 @@ def add_arguments(parser):
         "example: rt-keras benchmark approximate --tasks copy --kinds full local nearest "
         "--json approximate.json"
     )
-    for name, known in (("tasks", TASKS), ("kinds", KINDS)):
-        parser.add_argument(
-            f"--{name}",
-            nargs="+",
-            default=list(known),
-            metavar="NAME",
-            help=f"{name} to measure: {', '.join(known)} (default: all)",
-        )
-    add_integers(parser, INTEGERS)
-    parser.add_argument(
-        "--distill-steps",
-        type=int,
-        default=200,
-        help="steps of distillation, 0 for none (default: 200)",
-    )
-    parser.add_argument(
-        "--learning-rate",
-        type=float,
-        default=1e-3,
-        help="highest learning rate of the training (default: 1e-3)",
-    )
-    parser.add_argument(
-        "--directory",
-        metavar="DIR",
-        help="folder of texts for masked and causal (default: the source of Python's library)",
-    )
-    parser.add_argument(
-        "--time-lengths",
-        nargs="*",
-        type=int,
-        default=[],
-        metavar="N",
-        help="numbers of tokens at which a forward pass is timed (default: none)",
-    )
+    options.add_names(parser, "tasks", TASKS)
+    options.add_names(parser, "kinds", KINDS)
+    add_integers(parser, {**INTEGERS, "distill_steps": (200, "steps of distillation, 0 for none")})
+    options.add_learning_rate(parser, 1e-3)
+    options.add_directory(parser, "masked and causal")
+    meaning = "numbers of tokens at which a forward pass is timed"
+    options.add_numbers(parser, "time-lengths", (), meaning)
 
 
 def main(args):
@@ -96,17 +66,16 @@ def main(args):
     check(args)
     empty = {"benchmark": "approximate", "machine": machine.describe(), "figures": [], "times": []}
     result = options.earlier(args.json, empty)
-    settings = {name: getattr(args, name) for name in (*INTEGERS, "distill_steps", "directory")}
-    settings["learning_rate"] = args.learning_rate
+    names = (*INTEGERS, "distill_steps", "directory", "learning_rate")
+    settings = options.values(args, names)
     for task in dict.fromkeys(args.tasks):
         done = {
             x["kind"] for x in result["figures"] if (x["task"], x["settings"]) == (task, settings)
         }
-        wanted = [kind for kind in dict.fromkeys(args.kinds) if kind not in done]
-        if task == "causal":
-            wanted = [kind for kind in wanted if kind not in NOT_CAUSAL]
+        left_out = done.union(NOT_CAUSAL if task == "causal" else ())
+        wanted = [kind for kind in dict.fromkeys(args.kinds) if kind not in left_out]
         if wanted:
-            result["figures"] += _alone(measure_task, task, wanted, settings)
+            result["figures"] += _measure_alone(task, wanted, settings)
             if args.json:
                 write_json(args.json, result)
     if args.time_lengths:
@@ -117,132 +86,24 @@ def main(args):
 
 def check(args):
     """Raises a ValueError of one line if an option is out of range."""
-    options.check_among("tasks", args.tasks, TASKS)
-    options.check_among("kinds", args.kinds, KINDS)
     options.check_at_least_one(args, *INTEGERS)
-    if args.distill_steps < 0:
-        raise ValueError(f"--distill-steps must be at least 0. Received: {args.distill_steps}")
-    if args.width % args.heads:
-        raise ValueError(
-            f"--width must be a multiple of --heads {args.heads}. Received: {args.width}"
-        )
+    check_range(args, "distill_steps", 0)
+    options.check_multiple(args, "width", args.heads, "--heads ")
     if args.length < 64 or args.length % 2:
         raise ValueError(f"--length must be even and at least 64. Received: {args.length}")
-    if not args.learning_rate > 0:
-        raise ValueError(f"--learning-rate must be above 0. Received: {args.learning_rate}")
+    options.check_learning_rate(args)
 
 
-def _alone(function, *arguments):
-    """A function's result, from a process of its own, whose memory is free afterwards."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
+def _measure_alone(task, kinds, settings):
+    """The figures of a task, from a process of its own, whose memory is free afterwards."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measure, task, kinds, settings).result()
 
 
-def measure_task(task, kinds, settings):
-    """Trains a model on a task, and measures each kind of heads in it.
+def _measure(task, kinds, settings):
+    from rt_keras.benchmarks.approximate.training import measure_task
 
-    Args:
-        task: string, one of `TASKS`.
-        kinds: list of strings, of `KINDS`.
-        settings: dictionary of the options.
-
-    Returns:
-        A list of figures, see `main`.
-    """
-    import keras
-
-    import rt_keras
-    from rt_keras.benchmarks.approximate import models
-    from rt_keras.benchmarks.quality.tasks.text import read
-
-    keras.utils.set_random_seed(0)
-    causal, length = task == "causal", settings["length"]
-    text, held_out = (read(settings["directory"], split) for split in ("train", "validation"))
-
-    def draw(seed, of):
-        return batches(task, seed, settings["batch"], length, of)
-
-    sizes = (settings[name] for name in ("layers", "width", "heads"))
-    # Positions of the two copies start alike.
-    period = length // 2 if task == "copy" else None
-    backbone = models.make_backbone(causal, length, *sizes, period)
-    head = keras.layers.Dense(2 if task == "span" else VOCABULARY)
-    scored = models.Scored(task, head)
-    train(scored, backbone, draw(0, text), settings, f"training {task}")
-    tests = list(itertools.islice(draw(TEST_SEED, held_out), TEST_BATCHES))
-    samples = [
-        models.inputs_of(tokens)
-        for tokens, _, _ in itertools.islice(draw(DISTILL_SEED, text), DISTILL_BATCHES)
-    ]
-    figures = []
-    for kind in kinds:
-        other = models.adapted(backbone, kind, settings["keys"], length, causal, samples[0])
-        figure = {"task": task, "kind": kind, "settings": settings}
-        figure |= score(scored, other, tests)
-        if settings["distill_steps"] and kind != "full":
-            off = rt_keras.distill(
-                other, backbone, samples, settings["distill_steps"], seed=0, verbose=1
-            )
-            after = score(scored, other, tests)
-            figure |= {f"{name}_distilled": value for name, value in after.items()}
-            figure["off"] = off
-        if task == "masked":
-            figure["unigram_accuracy"] = unigram_accuracy(length, held_out.tobytes())
-        options.say(f"{kind} on {task}: accuracy {figure['accuracy']:.3f}")
-        figures.append(figure)
-        keras.backend.clear_session(free_memory=True)
-    return figures
-
-
-def train(scored, backbone, data, settings, title):
-    """Trains a backbone and its answers on a task.
-
-    Args:
-        scored: `models.Scored`.
-        backbone: backbone.
-        data: iterator of batches.
-        settings: dictionary of the options.
-        title: string, what is said to be done.
-    """
-    import keras
-    import tensorflow as tf
-
-    steps = settings["steps"]
-    schedule = keras.optimizers.schedules.CosineDecay(
-        0.0, steps, warmup_target=settings["learning_rate"], warmup_steps=max(1, steps // 10)
-    )
-    optimizer = keras.optimizers.AdamW(schedule, weight_decay=0.01, global_clipnorm=1.0)
-    scored.head.build((None, None, settings["width"]))
-    weights = backbone.trainable_variables + scored.head.trainable_variables
-    optimizer.build(weights)
-
-    @tf.function(jit_compile=True)
-    def step(*batch):
-        with tf.GradientTape() as tape:
-            loss, hits = scored.loss_and_hits(backbone, batch)
-        optimizer.apply(tape.gradient(loss, weights), weights)
-        return loss, hits
-
-    with progress.bar(title, steps, "steps") as update:
-        for number, batch in enumerate(itertools.islice(data, steps)):
-            loss, hits = step(*map(tf.constant, batch))
-            update(advance=1)
-            if (number + 1) % max(1, steps // 10) == 0:
-                options.say(f"{title}: step {number + 1}, loss {loss:.3f}, accuracy {hits:.3f}")
-
-
-def score(scored, backbone, tests):
-    """The accuracy and loss on held-out batches.
-
-    Returns:
-        Dictionary of two floats.
-    """
-    import numpy as np
-    import tensorflow as tf
-
-    run = tf.function(lambda *batch: scored.loss_and_hits(backbone, batch))
-    found = np.mean([run(*map(tf.constant, batch)) for batch in tests], axis=0)
-    return {"loss": float(found[0]), "accuracy": float(found[1])}
+    return measure_task(task, kinds, settings)
 
 
 def measure_times(kinds, lengths, settings):
@@ -256,22 +117,16 @@ def measure_times(kinds, lengths, settings):
     Returns:
         A list of dictionaries of `kind`, `length`, `seconds` and `peak_bytes`.
     """
+    sizes = {name: settings[name] for name in ("keys", "layers", "width", "heads")}
     found = []
     for length in lengths:
         contenders = {
-            kind: {
-                "target": "rt_keras.benchmarks.approximate.forward:prepare",
-                "arguments": {
-                    "kind": kind,
-                    "length": length,
-                    **{name: settings[name] for name in ("keys", "layers", "width", "heads")},
-                },
-            }
+            kind: workers.contender(
+                "approximate.forward:prepare", kind=kind, length=length, **sizes
+            )
             for kind in kinds
         }
-        times = workers.contest(
-            contenders, 3, machine.count_cores(), lambda name, what: options.say(f"{name}: {what}")
-        )
+        times = workers.contest(contenders, 3, machine.count_cores())
         found += [
             {"kind": kind, "length": length, **{key: x[key] for key in ("seconds", "peak_bytes")}}
             for kind, x in times.items()
@@ -293,12 +148,13 @@ def report(result):
         figures = [figure for figure in result["figures"] if figure["task"] == task]
         lines += ["", _title(figures[0]), "", _task_table(figures)]
     if result["times"]:
-        columns = {"kind": "", "tokens": ",", "forward (s)": ".3f", "peak (MB)": ",.0f"}
-        rows = [
-            [x["kind"].replace("_", " "), x["length"], x["seconds"], x["peak_bytes"] / 1e6]
-            for x in result["times"]
-        ]
-        lines += ["", "one sequence, forward", "", table(columns, rows)]
+        columns = {
+            **options.KIND,
+            "tokens": (",", lambda figure: figure["length"]),
+            "forward (s)": (".3f", lambda figure: figure["seconds"]),
+            **options.PEAK,
+        }
+        lines += ["", "one sequence, forward", "", table_of(result["times"], columns)]
     return "\n".join(lines)
 
 
@@ -314,15 +170,16 @@ def _title(figure):
 
 
 def _task_table(figures):
-    columns = {"kind": "", "accuracy": ".3f", "loss": ".3f", "lost": ".1%"}
-    columns |= {"accuracy,\ndistilled": ".3f", "loss,\ndistilled": ".3f", "lost,\ndistilled": ".1%"}
     best = next((x["accuracy"] for x in figures if x["kind"] == "full"), None)
-    rows = []
-    for figure in figures:
-        row = [figure["kind"].replace("_", " ")]
-        for suffix in ("", "_distilled"):
-            accuracy = figure.get(f"accuracy{suffix}")
-            lost = None if None in (accuracy, best) or not best else 1 - accuracy / best
-            row += [accuracy, figure.get(f"loss{suffix}"), lost]
-        rows.append(row)
-    return table(columns, rows)
+
+    def lost(accuracy):
+        return None if accuracy is None or not best else 1 - accuracy / best
+
+    columns = dict(options.KIND)
+    for when, suffix in (("", ""), (",\ndistilled", "_distilled")):
+        columns |= {
+            f"accuracy{when}": (".3f", lambda x, suffix=suffix: x.get(f"accuracy{suffix}")),
+            f"loss{when}": (".3f", lambda x, suffix=suffix: x.get(f"loss{suffix}")),
+            f"lost{when}": (".1%", lambda x, suffix=suffix: lost(x.get(f"accuracy{suffix}"))),
+        }
+    return table_of(figures, columns)

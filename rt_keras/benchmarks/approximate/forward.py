@@ -18,8 +18,8 @@ def prepare(kind, length, keys, layers, width, heads):
     from rt_keras.benchmarks.approximate import models
 
     backbone = models.make_backbone(False, length, layers, width, heads)
-    model = models.with_heads(backbone, kind, keys, length, causal=False)
+    model = models.adapted(backbone, kind, keys, length, causal=False)
     tokens = np.random.default_rng(0).integers(256, size=[1, length]).astype(np.int32)
-    inputs = {name: tf.constant(x) for name, x in models.inputs_of(tokens).items()}
+    inputs = models.inputs_of(tf.constant(tokens))
     run = tf.function(lambda: model(inputs, training=False), jit_compile=True)
     return lambda: run().numpy()

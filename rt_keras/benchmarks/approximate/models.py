@@ -2,6 +2,11 @@
 
 import math
 
+import keras
+import keras_hub
+import numpy as np
+import tensorflow as tf
+
 import rt_keras
 from rt_keras.benchmarks.approximate.kinds import GLOBAL_TOKENS, KINDS
 from rt_keras.benchmarks.approximate.tasks import VOCABULARY
@@ -21,9 +26,6 @@ def make_backbone(causal, length, layers, width, heads, period=None):
         A backbone that starts so as to learn soon at a small width: kernels as Keras draws them,
         embeddings of about the same size, and learned positions that are waves.
     """
-    import keras
-    import keras_hub
-
     cls = keras_hub.models.GPT2Backbone if causal else keras_hub.models.RobertaBackbone
     backbone = cls(
         vocabulary_size=VOCABULARY,
@@ -36,10 +38,8 @@ def make_backbone(causal, length, layers, width, heads, period=None):
     )
     for weight in backbone.weights:
         if weight.path.endswith("kernel"):
-            joined = _joined_heads(weight)
-            weight.assign(
-                keras.ops.reshape(keras.initializers.GlorotUniform()(joined), weight.shape)
-            )
+            drawn = keras.initializers.GlorotUniform()(_joined_heads(weight))
+            weight.assign(keras.ops.reshape(drawn, weight.shape))
         elif tuple(weight.shape) == (length, width):
             weight.assign(2.2 * waves(length, width, period or length))
         elif weight.path.endswith("embeddings"):
@@ -74,8 +74,6 @@ def waves(length, width, period):
     >>> waves(4, 2, 4).round().tolist()
     [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, -0.0]]
     """
-    import numpy as np
-
     k = 1 + np.arange(width // 2)
     angles = 2 * np.pi / period * np.outer(np.arange(length), k)
     amplitudes = np.sqrt(len(k) / np.sum(1 / k) / k)
@@ -90,21 +88,8 @@ def _joined_heads(kernel):
     return (kernel.shape[0], math.prod(kernel.shape[1:]))
 
 
-def with_heads(backbone, kind, keys, length, causal):
-    """A backbone with other heads, whose centroids, if any, are noise.
-
-    Args:
-        backbone, kind, keys, length, causal: see `adapted`.
-
-    Returns:
-        A backbone.
-    """
-    groups = KINDS[kind](backbone.num_heads, keys, length, causal)
-    return rt_keras.adapt(backbone, groups, num_global_tokens=GLOBAL_TOKENS.get(kind))
-
-
-def adapted(backbone, kind, keys, length, causal, sample):
-    """A backbone with other heads, whose centroids, if any, fit a batch.
+def adapted(backbone, kind, keys, length, causal, sample=None):
+    """A backbone with other heads.
 
     Args:
         backbone: what `make_backbone` returned.
@@ -112,56 +97,46 @@ def adapted(backbone, kind, keys, length, causal, sample):
         keys: int, the most keys that a query shall see.
         length: int, tokens in a sequence.
         causal: bool.
-        sample: dictionary of inputs.
+        sample: dictionary of inputs, which the centroids, if any, shall fit. Defaults to None, for
+            centroids that are noise.
 
     Returns:
         A backbone.
     """
-    model = with_heads(backbone, kind, keys, length, causal)
-    if heads_with_centroids(model):
+    groups = KINDS[kind](backbone.num_heads, keys, length, causal)
+    model = rt_keras.adapt(backbone, groups, num_global_tokens=GLOBAL_TOKENS.get(kind))
+    if sample is not None and heads_with_centroids(model):
         rt_keras.fit_centroids(model, sample, verbose=0)
     return model
 
 
 def inputs_of(tokens):
     """The inputs of a backbone for token ids without padding."""
-    import numpy as np
+    tokens = tf.convert_to_tensor(tokens)
+    return {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
 
-    return {"token_ids": tokens, "padding_mask": np.ones_like(tokens)}
 
-
-class Scored:
-    """A backbone and the dense layer that tells its answers.
+def loss_and_hits(task, head, backbone, batch):
+    """The mean cross entropy of a batch, and the share of answers that are right.
 
     Args:
-        name: string, the task.
-        head: `keras.layers.Dense`; of two units for "span", of the vocabulary for others.
+        task: string.
+        head: `keras.layers.Dense`, which tells the answers; of two units for "span", of the
+            vocabulary for others.
+        backbone: a backbone.
+        batch: tuple of token ids, targets and weights.
+
+    Returns:
+        Two float scalars. A span counts as right if both its ends are.
     """
-
-    def __init__(self, name, head):
-        self.name, self.head = name, head
-
-    def loss_and_hits(self, backbone, batch):
-        """The mean cross entropy of a batch, and the share of answers that are right.
-
-        Args:
-            backbone: a backbone.
-            batch: tuple of token ids, targets and weights.
-
-        Returns:
-            Two float scalars. A span counts as right if both its ends are.
-        """
-        import tensorflow as tf
-
-        tokens, targets, weights = batch
-        inputs = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
-        logits = self.head(backbone(inputs, training=False))
-        if self.name == "span":
-            logits = tf.linalg.matrix_transpose(logits)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
-        right = tf.cast(tf.argmax(logits, -1, tf.int32) == targets, tf.float32)
-        if self.name == "span":
-            right, weights = tf.reduce_min(right, axis=-1), tf.reduce_min(weights, axis=-1)
-            losses = tf.reduce_sum(losses, axis=-1)
-        total = tf.reduce_sum(weights)
-        return tf.reduce_sum(losses * weights) / total, tf.reduce_sum(right * weights) / total
+    tokens, targets, weights = batch
+    logits = head(backbone(inputs_of(tokens), training=False))
+    if task == "span":
+        logits = tf.linalg.matrix_transpose(logits)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+    right = tf.cast(tf.argmax(logits, -1, tf.int32) == targets, tf.float32)
+    if task == "span":
+        right, weights = tf.reduce_min(right, axis=-1), tf.reduce_min(weights, axis=-1)
+        losses = tf.reduce_sum(losses, axis=-1)
+    total = tf.reduce_sum(weights)
+    return tf.reduce_sum(losses * weights) / total, tf.reduce_sum(right * weights) / total

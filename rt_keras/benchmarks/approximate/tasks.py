@@ -7,6 +7,8 @@ reads; it returns token ids, targets and weights, all `[batch, length]`, but tho
 
 import functools
 
+import numpy as np
+
 MASK = 256
 VOCABULARY = 257
 # Symbols of "copy", and keys of "span" and what fills its spans.
@@ -15,8 +17,6 @@ COPIED, KEYS, FILLERS, LONGEST_SPAN = 10, 8, 64, 8
 
 def masked(rng, batch, length, text):
     """Bytes of a text, of which 15% are hidden and to be told."""
-    import numpy as np
-
     starts = rng.integers(len(text) - length, size=[batch, 1])
     targets = text[starts + np.arange(length)].astype(np.int32)
     hidden = rng.random([batch, length]) < 0.15
@@ -25,8 +25,6 @@ def masked(rng, batch, length, text):
 
 def causal(rng, batch, length, text):
     """Bytes of a text; the next one is to be told."""
-    import numpy as np
-
     starts = rng.integers(len(text) - length, size=[batch, 1])
     windows = text[starts + np.arange(length + 1)].astype(np.int32)
     return windows[:, :-1], windows[:, 1:], np.ones([batch, length], np.float32)
@@ -37,8 +35,6 @@ def copy(rng, batch, length, text):
 
     Source: Vyas et al. 2020, section 4.1, the masked copy task.
     """
-    import numpy as np
-
     half = rng.integers(COPIED, size=[batch, length // 2]).astype(np.int32)
     draw = rng.random(half.shape)
     hidden = np.concatenate([draw < 0.2, (draw >= 0.2) & (draw < 0.4)], axis=1)
@@ -52,8 +48,6 @@ def span(rng, batch, length, text):
     Keys are ids from 0 to 7, what fills the spans are those from 64 to 127, and the span of a key
     ends with the id that is 128 above it.
     """
-    import numpy as np
-
     tokens = rng.integers(FILLERS, 2 * FILLERS, size=[batch, length]).astype(np.int32)
     targets = np.zeros([batch, 2], np.int32)
     count = min(KEYS, (length - 1) // (2 * LONGEST_SPAN))
@@ -85,8 +79,6 @@ def batches(name, seed, batch, length, text):
     Yields:
         Tuples of token ids, targets and weights.
     """
-    import numpy as np
-
     index = 0
     while True:
         yield TASKS[name](np.random.default_rng([seed, index]), batch, length, text)
@@ -104,8 +96,6 @@ def unigram_accuracy(length, text_bytes):
     Returns:
         Float.
     """
-    import numpy as np
-
     text = np.frombuffer(text_bytes, np.uint8)
     tokens, targets, weights = masked(np.random.default_rng(0), 64, length, text)
     commonest = [np.bincount(row[row < MASK]).argmax() for row in tokens]

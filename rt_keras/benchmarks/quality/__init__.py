@@ -6,19 +6,33 @@ far away. `tasks/` has the tasks, `kinds.py` the heads, `training.py` a run, `re
 
 import itertools
 import json
-from pathlib import Path
+import multiprocessing
+import signal
 
+from rt_keras import progress
 from rt_keras.benchmarks import options
-from rt_keras.benchmarks.quality import report, training
+from rt_keras.benchmarks.quality import report
 from rt_keras.benchmarks.quality.kinds import KINDS
-from rt_keras.benchmarks.quality.tasks import TASKS
-from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
+from rt_keras.benchmarks.quality.tasks import TASKS, TESTS, make_task
 from rt_keras.files import write_json
-from rt_keras.options import add_plot, check_picture
+from rt_keras.options import add_integers, add_options, add_plot, check_picture, check_range
 
 DEFAULT_KINDS = ("full", "local", "local_and_nearest", "local_routing")
+INTEGERS = {
+    "steps": (1000, "number of training steps"),
+    "layers": (2, "number of blocks"),
+    "width": (128, "width of the blocks"),
+}
 # Tokens of a batch by default, and the fewest sequences.
 BATCH_TOKENS, LEAST_BATCH = 2048, 4
+# Numbers that follow from the task if they are not given.
+DERIVED = {
+    "--length N": "tokens in a sequence (default: what the task is known for)",
+    "--keys N": "keys that a query of sparse heads sees, on average (default: a 16th of the "
+    "length, at least 8)",
+    "--clusters N": "clusters of a routing head (default: length / (2 keys))",
+    "--batch N": f"sequences in a batch (default: {BATCH_TOKENS:,} tokens, at least {LEAST_BATCH})",
+}
 
 
 def add_arguments(parser):
@@ -31,69 +45,16 @@ def add_arguments(parser):
     parser.epilog = (
         "example: rt-keras benchmark quality --tasks recall mqar --seeds 0 1 --json quality.json"
     )
-    parser.add_argument(
-        "--tasks",
-        nargs="+",
-        default=["recall"],
-        metavar="NAME",
-        help=f"what to learn: {', '.join(TASKS)} (default: recall)",
+    options.add_names(parser, "tasks", TASKS, ["recall"])
+    options.add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
+    options.add_numbers(parser, "seeds", [0], "seeds of weights and data, one run for each")
+    options.add_numbers(
+        parser, "test-lengths", [], "lengths at which trained models are tested too"
     )
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        default=DEFAULT_KINDS,
-        metavar="NAME",
-        help=f"heads to train: {', '.join(KINDS)} (default: {' '.join(DEFAULT_KINDS)})",
-    )
-    parser.add_argument(
-        "--seeds",
-        nargs="+",
-        type=int,
-        default=[0],
-        metavar="N",
-        help="seeds of weights and data, one run for each (default: 0)",
-    )
-    parser.add_argument(
-        "--steps", type=int, default=1000, help="number of training steps (default: 1000)"
-    )
-    parser.add_argument(
-        "--length", type=int, help="tokens in a sequence (default: what the task is known for)"
-    )
-    parser.add_argument(
-        "--test-lengths",
-        nargs="+",
-        type=int,
-        default=[],
-        metavar="N",
-        help="lengths at which trained models are tested too (default: none)",
-    )
-    parser.add_argument(
-        "--keys",
-        type=int,
-        help="keys that a query of sparse heads sees, on average (default: a 16th of the length, "
-        "at least 8)",
-    )
-    parser.add_argument(
-        "--clusters", type=int, help="clusters of a routing head (default: length / (2 keys))"
-    )
-    parser.add_argument("--layers", type=int, default=2, help="number of blocks (default: 2)")
-    parser.add_argument("--width", type=int, default=128, help="width of the blocks (default: 128)")
-    parser.add_argument(
-        "--batch",
-        type=int,
-        help=f"sequences in a batch (default: {BATCH_TOKENS:,} tokens, at least {LEAST_BATCH})",
-    )
-    parser.add_argument(
-        "--learning-rate",
-        type=float,
-        default=2e-3,
-        help="highest learning rate of Adam (default: 2e-3)",
-    )
-    parser.add_argument(
-        "--directory",
-        metavar="DIR",
-        help="folder of texts for the task text (default: the source of Python's library)",
-    )
+    add_integers(parser, INTEGERS)
+    add_options(parser, DERIVED, type=int)
+    options.add_learning_rate(parser, 2e-3)
+    options.add_directory(parser, "the task text")
     add_plot(parser, "the learning curves")
 
 
@@ -115,57 +76,44 @@ def main(args):
     check(args)
     result = options.earlier(args.json, {"benchmark": "quality", "figures": []})
     done = {_identity(figure["settings"]): figure for figure in result["figures"]}
-    wanted = [
-        run_settings(args, task, kind, seed)
-        for task, seed, kind in itertools.product(
-            *(dict.fromkeys(x) for x in (args.tasks, args.seeds, args.kinds))
-        )
-    ]
+    runs = itertools.product(*map(dict.fromkeys, (args.tasks, args.seeds, args.kinds)))
+    wanted = [run_settings(args, task, kind, seed) for task, seed, kind in runs]
     for settings in wanted:
         if _identity(settings) in done:
-            options.say(f"{training.describe(settings)}: already in {args.json}")
+            progress.say(f"{describe(settings)}: already in {args.json}")
             continue
-        figure = training.train_alone(settings)
+        figure = train_alone(settings)
         done[_identity(settings)] = figure
         result["figures"].append(figure)
         if args.json:
             write_json(args.json, result)
     figures = [done[_identity(settings)] for settings in wanted]
-    scores = {name: task.score for name, task in TASKS.items()}
+    scores = {name: make_task(name, args.length, args.directory).score for name in args.tasks}
     print(report.report(figures, scores))
     if args.plot:
-        report.draw(figures, scores, Path(args.plot))
+        report.draw(figures, scores, args.plot)
         print(f"wrote {args.plot}")
     return result
 
 
 def check(args):
     """Raises a ValueError of one line if an option is out of range."""
-    options.check_among("tasks", args.tasks, TASKS)
-    options.check_among("kinds", args.kinds, KINDS)
-    given = [name for name in ("keys", "clusters", "batch") if getattr(args, name) is not None]
-    options.check_at_least_one(args, "layers", *given)
-    if args.steps < 1 or args.steps % training.TESTS:
-        raise ValueError(
-            f"--steps must be a multiple of {training.TESTS}, the number of tests on the way. "
-            f"Received: {args.steps}"
-        )
-    if args.width < 1 or args.width % 8:
-        raise ValueError(f"--width must be a multiple of 8. Received: {args.width}")
-    if not args.learning_rate > 0:
-        raise ValueError(f"--learning-rate must be above 0. Received: {args.learning_rate}")
-    for seed in args.seeds:
-        if not 0 <= seed < HELD_OUT:
-            raise ValueError(f"--seeds must be from 0 to {HELD_OUT - 1:,}. Received: {seed}")
+    from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
+
+    options.check_at_least_one(args, "layers", "keys", "clusters", "batch")
+    options.check_multiple(args, "steps", TESTS, "the number of tests on the way, ")
+    options.check_multiple(args, "width", 8)
+    options.check_learning_rate(args)
+    check_range(args, "seeds", 0, HELD_OUT - 1)
     if args.directory is not None and "text" not in args.tasks:
         raise ValueError(
             f"--directory is for the task text. Received: --tasks {' '.join(args.tasks)}"
         )
     for name in args.tasks:
-        TASKS[name](args.length, args.directory)
+        make_task(name, args.length, args.directory)
         for length in args.test_lengths:
             try:
-                TASKS[name](length, args.directory)
+                make_task(name, length, args.directory)
             except ValueError as error:
                 raise ValueError(f"--test-lengths: {error}") from None
     check_picture(args)
@@ -183,24 +131,84 @@ def run_settings(args, task, kind, seed):
     Returns:
         A dictionary of JSON values; see `rt_keras.benchmarks.quality.training.train`.
     """
-    length = TASKS[task](args.length, args.directory).length
+    length = make_task(task, args.length, args.directory).length
     keys = args.keys or max(8, length // 16)
     return {
         "task": task,
         "kind": kind,
         "seed": seed,
         "length": length,
-        "test_lengths": args.test_lengths,
-        "steps": args.steps,
         "keys": keys,
         "clusters": args.clusters or max(1, length // (2 * keys)),
-        "layers": args.layers,
-        "width": args.width,
         "batch": args.batch or max(LEAST_BATCH, BATCH_TOKENS // length),
-        "learning_rate": args.learning_rate,
         "directory": args.directory if task == "text" else None,
+        **options.values(args, ("test_lengths", "steps", "layers", "width", "learning_rate")),
     }
 
 
 def _identity(settings):
     return json.dumps(settings, sort_keys=True)
+
+
+def train_alone(settings):
+    """Trains a model in a process of its own, whose peak memory is that of this run.
+
+    Args:
+        settings: dictionary; see `rt_keras.benchmarks.quality.training.train`.
+
+    Returns:
+        What `train` returned.
+
+    Raises:
+        ChildProcessError: if the process ended without an answer, as when memory runs out.
+        Exception: what `train` raised.
+    """
+    name = describe(settings)
+    steps, context = settings["steps"], multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_train_for, args=(theirs, settings), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        with progress.bar(f"training {name}", steps, "steps") as update:
+            while True:
+                kind, answer = ours.recv()
+                if kind == "step":
+                    update(completed=answer)
+                elif kind == "test":
+                    update(note=answer["note"])
+                    progress.say(f"{name}: step {answer['step']} of {steps}, {answer['note']}")
+                elif kind == "error":
+                    raise answer
+                else:
+                    return answer
+    except EOFError:
+        process.join()
+        raise ChildProcessError(
+            f"training {name} ended with status {process.exitcode}, perhaps because memory ran out"
+        ) from None
+    finally:
+        process.terminate()
+        process.join()
+
+
+def describe(settings):
+    """What a run trains, in words.
+
+    >>> describe({"task": "mqar", "kind": "full", "seed": 0})
+    'full on mqar, seed 0'
+    """
+    return f"{settings['kind']} on {settings['task']}, seed {settings['seed']}"
+
+
+def _train_for(connection, settings):
+    """Trains in a process that another one has started, and sends it what happens."""
+    from rt_keras.benchmarks.quality.training import train
+
+    # An interruption is for the parent, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        answer = "done", train(settings, lambda *message: connection.send(message))
+    except Exception as error:
+        answer = "error", error
+    connection.send(answer)

@@ -56,18 +56,7 @@ class DenseHeads(LocalRoutingHeads):
             raise ValueError(f"num_probes must be 1. Received: num_probes={self.num_probes}")
         self.selection = selection
 
-    def attend(
-        self,
-        *,
-        query,
-        key,
-        value,
-        causal,
-        query_mask,
-        key_mask,
-        dropout,
-        seed,
-    ):
+    def attend(self, *, query, key, value, causal, query_mask, key_mask, dropout, seed):
         if self.share_qk:
             key, key_mask = query, query_mask
         seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))

@@ -1,11 +1,10 @@
 """The kinds of attention heads that are compared.
 
-A kind is a function of the number of heads, of the keys that a query of each shall see, of the
-number of clusters and of the length of the sequences; it returns the head groups of one block.
-Attention is causal. So that a query sees about as many keys on average, whatever the kind, a window
-has twice as many: a query has seen half of the members of its cluster, on average. Clusters share
-out the sequence if there are length / (2 keys) of them. Windows have relative positions; clusters
-have none.
+A kind is a function of the number of heads, of the keys that a query of each shall see, and of the
+number of clusters; it returns the head groups of one block. Attention is causal. So that a query
+sees about as many keys on average, whatever the kind, a window has twice as many: a query has seen
+half of the members of its cluster, on average. Clusters share out the sequence if there are
+length / (2 keys) of them. Windows have relative positions; clusters have none.
 
 `balanced` and `hashed` choose members by looking at the whole sequence, so what they score may owe
 something to the future. `random_members` draws its members by position, whatever the tokens are;
@@ -13,128 +12,89 @@ that tells nothing of the future, but a query that is in no cluster sees nothing
 """
 
 import random
+from functools import partial
+
+import rt_keras
 
 
-def full(heads, keys, clusters, length):
+def full(heads, keys, clusters):
     """Heads that see everything up to a query."""
-    from rt_keras.layers import FullHeads
-
-    return [FullHeads(heads, max_relative_distance=reach(keys))]
+    return [rt_keras.layers.FullHeads(heads, max_relative_distance=reach(keys))]
 
 
-def local(heads, keys, clusters, length):
+def local(heads, keys, clusters):
     """Heads that see the block of a query and the one before it."""
-    from rt_keras.layers import LocalHeads
-
-    return [LocalHeads(heads, block_size(keys), max_relative_distance=reach(keys))]
-
-
-def local_and_nearest(heads, keys, clusters, length):
-    """As many local heads as heads that see their nearest cluster."""
-    return _half_local(heads, keys, _routing(heads, clusters, 2 * keys))
+    size = block_size(keys)
+    return [rt_keras.layers.LocalHeads(heads, size, max_relative_distance=reach(keys))]
 
 
-def nearest_2_probes(heads, keys, clusters, length):
-    """The same with two nearest clusters, half as large."""
-    return _half_local(heads, keys, _routing(heads, 2 * clusters, keys, num_probes=2))
+def local_and_routing(heads, keys, clusters, num_probes=1, assignment="nearest"):
+    """As many local heads as heads that see their clusters, which are smaller with more probes."""
+    sizes = num_probes * clusters, 2 * keys // num_probes
+    options = {"num_probes": num_probes, "assignment": assignment}
+    group = rt_keras.layers.RoutingHeads(heads // 2, *sizes, **options)
+    return [*local(heads // 2, keys, clusters), group]
 
 
-def balanced(heads, keys, clusters, length):
-    """As many local heads as heads whose clusters pick their members, the paper's algorithm."""
-    return _half_local(heads, keys, _routing(heads, clusters, 2 * keys, assignment="balanced"))
-
-
-def hashed(heads, keys, clusters, length):
+def hashed(heads, keys, clusters):
     """As many local heads as heads that see their bucket of a hash."""
-    from rt_keras.layers import HashedHeads
+    group = rt_keras.layers.HashedHeads(heads // 2, max(clusters, 2), 2 * keys)
+    return [*local(heads // 2, keys, clusters), group]
 
-    return _half_local(heads, keys, HashedHeads(heads // 2, max(clusters, 2), 2 * keys))
 
-
-def random_members(heads, keys, clusters, length):
+def random_members(heads, keys, clusters):
     """As many local heads as heads whose clusters have random members."""
-    from rt_keras.layers import RandomHeads
-
-    group = RandomHeads(heads // 2, clusters, 2 * keys, seed=_seed_of_block())
-    return _half_local(heads, keys, group)
+    group = rt_keras.layers.RandomHeads(heads // 2, clusters, 2 * keys, seed=_seed_of_block())
+    return [*local(heads // 2, keys, clusters), group]
 
 
-def local_routing(heads, keys, clusters, length):
+def local_routing(heads, keys, clusters, num_probes=1, **options):
     """Heads that see half of the keys around them, and half in their cluster; not convolved."""
-    return _local_routing(heads, _window_and_cluster(keys, clusters))
+    sizes = _window_and_cluster(keys, num_probes * clusters)
+    sizes["window_size"] //= num_probes
+    options = {**sizes, "kernel_size": 1, "num_probes": num_probes, **options}
+    return [rt_keras.layers.LocalRoutingHeads(heads, **options)]
 
 
-def local_routing_2_probes(heads, keys, clusters, length):
-    """The same with two nearest clusters, half as large."""
-    arguments = _window_and_cluster(keys, 2 * clusters)
-    arguments["window_size"] //= 2
-    return _local_routing(heads, arguments, num_probes=2)
+def dense(heads, keys, clusters, selection, kernel_size=1):
+    """`local_routing` with keys that are selected otherwise; time is O(n²)."""
+    from rt_keras.benchmarks.quality.dense_heads import DenseHeads
 
-
-def local_routing_keys(heads, keys, clusters, length):
-    """`local_routing` that routes keys, not the queries of the positions before."""
-    return _local_routing(heads, _window_and_cluster(keys, clusters), routed_key="key")
-
-
-def local_routing_one_cluster(heads, keys, clusters, length):
-    """`local_routing` whose one cluster holds everything: a query sees its last positions twice."""
-    return _local_routing(heads, {**_window_and_cluster(keys, clusters), "num_clusters": 1})
-
-
-def local_routing_convolution(heads, keys, clusters, length):
-    """`local_routing` whose routed queries are convolved with the three before them: the default of
-    the layer."""
-    return _local_routing(heads, _window_and_cluster(keys, clusters), kernel_size=4)
-
-
-def local_routing_convolution_one_cluster(heads, keys, clusters, length):
-    """`local_routing_convolution` whose one cluster holds everything: convolved without routing."""
-    arguments = {**_window_and_cluster(keys, clusters), "num_clusters": 1}
-    return _local_routing(heads, arguments, kernel_size=4)
-
-
-def local_routing_all(heads, keys, clusters, length):
-    """`local_routing` with all keys instead of a cluster's; time is O(n²)."""
-    return _dense(heads, keys, clusters, "all")
-
-
-def local_routing_random(heads, keys, clusters, length):
-    """`local_routing` with keys drawn at random instead of a cluster's; time is O(n²)."""
-    return _dense(heads, keys, clusters, "random")
-
-
-def oracle(heads, keys, clusters, length):
-    """`local_routing` with the best keys instead of a cluster's; time is O(n²)."""
-    return _dense(heads, keys, clusters, "best")
-
-
-def oracle_convolution(heads, keys, clusters, length):
-    """`local_routing_convolution` with the best keys instead of a cluster's; time is O(n²)."""
-    return _dense(heads, keys, clusters, "best", kernel_size=4)
+    options = {"kernel_size": kernel_size, "selection": selection, "seed": _seed_of_block()}
+    return [DenseHeads(heads, **_window_and_cluster(keys, clusters), **options)]
 
 
 KINDS = {
     "full": full,
     "local": local,
-    "local_and_nearest": local_and_nearest,
-    "nearest_2_probes": nearest_2_probes,
-    "balanced": balanced,
+    "local_and_nearest": local_and_routing,
+    # The same with two nearest clusters, half as large.
+    "nearest_2_probes": partial(local_and_routing, num_probes=2),
+    # The same with clusters that pick their members, the paper's algorithm.
+    "balanced": partial(local_and_routing, assignment="balanced"),
     "hashed": hashed,
     "random_members": random_members,
-    "frozen_centroids": local_and_nearest,
+    # `local_and_nearest` whose centroids stay where they started, at random.
+    "frozen_centroids": local_and_routing,
     "local_routing": local_routing,
-    "local_routing_2_probes": local_routing_2_probes,
-    "local_routing_keys": local_routing_keys,
-    "local_routing_convolution": local_routing_convolution,
-    "local_routing_convolution_one_cluster": local_routing_convolution_one_cluster,
+    # `local_routing` with two nearest clusters, half as large.
+    "local_routing_2_probes": partial(local_routing, num_probes=2),
+    # It routes keys, not the queries of the positions before.
+    "local_routing_keys": partial(local_routing, routed_key="key"),
+    # Its routed queries are convolved with the three before them: the default of the layer.
+    "local_routing_convolution": partial(local_routing, kernel_size=4),
+    # Convolved without routing: one cluster holds everything.
+    "local_routing_convolution_one_cluster": partial(local_routing, kernel_size=4, num_clusters=1),
+    # Its centroids stay where they started, at random.
     "local_routing_frozen": local_routing,
-    "local_routing_one_cluster": local_routing_one_cluster,
-    "local_routing_all": local_routing_all,
-    "local_routing_random": local_routing_random,
-    "oracle": oracle,
-    "oracle_convolution": oracle_convolution,
+    # Its one cluster holds everything: a query sees its last positions twice.
+    "local_routing_one_cluster": partial(local_routing, num_clusters=1),
+    # All keys instead of a cluster's; random ones; the best ones, convolved or not.
+    "local_routing_all": partial(dense, selection="all"),
+    "local_routing_random": partial(dense, selection="random"),
+    "oracle": partial(dense, selection="best"),
+    "oracle_convolution": partial(dense, selection="best", kernel_size=4),
 }
-# `local_and_nearest` and `local_routing` whose centroids stay where they started, at random.
 FROZEN = ("frozen_centroids", "local_routing_frozen")
 
 
@@ -160,16 +120,6 @@ def reach(keys):
     return 2 * block_size(keys) - 1
 
 
-def _routing(heads, clusters, window_size, **options):
-    from rt_keras.layers import RoutingHeads
-
-    return RoutingHeads(heads // 2, clusters, window_size, **options)
-
-
-def _half_local(heads, keys, group):
-    return [*local(heads // 2, keys, None, None), group]
-
-
 def _window_and_cluster(keys, clusters):
     """Arguments of heads that see half of the keys in a window, and half in a cluster.
 
@@ -183,19 +133,6 @@ def _window_and_cluster(keys, clusters):
         "window_size": keys,
         "max_relative_distance": reach(near),
     }
-
-
-def _local_routing(heads, arguments, kernel_size=1, **options):
-    from rt_keras.layers import LocalRoutingHeads
-
-    return [LocalRoutingHeads(heads, **arguments, kernel_size=kernel_size, **options)]
-
-
-def _dense(heads, keys, clusters, selection, kernel_size=1):
-    from rt_keras.benchmarks.quality.dense_heads import DenseHeads
-
-    options = {"kernel_size": kernel_size, "selection": selection, "seed": _seed_of_block()}
-    return [DenseHeads(heads, **_window_and_cluster(keys, clusters), **options)]
 
 
 def _seed_of_block():

@@ -2,9 +2,9 @@
 
 import statistics
 
-from rt_keras import extras
-from rt_keras.files import whole_file
-from rt_keras.tables import table
+from rt_keras.benchmarks.options import words
+from rt_keras.drawing import drawing
+from rt_keras.tables import table_of
 
 # The kinds between which the gap lies that others close.
 FLOOR, CEILING = "local", "oracle"
@@ -23,11 +23,7 @@ def report(figures, scores):
         Lines of text.
     """
     machines = "\n".join(dict.fromkeys(figure["machine"] for figure in figures))
-    tasks = dict.fromkeys(figure["settings"]["task"] for figure in figures)
-    tables = [
-        task_report([figure for figure in figures if figure["settings"]["task"] == task], score)
-        for task, score in ((task, scores[task]) for task in tasks)
-    ]
+    tables = [task_report(runs, scores[task]) for task, runs in grouped(figures, "task").items()]
     return "\n\n".join([machines, *tables])
 
 
@@ -44,23 +40,44 @@ def task_report(figures, score):
         worst layer at the end, see `CentroidEMA`, near, far and new are the groups of a text, and
         "at" is the score at the end for another length.
     """
-    groups = list(figures[0]["groups"])
-    columns = {"kind": "", score: ".3f", "spread": ".3f", "gap\nclosed": ".0%"}
-    columns |= {f"loss:\n{name}": ".3f" for name in groups}
-    columns |= {f"at\n{length:,}": ".3f" for length in figures[0]["settings"]["test_lengths"]}
-    columns |= {f"steps to\n{REACHED:.2f}": ","} if score == "accuracy" else {}
-    columns |= {"keys a\nquery": ",.1f", "weights": ",", "step\n(ms)": ",.0f", "peak\n(MB)": ",.0f"}
-    columns |= {"fullest": ".2f", "entropy": ".2f"}
-    runs = by_kind(figures)
-    shares = gaps_closed({kind: mean_score(found, score) for kind, found in runs.items()})
-    rows = [_row(kind, found, score, groups, shares[kind]) for kind, found in runs.items()]
-    return f"{_title(figures, score)}\n\n{table(columns, rows)}"
+    kinds = grouped(figures, "kind")
+    shares = gaps_closed({kind: mean_score(runs, score) for kind, runs in kinds.items()})
+
+    def ends(runs):
+        return [run[score][-1] for run in runs]
+
+    columns = {
+        "kind": ("", lambda runs: words(runs[0]["settings"]["kind"])),
+        score: (".3f", lambda runs: mean_score(runs, score)),
+        "spread": (".3f", lambda runs: statistics.stdev(ends(runs)) if len(runs) > 1 else None),
+        "gap\nclosed": (".0%", lambda runs: shares[runs[0]["settings"]["kind"]]),
+    }
+    for name in figures[0]["groups"]:
+        columns[f"loss:\n{name}"] = (
+            ".3f",
+            _mean_of(lambda run, name=name: run["groups"][name]["loss"]),
+        )
+    for i, length in enumerate(figures[0]["settings"]["test_lengths"]):
+        columns[f"at\n{length:,}"] = (".3f", _mean_of(lambda run, i=i: run["at_lengths"][i][score]))
+    if score == "accuracy":
+        columns[f"steps to\n{REACHED:.2f}"] = (",", _mean_of(lambda run: steps_to(run, REACHED)))
+    columns |= {
+        "keys a\nquery": (",.1f", _mean_of(lambda run: run["keys_seen"])),
+        "weights": (",", lambda runs: runs[0]["weights"]),
+        "step\n(ms)": (",.0f", lambda runs: 1e3 * statistics.median(r["seconds"] for r in runs)),
+        "peak\n(MB)": (",.0f", lambda runs: max(run["peak_bytes"] for run in runs) / 1e6),
+        "fullest": (".2f", _mean_of(lambda run: _use(run, "fullest", max))),
+        "entropy": (".2f", _mean_of(lambda run: _use(run, "entropy", min))),
+    }
+    return f"{_title(figures, score)}\n\n{table_of(kinds.values(), columns)}"
 
 
-def by_kind(figures):
-    """The figures of each kind, in the order in which the kinds come first."""
-    kinds = dict.fromkeys(figure["settings"]["kind"] for figure in figures)
-    return {kind: [x for x in figures if x["settings"]["kind"] == kind] for kind in kinds}
+def grouped(figures, setting):
+    """The figures of each value of a setting, in the order in which the values come first."""
+    found = {}
+    for figure in figures:
+        found.setdefault(figure["settings"][setting], []).append(figure)
+    return found
 
 
 def mean_score(figures, score):
@@ -94,36 +111,20 @@ def steps_to(figure, wanted):
     return next((step for step, found in tests if found >= wanted), None)
 
 
-def _row(kind, figures, score, groups, share):
-    ends = [figure[score][-1] for figure in figures]
-    spread = statistics.stdev(ends) if len(ends) > 1 else None
-    row = [kind.replace("_", " "), statistics.mean(ends), spread, share]
-    row += [_mean(figure["groups"][name]["loss"] for figure in figures) for name in groups]
-    row += map(_mean, zip(*([x[score] for x in figure["at_lengths"]] for figure in figures)))
-    if score == "accuracy":
-        row.append(_mean(steps_to(figure, REACHED) for figure in figures))
-    row += [
-        _mean(figure["keys_seen"] for figure in figures),
-        figures[0]["weights"],
-        1e3 * statistics.median(figure["seconds"] for figure in figures),
-        max(figure["peak_bytes"] for figure in figures) / 1e6,
-    ]
-    return [*row, _use(figures, "fullest", max), _use(figures, "entropy", min)]
+def _mean_of(value):
+    """The function that gives the mean of a value over runs, or None if any run has none."""
+
+    def mean(runs):
+        values = list(map(value, runs))
+        return None if None in values else statistics.mean(values)
+
+    return mean
 
 
-def _mean(values):
-    """The mean, or None if any value is None."""
-    values = list(values)
-    return None if None in values else statistics.mean(values)
-
-
-def _use(figures, what, worst):
-    """How evenly the clusters of the worst layer were used at the end, mean over the runs."""
-    ends = [
-        [values[-1] for name, values in figure["cluster_use"].items() if name.endswith(what)]
-        for figure in figures
-    ]
-    return _mean(worst(values, default=None) for values in ends)
+def _use(run, what, worst):
+    """How evenly the clusters of the worst layer were used at the end."""
+    ends = [values[-1] for name, values in run["cluster_use"].items() if name.endswith(what)]
+    return worst(ends, default=None)
 
 
 def _title(figures, score):
@@ -145,29 +146,22 @@ def draw(figures, scores, path):
     Args:
         figures: list of what `rt_keras.benchmarks.quality.training.train` returned.
         scores: dictionary from the names of tasks to "accuracy" or "loss".
-        path: `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the format.
+        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+            format.
     """
-    with extras.needed("plot", "Drawing"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-    tasks = list(dict.fromkeys(figure["settings"]["task"] for figure in figures))
-    drawing = Figure(figsize=(8, 5 * len(tasks)), layout="constrained")
-    FigureCanvasAgg(drawing)
-    for axis, task in zip(drawing.subplots(len(tasks), squeeze=False)[:, 0], tasks):
-        of_task = [figure for figure in figures if figure["settings"]["task"] == task]
-        for kind, found in by_kind(of_task).items():
-            curves = list(zip(*(figure[scores[task]] for figure in found)))
-            steps = found[0]["steps"]
-            (line,) = axis.plot(
-                steps, [statistics.mean(curve) for curve in curves], label=kind.replace("_", " ")
-            )
-            lows, highs = list(map(min, curves)), list(map(max, curves))
-            axis.fill_between(steps, lows, highs, color=line.get_color(), alpha=0.2, linewidth=0)
-        axis.set_title(_title(of_task, scores[task]).replace(": ", "\n", 1), fontsize=8)
-        axis.set_xlabel("steps")
-        axis.set_ylabel(scores[task])
-        axis.grid(True, alpha=0.3)
-        axis.legend(fontsize=8)
-    with whole_file(path, suffix=path.suffix) as part:
-        drawing.savefig(part, dpi=120)
+    tasks = grouped(figures, "task")
+    with drawing(path, figsize=(8, 5 * len(tasks))) as figure:
+        axes = figure.subplots(len(tasks), squeeze=False)[:, 0]
+        for axis, (task, of_task) in zip(axes, tasks.items()):
+            for kind, runs in grouped(of_task, "kind").items():
+                curves = list(zip(*(run[scores[task]] for run in runs)))
+                steps = runs[0]["steps"]
+                (line,) = axis.plot(steps, list(map(statistics.mean, curves)), label=words(kind))
+                lows, highs = list(map(min, curves)), list(map(max, curves))
+                axis.fill_between(
+                    steps, lows, highs, color=line.get_color(), alpha=0.2, linewidth=0
+                )
+            axis.set_title(_title(of_task, scores[task]).replace(": ", "\n", 1), fontsize=8)
+            axis.set(xlabel="steps", ylabel=scores[task])
+            axis.grid(True, alpha=0.3)
+            axis.legend(fontsize=8)

@@ -1,86 +1,30 @@
 """Trains one model on one task, and measures what it learned and took."""
 
 import math
-import multiprocessing
-import signal
 import statistics
 import time
 
-from rt_keras import progress
-from rt_keras.benchmarks import machine, options
+import keras
+import numpy as np
+import tensorflow as tf
+from keras_hub.layers import ReversibleEmbedding
+
+from rt_keras.benchmarks import machine
 from rt_keras.benchmarks.memory import resident_peak
 from rt_keras.benchmarks.quality.kinds import FROZEN, KINDS, reach
-from rt_keras.benchmarks.quality.tasks import TASKS
+from rt_keras.benchmarks.quality.tasks import TESTS, make_task
+from rt_keras.callbacks import CentroidEMA
+from rt_keras.callbacks.centroid_ema import routing_heads
+from rt_keras.callbacks.stop_at_nan import StopAtNaN
+from rt_keras.layers import TokenShift, TransformerBlock
+from rt_keras.layers.attention_calls import attention_calls
 
 HEADS = 4
-# How often a run is tested, and on how many held-out batches.
-TESTS = 20
+# The held-out batches of a test.
 TEST_BATCHES = 16
 WARM_UP = 50
 # Counting the keys that queries see takes time for all pairs of positions.
 LONGEST_COUNTED = 8192
-
-
-def train_alone(settings):
-    """`train` in a process of its own, whose peak memory is that of this run.
-
-    Args:
-        settings: dictionary; see `train`.
-
-    Returns:
-        What `train` returned.
-
-    Raises:
-        ChildProcessError: if the process ended without an answer, as when memory runs out.
-        Exception: what `train` raised.
-    """
-    name = describe(settings)
-    steps, context = settings["steps"], multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_train_for, args=(theirs, settings), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        with progress.bar(f"training {name}", steps, "steps") as update:
-            while True:
-                kind, answer = ours.recv()
-                if kind == "step":
-                    update(completed=answer)
-                elif kind == "test":
-                    update(note=answer["note"])
-                    options.say(f"{name}: step {answer['step']} of {steps}, {answer['note']}")
-                elif kind == "error":
-                    raise answer
-                else:
-                    return answer
-    except EOFError:
-        process.join()
-        raise ChildProcessError(
-            f"training {name} ended with status {process.exitcode}, perhaps because memory ran out"
-        ) from None
-    finally:
-        process.terminate()
-        process.join()
-
-
-def describe(settings):
-    """What a run trains, in words.
-
-    >>> describe({"task": "mqar", "kind": "full", "seed": 0})
-    'full on mqar, seed 0'
-    """
-    return f"{settings['kind']} on {settings['task']}, seed {settings['seed']}"
-
-
-def _train_for(connection, settings):
-    """Trains in a process that another one has started, and sends it what happens."""
-    # An interruption is for the parent, which ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        answer = "done", train(settings, lambda *message: connection.send(message))
-    except Exception as error:
-        answer = "error", error
-    connection.send(answer)
 
 
 def train(settings, report):
@@ -117,16 +61,13 @@ def train(settings, report):
     Raises:
         FloatingPointError: if the loss is NaN or infinite.
     """
-    import keras
-
     before = resident_peak()
     keras.utils.set_random_seed(settings["seed"])
-    task = TASKS[settings["task"]](settings["length"], settings["directory"])
+    task = make_task(settings["task"], settings["length"], settings["directory"])
     model = build(task, settings)
     _compile(model, settings)
     held_out = batches(task, settings, held_out=True).take(TEST_BATCHES).cache()
-    seconds = []
-    every = settings["steps"] // TESTS
+    seconds, every = [], settings["steps"] // TESTS
     history = model.fit(
         batches(task, settings),
         steps_per_epoch=every,
@@ -164,11 +105,6 @@ def build(task, settings):
         A model of a dictionary of `tokens` and, unless all positions or the sequence as a whole
         are scored, of `places`, the positions `[batch, scored]` that are. It returns logits.
     """
-    import keras
-    from keras_hub.layers import ReversibleEmbedding
-
-    from rt_keras.layers import TokenShift, TransformerBlock
-
     width = settings["width"]
     inputs = {"tokens": keras.Input([task.length], dtype="int32", name="tokens")}
     embedding = ReversibleEmbedding(
@@ -179,7 +115,7 @@ def build(task, settings):
     x = TokenShift(name="embedded")(embedding(inputs["tokens"]))
     real = real_tokens(task, inputs["tokens"])
     for _ in range(settings["layers"]):
-        groups = KINDS[settings["kind"]](HEADS, settings["keys"], settings["clusters"], task.length)
+        groups = KINDS[settings["kind"]](HEADS, settings["keys"], settings["clusters"])
         block = TransformerBlock(groups, intermediate_dim=4 * width)
         x = block(x, padding_mask=real, use_causal_mask=True)
     x = keras.layers.LayerNormalization()(x)
@@ -195,8 +131,6 @@ def build(task, settings):
 
 def real_tokens(task, tokens):
     """Which tokens are no padding, `[batch, length]`; None if the task has no padding."""
-    import keras
-
     return None if task.padding is None else keras.ops.not_equal(tokens, task.padding)
 
 
@@ -211,7 +145,6 @@ def batches(task, settings, held_out=False):
     Returns:
         Endless `tf.data.Dataset` of (inputs of the model, targets, weights).
     """
-    import tensorflow as tf
 
     def at_scored_places(tokens, targets, weights):
         inputs = {"tokens": tokens}
@@ -225,8 +158,6 @@ def batches(task, settings, held_out=False):
 
 
 def _compile(model, settings):
-    import keras
-
     schedule = keras.optimizers.schedules.CosineDecay(
         0.0,
         max(settings["steps"] - WARM_UP, 1),
@@ -247,12 +178,6 @@ def _compile(model, settings):
 
 def _callbacks(model, settings, every, seconds, report):
     """The callbacks of a run, which add the time of each step to the list `seconds`."""
-    import keras
-
-    from rt_keras.callbacks import CentroidEMA
-    from rt_keras.callbacks.centroid_ema import routing_heads
-    from rt_keras.callbacks.stop_at_nan import StopAtNaN
-
     started = []
 
     def end(batch, logs):
@@ -285,9 +210,6 @@ def group_losses(model, task, settings):
         A dictionary from the names of the task's groups to dictionaries of `share`, of the
         predictions, and `loss`, in nats, or None if there are none.
     """
-    import numpy as np
-    import tensorflow as tf
-
     if not task.group_names:
         return {}
     held_out = task.batches(settings["seed"], settings["batch"], held_out=True)
@@ -296,9 +218,8 @@ def group_losses(model, task, settings):
         logits = model({"tokens": tokens}, training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits) * weights
         groups = task.groups(tokens.numpy(), targets.numpy(), reach(settings["keys"]))
-        for group in range(len(counts)):
-            counts[group] += np.sum(weights.numpy() * (groups == group))
-            sums[group] += np.sum(losses.numpy() * (groups == group))
+        for totals, values in ((counts, weights), (sums, losses)):
+            totals += np.bincount(groups.ravel(), values.numpy().ravel(), len(totals))
     return {
         name: {
             "share": float(count / counts.sum()),
@@ -320,7 +241,7 @@ def at_length(model, length, settings):
         A dictionary of `length`, and of the `loss` and `accuracy` on as many held-out sequences as
         tests on the way have, one at a time.
     """
-    task = TASKS[settings["task"]](length, settings["directory"])
+    task = make_task(settings["task"], length, settings["directory"])
     other = build(task, settings)
     other.set_weights(model.get_weights())
     _compile(other, settings)
@@ -342,10 +263,6 @@ def keys_seen(model, task, seed):
     Returns:
         float; None if sequences are longer than `LONGEST_COUNTED`.
     """
-    import numpy as np
-
-    from rt_keras.layers.attention_calls import attention_calls
-
     if task.length > LONGEST_COUNTED:
         return None
     inputs, *_ = next(iter(batches(task, {"seed": seed, "batch": 1}, held_out=True)))
@@ -361,8 +278,6 @@ def keys_seen(model, task, seed):
 
 def _peak_bytes(before):
     """The peak memory of an accelerator, or of this process above that before."""
-    import tensorflow as tf
-
     if tf.config.list_physical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     return resident_peak() - before

@@ -12,7 +12,7 @@ from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class BlockAndCentroids(KeySet):
     """The keys of a query's own block, and all earlier ones with the weights of its centroid.
 

@@ -18,7 +18,7 @@ from rt_keras.ops.nearest_piece import nearest_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Cluster(KeySet):
     """The last keys of a query's cluster, found by online k-means; however far back they are.
 
@@ -158,10 +158,6 @@ class Cluster(KeySet):
             )
         return dataclasses.replace(self, window=window)
 
-    def build_positions(self, heads, depth):
-        if self.max_relative_distance is not None:
-            heads.add_relative_embeddings(self.max_relative_distance, depth)
-
     def build(self, heads, depth, value_depth):
         heads.build_centroids(depth)
         if self.scaled:
@@ -180,8 +176,8 @@ class Cluster(KeySet):
             )
 
     def attend(self, heads, chunk, joins):
-        masks = {"query_mask": chunk.query_mask, "key_mask": chunk.key_mask}
-        options = {"causal": chunk.causal, "dropout": chunk.dropout, "seed": chunk.seed, **masks}
+        # Without a mask of their own, queries that are their own keys are sorted once.
+        options = {**chunk.of_sequence, "key_mask": chunk.key_mask}
         if self.assignment == "balanced":
             return balanced_attention(
                 chunk.query,
@@ -189,7 +185,7 @@ class Cluster(KeySet):
                 chunk.value,
                 heads.centroids,
                 window_size=self.window_size,
-                relative_embeddings=self._table(heads),
+                relative_embeddings=self.relative_embeddings(heads),
                 **options,
             )
         window = self.window
@@ -298,15 +294,10 @@ class Cluster(KeySet):
     def _logits(self, heads, joins):
         """The arguments that say what logits are."""
         return {
-            "relative_embeddings": self._table(heads),
+            "relative_embeddings": self.relative_embeddings(heads),
             "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
             "return_logsumexp": joins,
         }
-
-    def _table(self, heads):
-        if self.max_relative_distance is None:
-            return None
-        return tf.convert_to_tensor(heads.relative_embeddings)
 
     def _biased(self, heads, found, joins):
         """What an op found, with the bias of the logits, which alone counts for nothing."""

@@ -8,17 +8,12 @@ import tensorflow as tf
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.ops.blocks import size
-from rt_keras.ops.compressive import (
-    COMPRESSIONS,
-    compressive_attention,
-    compressive_cache,
-    compressive_piece,
-    reconstruction_loss,
-)
+from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
+from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CompressedWindow(KeySet):
     """The keys of the blocks up to a query's, and entries that stand for those before them.
 
@@ -83,8 +78,8 @@ class CompressedWindow(KeySet):
             )
 
     def build_positions(self, heads, depth):
+        super().build_positions(heads, depth)
         if self.max_relative_distance is not None:
-            heads.add_relative_embeddings(self.max_relative_distance, depth)
             heads.memory_embeddings = heads.add_weight(
                 name="memory_embeddings",
                 shape=(heads.num_heads, self.compressed_length, depth),
@@ -166,10 +161,9 @@ class CompressedWindow(KeySet):
 
     def _memory(self, heads):
         """The arguments by which the ops compress."""
-        places = table = None
+        places = None
         if self.max_relative_distance is not None:
             places = tf.convert_to_tensor(heads.memory_embeddings)
-            table = tf.convert_to_tensor(heads.relative_embeddings)
         return {
             "block_size": self.block_size,
             "look_back": self.look_back,
@@ -177,7 +171,7 @@ class CompressedWindow(KeySet):
             "compression_rate": self.compression_rate,
             "compression": self.compression,
             "kernels": self.kernels(heads),
-            "relative_embeddings": table,
+            "relative_embeddings": self.relative_embeddings(heads),
             "memory_embeddings": places,
         }
 

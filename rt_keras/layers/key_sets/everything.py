@@ -18,7 +18,7 @@ BLOCKS_OF_MEMORY = 4
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Everything(Positioned):
     """All keys, at a cost of O(n²); or, with a `memory_length`, the last ones.
 
@@ -54,6 +54,9 @@ class Everything(Positioned):
     reads_pieces = True
     can_be_dense = False
     runs_in_litert = True
+    attention_op, chunk_op, step_op, cross_step_op = map(
+        staticmethod, (full_attention, full_piece, full_step, full_cross_step)
+    )
 
     attention_activation: str = key(
         "softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS)
@@ -76,44 +79,16 @@ class Everything(Positioned):
         )
 
     def attend(self, heads, chunk, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        _, value = chunk.of_each_head()
-        key, _ = chunk._replace(key=key).of_each_head()
-        return full_attention(
-            query,
-            key,
-            value,
-            causal=chunk.causal,
-            query_mask=chunk.query_mask,
-            key_mask=chunk.mask_of_keys,
-            attention_mask=chunk.attention_mask,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._options(heads, chunk, joins),
-        )
+        key, value = chunk.of_each_head()
+        chunk = chunk._replace(key=key, value=value, key_mask=chunk.mask_of_keys)
+        return super().attend(heads, chunk, joins, attention_mask=chunk.attention_mask)
 
     def fill(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
         # A step masks what lies behind its position.
         return full_cache(key, chunk.value, max_length=max_length)
 
-    def read(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(full_piece, heads, chunk, states, joins, **options)
-
-    def step(self, heads, chunk, states, joins):
-        return self._read_by(full_step, heads, chunk, states, joins)
-
-    def cross_step(self, heads, chunk):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = self._options(heads, chunk, False)
-        del options["return_logsumexp"]
-        return full_cross_step(
-            query, key, chunk.value, chunk.position, key_mask=chunk.key_mask, **options
-        )
-
-    def _options(self, heads, chunk, joins):
-        """The arguments that all ops take."""
+    def op_options(self, heads, chunk, joins):
         return {
             "activation": self.attention_activation,
             "relative_embeddings": self.table(heads, chunk.query.shape[3]),
@@ -121,7 +96,7 @@ class Everything(Positioned):
         }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LastKeys(Window):
     """The window that a `memory_length` is."""
 

@@ -49,12 +49,23 @@ class Chunk(NamedTuple):
         """The mask of `keys`."""
         return self.query_mask if self.key is None else self.key_mask
 
+    @property
+    def of_sequence(self):
+        """What ops for a whole sequence take besides queries, keys and values."""
+        return {
+            "causal": self.causal,
+            "query_mask": self.query_mask,
+            "key_mask": self.mask_of_keys,
+            "dropout": self.dropout,
+            "seed": self.seed,
+        }
+
     def of_each_head(self):
         """The keys and the values of each head of queries."""
         return (repeat_heads(x, self.query.shape[1]) for x in (self.keys, self.value))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class KeySet:
     """Keys that a query sees, as one of the sets of `rt_keras.layers.Heads`.
 
@@ -72,8 +83,9 @@ class KeySet:
     Source: ours.
 
     >>> from rt_keras.layers.key_sets import Window
-    >>> Window(64, look_back=2).get_config()["look_back"]
-    2
+    >>> window = Window(64, look_back=2)
+    >>> window, window.get_config()["sliding_window"]
+    (Window(block_size=64, look_back=2), None)
     """
 
     # The name of the set's state among those of a union.
@@ -97,6 +109,8 @@ class KeySet:
     # Whether centroids that the set routes by stand for queries alone; None if it has none.
     clusters_queries_alone = None
 
+    # Reach of the relative positions, a field of the sets that may have them.
+    max_relative_distance = None
     # How logits become weights.
     attention_activation = "softmax"
 
@@ -107,6 +121,12 @@ class KeySet:
                 allowed = key.values.replace("null", "None")
                 raise ValueError(f"{name} must be {allowed}. Received: {name}={value!r}")
         self.check()
+
+    def __repr__(self):
+        """The set with the options that are not their defaults."""
+        values = {field: getattr(self, field.name) for field in options_of(type(self))}
+        shown = [f"{field.name}={x!r}" for field, x in values.items() if x != field.default]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def check(self):
         """Raises a ValueError where values of fields do not go together."""
@@ -137,6 +157,14 @@ class KeySet:
 
     def build_positions(self, heads, depth):
         """Adds the weights of relative positions to the heads; before those of `build`."""
+        if self.max_relative_distance is not None:
+            heads.add_relative_embeddings(self.max_relative_distance, depth)
+
+    def relative_embeddings(self, heads):
+        """The learnt vectors of relative positions, `[heads, 2 m + 1, depth]`, or None."""
+        if self.max_relative_distance is None:
+            return None
+        return tf.convert_to_tensor(heads.relative_embeddings)
 
     def build(self, heads, depth, value_depth):
         """Adds the set's other weights to the heads."""

@@ -12,7 +12,7 @@ from rt_keras.ops.routing import normalize
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Persistent(KeySet):
     """Keys and values that each head learns, and that every query sees.
 

@@ -15,7 +15,7 @@ RELATIVE_POSITIONS = ("learned", "sinusoidal", "bucketed")
 BUCKETS = 32
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Positioned(KeySet):
     """A set whose logits are products of queries and keys as they are, with relative positions.
 
@@ -33,6 +33,10 @@ class Positioned(KeySet):
 
     The last two are brought into the form of the first, which all ops know, by one more dimension
     of queries, keys and r.
+
+    A subclass has the four ops of its keys: `attention_op` for a whole sequence; `chunk_op` and
+    `step_op` for the next positions and for one, given those before; and `cross_step_op` for one
+    position's attention to another sequence.
 
     Source: learned: Shaw et al. 2018, section 3.2; sinusoidal: Dai et al. 2019, Transformer-XL,
     section 3.3; bucketed: Raffel et al. 2020, T5, section 2.1.
@@ -97,20 +101,6 @@ class Positioned(KeySet):
         query *= math.sqrt((depth + 1) / depth)
         return query, tf.concat([key, tf.zeros_like(key[..., :1])], axis=3)
 
-    def _read_by(self, op, heads, chunk, states, joins, **options):
-        """The next positions, by the op for a chunk or that for one position."""
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        return op(
-            query,
-            key,
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            **options,
-            **self._options(heads, chunk, joins),
-        )
-
     def table(self, heads, depth):
         """The vectors r of the distances -m ... m, `[heads, 2 m + 1, depth]`, or None.
 
@@ -119,10 +109,8 @@ class Positioned(KeySet):
             depth: int, that of queries and keys as the heads get them.
         """
         furthest = self.max_relative_distance
-        if furthest is None:
-            return None
-        if self.relative_positions == "learned":
-            return tf.convert_to_tensor(heads.relative_embeddings)
+        if furthest is None or self.relative_positions == "learned":
+            return self.relative_embeddings(heads)
         if self.relative_positions == "bucketed":
             rows = buckets(np.arange(-furthest, furthest + 1), furthest)
             bias = tf.gather(tf.convert_to_tensor(heads.bucket_bias), rows, axis=1)[..., None]
@@ -134,6 +122,34 @@ class Positioned(KeySet):
         difference = tf.convert_to_tensor(heads.position_bias) - heads.content_bias
         bias = tf.einsum("hnd,hd->hn", relative, difference)[..., None]
         return tf.concat([relative, bias], axis=2)
+
+    def op_options(self, heads, chunk, joins):
+        """The arguments that all four ops take; see `KeySet.attend`."""
+        raise NotImplementedError
+
+    def attend(self, heads, chunk, joins, **options):
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        options |= {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
+        return self.attention_op(query, key, chunk.value, **options)
+
+    def read(self, heads, chunk, states, joins):
+        options = {"dropout": chunk.dropout, "seed": chunk.seed}
+        return self._read_by(self.chunk_op, heads, chunk, states, joins, options)
+
+    def step(self, heads, chunk, states, joins):
+        return self._read_by(self.step_op, heads, chunk, states, joins, {})
+
+    def _read_by(self, op, heads, chunk, states, joins, options):
+        """The next positions, by the op for a chunk or that for one position."""
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        options = {"count": chunk.count, **options, **self.op_options(heads, chunk, joins)}
+        return op(query, key, chunk.value, states[self.name], chunk.position, **options)
+
+    def cross_step(self, heads, chunk, **options):
+        query, key = self.placed(heads, chunk.query, chunk.keys)
+        options |= {"key_mask": chunk.key_mask, **self.op_options(heads, chunk, False)}
+        del options["return_logsumexp"]
+        return self.cross_step_op(query, key, chunk.value, chunk.position, **options)
 
 
 def wave_embeddings(relative_kernel, max_relative_distance):

@@ -10,11 +10,12 @@ from rt_keras.layers.key_sets.cluster import Cluster, biased
 from rt_keras.layers.key_sets.key_set import KeySet, in_union
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import shift_right, size
-from rt_keras.ops.routing_memory import EVICTIONS, empty_memory, memory_piece, memory_step
+from rt_keras.ops.cluster_memory import empty_memory
+from rt_keras.ops.routing_memory import EVICTIONS, memory_piece, memory_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Remembered(KeySet):
     """The members of a query's cluster that fit it best, of those that it remembers.
 

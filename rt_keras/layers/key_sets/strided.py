@@ -3,7 +3,6 @@
 import dataclasses
 
 import keras
-import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets.key_set import KeySet, in_union
@@ -13,7 +12,7 @@ from rt_keras.ops.strided_decode import strided_cache, strided_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Strided(KeySet):
     """The keys at multiples of a stride from a query; beside a `Window`, those outside it.
 
@@ -51,21 +50,13 @@ class Strided(KeySet):
     def beside(self, others):
         return dataclasses.replace(self, window=window_among(others))
 
-    def build_positions(self, heads, depth):
-        if self.max_relative_distance is not None:
-            heads.add_relative_embeddings(self.max_relative_distance, depth)
-
     def attend(self, heads, chunk, joins):
         key, value = chunk.of_each_head()
         return strided_attention(
             chunk.query,
             key,
             value,
-            causal=chunk.causal,
-            query_mask=chunk.query_mask,
-            key_mask=chunk.mask_of_keys,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
+            **chunk.of_sequence,
             **self._options(heads, joins),
         )
 
@@ -85,13 +76,9 @@ class Strided(KeySet):
         )
 
     def _options(self, heads, joins):
-        table = None
-        if self.max_relative_distance is not None:
-            table = tf.convert_to_tensor(heads.relative_embeddings)
-        outside = None if self.window is None else self.window.covers
         return {
             "stride": self.stride,
-            "relative_embeddings": table,
-            "outside": outside,
+            "relative_embeddings": self.relative_embeddings(heads),
+            "outside": None if self.window is None else self.window.covers,
             "return_logsumexp": joins,
         }

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.positioned import Positioned
-from rt_keras.ops.blocks import ceil_div, repeat_heads
+from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.entmax import ACTIVATIONS
 from rt_keras.ops.local import check_sliding_window, check_span, local_attention, per_dimension
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
@@ -15,7 +15,7 @@ from rt_keras.ops.local_piece import local_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Window(Positioned):
     """The keys of a query's own block of positions and of those beside it.
 
@@ -57,6 +57,9 @@ class Window(Positioned):
 
     name = "local"
     cached_cross_attention = True
+    attention_op, chunk_op, step_op, cross_step_op = map(
+        staticmethod, (local_attention, local_piece, local_step, local_cross_step)
+    )
 
     block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
     look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
@@ -170,45 +173,14 @@ class Window(Positioned):
         return self.furthest * keras.ops.convert_to_tensor(heads.span_share)
 
     def attend(self, heads, chunk, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        count = chunk.query.shape[1]
-        return local_attention(
-            query,
-            repeat_heads(key, count),
-            repeat_heads(chunk.value, count),
-            key_block_size=self.key_block_size,
-            causal=chunk.causal,
-            query_mask=chunk.query_mask,
-            key_mask=chunk.mask_of_keys,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._options(heads, chunk, joins),
-        )
+        return super().attend(heads, chunk, joins, key_block_size=self.key_block_size)
 
     def fill(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
         return local_cache(key, chunk.value, chunk.count, max_length=max_length, **self.blocks)
 
-    def read(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(local_piece, heads, chunk, states, joins, **options)
-
-    def step(self, heads, chunk, states, joins):
-        return self._read_by(local_step, heads, chunk, states, joins)
-
     def cross_step(self, heads, chunk):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = self._options(heads, chunk, False)
-        del options["return_logsumexp"]
-        return local_cross_step(
-            query,
-            key,
-            chunk.value,
-            chunk.position,
-            key_block_size=self.key_block_size,
-            key_mask=chunk.key_mask,
-            **options,
-        )
+        return super().cross_step(heads, chunk, key_block_size=self.key_block_size)
 
     def cross_length(self, length, keys):
         # There must be as many blocks of queries as of keys.
@@ -216,8 +188,7 @@ class Window(Positioned):
             return keys
         return ceil_div(keys, self.key_block_size) * self.block_size
 
-    def _options(self, heads, chunk, joins):
-        """The arguments that all ops take."""
+    def op_options(self, heads, chunk, joins):
         return {
             **self.blocks,
             "sliding_window": self.sliding_window,

@@ -1,6 +1,7 @@
 """`adapt` and `restore`: this package's attention in a model that is already there, and back."""
 
 import functools
+import inspect
 import os
 
 import keras
@@ -9,7 +10,6 @@ import keras_hub
 from rt_keras.models.adapted.architectures import check_known, left_out
 from rt_keras.models.adapted.attention_layers import num_heads, window_of
 from rt_keras.models.adapted.backbones import (
-    ADAPTATION,
     BACKBONES,
     AdaptedBackbone,
     attention_layers,
@@ -110,7 +110,7 @@ def adapt(
             raise ValueError("max_sequence_length is for models of KerasHub alone")
         if num_global_tokens is not None:
             raise ValueError("num_global_tokens is for models of KerasHub alone")
-        return _adapt_graph(model, head_groups, layers, dense_below)
+        return adapt_graph(model, head_groups, layers, dense_below)
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is adapted already; restore() it first")
     check_known(backbone)
@@ -120,14 +120,14 @@ def adapt(
             "the task anew"
         )
     config = backbone.get_config()
-    config |= {**left_out(backbone, config), "rotary_scale": 1.0}
+    config |= left_out(backbone, config)
     if max_sequence_length is not None:
         config = config_for_length(config, max_sequence_length, trained_length)
     if "max_sequence_length" not in config:
         config["trained_length"] = trained_length
     config |= {"head_groups": head_groups, "layers": layers, "dense_below": dense_below}
     config["num_global_tokens"] = num_global_tokens
-    adapted = _made_from(backbone, BACKBONES[type(backbone)], config, position_extension)
+    adapted = made_with_weights_of(backbone, BACKBONES[type(backbone)], config, position_extension)
     if model is backbone:
         return adapted
     preprocessor = adapted_preprocessor(model.preprocessor)
@@ -154,14 +154,13 @@ def restore(model):
     if not isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} was not made by adapt(); there is nothing to restore")
     config = backbone.get_config()
-    for name in ADAPTATION:
-        del config[name]
-    original = _original(BACKBONES, type(backbone))
-    restored = _made_from(backbone, original, config)
+    for argument in inspect.getfullargspec(AdaptedBackbone.__init__).kwonlyargs:
+        del config[argument]
+    restored = made_with_weights_of(backbone, _original(backbone), config)
     if model is backbone:
         return restored
     preprocessor = restored_preprocessor(model.preprocessor)
-    return _with_backbone(_original(TASKS, type(model)), model, restored, preprocessor)
+    return _with_backbone(_original(model), model, restored, preprocessor)
 
 
 def _check_fits(head_groups, layers, backbone):
@@ -174,31 +173,9 @@ def _check_fits(head_groups, layers, backbone):
         new_head_groups(configs, num_heads(attention[number]), backbone.dtype_policy)
 
 
-def _adapt_graph(model, head_groups, layers, dense_below):
-    configs = [head_group_config(group) for group in head_groups]
-
-    def make_groups(count, number, num_heads):
-        if number not in chosen_layers(layers, [None] * count):
-            return None
-        return new_head_groups(configs, num_heads, model.dtype_policy, dense_below)
-
-    return adapt_graph(model, make_groups)
-
-
-def _original(classes, adapted):
-    return next(cls for cls, made in classes.items() if made is adapted)
-
-
-def _made_from(source, cls, config, position_extension=None):
-    """A backbone of a class, with the weights of another."""
-
-    def attention_pairs(made):
-        return zip(attention_layers(source), attention_layers(made))
-
-    def make():
-        return cls.from_config(config)
-
-    return made_with_weights_of(source, make, attention_pairs, position_extension)
+def _original(model):
+    """The class of KerasHub that an adapted model's is made of."""
+    return type(model).__bases__[-1]
 
 
 def _with_backbone(cls, task, backbone, preprocessor):

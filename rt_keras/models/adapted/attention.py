@@ -4,11 +4,12 @@ import keras
 import tensorflow as tf
 
 from rt_keras.layers import MultiHeadAttention
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.ops.blocks import places_of_rows, size
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class AdaptedAttention(MultiHeadAttention):
+class AdaptedAttention(KeptArguments, MultiHeadAttention):
     """Self-attention that a KerasHub block calls as it called its own.
 
     Args:
@@ -33,10 +34,11 @@ class AdaptedAttention(MultiHeadAttention):
 
     def __init__(self, head_groups, causal=False, rotary_scale=1.0, **kwargs):
         super().__init__(head_groups, **kwargs)
-        self.causal = causal
-        self.rotary_scale = rotary_scale
+        self.keep_arguments(locals(), leave=["head_groups"])
         # While a model decodes: a function of the layer and its inputs, which gives the output.
         self.decode = None
+        # While a model reads a chunk: what `rotation_at` gives for its positions.
+        self.rotation = None
         # Layers that normalise each head's queries and keys before they are rotated.
         self.query_norm = self.key_norm = None
 
@@ -76,12 +78,42 @@ class AdaptedAttention(MultiHeadAttention):
         norm = self.query_norm if role == "query" else self.key_norm
         return super()._placed(x if norm is None else norm(x), start, role)
 
+    def rotation_at(self, position, length):
+        """What turns vectors by their positions, for all heads and for all layers alike.
+
+        Inside one compiled program the sines would be computed again for each head.
+
+        Args:
+            position: int scalar or `[batch]`, that of the first vectors.
+            length: int.
+
+        Returns:
+            The cosines and the sines of the angles, `[batch or 1, length, 1, depth / 2]`; None if
+            positions are not rotary.
+        """
+        if self.rotary_embedding is None:
+            return None
+        # Rotation is linear, and turns (1, 0) into (cos, sin).
+        ones = tf.ones([1, length, 1, self.key_dim // 2])
+        x = tf.concat([ones, tf.zeros_like(ones)], axis=3)
+        return tf.split(self._turned(x, position), 2, axis=3)
+
     def _rotated(self, x, start):
-        if self.rotary_embedding is None or self.rotary_scale == 1:
-            return super()._rotated(x, start)
+        if self.rotary_embedding is None:
+            return x
+        if self.rotation is None:
+            return tf.cast(self._turned(x, start), x.dtype)
+        cos, sin = self.rotation
+        first, second = tf.split(tf.cast(x, cos.dtype), 2, axis=3)
+        turned = tf.concat([first * cos - second * sin, second * cos + first * sin], axis=3)
+        return tf.cast(turned, x.dtype)
+
+    def _turned(self, x, start):
+        """Vectors as KerasHub's layer turns them, at positions from `start` on."""
         positions = places_of_rows(start, tf.range(size(x, 1)))
-        positions = tf.cast(positions, tf.float32) / self.rotary_scale
-        return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
+        if self.rotary_scale != 1:
+            positions = tf.cast(positions, tf.float32) / self.rotary_scale
+        return self.rotary_embedding(x, positions=positions)
 
     def _first_tokens(self, query):
         """The mask of the global tokens, which are the first ones; or None if there are none."""
@@ -105,10 +137,3 @@ class AdaptedAttention(MultiHeadAttention):
         kwargs = {"return_attention_scores": kwargs.get("return_attention_scores", False)}
         found = super().compute_output_spec(query, query, **kwargs)
         return found if cache is None else (found, cache)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "causal": self.causal,
-            "rotary_scale": self.rotary_scale,
-        }

@@ -94,7 +94,9 @@ def attention_values(source, target):
             )
         found[id(of_target.kernel)] = functools.partial(_kernel, of_source, of_target)
         if of_source.bias is not None:
-            found[id(of_target.bias)] = functools.partial(_bias, of_source, of_target)
+            found[id(of_target.bias)] = functools.partial(
+                keras.ops.reshape, of_source.bias, of_target.bias.shape
+            )
     return found
 
 
@@ -106,10 +108,6 @@ def _kernel(source, target):
     if not _heads_first(target):
         return keras.ops.reshape(value, shape)
     return keras.ops.swapaxes(keras.ops.reshape(value, [shape[1], shape[0], shape[2]]), 0, 1)
-
-
-def _bias(source, target):
-    return keras.ops.reshape(source.bias, target.bias.shape)
 
 
 def _heads_first(dense):

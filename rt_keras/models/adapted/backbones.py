@@ -12,23 +12,15 @@ from rt_keras.models.adapted.attention_layers import (
     replace_attention,
     window_of,
 )
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.litert import LiteRTExport
 from rt_keras.ops.blocks import ceil_div
 
-# What the configuration of an adapted backbone has besides.
-ADAPTATION = (
-    "head_groups",
-    "layers",
-    "dense_below",
-    "num_global_tokens",
-    "rotary_scale",
-    "trained_length",
-)
 # Blocks that a window is cut into: more waste fewer keys, and make smaller matrices.
-BLOCKS_OF_WINDOW = 4
+BLOCKS_OF_WINDOW = 8
 
 
-class AdaptedBackbone(LiteRTExport):
+class AdaptedBackbone(KeptArguments, LiteRTExport):
     """What the adapted backbones add to those of KerasHub: other heads.
 
     `rt_keras.adapt` makes them, with the weights of a model.
@@ -57,8 +49,8 @@ class AdaptedBackbone(LiteRTExport):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.rotary_scale, self.trained_length = rotary_scale, trained_length
-        self.dense_below, self.num_global_tokens = dense_below, num_global_tokens
+        # `layers` is an attribute of every Keras model.
+        self.keep_arguments(locals(), leave=["head_groups", "layers"])
         self.layers_adapted = layers
         self.head_group_configs = [head_group_config(group) for group in head_groups]
         made_of, blocks = architecture(self), list(attention_blocks(self))
@@ -81,10 +73,6 @@ class AdaptedBackbone(LiteRTExport):
             **left_out(self, config),
             "head_groups": list(self.head_group_configs),
             "layers": self.layers_adapted,
-            "dense_below": self.dense_below,
-            "num_global_tokens": self.num_global_tokens,
-            "rotary_scale": self.rotary_scale,
-            "trained_length": self.trained_length,
         }
 
 

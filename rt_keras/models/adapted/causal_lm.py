@@ -3,6 +3,7 @@
 import functools
 import warnings
 
+import keras
 import keras_hub
 import numpy as np
 import tensorflow as tf
@@ -129,8 +130,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         """The tokens of each prompt, of strings, with those of a start token; else empty."""
         if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
             return []
-        added = int(bool(self.preprocessor.add_start_token))
-        return [added + len(self.preprocessor.tokenizer(x)) for x in np.atleast_1d(inputs)]
+        return [len(row) for row in self._token_rows(inputs)]
 
     def read(self, inputs, max_length=None, state=None, verbose=1):
         """Reads texts once, so that `generate` can go on from there any number of times.
@@ -155,9 +155,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         counts = np.array([len(row) for row in rows])
         if not counts.size or not counts.min():
             raise ValueError("inputs must be texts of at least one token")
-        tokens = np.zeros([len(rows), counts.max()], np.int32)
-        for row, ids in zip(tokens, rows):
-            row[: len(ids)] = ids
+        tokens = keras.utils.pad_sequences(rows, padding="post")
         if state is not None:
             state = _of_rows(state, len(rows))
         elif max_length is None:
@@ -166,7 +164,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         before = 0 if state is None else state["count"]
         return {"count": before + counts, "room": room, "cache": cache}
 
-    def _token_rows(self, inputs, state):
+    def _token_rows(self, inputs, state=None):
         """Lists of token ids, with a start token unless something comes before."""
         if self.preprocessor is None or not isinstance(inputs, (str, list, tuple)):
             return np.asarray(inputs).tolist()
@@ -196,9 +194,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             ends = np.minimum(lengths + self._new_tokens, width)
         state = self._state and _of_rows(self._state, len(tokens))
         # Of what was read before, a start token is the beginning; it is not read again here.
-        begin = int(state is not None and self.preprocessor is not None) and int(
-            bool(self.preprocessor.add_start_token)
-        )
+        begin = int(state is not None and getattr(self.preprocessor, "add_start_token", False))
         if lengths.min() <= begin:
             raise ValueError("After a state, a prompt must have at least one token")
         cache, hidden, _ = self._read_prompts(
@@ -210,57 +206,71 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
         )
         offset = np.zeros_like(lengths) if state is None else state["count"] - begin
         even = bool(np.all(lengths == lengths[0]) and np.all(offset == offset[0]))
-        shift = lengths.max() - lengths
-        columns = int((ends + shift).max())
-        aligned = [_moved(x, shift, columns) for x in (tokens, mask)]
-        if hidden is not None:
-            hidden = _moved(np.pad(hidden, [[0, 0], [begin, 0], [0, 0]]), shift, columns)
-        found = self._sampling(even)(
-            *(tf.constant(x) for x in aligned),
-            tf.constant(offset - shift, tf.int32),
-            tf.constant(ends + shift, tf.int32),
-            tf.constant(lengths.max(), tf.int32),
+        sample = self.compiled_function(
+            f"sampling, {even=}",
+            lambda: self._compiled(functools.partial(self._sample, sampler, even)),
+        )
+        stops = None if stop_token_ids is None else tuple(stop_token_ids)
+        found = sample(
+            int(lengths.max() + (ends - lengths).max()),
+            tf.constant(tokens),
+            *(tf.constant(x, tf.int32) for x in (lengths, offset, ends)),
             cache,
             hidden,
-            stop_token_ids=None if stop_token_ids is None else tuple(stop_token_ids),
+            stop_token_ids=stops,
         )
-        tokens = _moved(np.asarray(found), -shift, width)
-        stops = None if stop_token_ids is None else list(stop_token_ids)
         places = np.arange(width) < ends[:, None]
-        written = np.asarray(written_tokens(tokens, mask, stops)) & places
-        return {"token_ids": np.where(places, tokens, 0), "padding_mask": written}
+        written = np.asarray(written_tokens(found, mask, stops)) & places
+        return {"token_ids": np.where(places, found, 0), "padding_mask": written}
 
-    def _sampling(self, even):
-        """The compiled function that continues prompts.
+    def _sample(
+        self,
+        sampler,
+        even,
+        columns,
+        tokens,
+        lengths,
+        offset,
+        ends,
+        cache,
+        hidden=None,
+        stop_token_ids=None,
+    ):
+        """Continues prompts of different lengths.
 
         Args:
+            sampler: a `keras_hub.samplers.Sampler`.
             even: bool, whether all rows are at the same position.
-        """
-        return self.compiled_function(
-            f"sampling, {'even' if even else 'uneven'}",
-            lambda: self._compiled(functools.partial(self._sample, even)),
-        )
-
-    def _sample(self, even, tokens, mask, offset, limit, index, cache, hidden, stop_token_ids=None):
-        """Lets the sampler continue prompts that end in the same column.
-
-        Args:
-            even: bool, whether all rows are at the same position.
-            tokens: int `[batch, columns]`.
-            mask: bool `[batch, columns]`, True at the prompts.
-            offset: int `[batch]`, position of a row less the column.
-            limit: int `[batch]`, the column at which a row ends.
-            index: int scalar, the first column after the prompts.
+            columns: int or int scalar, the length of the rows once they are moved to the right, so
+                that all prompts end in the same column.
+            tokens: int `[batch, length]`, the prompts at the left.
+            lengths: int `[batch]`, those of the prompts.
+            offset: int `[batch]` or 0, how many positions came before the first token.
+            ends: int `[batch]` or int scalar, the lengths at which rows end.
             cache: the cache of the prompts but for their last tokens.
-            hidden: `[batch, columns, hidden_dim]`, the states of the prompts; or None.
-            stop_token_ids: tuple of ints, or None.
+            hidden: `[batch, length or less, hidden_dim]`, the states of the last of the tokens; or
+                None.
+            stop_token_ids: tuple or list of ints, or None.
+
+        Returns:
+            int `[batch, length]`.
         """
+        width, index = size(tokens, 1), tf.reduce_max(lengths)
+        shift = index - lengths
+        limit = ends + shift
+        places = tf.range(columns) - shift[:, None]
+        known = places < lengths[:, None]
+
+        def moved(x):
+            # To the left of a row stands its first entry, over and over.
+            inside = tf.clip_by_value(places - (width - size(x, 1)), 0, size(x, 1) - 1)
+            return tf.gather(x, inside, axis=1, batch_dims=1)
 
         def following(tokens, cache, index):
             # A search has several sequences for each prompt.
-            each = tf.shape(tokens)[0] // tf.shape(offset)[0]
+            each = tf.shape(tokens)[0] // tf.shape(lengths)[0]
             # A row that has all its tokens stays at its last position, for which there is room.
-            rows = tf.minimum(index, limit) - 1 + offset
+            rows = tf.minimum(index, limit) - 1 - shift + offset
             position = rows[0] if even else tf.repeat(rows, each)
             logits, states, cache = self.call_with_cache(
                 tokens[:, index - 1, None], cache, position
@@ -273,16 +283,18 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             logits = tf.where(ended[:, None], ending, logits[:, 0])
             return logits, states[:, 0], cache
 
-        return self.sampler(
+        found = sampler(
             next=following,
-            prompt=tokens,
+            prompt=tf.where(known, moved(tokens), 0),
             cache=cache,
             index=index,
-            mask=mask,
-            stop_token_ids=None if stop_token_ids is None else list(stop_token_ids),
-            hidden_states=hidden,
+            mask=known,
+            stop_token_ids=stop_token_ids,
+            hidden_states=None if hidden is None else moved(hidden),
             model=self,
         )
+        back = tf.minimum(tf.range(width) + shift[:, None], columns - 1)
+        return tf.gather(found, back, axis=1, batch_dims=1)
 
     def _warn_of_length(self, counts, max_length):
         """Says when a prompt is cut, or goes beyond what the model was trained on."""
@@ -312,12 +324,3 @@ def _of_rows(state, rows):
         raise ValueError(f"state has {batch} rows, the inputs have {rows}")
     cache = tf.nest.map_structure(lambda x: tf.repeat(x, rows, axis=0), state["cache"])
     return {**state, "count": np.repeat(state["count"], rows), "cache": cache}
-
-
-def _moved(x, shift, width):
-    """Rows moved to the right, each by its own number of columns; zeros come in."""
-    moved = np.zeros([len(x), width, *x.shape[2:]], x.dtype)
-    for row, by in enumerate(shift):
-        part = x[row, max(0, -by) :][: width - max(0, by)]
-        moved[row, max(0, by) : max(0, by) + len(part)] = part
-    return moved

@@ -130,8 +130,9 @@ class _Pair:
         (states, calls), (targets, of_teacher) = (_run(model, inputs) for model in self.models)
         mask = _mask(inputs)
         errors = [_relative_square(*pair, mask) for pair in zip(states, targets)]
-        for call in calls:
-            _collect(call)
+        for heads, arguments, options in (group for call in calls for group in call.groups):
+            if heads.has_centroids:
+                collect(heads, arguments, options)
         divergences = [self._divergence(*pair, mask) for pair in zip(calls, of_teacher)]
         return tf.reduce_mean(errors) + tf.reduce_mean(divergences)
 
@@ -202,9 +203,3 @@ def _log_weights(call, chosen, causal, mask):
     if mask is not None:
         logits = tf.where(mask[:, None, None] > 0, logits, -1e9)
     return tf.nn.log_softmax(logits)
-
-
-def _collect(call):
-    for heads, arguments, options in call.groups:
-        if heads.has_centroids:
-            collect(heads, arguments, options)

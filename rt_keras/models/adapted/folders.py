@@ -22,20 +22,10 @@ from rt_keras.models.adapted.architectures import (
 from rt_keras.models.adapted.backbones import AdaptedBackbone
 from rt_keras.models.adapted.deferred import begin_with, empty_on_error, leave_empty
 from rt_keras.models.adapted.tensor_files import INDEX, WEIGHTS, TensorFiles, as_tensor
-from rt_keras.models.adapted.tokenizers import TOKENIZERS
+from rt_keras.models.adapted.tokenizers import AdaptedLlama3Tokenizer
 
 # What Hugging Face calls the kinds of models whose attention is known here.
-MODEL_TYPES = (
-    "bart",
-    "bert",
-    "distilbert",
-    "gemma3_text",
-    "gpt2",
-    "llama",
-    "mistral",
-    "roberta",
-    "xlm-roberta",
-)
+MODEL_TYPES = "bart, bert, distilbert, gemma3_text, gpt2, llama, mistral, roberta, xlm-roberta"
 # Tasks and their preprocessors by the ends of the names of Hugging Face's classes; others are
 # encoders.
 _CAUSAL = keras_hub.models.CausalLM, keras_hub.models.CausalLMPreprocessor
@@ -79,7 +69,9 @@ def load_model(preset, dtype=None, check=check_known):
     loader = _loader(preset)
     if "registered_name" in loader.config:
         return _load_keras(preset, loader, dtype, check), None
-    return _load_hugging_face(preset, loader, dtype, check), _trained_length(loader.config)
+    config = {**loader.config, **loader.config.get("text_config", {})}
+    model = _load_hugging_face(preset, loader, dtype, check)
+    return model, config.get("max_position_embeddings")
 
 
 def attentions_of(preset):
@@ -136,7 +128,9 @@ def _loader(preset):
         raise
     except Exception as error:  # Each of the hubs has errors of its own.
         if kind is not None:
-            raise ValueError(_unknown_type(kind)) from None
+            raise ValueError(
+                f"Models of type {kind!r} are not known. Known: {MODEL_TYPES}"
+            ) from None
         raise ValueError(
             f"The preset {preset!r} is not to be had, maybe for want of a connection; give a "
             f"folder with its files ({type(error).__name__})"
@@ -161,10 +155,6 @@ def _json(path):
     if not isinstance(found, dict):
         raise ValueError(f"{path} is damaged: it holds no JSON object")
     return found
-
-
-def _unknown_type(kind):
-    return f"Models of type {kind!r} are not known. Known: {', '.join(MODEL_TYPES)}"
 
 
 def _file(preset, name):
@@ -240,11 +230,10 @@ def _load_hugging_face(preset, loader, dtype, check):
 def _preprocessor(preset, loader, cls):
     if cls is None:
         return None
-    backbone_cls, found = loader.check_backbone_class(), {}
+    found = {}
     try:
-        for original, adapted in TOKENIZERS.items():
-            if original.backbone_cls is backbone_cls:
-                found["tokenizer"] = loader.load_tokenizer(adapted)
+        if loader.check_backbone_class() is keras_hub.models.Llama3Backbone:
+            found["tokenizer"] = loader.load_tokenizer(AdaptedLlama3Tokenizer)
         return cls.from_preset(preset, **found)
     except Exception as error:  # Each of the tokenizers' formats has errors of its own.
         reason = str(error).splitlines()[:1]
@@ -308,7 +297,3 @@ def _keep_values(model, scope):
         value = scope.get_current_value(weight)
         if value is not None:
             begin_with(weight, functools.partial(tf.identity, value))
-
-
-def _trained_length(config):
-    return {**config, **config.get("text_config", {})}.get("max_position_embeddings")

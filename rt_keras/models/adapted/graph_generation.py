@@ -4,12 +4,11 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.models.adapted.prompt_reading import PROMPT_CHUNK
 from rt_keras.models.carried_state import NO_END, check_carries_state
-from rt_keras.models.generation import written_tokens
+from rt_keras.models.generation import read_chunks, written_tokens
 from rt_keras.ops.blocks import size
 
-# Tokens of a prompt that go through the model at once in a graph.
-PROMPT_CHUNK = 1024
 SEARCHES = (keras_hub.samplers.BeamSampler, keras_hub.samplers.ContrastiveSampler)
 
 
@@ -101,10 +100,6 @@ class GraphGeneration:
         tokens = sample(tokens, mask, stop_token_ids, sampler)
         return {"token_ids": tokens, "padding_mask": written_tokens(tokens, mask, stop_token_ids)}
 
-    def _reads_chunks(self):
-        """Whether all heads read several tokens at once, from a position of each row's own."""
-        return all(group.reads_pieces for group in self._groups())
-
     def _token_by_token(self, tokens, mask, stop_token_ids, sampler):
         """Continues prompts that are read as they would be written."""
         return sampler(
@@ -120,44 +115,13 @@ class GraphGeneration:
     def _continued(self, tokens, mask, stop_token_ids, sampler):
         """Continues prompts that are read in chunks, all at once."""
         width, lengths = size(tokens, 1), tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
-        cache = self._read_in_graph(tokens, lengths - 1)
-        # The last token of each prompt and those after it: as many as the shortest has room for.
-        last = tf.gather(tokens, lengths - 1, axis=1, batch_dims=1)
-        places = tf.range(width - tf.reduce_min(lengths) + 1)
-        first = tf.broadcast_to(places == 0, [size(tokens, 0), tf.size(places)])
 
-        def following(written, cache, index):
-            # A row that has all its tokens stays at its last position, for which there is room.
-            position = tf.minimum(lengths + index - 2, width - 1)
-            logits, hidden, cache = self.call_with_cache(
-                written[:, index - 1, None], cache, position
-            )
-            return logits[:, 0], hidden[:, 0], cache
+        def read(chunk, cache, start, count):
+            return self._read(chunk, cache, tf.fill([size(tokens, 0)], start), count)[1]
 
-        written = sampler(
-            next=following,
-            prompt=tf.where(first, last[:, None], 0),
-            cache=cache,
-            index=1,
-            mask=first,
-            stop_token_ids=stop_token_ids,
-            model=self,
+        cache = self.new_cache(size(tokens, 0), width)
+        cache = read_chunks(read, tokens, lengths - 1, cache, PROMPT_CHUNK)
+        columns = width + tf.reduce_max(lengths) - tf.reduce_min(lengths)
+        return self._sample(
+            sampler, False, columns, tokens, lengths, 0, width, cache, None, stop_token_ids
         )
-        places = tf.clip_by_value(tf.range(width) - lengths[:, None] + 1, 0, tf.size(places) - 1)
-        return tf.where(mask, tokens, tf.gather(written, places, axis=1, batch_dims=1))
-
-    def _read_in_graph(self, tokens, counts):
-        """The cache of the first tokens of each row, with room for all."""
-        batch, width = size(tokens, 0), size(tokens, 1)
-        last = tf.reduce_max(counts)
-        padded = tf.pad(tokens, [[0, 0], [0, PROMPT_CHUNK]])
-
-        def read(start, cache):
-            chunk = padded[:, start : start + PROMPT_CHUNK]
-            count = tf.clip_by_value(counts - start, 0, PROMPT_CHUNK)
-            _, cache = self._read(chunk, cache, tf.fill([batch], start), count)
-            return start + PROMPT_CHUNK, cache
-
-        return tf.while_loop(
-            lambda start, _: start < last, read, (0, self.new_cache(batch, width))
-        )[1]

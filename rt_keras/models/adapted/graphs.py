@@ -5,15 +5,15 @@ import keras
 from rt_keras.layers import MultiHeadAttention
 from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.models.adapted.attention_layers import copy_kernels
+from rt_keras.models.adapted.backbones import chosen_layers, head_group_config, new_head_groups
 
 
-def adapt_graph(model, make_groups):
+def adapt_graph(model, head_groups, layers=None, dense_below=None):
     """A copy of a model with this package's attention in the place of Keras's.
 
     Args:
         model: a functional or `Sequential` model.
-        make_groups: function that, given how many attention layers there are, which of them it is
-            and its number of heads, returns head groups; None for a layer that stays.
+        head_groups, layers, dense_below: see `rt_keras.adapt`.
 
     Returns:
         A model of the same graph, with the same weights.
@@ -24,12 +24,14 @@ def adapt_graph(model, make_groups):
     """
     found = list(dict.fromkeys(layers_inside(model, keras.layers.MultiHeadAttention)))
     numbers = {id(layer): number for number, layer in enumerate(found)}
+    chosen = chosen_layers(layers, [None] * len(found)) if found else ()
+    configs = [head_group_config(group) for group in head_groups]
 
     def replacement(layer):
-        if id(layer) not in numbers:
+        if numbers.pop(id(layer), None) not in chosen:
             return None
-        groups = make_groups(len(found), numbers.pop(id(layer)), layer.num_heads)
-        return None if groups is None else _ours(layer, groups)
+        groups = new_head_groups(configs, layer.num_heads, model.dtype_policy, dense_below)
+        return _ours(layer, groups)
 
     made = _with_replacements(model, replacement)
     if not found or numbers:

@@ -1,12 +1,13 @@
 """Prompts that are read in chunks, so that neither memory nor compilation grows with them."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
 from rt_keras import progress
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.decoding import Decoding
-from rt_keras.models.compiled_functions import CompiledFunctions
 from rt_keras.models.generation import bucket
 from rt_keras.ops.blocks import places_of_rows
 
@@ -14,7 +15,7 @@ from rt_keras.ops.blocks import places_of_rows
 PROMPT_CHUNK = 1024
 
 
-class PromptReading(CompiledFunctions, Decoding):
+class PromptReading(Decoding):
     """Mixin of adapted language models: reads prompts of different lengths, chunk by chunk.
 
     Rows that take equally many chunks are read together. Each chunk goes through the model block by
@@ -50,7 +51,7 @@ class PromptReading(CompiledFunctions, Decoding):
         if with_hidden:
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
         chunk, read = PROMPT_CHUNK, self._read_chunk
-        if not all(group.reads_pieces for group in self._groups()):
+        if not self._reads_chunks():
             chunk, read = 1, self._read_one
         groups = _rows_by_chunks(counts, chunk)
         total = sum(len(chunks) for _, chunks in groups)
@@ -59,26 +60,34 @@ class PromptReading(CompiledFunctions, Decoding):
             "reading the prompt", total, "chunks", verbose if total > 1 else 0
         ) as update:
             for rows, chunks in groups:
-                cache = self.new_cache(len(rows), room)
-                if state is not None:
-                    cache = state["cache"] if len(groups) == 1 else _gather(state["cache"], rows)
+                of_rows = functools.partial(tf.gather, indices=rows)
+                if state is None:
+                    cache = self.new_cache(len(rows), room)
+                elif len(groups) == 1:
+                    cache = state["cache"]
+                else:
+                    cache = tf.nest.map_structure(of_rows, state["cache"])
                 caches.append(list(cache))
                 for first, width in chunks:
                     part = tokens[rows, first : first + width]
                     part = np.pad(part, [[0, 0], [0, width - part.shape[1]]])
                     count = np.clip(counts[rows] - first, 0, width)
-                    states = read(part, caches[-1], start[rows] + first, count)
+                    states = read(part, caches[-1], start[rows] + first, count, with_hidden)
                     if with_hidden:
                         width = min(width, tokens.shape[1] - first)
                         hidden[rows, first : first + width] = states[:, :width]
                     update(advance=1)
         return _joined(caches, [rows for rows, _ in groups]), hidden, room
 
-    def _groups(self):
-        return [group for layer in self._causal_attention() for group in layer.head_groups]
+    def _reads_chunks(self):
+        """Whether all heads read several tokens at once, from a position of each row's own."""
+        layers = self._causal_attention()
+        return all(group.reads_pieces for layer in layers for group in layer.head_groups)
 
-    def _read_chunk(self, tokens, cache, position, count):
+    def _read_chunk(self, tokens, cache, position, count, with_hidden):
         """The hidden states of a chunk, whose rows are at positions of their own.
+
+        Without them, all that is computed of the last block is its cache.
 
         Args:
             tokens: int array `[batch, chunk]`.
@@ -86,45 +95,51 @@ class PromptReading(CompiledFunctions, Decoding):
                 are never two of everything.
             position: int array `[batch]`, that of each row's first token.
             count: int array `[batch]`, how many of the tokens count.
+            with_hidden: bool, whether the hidden states are needed.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
         position, count = (tf.constant(x, tf.int32) for x in (position, count))
         positions = places_of_rows(position, tf.range(tokens.shape[1]))
         x = made_of.embed(backbone, tf.constant(tokens), positions)
         layers = zip(backbone.transformer_layers, self._causal_attention())
+        rotations = {}
         for number, (block, attention) in enumerate(layers):
-            run = self._block_program(block, attention)
+            alike = _rotation_name(attention)
+            if alike not in rotations:
+                rotations[alike] = attention.rotation_at(position, tokens.shape[1])
+            with_output = with_hidden or number < len(cache) - 1
+            run = self._block_program(block, attention, with_output)
             weights = [
                 [weight.value for weight in kind]
                 for kind in (block.trainable_variables, block.non_trainable_variables)
             ]
-            x, cache[number] = run(*weights, x, cache[number], position, count)
-        return backbone.layer_norm(x)
+            x, cache[number] = run(*weights, x, cache[number], position, count, rotations[alike])
+        return backbone.layer_norm(x) if with_hidden else None
 
-    def _block_program(self, block, attention):
+    def _block_program(self, block, attention, with_output):
         """The compiled function of a block, given its weights; the same one for blocks alike."""
         of_weights = [(tuple(weight.shape), weight.dtype) for weight in block.weights]
-        name = f"reading, {_without_names(attention.get_config())}, {of_weights}"
+        name = f"reading, {_without_names(attention.get_config())}, {of_weights}, {with_output}"
         cache_name = architecture(self.backbone).cache
 
-        def run(trainable, non_trainable, x, cache, position, count):
+        def run(trainable, non_trainable, x, cache, position, count, rotation):
             def attend(layer, inputs):
                 output, kept = layer.call_with_cache(inputs, cache, position, count=count)
                 found.append(kept)
                 return output
 
-            found, attention.decode = [], attend
+            found, attention.decode, attention.rotation = [], attend, rotation
             try:
                 # The block hands this on to its attention, which has the cache elsewhere.
                 placeholder = {cache_name: tf.zeros([1])}
                 (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
             finally:
-                attention.decode = None
-            return x, found[0]
+                attention.decode = attention.rotation = None
+            return x if with_output else None, found[0]
 
         return self.compiled_function(name, lambda: self._compiled(run))
 
-    def _read_one(self, tokens, cache, position, count):
+    def _read_one(self, tokens, cache, position, count, with_hidden):
         """The same of one token, with heads that read no more; all rows are at one position."""
         function = self.compiled_function("reading, steps", lambda: self._compiled(self._read))
         position = tf.constant(position[0], tf.int32)
@@ -175,8 +190,11 @@ def _joined(caches, rows):
     )
 
 
-def _gather(cache, rows):
-    return tf.nest.map_structure(lambda x: tf.gather(x, rows), cache)
+def _rotation_name(attention):
+    """What attention layers that rotate alike have in common."""
+    layer = attention.rotary_embedding
+    config = None if layer is None else _without_names(layer.get_config())
+    return str((config, attention.rotary_scale, attention.key_dim))
 
 
 def _without_names(config):

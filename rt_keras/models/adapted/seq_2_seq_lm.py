@@ -24,16 +24,6 @@ class AdaptedSeq2SeqLM(Decoding):
         finally:
             self._count = None
 
-    def _prefill(self, length):
-        """A function for `_decode` that reads prompts of a length."""
-        count = length if self._count is None else self._count
-        return lambda layer, inputs, number: layer.prefill(inputs, count, length)
-
-    def _placeholder(self, token_ids):
-        """In the place of KerasHub's cache, which it slices by batch and layer."""
-        layers = len(self._causal_attention())
-        return tf.zeros([size(token_ids, 0), layers, 2, 1, 1, 1], self.compute_dtype)
-
     def call_decoder_with_cache(
         self,
         encoder_hidden_states,
@@ -58,19 +48,23 @@ class AdaptedSeq2SeqLM(Decoding):
         Returns:
             Logits, the last hidden states, and both caches.
         """
+        batch, length = size(decoder_token_ids, 0), size(decoder_token_ids, 1)
 
-        def step(layer, inputs, number):
+        def attend(layer, inputs, number):
+            if cross_attention_cache_update_index is not None:
+                return layer.prefill(inputs, length if self._count is None else self._count, length)
             cache = self_attention_cache[number]
             return layer.call_with_cache(inputs, cache, self_attention_cache_update_index)
 
-        reads_prompts = cross_attention_cache_update_index is not None
-        attend = self._prefill(size(decoder_token_ids, 1)) if reads_prompts else step
+        # In the place of KerasHub's cache, which it slices by batch and layer.
+        layers = len(self._causal_attention())
+        placeholder = tf.zeros([batch, layers, 2, 1, 1, 1], self.compute_dtype)
         with self._decode(attend) as caches:
             logits, hidden_states, _, cross_attention_cache = super().call_decoder_with_cache(
                 encoder_hidden_states,
                 encoder_padding_mask,
                 decoder_token_ids,
-                self._placeholder(decoder_token_ids),
+                placeholder,
                 self_attention_cache_update_index,
                 cross_attention_cache,
                 cross_attention_cache_update_index,

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.models.adapted.architectures import architecture
-from rt_keras.models.chunked_loss import ChunkedLoss, goes_in_chunks
+from rt_keras.models.chunked_loss import ChunkedLoss
 from rt_keras.ops.blocks import size
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
@@ -20,10 +20,14 @@ class TokenScores(ChunkedLoss):
     own, they hold all.
     """
 
-    def compile(self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs):
-        metrics = [*_list(weighted_metrics), *_list(kwargs.get("metrics"))]
-        self.loss_chunk_size = LOGITS_CHUNK if goes_in_chunks(loss, metrics) else None
-        super().compile(optimizer, loss, weighted_metrics=weighted_metrics, **kwargs)
+    def compile_arguments(self, *args, **kwargs):
+        """See `ChunkedLoss.compile_arguments`."""
+        self.loss_chunk_size = LOGITS_CHUNK
+        try:
+            return super().compile_arguments(*args, **kwargs)
+        except ValueError:  # The loss or a metric needs all the logits.
+            self.loss_chunk_size = None
+            return super().compile_arguments(*args, **kwargs)
 
     def hidden_states(self, inputs, training=None):
         """The states that logits are computed from, `[batch, length, hidden_dim]`."""
@@ -92,9 +96,3 @@ class TokenScores(ChunkedLoss):
         for number, block in enumerate(self.backbone.transformer_layers):
             x = intercept(block(x, **{made_of.padding: padding_mask}), number)
         return self.backbone.layer_norm(x)
-
-
-def _list(metrics):
-    if metrics is None or metrics == "auto":
-        return []
-    return metrics if isinstance(metrics, (list, tuple)) else [metrics]

@@ -47,27 +47,27 @@ def _special_tokens(tokenizer):
     }
 
 
-# By the class that it adapts.
-TOKENIZERS = {keras_hub.tokenizers.Llama3Tokenizer: AdaptedLlama3Tokenizer}
-
-
 def adapted_preprocessor(preprocessor):
     """A preprocessor whose tokenizer is saved whole; the same one where KerasHub's is."""
-    return _with_tokenizer(preprocessor, TOKENIZERS)
+    return _with_tokenizer(
+        preprocessor, keras_hub.tokenizers.Llama3Tokenizer, AdaptedLlama3Tokenizer
+    )
 
 
 def restored_preprocessor(preprocessor):
     """The inverse of `adapted_preprocessor`."""
-    return _with_tokenizer(preprocessor, {made: cls for cls, made in TOKENIZERS.items()})
+    return _with_tokenizer(
+        preprocessor, AdaptedLlama3Tokenizer, keras_hub.tokenizers.Llama3Tokenizer
+    )
 
 
-def _with_tokenizer(preprocessor, classes):
+def _with_tokenizer(preprocessor, before, after):
     tokenizer = getattr(preprocessor, "tokenizer", None)
-    if type(tokenizer) not in classes:
+    if type(tokenizer) is not before:
         return preprocessor
     config = {**tokenizer.get_config(), **_special_tokens(tokenizer)}
     # KerasHub's takes a set alone.
     config["misc_special_tokens"] = set(config["misc_special_tokens"])
     config |= {"vocabulary": tokenizer.vocabulary, "merges": tokenizer.merges}
-    made = classes[type(tokenizer)].from_config(config)
-    return type(preprocessor).from_config({**preprocessor.get_config(), "tokenizer": made})
+    config = {**preprocessor.get_config(), "tokenizer": after.from_config(config)}
+    return type(preprocessor).from_config(config)

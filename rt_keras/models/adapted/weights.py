@@ -5,35 +5,35 @@ import functools
 import keras
 
 from rt_keras.models.adapted.attention_layers import attention_values
+from rt_keras.models.adapted.backbones import attention_layers
 from rt_keras.models.adapted.deferred import begin_with
 from rt_keras.models.adapted.positions import extended
 
 
-def made_with_weights_of(source, make, attention_pairs, position_extension=None):
-    """Makes a model that starts from another's weights, paired by their paths.
+def made_with_weights_of(source, cls, config, position_extension=None):
+    """Makes a backbone that starts from another's weights, paired by their paths.
 
     Nothing is initialized that is replaced at once, and weights of the same shape share their
     memory until one of the models changes them: TensorFlow copies what two variables hold when it
     writes.
 
     Args:
-        source: a Keras model.
-        make: function that makes the new model.
-        attention_pairs: function that, given the new model, returns the pairs of attention layers
-            of both models.
+        source: a backbone.
+        cls: the class of the new one.
+        config: dictionary, its configuration.
         position_extension: see `rt_keras.adapt`; None, the default, if there are as many positions.
 
     Returns:
-        The new model. Weights that the source has not, such as centroids, are initialized.
+        The new backbone. Weights that the source has not, such as centroids, are initialized.
 
     Raises:
         ValueError: if a weight of the source has no counterpart of its shape.
     """
     # Variables that are made inside are initialized at the end, each by its initializer.
     with keras.StatelessScope():
-        made = make()
+        made = cls.from_config(config)
         values, replaced = {}, set()
-        for old, new in attention_pairs(made):
+        for old, new in zip(attention_layers(source), attention_layers(made)):
             values |= attention_values(old, new)
             replaced |= {id(weight) for weight in old.weights}
         targets = {weight.path: weight for weight in made.weights}

@@ -4,12 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.members import (
-    at_members,
-    num_logits,
-    num_members,
-    rows_of_members,
-)
+from rt_keras.ops.members import at_members, num_logits, num_members, rows_of_members
 from rt_keras.ops.routing import prepare
 from rt_keras.t2t.ops.attend import attend
 from rt_keras.t2t.ops.relative import relative_terms

@@ -5,7 +5,7 @@ import tensorflow as tf
 from rt_keras.ops.attend import in_parts
 from rt_keras.ops.blocks import ceil_div, join_blocks, size
 from rt_keras.ops.decode import from_rows
-from rt_keras.ops.local import over_local_heads
+from rt_keras.ops.local import LocalWindows, over_local_heads
 from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
 from rt_keras.t2t.ops.attend import attend, attend_step
 from rt_keras.t2t.ops.relative import relative_terms
@@ -49,9 +49,14 @@ def local_attention(
     Returns:
         `[batch, heads, length, value_depth]`.
     """
+    query, value = (tf.convert_to_tensor(x) for x in (query, value))
+    key = query if key is None else tf.convert_to_tensor(key)
+    lengths, sizes = (size(query, 2), size(key, 2)), (block_size, key_block_size)
+    windows = LocalWindows(*lengths, *sizes, grid, look_back, causal)
     return over_local_heads(
-        _local_attention,
-        {"query": query, "key": query if key is None else key, "value": value},
+        lambda arguments: _local_attention(arguments, windows, dropout),
+        windows,
+        {"query": query, "key": key, "value": value},
         {},
         {
             "key_mask": key_mask,
@@ -60,12 +65,6 @@ def local_attention(
             "relative_values": relative_values,
             "seed": seed,
         },
-        block_size=block_size,
-        key_block_size=key_block_size,
-        grid=grid,
-        look_back=look_back,
-        causal=causal,
-        dropout=dropout,
     )
 
 

@@ -58,7 +58,7 @@ class Task:
 
     @property
     def attentions(self):
-        """The attentions of its models, a tuple: see `rt_keras.models.head_kinds.Place`."""
+        """The attentions of its models, a tuple: see `rt_keras.models.head_kind.Place`."""
         return tuple(self.model_class.backbone_cls.attention_of_groups.values())
 
     def token_ids(self, preprocessor):

@@ -33,8 +33,6 @@ def test_every_kind_takes_the_place_of_full_attention(causal):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tasks", "glue"], "tasks.*glue"),
-        (["--kinds", "sparse"], "kinds.*sparse"),
         (["--steps", "0"], "steps"),
         (["--distill-steps", "-1"], "--distill-steps must be at least 0. Received: -1"),
         (["--width", "30"], "--width must be a multiple of --heads 4. Received: 30"),

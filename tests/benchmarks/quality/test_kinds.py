@@ -27,7 +27,7 @@ def models():
 
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_models_have_four_heads_and_as_many_weights(kind, models):
-    groups = kinds.KINDS[kind](4, 16, 8, 256)
+    groups = kinds.KINDS[kind](4, 16, 8)
     assert sum(group.num_heads for group in groups) == 4
     sizes = [
         sum(int(tf.size(x)) for x in models[name].trainable_weights) for name in (kind, "full")
@@ -64,14 +64,14 @@ def test_no_logit_depends_on_a_later_token(kind, models):
 def test_random_members_differ_from_block_to_block_and_repeat_with_the_seed():
     def seeds():
         keras.utils.set_random_seed(5)
-        return [kinds.random_members(4, 16, 8, 256)[1].seed for _ in range(2)]
+        return [kinds.random_members(4, 16, 8)[1].seed for _ in range(2)]
 
     first, second = seeds()
     assert first != second and seeds() == [first, second]
 
 
 def test_two_probes_see_twice_as_many_clusters_of_half_the_size():
-    _, one = kinds.local_and_nearest(4, 16, 8, 256)
-    _, two = kinds.nearest_2_probes(4, 16, 8, 256)
+    _, one = kinds.KINDS["local_and_nearest"](4, 16, 8)
+    _, two = kinds.KINDS["nearest_2_probes"](4, 16, 8)
     assert (one.num_clusters, one.window_size, one.num_probes) == (8, 32, 1)
     assert (two.num_clusters, two.window_size, two.num_probes) == (16, 16, 2)

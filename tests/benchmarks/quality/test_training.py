@@ -1,12 +1,10 @@
-import multiprocessing
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.benchmarks.quality import training
-from rt_keras.benchmarks.quality.tasks import TASKS
+from rt_keras.benchmarks.quality.tasks import make_task
 from rt_keras.benchmarks.quality.tasks.text import Text
 from rt_keras.callbacks import CentroidEMA
 
@@ -23,7 +21,7 @@ def logits_of(task):
 
 
 def test_logits_are_of_the_scored_positions():
-    task = TASKS["mqar"]()
+    task = make_task("mqar")
     logits, inputs, targets, weights = logits_of(task)
     assert logits.shape == [3, 4, 8192] and targets.shape == weights.shape == [3, 4]
     tokens, all_targets, all_weights = next(iter(task.batches(0, 3)))
@@ -52,21 +50,21 @@ def test_the_scored_positions_get_the_logits_that_all_would_get(books):
 
 
 def test_labels_depend_on_no_padding():
-    task = TASKS["listops"](64)
+    task = make_task("listops", 64)
     logits, inputs, targets, _ = logits_of(task)
     assert logits.shape == [3, 10] and targets.shape == [3]
     keras.utils.set_random_seed(0)
-    longer = training.build(TASKS["listops"](80), SHAPE)
+    longer = training.build(make_task("listops", 80), SHAPE)
     padded = {"tokens": tf.pad(inputs["tokens"], [[0, 0], [0, 16]])}
     np.testing.assert_allclose(longer(padded), logits, rtol=1e-4, atol=1e-6)
 
 
 def test_keys_seen_of_long_sequences_are_not_counted():
-    assert training.keys_seen(None, TASKS["needle"](8193), seed=0) is None
+    assert training.keys_seen(None, make_task("needle", 8193), seed=0) is None
 
 
 def test_padding_is_no_query():
-    task = TASKS["listops"](64)
+    task = make_task("listops", 64)
     model = training.build(task, {**SHAPE, "kind": "full"})
     tokens, _, _ = next(iter(task.batches(0, 1, held_out=True)))
     real = np.count_nonzero(tokens)
@@ -91,10 +89,10 @@ def test_group_losses_are_those_of_their_predictions(books, monkeypatch):
 
 
 def test_another_length_is_scored_with_the_same_weights():
-    model = training.build(TASKS["recall"](32), SHAPE)
-    longer = training.build(TASKS["recall"](48), SHAPE)
+    model = training.build(make_task("recall", 32), SHAPE)
+    longer = training.build(make_task("recall", 48), SHAPE)
     longer.set_weights(model.get_weights())
-    held_out = training.batches(TASKS["recall"](48), {**RUN, "batch": 1}, held_out=True)
+    held_out = training.batches(make_task("recall", 48), {**RUN, "batch": 1}, held_out=True)
     inputs, targets, _ = next(iter(held_out.unbatch().batch(64)))
     found = training.at_length(model, 48, RUN)
     losses = keras.losses.sparse_categorical_crossentropy(targets, longer(inputs), True)
@@ -103,7 +101,7 @@ def test_another_length_is_scored_with_the_same_weights():
 
 
 def test_tasks_without_groups_have_no_group_losses():
-    assert training.group_losses(None, TASKS["recall"](), RUN) == {}
+    assert training.group_losses(None, make_task("recall"), RUN) == {}
 
 
 @pytest.mark.parametrize(
@@ -115,56 +113,6 @@ def test_centroids_move_unless_they_are_frozen(kind, moves):
     model = training.build(Text(32), settings)
     callbacks = training._callbacks(model, settings, 1, [], print)
     assert any(isinstance(callback, CentroidEMA) for callback in callbacks) == moves
-
-
-class Answers:
-    """Stands in for the process of a run: its messages were sent before."""
-
-    def __init__(self, monkeypatch, *messages):
-        self.messages, self.exitcode, self.ended = list(messages), -9, False
-        context = multiprocessing.get_context("spawn")
-        monkeypatch.setattr(context.__class__, "Process", lambda _, target, args, daemon: self)
-        monkeypatch.setattr(context.__class__, "Pipe", lambda _: (self, self))
-
-    def recv(self):
-        if not self.messages:
-            raise EOFError
-        return self.messages.pop(0)
-
-    def start(self):
-        pass
-
-    close = join = start
-
-    def terminate(self):
-        self.ended = True
-
-
-def test_the_answer_of_the_process_comes_after_its_reports(monkeypatch, capsys):
-    process = Answers(
-        monkeypatch,
-        ("step", 1),
-        ("test", {"step": 1, "note": "accuracy 0.500"}),
-        ("done", {"weights": 3}),
-    )
-    assert training.train_alone(RUN) == {"weights": 3}
-    lines = capsys.readouterr().err.splitlines()
-    name = "local_and_nearest on recall, seed 0"
-    assert lines == [f"training {name}", f"{name}: step 1 of 20, accuracy 0.500"]
-    assert process.ended
-
-
-def test_errors_of_the_process_are_raised(monkeypatch):
-    process = Answers(monkeypatch, ("error", FloatingPointError("the loss is nan at step 3")))
-    with pytest.raises(FloatingPointError, match="step 3"):
-        training.train_alone(RUN)
-    assert process.ended
-
-
-def test_a_process_that_is_gone_is_reported(monkeypatch):
-    Answers(monkeypatch, ("step", 1))
-    with pytest.raises(ChildProcessError, match="seed 0 ended with status -9, perhaps because"):
-        training.train_alone(RUN)
 
 
 @pytest.mark.end_to_end

@@ -112,6 +112,19 @@ def test_searches_find_what_the_original_finds(family, sampler):
     np.testing.assert_array_equal(generate(adapted, inputs, prefix), np.concatenate(alone))
 
 
+@pytest.mark.end_to_end
+def test_contrastive_search_compares_no_states_to_the_left_of_a_row():
+    task = rt_keras.adapt(make_task("GPT2"), [FullHeads(4)])
+    sampler = keras_hub.samplers.ContrastiveSampler(k=5, alpha=0.8)
+    task.compile(sampler=sampler, jit_compile=False)
+    inputs, prefix = make_prompts(task)
+    alone = [
+        generate(task, {name: x[row : row + 1] for name, x in inputs.items()}, prefix)
+        for row in range(2)
+    ]
+    np.testing.assert_array_equal(generate(task, inputs, prefix), np.concatenate(alone))
+
+
 def test_heads_without_a_cache_do_not_generate():
     task = rt_keras.adapt(make_task("GPT2"), [RoutingHeads(4, 2, 4, assignment="balanced")])
     inputs, prefix = make_prompts(task)
@@ -157,6 +170,20 @@ def test_preprocessors_pack_longer_sequences():
     adapted = rt_keras.adapt(original, SPARSE, max_sequence_length=40)
     lengths = [x.preprocessor(["a b a"])["token_ids"].shape[1] for x in (adapted, original)]
     assert lengths == [40, 12]
+
+
+def test_parts_of_a_batch_make_the_step_of_the_whole():
+    found = []
+    for parts in (1, 2):
+        task = rt_keras.adapt(make_task("Llama"), [LocalHeads(4, 4)])
+        inputs, _ = make_prompts(task)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        options = {"gradient_accumulation_steps": parts, "run_eagerly": True}
+        task.compile(keras.optimizers.SGD(0.1), loss, weighted_metrics=[], **options)
+        task.train_on_batch(inputs, inputs["token_ids"])
+        found.append([np.asarray(weight) for weight in task.trainable_weights])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.end_to_end

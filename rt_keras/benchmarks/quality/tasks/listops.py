@@ -3,6 +3,8 @@
 import random
 import statistics
 
+import numpy as np
+
 from rt_keras.benchmarks.quality.tasks.task import Task
 
 OPERATORS = {
@@ -41,18 +43,13 @@ class ListOps(Task):
 
     name = "listops"
     default_length = 2000
+    least_length = 16
     vocabulary_size = len(TOKENS)
     scored = 1
     classes = 10
     padding = 0
 
-    def __init__(self, length=None, directory=None):
-        super().__init__(length, directory)
-        self.check_length(16)
-
     def sample(self, rng, batch, held_out):
-        import numpy as np
-
         draw = random.Random(int(rng.integers(2**63)))
         tokens, targets = np.zeros([batch, self.length], np.int32), []
         for row in tokens:

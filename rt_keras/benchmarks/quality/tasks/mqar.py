@@ -1,5 +1,7 @@
 """Multi-query associative recall: what stood beside a key?"""
 
+import numpy as np
+
 from rt_keras.benchmarks.quality.tasks.task import Task
 
 # The number of key-value pairs for each length.
@@ -39,8 +41,6 @@ class MultiQueryRecall(Task):
         self.scored = PAIRS[self.length]
 
     def sample(self, rng, batch, held_out):
-        import numpy as np
-
         context, half = 2 * self.scored, self.vocabulary_size // 2
         keys = distinct(rng, 1, half, [batch, self.scored])
         values = distinct(rng, half, self.vocabulary_size, [batch, self.scored])
@@ -55,8 +55,6 @@ class MultiQueryRecall(Task):
 
     def _slots(self, rng, batch):
         """The slot of each key, `[batch, pairs]`, from 0."""
-        import numpy as np
-
         slots = np.arange(1, (self.length - 2 * self.scored) // 2 + 1)
         # The largest sums of log p and Gumbel noise, in descending order, are draws without
         # replacement.
@@ -80,8 +78,6 @@ def distinct(rng, low, high, shape):
     >>> sorted(distinct(np.random.default_rng(0), 2, 5, [1, 3])[0].tolist())
     [2, 3, 4]
     """
-    import numpy as np
-
     drawn = rng.integers(low, high, shape)
     while True:
         twice = (np.diff(np.sort(drawn, axis=1), axis=1) == 0).any(axis=1)

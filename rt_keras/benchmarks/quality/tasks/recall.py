@@ -1,5 +1,7 @@
 """Recall: a stretch of random tokens comes once more, at a distance that is drawn anew."""
 
+import numpy as np
+
 from rt_keras.benchmarks.quality.tasks.task import Task
 
 
@@ -18,17 +20,15 @@ class Recall(Task):
 
     name = "recall"
     default_length = 128
+    least_length = 8
     vocabulary_size = 64
 
     def __init__(self, length=None, directory=None):
         super().__init__(length, directory)
-        self.check_length(8)
         self.stretch = 3 * self.length // 8
         self.scored = self.stretch - 1
 
     def sample(self, rng, batch, held_out):
-        import numpy as np
-
         stretch, count = self.stretch, self.length + 1
         tokens = rng.integers(self.vocabulary_size, size=[batch, count])
         distance = rng.integers(stretch, self.length - stretch, [batch, 1], endpoint=True)

@@ -9,9 +9,10 @@ Source: Hsieh et al. 2024, RULER, section 3, and its public code.
 
 import math
 
+import numpy as np
+
 from rt_keras.benchmarks.quality.tasks.task import Task
 
-MAX_LENGTH = 131072
 # Tokens 0 to 9 are digits; then come these.
 QUESTION, ANSWER, NEEDLE, VARIABLE, EQUALS = range(10, 15)
 # The sentences that RULER repeats as noise have 19 words, all taken for different here.
@@ -24,18 +25,15 @@ class Ruler(Task):
     """A question about a context; subclasses say which.
 
     Args:
-        length: int from `least_length` to 131,072. Defaults to None, for 1,024.
+        length: int from `least_length` to `greatest_length`. Defaults to None, for 1,024.
         directory: ignored.
     """
 
     default_length = 1024
     least_length = 64
+    greatest_length = 131072
     # Tokens of the question.
     question = None
-
-    def __init__(self, length=None, directory=None):
-        super().__init__(length, directory)
-        self.check_length(self.least_length, MAX_LENGTH)
 
     def draw(self, rng, room):
         """Draws a context of `room` tokens.
@@ -46,8 +44,6 @@ class Ruler(Task):
         raise NotImplementedError
 
     def sample(self, rng, batch, held_out):
-        import numpy as np
-
         room = self.length - self.question - self.scored + 1
         parts = [self.draw(rng, room) for _ in range(batch)]
         sequences = np.stack([np.concatenate(part) for part in parts])
@@ -76,8 +72,6 @@ class Needle(Ruler):
 
     def needles(self, rng, count):
         """Needles with different keys, `[count, needle]`."""
-        import numpy as np
-
         keys = rng.choice(256**2, [count, 1], replace=False)
         words = np.concatenate([keys // 256, 256 + keys % 256], axis=1) + WORDS
         numbers = rng.integers(10, size=[count, self.scored])
@@ -86,8 +80,6 @@ class Needle(Ruler):
 
     def asked(self, needle):
         """The question for a needle, and its answer."""
-        import numpy as np
-
         return np.array([QUESTION, *needle[1:3], ANSWER]), needle[3:]
 
 
@@ -100,8 +92,6 @@ class MultiKeyNeedle(Needle):
     name = "multi_key_needle"
 
     def draw(self, rng, room):
-        import numpy as np
-
         needles = self.needles(rng, room // self.needle)
         context = np.concatenate([noise(room % self.needle), needles.ravel()])
         return context, *self.asked(needles[rng.integers(len(needles))])
@@ -120,8 +110,6 @@ class VariableTracking(Ruler):
     vocabulary_size = WORDS + 512
 
     def draw(self, rng, room):
-        import numpy as np
-
         names = rng.choice(512, self.scored, replace=False) + WORDS
         number = rng.integers(10, size=5)
         number[0] = rng.integers(1, 10)
@@ -150,8 +138,6 @@ class CommonWords(Ruler):
     vocabulary_size = WORDS + words
 
     def draw(self, rng, room):
-        import numpy as np
-
         common = 10 * self.scored
         times = max(3, math.ceil(room / (self.words - self.scored + common)))
         others = math.ceil(room / times) - common
@@ -179,8 +165,6 @@ class FrequentWords(Ruler):
     vocabulary_size = WORDS + words
 
     def draw(self, rng, room):
-        import numpy as np
-
         # ζ(2) = π² / 6.
         counts = np.floor(room * 6 / math.pi**2 / np.arange(2, self.words + 2) ** 2).astype(int)
         words = rng.permutation(self.words) + WORDS
@@ -195,8 +179,6 @@ def noise(count):
     >>> noise(2).tolist()
     [15, 16]
     """
-    import numpy as np
-
     return NOISE[0] + np.arange(count) % len(NOISE)
 
 
@@ -215,8 +197,6 @@ def insert(rng, room, pieces):
     >>> insert(np.random.default_rng(0), 4, [np.array([1, 1]), np.array([2, 2])]).tolist()
     [1, 1, 2, 2]
     """
-    import numpy as np
-
     around = noise(room - sum(map(len, pieces)))
     places = np.sort(rng.integers(len(around), size=len(pieces), endpoint=True))
     parts = np.split(around, places)

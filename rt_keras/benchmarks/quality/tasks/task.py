@@ -1,5 +1,7 @@
 """What all tasks share: batches that are the same bits for the same seed and index."""
 
+import numpy as np
+
 # Held-out batches are drawn with seeds this far above those of training.
 HELD_OUT = 10**6
 
@@ -18,6 +20,7 @@ class Task:
         name: string, as in the table of tasks.
         length: int, tokens in a sequence.
         default_length: int.
+        least_length, greatest_length: ints, from what to what lengths may be; None for any.
         vocabulary_size: int, tokens are from 0 up to it.
         scored: int, the number of positions of a sequence whose prediction counts.
         classes: int, the number of labels of a sequence as a whole; None if tokens are predicted.
@@ -31,6 +34,8 @@ class Task:
 
     name = None
     default_length = None
+    least_length = 1
+    greatest_length = None
     vocabulary_size = None
     scored = None
     classes = None
@@ -41,6 +46,10 @@ class Task:
     def __init__(self, length=None, directory=None):
         self.length = self.default_length if length is None else length
         self.directory = directory
+        least, most = self.least_length, self.greatest_length
+        if not least <= self.length <= (most or self.length):
+            allowed = f"from {least:,} to {most:,}" if most else f"at least {least:,}"
+            raise ValueError(f"--length must be {allowed} for {self.name}. Received: {self.length}")
 
     def sample(self, rng, batch, held_out):
         """Draws a batch.
@@ -69,7 +78,6 @@ class Task:
             A `tf.data.Dataset` of (tokens, targets, weights), int32, int32 and float32; see
             `sample`.
         """
-        import numpy as np
         import tensorflow as tf
 
         first = seed + HELD_OUT * held_out
@@ -101,9 +109,3 @@ class Task:
             Int array `[batch, length]` of places in `group_names`.
         """
         raise NotImplementedError
-
-    def check_length(self, least, most=None):
-        """Raises a ValueError if the length is not from `least` to `most`."""
-        if self.length < least or (most is not None and self.length > most):
-            allowed = f"at least {least:,}" if most is None else f"from {least:,} to {most:,}"
-            raise ValueError(f"--length must be {allowed} for {self.name}. Received: {self.length}")

@@ -2,6 +2,8 @@
 
 import functools
 
+import numpy as np
+
 from rt_keras.benchmarks.quality.tasks.task import Task
 
 # Bytes that make up the context of a match, with the byte to predict.
@@ -30,18 +32,16 @@ class Text(Task):
 
     name = "text"
     default_length = 2048
+    least_length = 8
     vocabulary_size = 256
     score = "loss"
     group_names = ("near", "far", "new")
 
     def __init__(self, length=None, directory=None):
         super().__init__(length, directory)
-        self.check_length(8)
         self.scored = self.length
 
     def sample(self, rng, batch, held_out):
-        import numpy as np
-
         text = read(self.directory, "validation" if held_out else "train")
         if len(text) <= self.length:
             raise ValueError(
@@ -53,8 +53,6 @@ class Text(Task):
         return windows[:, :-1], windows[:, 1:], np.ones([batch, self.length])
 
     def groups(self, tokens, targets, window):
-        import numpy as np
-
         near, far, new = range(3)
         distances = np.stack([match_distances(row) for row in match_codes(tokens, targets)])
         found = np.where(distances <= window, near, far)
@@ -78,8 +76,6 @@ def match_codes(tokens, targets):
     >>> bool(codes[3] == codes[10]), codes[:3].tolist()
     (True, [-1, -2, -3])
     """
-    import numpy as np
-
     codes, length = targets.astype(np.int64), tokens.shape[1]
     for back in range(MATCH - 1):
         earlier = np.pad(tokens.astype(np.int64), [[0, 0], [back, 0]])[:, :length]
@@ -101,8 +97,6 @@ def match_distances(codes):
     >>> match_distances(np.array([7, 8, 7, 7])).tolist()
     [0, 0, 2, 1]
     """
-    import numpy as np
-
     order = np.argsort(codes, kind="stable")
     same = np.diff(codes[order]) == 0
     distances = np.zeros_like(codes)
@@ -125,8 +119,6 @@ def read(directory, split):
         FileNotFoundError: if the folder does not exist or holds no `.txt` file.
         ValueError: if the split has no files.
     """
-    import numpy as np
-
     from rt_keras.data.python_source import PythonSource
     from rt_keras.data.text_folder import TextFolder
 

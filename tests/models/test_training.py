@@ -4,12 +4,16 @@ import sys
 from pathlib import Path
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from rt_keras import models
 from rt_keras.callbacks import CentroidEMA
 from rt_keras.models import RoutingTransformerCausalLM
+from rt_keras.models.adapted.tasks import TASKS
+from rt_keras.models.training import Training
 from tests.models import checks
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
@@ -50,6 +54,17 @@ def trained(model):
     weights = [x for x in model.weights if x.name != "member_samples"]
     weights = [np.asarray(weight).tolist() for weight in weights]
     return {"history": history, "norm": model.gradient_norm, "weights": weights}
+
+
+def test_every_task_trains_by_the_same_steps():
+    tasks = [getattr(models, name) for name in models.__all__]
+    tasks = [x for x in tasks if isinstance(x, type) and issubclass(x, keras_hub.models.Task)]
+    assert len(tasks) == 6
+    for task in [*tasks, *TASKS.values()]:
+        ours = [cls for cls in task.__mro__ if cls.__module__.startswith("rt_keras")]
+        for name in ("compile", "fit", "train_step", "test_step"):
+            assert {cls for cls in ours if name in vars(cls)} <= {Training}
+        assert task not in tasks or Training in ours
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +135,7 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 from rt_keras.layers.dropout import draw_seed
-from tests.models.test_replicated_training import make_model, trained
+from tests.models.test_training import make_model, trained
 
 found = {}
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
@@ -181,5 +196,5 @@ def test_replicas_draw_other_seeds(replicas):
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("case", ["jit on replicas", "steps on replicas", "several workers"])
 def test_keras_still_needs_the_remedies(replicas, case):
-    # If this fails, one of those in `replicated_training` can go.
+    # If this fails, one of those in `training` can go.
     assert replicas[case] is not None

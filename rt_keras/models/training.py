@@ -1,4 +1,4 @@
-"""`fit` on several replicas: of one machine, of several machines, of a TPU."""
+"""How every task trains: `compile`, the steps of `fit` and `evaluate`, and several replicas."""
 
 import itertools
 import types
@@ -9,14 +9,19 @@ import tensorflow as tf
 from rt_keras.keras_internals import FirstBatch, keep_gradients
 from rt_keras.layers.centroids import heads_with_centroids
 from rt_keras.layers.head_group import positive_int
+from rt_keras.models.compiled_functions import CompiledFunctions
 
 
-class ReplicatedTraining(FirstBatch):
-    """Mixin of models, before KerasHub's bases: Keras's `fit` under any `tf.distribute` strategy.
+class Training(CompiledFunctions, FirstBatch):
+    """Mixin of tasks, before KerasHub's bases: Keras's `fit` under any `tf.distribute` strategy.
 
     A step computes what it would on one device with the whole batch: each replica the gradients of
     its share, which are then added up. Several machines get their data by
     `strategy.distribute_datasets_from_function`.
+
+    What a step scores is what the model's call returns. A subclass in which it is something else
+    overrides `step_outputs`, and `compile_arguments` if losses and metrics change with it. Neither
+    `compile` nor a step is overridden anywhere else.
 
     Keras 3 supports neither several machines nor XLA on several replicas. What is in its way is
     mended here, and nowhere else:
@@ -40,18 +45,22 @@ class ReplicatedTraining(FirstBatch):
     jit_replica = False
     _of_fit = None
 
-    def compile(self, *args, gradient_accumulation_steps=1, **kwargs):
-        """Configures the model for training, as Keras does.
+    def compile(self, *args, jit_compile="auto", gradient_accumulation_steps=1, **kwargs):
+        """Configures the model for training and generation.
 
         Args:
-            *args, **kwargs: arguments of KerasHub's `compile`.
+            *args, **kwargs: arguments of KerasHub's `compile`; see `compile_arguments`.
+            jit_compile: bool or "auto", whether XLA compiles training, and generation with it.
+                Defaults to "auto", which is Keras's default in training and True in generation.
             gradient_accumulation_steps: int, equal parts of a batch, or of a replica's share, that
                 go through the model one after the other; their gradients are added up, and the
                 weights move once. It takes the memory of one part. Defaults to 1. That of Keras's
                 optimizers moves the weights every so many steps instead, and fails on several
                 replicas.
         """
-        super().compile(*args, **kwargs)
+        args, kwargs = self.compile_arguments(*args, **kwargs)
+        super().compile(*args, jit_compile=jit_compile, **kwargs)
+        self.jit_generate, self._kept = bool(jit_compile), None
         self.gradient_accumulation_steps = positive_int(
             "gradient_accumulation_steps", gradient_accumulation_steps
         )
@@ -70,6 +79,30 @@ class ReplicatedTraining(FirstBatch):
             self.jit_replica, self.jit_compile = self.jit_compile and not is_tpu, False
             # They come as sums.
             keep_gradients(getattr(self.optimizer, "inner_optimizer", self.optimizer))
+
+    def compile_arguments(self, *args, **kwargs):
+        """The arguments of KerasHub's `compile` for those that `compile` was given.
+
+        Args:
+            *args, **kwargs: arguments of KerasHub's `compile`.
+
+        Returns:
+            A tuple and a dictionary.
+        """
+        return args, kwargs
+
+    def step_outputs(self, x, y, training):
+        """What the loss and the metrics of a step read of a batch.
+
+        Args:
+            x: the inputs of the batch.
+            y: its labels.
+            training: bool, whether the step is one of training.
+
+        Returns:
+            What losses and metrics take as `y_pred`; here what a call of the model returns.
+        """
+        return self(x, training=training)
 
     def fit(self, x=None, *args, **kwargs):
         if isinstance(x, tf.distribute.DistributedDataset):
@@ -101,18 +134,20 @@ class ReplicatedTraining(FirstBatch):
         return self._logs(logs)
 
     def test_step(self, data):
-        return self._logs(super().test_step(data))
+        batch = keras.utils.unpack_x_y_sample_weight(data)
+        _, y_pred = self._loss(*batch, training=False)
+        return self._logs(self.compute_metrics(*batch[:2], y_pred, sample_weight=batch[2]))
 
     def _gradients_and_logs(self, *batch):
         """The gradients of the mean loss of all replicas, this one's share, and its metrics."""
         count = self.gradient_accumulation_steps
         if count == 1:
             return self._gradients(*batch), self.get_metrics_result()
-        parts = tf.nest.map_structure(lambda x: _split(x, count), batch)
+        parts = _each(lambda x: _split(x, count), batch)
         unused = set()
 
         def add_part(number, sums):
-            gradients = self._gradients(*tf.nest.map_structure(lambda x: x[number], parts))
+            gradients = self._gradients(*_each(lambda x: x[number], parts))
             unused.update(i for i, gradient in enumerate(gradients) if gradient is None)
             return number + 1, [
                 total if gradient is None else total + tf.convert_to_tensor(gradient) / count
@@ -128,16 +163,21 @@ class ReplicatedTraining(FirstBatch):
 
     def _gradients(self, x, y, sample_weight):
         """The gradients of the mean loss of a batch; its loss and metrics are noted."""
-        replicas = self.distribute_strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
-            y_pred = self(x, training=True)
-            loss = self.compute_loss(x, y, y_pred, sample_weight, training=True)
-            mean = next(metric for metric in self.metrics if metric.name == "loss")
-            # Keras has divided it by the number of replicas.
-            mean.update_state(loss * replicas, sample_weight=tf.shape(y)[0])
+            loss, y_pred = self._loss(x, y, sample_weight, training=True)
             loss = self.optimizer.scale_loss(loss)
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         return tape.gradient(loss, self.trainable_weights)
+
+    def _loss(self, x, y, sample_weight, training):
+        """The loss of a batch, this replica's share, which is noted; and what it was read from."""
+        y_pred = self.step_outputs(x, y, training)
+        loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        mean = next(metric for metric in self.metrics if metric.name == "loss")
+        # Keras has divided it by the number of replicas.
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        mean.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+        return loss, y_pred
 
     def _logs(self, logs):
         if _is_multi_worker(self.distribute_strategy):
@@ -185,6 +225,11 @@ class ReplicatedTraining(FirstBatch):
             self._of_fit.is_built = True
 
 
+def _each(function, batch):
+    """A function of each tensor of a batch, which may have no labels or weights."""
+    return tf.nest.map_structure(lambda x: x if x is None else function(x), batch)
+
+
 def _split(values, count):
     """`[batch, ...]` as `[count, batch / count, ...]`."""
     size = tf.shape(values)[0] if values.shape[0] is None else values.shape[0]
@@ -214,3 +259,21 @@ def is_replicated(strategy):
     False
     """
     return strategy.num_replicas_in_sync > 1 or _is_multi_worker(strategy)
+
+
+class ModelCall(keras.layers.Layer):
+    """Runs a function of a model as Keras runs its call: in its dtype, with losses begun anew.
+
+    Args:
+        model: a Keras model.
+        function: function of tensors and `training`.
+    """
+
+    def __init__(self, model, function):
+        super().__init__(dtype=model.dtype_policy)
+        # The model is a layer inside this one.
+        self.model, self.function = model, function
+        self.built = True
+
+    def call(self, *tensors, training=None):
+        return self.function(*tensors, training=training)

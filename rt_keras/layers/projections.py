@@ -1,0 +1,201 @@
+"""The dense layers around heads: queries, keys and values go in, and outputs are joined."""
+
+import keras
+import tensorflow as tf
+
+from rt_keras.layers.head_constraint import HeadConstraint
+from rt_keras.ops.blocks import places_of_rows, size
+from rt_keras.ops.global_tokens import find_global_tokens
+
+
+class Projections:
+    """Mixin of `MultiHeadAttention`: its dense layers, and the heads that they make.
+
+    Heads of keys and values may be fewer than those of queries, and groups with `share_qk` have no
+    keys; `head_groups` say of which heads there are how many.
+    """
+
+    def _check_grouped_queries(self, key_heads):
+        if self.num_heads % key_heads:
+            raise ValueError(
+                f"num_key_value_heads must divide the {self.num_heads} heads of head_groups. "
+                f"Received: num_key_value_heads={key_heads}"
+            )
+        shared_by = self.num_heads // key_heads
+        for group in self.head_groups:
+            name = type(group).__name__
+            if group.num_heads % shared_by:
+                raise ValueError(
+                    f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
+                    "their keys: the heads of every group must be a multiple of that. "
+                    f"Received: num_heads={group.num_heads} of {name}"
+                )
+            if group.share_qk and shared_by > 1:
+                raise ValueError(
+                    f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
+                    f"their keys. Received: {name} with share_qk=True, whose queries are the keys"
+                )
+
+    @property
+    def _shared_by(self):
+        """How many consecutive heads share a head of keys and values."""
+        return self.num_heads // (self.num_key_value_heads or self.num_heads)
+
+    @property
+    def _head_counts(self):
+        """The numbers of heads of queries, of keys and of values."""
+        with_keys = sum(group.num_heads for group in self.head_groups if not group.share_qk)
+        return self.num_heads, with_keys // self._shared_by, self.num_heads // self._shared_by
+
+    def build_denses(self, query_shape, value_shape, key_shape):
+        """Makes and builds the dense layers.
+
+        Args:
+            query_shape, value_shape, key_shape: `(batch, length, features)`.
+
+        Returns:
+            The depths of a head's keys and values.
+        """
+        _, key_heads, value_heads = self._head_counts
+        output_dim = query_shape[-1] if self.output_dim is None else self.output_dim
+        key_dim = self._head_depth(query_shape[-1])
+        value_dim = self.value_dim or key_dim
+        self.query_dense = self._head_dense("query", self.num_heads, key_dim, query_shape)
+        self.key_dense = None
+        if key_heads:
+            self.key_dense = self._head_dense("key", key_heads, key_dim, key_shape)
+        self.value_dense = self._head_dense("value", value_heads, value_dim, value_shape)
+        if self.rotary_embedding is not None and not self.rotary_embedding.built:
+            self.rotary_embedding.build((*query_shape[:-1], self.num_heads, key_dim))
+        merged = (*query_shape[:-1], self.num_heads * value_dim)
+        by_heads = (self.num_heads, value_dim, output_dim)
+        self.output_dense = self._dense("attention_output", output_dim, merged, by_heads)
+        self.head_dense = None
+        if self.use_head_dense:
+            shape = (query_shape[0], self.num_heads, query_shape[1], value_dim)
+            self.head_dense = self._dense("head", value_dim, shape, use_bias=False)
+        self.global_denses = ()
+        if self.global_projections:
+            self.global_denses = (
+                self._head_dense("global_query", self.num_heads, key_dim, query_shape),
+                self._head_dense("global_key", self.num_heads, key_dim, key_shape),
+                self._head_dense("global_value", self.num_heads, value_dim, value_shape),
+            )
+        return key_dim, value_dim
+
+    def _head_depth(self, features):
+        if self.key_dim is None and features % self.num_heads:
+            raise ValueError(
+                f"The {self.num_heads} heads must divide the {features} features of the query "
+                "unless key_dim is given."
+            )
+        return self.key_dim or features // self.num_heads
+
+    def _head_dense(self, name, heads, depth, input_shape):
+        by_heads = (input_shape[-1], heads, depth)
+        return self._dense(name, heads * depth, input_shape, by_heads, (heads, depth))
+
+    def _dense(self, name, units, input_shape, kernel_shape=None, bias_shape=(-1,), use_bias=None):
+        """A dense layer, built; its constraints see weights in the shapes given."""
+        kernel_shape = kernel_shape or (input_shape[-1], units)
+        layer = keras.layers.Dense(
+            units,
+            use_bias=self.use_bias if use_bias is None else use_bias,
+            # Copies: one seeded initializer would give every layer the same values.
+            kernel_initializer=self.kernel_initializer.clone(),
+            bias_initializer=self.bias_initializer.clone(),
+            kernel_regularizer=self.kernel_regularizer,
+            bias_regularizer=self.bias_regularizer,
+            activity_regularizer=self._activity_regularizer,
+            kernel_constraint=_by_heads(self.kernel_constraint, kernel_shape),
+            bias_constraint=_by_heads(self.bias_constraint, bias_shape),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        layer.build(input_shape)
+        return layer
+
+    def _project(self, query, key, value, start=0):
+        """The queries, keys and values of all heads; None for inputs that are None.
+
+        Args:
+            query, key, value: `[batch, length, features]`, or None.
+            start: int scalar or `[batch]`, the position of the first queries and keys.
+        """
+        query_heads, key_heads, value_heads = self._head_counts
+
+        def heads_of(dense, x, count, role=None):
+            if x is None or not count:
+                return None
+            x = _split_heads(dense(x), count)
+            return _heads_first(self._placed(x, start, role) if role else x)
+
+        return (
+            heads_of(self.query_dense, query, query_heads, "query"),
+            heads_of(self.key_dense, key, key_heads, "key"),
+            heads_of(self.value_dense, value, value_heads),
+        )
+
+    def _placed(self, x, start, role):
+        """Queries or keys as heads get them; a subclass may treat the two differently."""
+        return self._rotated(x, start)
+
+    def _rotated(self, x, start):
+        """Queries or keys `[batch, length, heads, depth]`, rotated by their positions."""
+        if self.rotary_embedding is None:
+            return x
+        positions = places_of_rows(start, tf.range(size(x, 1)))
+        return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
+
+    def _find_global_tokens(self, global_mask, query, key, value):
+        """The global tokens, with the queries, keys and values of all heads if they have own."""
+        tokens = find_global_tokens(global_mask, self.num_global_tokens)
+        if not self.global_projections:
+            return tokens
+        inputs = tf.gather(query, tokens.places, batch_dims=1), key, value
+        projected = (
+            _heads_first(_split_heads(dense(x), self.num_heads))
+            for dense, x in zip(self.global_denses, inputs)
+        )
+        return tokens._replace(**dict(zip(("query", "key", "value"), projected)))
+
+    def _merge(self, outputs):
+        """The layer's output, from the outputs of the groups."""
+        output = tf.concat(outputs, axis=1)
+        if self.head_dense is not None:
+            output = self.head_dense(output)
+        return self.output_dense(_join_heads(output))
+
+    def _hand_out(self, queries, keys, values):
+        """Each group with the (query, value, key) of its heads."""
+        head = value_head = key_head = 0
+        for group in self.head_groups:
+            count = group.num_heads // self._shared_by
+            query = queries[:, head : head + group.num_heads]
+            value = values[:, value_head : value_head + count]
+            key = None
+            if not group.share_qk:
+                key = keys[:, key_head : key_head + count]
+                key_head += count
+            yield group, (query, value, key)
+            head, value_head = head + group.num_heads, value_head + count
+
+
+def _by_heads(constraint, shape):
+    return None if constraint is None else HeadConstraint(constraint, shape)
+
+
+def _split_heads(x, heads):
+    """`[batch, length, heads * depth]` to `[batch, length, heads, depth]`."""
+    return tf.reshape(x, [size(x, 0), size(x, 1), heads, x.shape[-1] // heads])
+
+
+def _heads_first(x):
+    """`[batch, length, heads, depth]` to `[batch, heads, length, depth]`."""
+    return tf.transpose(x, [0, 2, 1, 3])
+
+
+def _join_heads(x):
+    """`[batch, heads, length, depth]` to `[batch, length, heads * depth]`."""
+    shape = [size(x, 0), size(x, 2), x.shape[1] * x.shape[3]]
+    return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)

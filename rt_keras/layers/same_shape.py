@@ -1,0 +1,26 @@
+"""The base class of layers that change what their inputs hold, and not their shape."""
+
+import keras
+
+from rt_keras.layers.saved_arguments import saved_arguments
+
+
+class SameShape(keras.layers.Layer):
+    """A layer whose outputs have the shape and the mask of its inputs.
+
+    Its config is read off its constructor, so a subclass keeps its arguments as attributes of
+    their names.
+
+    Args:
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), **saved_arguments(self)}

@@ -1,0 +1,83 @@
+"""What a layer is made again from: the arguments of its constructor, in its config."""
+
+import inspect
+
+import keras
+
+from rt_keras.keras_internals import all_layers_of
+
+
+def arguments_of(cls):
+    """The arguments of a layer's constructor, its own and those of its bases.
+
+    Args:
+        cls: class of layers.
+
+    Returns:
+        Dictionary from names to `inspect.Parameter`, those of the bases first.
+
+    >>> list(arguments_of(keras.layers.Layer))
+    []
+    """
+    found = {}
+    for base in cls.__mro__:
+        if base is keras.layers.Layer:
+            break
+        if "__init__" not in vars(base):
+            continue
+        own = inspect.signature(base.__init__).parameters.values()
+        own = {p.name: p for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        del own["self"]
+        # The arguments of a declared kind of heads are those of its sets, not those of its bases.
+        if not (getattr(cls, "declared", ()) and found and "num_heads" in own):
+            found = own | found
+    return found
+
+
+def saved_arguments(layer):
+    """The arguments of a layer's constructor, for `get_config` of a layer that makes layers.
+
+    Args:
+        layer: a `keras.layers.Layer` that keeps its arguments as attributes of their names.
+
+    Returns:
+        Dictionary of all that it keeps, serialized, and of "dtype", see `saved_dtype`.
+
+    >>> from rt_keras.layers import ScaleNormalization
+    >>> saved_arguments(ScaleNormalization(epsilon=0.5))["epsilon"]
+    0.5
+    """
+    serialize = keras.saving.serialize_keras_object
+    names = [name for name in arguments_of(type(layer)) if hasattr(layer, name)]
+    own = {name: serialize(getattr(layer, name)) for name in names}
+    return {"dtype": saved_dtype(layer), **own}
+
+
+def saved_dtype(layer):
+    """The `dtype` for `get_config` of a layer that makes layers of its own.
+
+    `quantize` gives each dense layer inside a dtype policy of its own. The config keeps them by
+    the paths of those layers, so that the layer that is loaded is quantized in the same places.
+
+    Args:
+        layer: a `keras.layers.Layer` that passes its `dtype_policy` on to the layers that it makes.
+
+    Returns:
+        A serialized dtype policy: the layer's, or a `DTypePolicyMap` if it is quantized.
+
+    >>> from rt_keras.layers import FullHeads, MultiHeadAttention
+    >>> layer = MultiHeadAttention([FullHeads(1)], key_dim=2, name="attention")
+    >>> layer.build([1, 4, 2], [1, 4, 2])
+    >>> saved_dtype(layer)["class_name"]
+    'DTypePolicy'
+    >>> layer.query_dense.quantize("int8")
+    >>> list(saved_dtype(layer)["config"]["policy_map"])
+    ['attention/query']
+    """
+    policy = layer.dtype_policy
+    if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+        inside = all_layers_of(layer)
+        quantized = {x.path: x.dtype_policy for x in inside if x.quantization_mode is not None}
+        if quantized:
+            policy = keras.dtype_policies.DTypePolicyMap(policy, quantized)
+    return keras.dtype_policies.serialize(policy)

@@ -1,0 +1,96 @@
+"""What preprocessors of texts share: tokenizers of `rt_keras.data`, packing for encoders."""
+
+import keras
+import keras_hub
+
+from rt_keras.data.byte_tokenizer import ByteTokenizer
+from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
+from rt_keras.data.t2t_subword_tokenizer import T2TSubwordTokenizer
+from rt_keras.data.tokenizer import TextTokenizer
+from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
+from rt_keras.data.word_tokenizer import WordTokenizer
+from rt_keras.models.generation import check_length
+from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
+
+# All are imported here, so that Keras knows them by name when it loads a preset.
+TOKENIZERS = (
+    ByteTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    T2TSubwordTokenizer,
+    WordTokenizer,
+)
+
+
+class TextPreprocessor:
+    """Mixin of preprocessors, before KerasHub's, for any tokenizer of `rt_keras.data`.
+
+    Args:
+        tokenizer: a tokenizer of `rt_keras.data`.
+        **kwargs: arguments of KerasHub's preprocessor. Those that end in "_length" are at least 1.
+
+    Raises:
+        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        ValueError: if a length is less than 1.
+    """
+
+    tokenizer_cls = TextTokenizer
+
+    def __init__(self, tokenizer, **kwargs):
+        check_tokenizer(tokenizer)
+        for name, value in kwargs.items():
+            if name.endswith("_length"):
+                check_length(name, value)
+        super().__init__(tokenizer, **kwargs)
+
+
+class EncoderPreprocessor(TextPreprocessor):
+    """Mixin of preprocessors, before KerasHub's, that pack texts into one sequence.
+
+    Args:
+        tokenizer, sequence_length, truncate: see `RoutingTransformerTextClassifierPreprocessor`.
+        **kwargs: other arguments of KerasHub's preprocessor.
+    """
+
+    backbone_cls = RoutingTransformerEncoderBackbone
+
+    def __init__(self, tokenizer, sequence_length=512, truncate="round_robin", **kwargs):
+        super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate, **kwargs)
+
+    def build(self, input_shape):
+        self.packer = make_packer(self)
+        self.built = True
+
+    def call(self, x, y=None, sample_weight=None):
+        outputs = super().call(x, y, sample_weight)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
+        # The backbones have no embedding of segments.
+        x = {name: values for name, values in x.items() if name != "segment_ids"}
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+
+def check_tokenizer(tokenizer):
+    """Raises a TypeError if a tokenizer is none of `rt_keras.data`."""
+    if not isinstance(tokenizer, TextTokenizer):
+        raise TypeError(
+            "tokenizer must be a tokenizer of rt_keras.data, such as "
+            f"{', '.join(tokenizer.__name__ for tokenizer in TOKENIZERS)}. "
+            f"Received: a {type(tokenizer).__name__}"
+        )
+
+
+def make_packer(preprocessor):
+    """The layer that puts texts into one sequence, between ends of text.
+
+    Args:
+        preprocessor: a preprocessor with `tokenizer`, `sequence_length` and `truncate`.
+    """
+    tokenizer = preprocessor.tokenizer
+    return keras_hub.layers.MultiSegmentPacker(
+        # Not the start token, which some tokenizers have padding for.
+        start_value=tokenizer.end_token_id,
+        end_value=tokenizer.end_token_id,
+        pad_value=tokenizer.pad_token_id,
+        truncate=preprocessor.truncate,
+        sequence_length=preprocessor.sequence_length,
+    )

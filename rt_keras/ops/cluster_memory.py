@@ -1,0 +1,181 @@
+"""What clusters remember of long ago: what a query finds there, and what goes when it is full."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import MASKED, accumulation_dtype, pair_logits
+from rt_keras.ops.blocks import size, sizes
+from rt_keras.ops.ranks import sort_by_cluster
+
+
+def empty_memory(
+    batch, heads, num_clusters, depth, value_depth, dtype, *, memory_length, block_size, eviction
+):
+    """The memory of clusters before the first position.
+
+    Args:
+        batch: int or int scalar.
+        heads, num_clusters, depth, value_depth: ints.
+        dtype: that of keys and values.
+        memory_length: int, members that a cluster remembers.
+        block_size: int, positions after which a memory changes, at most `memory_length`.
+        eviction: see `rt_keras.ops.routing_memory.memory_piece`.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, clusters, memory_length, ...]`; "number",
+        int like these, the number of each member in its cluster, -1 where there is none yet;
+        "counts", int `[batch, heads, clusters]`, how many members there have been; "new_key",
+        "new_value" and "new_cluster", `[batch, heads, block_size, ...]`, of the block that has not
+        ended; and, for "least_attended", "used" and "asked" like "number": how much attention a
+        member got, and of how many queries.
+    """
+    shape = [batch, heads, num_clusters, memory_length]
+    memory = {
+        "key": tf.zeros([*shape, depth], dtype),
+        "value": tf.zeros([*shape, value_depth], dtype),
+        "number": tf.fill(shape, -1),
+        "counts": tf.zeros(shape[:3], tf.int32),
+        "new_key": tf.zeros([batch, heads, block_size, depth], dtype),
+        "new_value": tf.zeros([batch, heads, block_size, value_depth], dtype),
+        "new_cluster": tf.fill([batch, heads, block_size], num_clusters),
+    }
+    if eviction == "least_attended":
+        memory |= {name: tf.zeros(shape, tf.float32) for name in ("used", "asked")}
+    return memory
+
+
+def best_members(query, border, lists, count):
+    """The members with the highest logits, of those that queries may see.
+
+    Args:
+        query: `[..., queries, depth]`, scaled.
+        border: int `[..., queries]`, the number of the last member that each may see.
+        lists: dictionary of "key", `[..., members, depth]`, and "number", `[..., members]`.
+        count: int, how many.
+
+    Returns:
+        Their logits, `MASKED` for those that a query may not see, and places, int; both
+        `[..., queries, count]`.
+    """
+    number = lists["number"][..., None, :]
+    there = (number >= 0) & (number <= border[..., None])
+    logits = tf.cast(pair_logits(query, lists["key"]), accumulation_dtype(query.dtype))
+    logits = tf.where(there, logits, tf.constant(MASKED, logits.dtype))
+    return tuple(tf.math.top_k(logits, min(count, logits.shape[-1])))
+
+
+def choose(kept, of_queries, logits, places, asked):
+    """What queries see of a memory, and the memory, which knows of it if it asks for that.
+
+    Args:
+        kept: the memory.
+        of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
+        logits, places: `[batch, heads, probes, length, count]`; see `best_members`.
+        asked: bool, broadcastable to `[batch, heads, length]`, which queries count.
+
+    Returns:
+        Keys and values, `[batch, heads, length, probes * count, ...]`, and which of them a query
+        sees, bool; and the memory.
+    """
+    batch, heads, num_clusters, members = sizes(kept["number"])
+    lists = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1]) * num_clusters + of_queries
+
+    def of_queries_last(x):
+        """`[batch, heads, probes, length, count]` to `[batch, heads, length, probes * count]`."""
+        _, _, probes, length, count = sizes(x)
+        x = tf.transpose(x, [0, 1, 3, 2, 4])
+        return tf.reshape(x, [batch, heads, length, probes * count])
+
+    places = of_queries_last(lists[..., None] * members + places)
+    logits = of_queries_last(logits)
+    there = logits > MASKED / 2
+    flat = {name: tf.reshape(x, [-1, *x.shape[4:]]) for name, x in kept.items()}
+    chosen = tf.gather(flat["key"], places), tf.gather(flat["value"], places), there
+    if "used" not in kept:
+        return chosen, kept
+    weights = tf.where(there, tf.cast(tf.nn.softmax(logits), tf.float32), 0.0)
+    asked = tf.cast(tf.broadcast_to(asked, sizes(logits)[:3]), tf.float32)
+    used = tf.tensor_scatter_nd_add(flat["used"], places[..., None], weights * asked[..., None])
+    queries = tf.one_hot(of_queries, num_clusters) * asked[:, :, None, :, None]
+    return chosen, {
+        **kept,
+        "used": tf.reshape(used, sizes(kept["used"])),
+        "asked": kept["asked"] + tf.reduce_sum(queries, axis=[2, 3])[..., None],
+    }
+
+
+def remember(kept, key, value, of_keys, eviction):
+    """A memory with more members, in place of others where there is no room.
+
+    Args:
+        kept: the memory.
+        key, value: `[batch, heads, length, ...]`, at most as many as a cluster remembers.
+        of_keys: int `[batch, heads, length]`, their clusters; that behind the last for none.
+        eviction: see `rt_keras.ops.routing_memory.memory_piece`.
+    """
+    num_clusters, places = size(kept["key"], 2), size(kept["key"], 3)
+    order, _, starts = sort_by_cluster(of_keys[:, :, None], num_clusters)
+    starts, ends = starts[..., :-2, None], starts[..., 1:-1, None]
+    held = tf.reduce_sum(tf.cast(kept["number"] >= 0, tf.int32), axis=3, keepdims=True)
+    gone = tf.maximum(held + ends - starts - places, 0)
+    ranking = _first_to_go(kept, eviction)
+
+    def candidates(which):
+        """Members by their place among all those held, the first to go first, and the new ones."""
+        old, new = tf.minimum(which, places - 1), which - held
+        if ranking is not None:
+            # Only where members go, so that the order, and with it which of two equal members
+            # goes, depends on blocks that have ended and not on how they came.
+            old = tf.where(gone > 0, tf.gather(ranking, old, batch_dims=3), old)
+        arrived = {
+            "number": kept["counts"][..., None] + new,
+            "used": tf.zeros(tf.shape(which)),
+            "asked": tf.zeros(tf.shape(which)),
+        }
+        new = tf.clip_by_value(new + starts, 0, size(order, 2) - 1)
+        new = tf.gather(order, new, batch_dims=2)
+        arrived |= {"key": tf.gather(key, new, batch_dims=2)}
+        arrived |= {"value": tf.gather(value, new, batch_dims=2)}
+
+        def one_of_both(name):
+            x = tf.gather(kept[name], old, batch_dims=3)
+            is_old = tf.reshape(which < held, [*sizes(which), *[1] * (x.shape.rank - 4)])
+            return tf.where(is_old, x, tf.cast(arrived[name], x.dtype))
+
+        return {name: one_of_both(name) for name in kept if name != "counts"}
+
+    place = tf.range(places)
+    found = candidates(place + (tf.minimum(place + 1, gone) if eviction == "merged" else gone))
+    if eviction == "merged":
+        # The oldest ones two by two, any other with itself.
+        others = candidates(place + tf.minimum(place, gone))
+        for name in ("key", "value"):
+            found[name] = (found[name] + others[name]) / 2
+    there = place < held + ends - starts - gone
+    found["number"] = tf.where(there, found["number"], -1)
+    return {**found, "counts": kept["counts"] + (ends - starts)[..., 0]}
+
+
+def _first_to_go(kept, eviction):
+    """The places of a memory, those that go first first and empty ones last; None for their order.
+
+    Returns:
+        int `[batch, heads, clusters, memory_length]`.
+    """
+    if eviction in ("oldest", "merged"):
+        return None
+    if eviction == "random":
+        value = _mixed(kept["number"], kept["counts"][..., None])
+    else:
+        # What nobody could attend to yet stays.
+        value = tf.where(kept["asked"] > 0, kept["used"] / tf.maximum(kept["asked"], 1), 1e30)
+    value = tf.where(kept["number"] >= 0, value, value.dtype.max)
+    return tf.argsort(value, axis=-1)
+
+
+def _mixed(number, counts):
+    """Numbers from 0 up that look random, float32: as often as these are given, the same."""
+    x = tf.cast(number, tf.uint32) * 2654435761 + tf.cast(counts, tf.uint32) * 2246822519
+    for shift, factor in ((15, 2246822519), (13, 3266489917)):
+        x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.cast(shift, tf.uint32)))
+        x *= factor
+    return tf.cast(tf.bitwise.right_shift(x, tf.constant(8, tf.uint32)), tf.float32)

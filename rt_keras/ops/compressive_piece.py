@@ -1,0 +1,105 @@
+"""Attention to a window and to a compressed memory, piece by piece."""
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import places_of_rows, size, take_places
+from rt_keras.ops.compressive import Memory, attend_to_memory
+from rt_keras.ops.local_piece import JoinedPiece
+
+
+def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, look_back, **sizes):
+    """The cache of `compressive_piece` before the first position.
+
+    Args:
+        batch: int or int scalar.
+        heads, depth, value_depth: ints.
+        dtype: that of keys and values.
+        block_size, look_back: see `compressive_attention`.
+        **sizes: `compressed_length` and `compression` of `compressive_attention`.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, heads, places, ...]`, a ring of the blocks in
+        view; "memory_key" and "memory_value", `[batch, heads, compressed_length, ...]`;
+        "memory_real", bool `[batch, compressed_length]`; and with "most_used", "usage",
+        `[batch, heads, places, 1]`.
+    """
+    ring, entries = (look_back + 1) * block_size, sizes["compressed_length"]
+    cache = {
+        "key": tf.zeros([batch, heads, ring, depth], dtype),
+        "value": tf.zeros([batch, heads, ring, value_depth], dtype),
+        "memory_key": tf.zeros([batch, heads, entries, depth], dtype),
+        "memory_value": tf.zeros([batch, heads, entries, value_depth], dtype),
+        "memory_real": tf.zeros([batch, entries], tf.bool),
+    }
+    if sizes["compression"] == "most_used":
+        cache["usage"] = tf.zeros([batch, heads, ring, 1], dtype)
+    return cache
+
+
+def compressive_piece(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    compressed_length,
+    compression_rate,
+    look_back=1,
+    count=None,
+    **options,
+):
+    """`compressive_attention` of the positions of a piece, given those before it.
+
+    Args:
+        query, key, value: `[batch, heads, length, ...]`.
+        cache: the cache of `compressive_cache` or of the last piece.
+        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
+        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+            others are padding, whose outputs mean nothing. None, the default, for all.
+        block_size, compressed_length, compression_rate, look_back: see `compressive_attention`.
+        **options: `compression`, `kernels`, `relative_embeddings`, `memory_embeddings`, `dropout`
+            and `seed` of `compressive_attention`.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and the cache with these positions in it.
+
+    >>> x = tf.random.normal([1, 2, 20, 4])
+    >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
+    >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
+    >>> output, cache = compressive_piece(x, x, x, cache, 0, compression_rate=4, **sizes)
+    >>> output.shape
+    TensorShape([1, 2, 20, 4])
+    """
+    length, ring = size(query, 2), size(cache["key"], 2)
+    joined = JoinedPiece(position, count, length, ring, block_size, look_back)
+    given = {"key": key, "value": value}
+    if "usage" in cache:
+        given["usage"] = tf.zeros([size(query, 0), query.shape[1], length, 1], query.dtype)
+    sequences = {name: joined.join(cache[name], x) for name, x in given.items()}
+    aligned = {name: joined.align(x) for name, x in sequences.items()}
+    memory = Memory(block_size, look_back, compressed_length, compression_rate)
+    kept = {name: cache[f"memory_{name}"] for name in ("key", "value", "real")}
+    output, entries, usage = attend_to_memory(
+        {"usage": None, **aligned, "query": joined.align_queries(query), "real": joined.real},
+        kept,
+        memory,
+        # What is kept has no queries.
+        first_query=joined.before - joined.start,
+        **options,
+    )
+    changed = {name: joined.ring_of(sequences[name]) for name in ("key", "value")}
+    if usage is not None:
+        changed["usage"] = joined.ring_of_aligned(usage)
+    # The memory ends where the blocks in view begin.
+    now = position + (length if count is None else count)
+    blocks = now // block_size - position // block_size
+    places = places_of_rows(blocks * memory.entries, tf.range(compressed_length))
+    for name in ("key", "value"):
+        changed[f"memory_{name}"] = take_places(entries[name], places)
+    real = tf.broadcast_to(entries["real"], tf.shape(entries["key"])[0:3:2])
+    changed["memory_real"] = take_places(real[:, None], places)[:, 0]
+    return joined.of_piece(output), {
+        name: tf.cast(x, cache[name].dtype) for name, x in changed.items()
+    }

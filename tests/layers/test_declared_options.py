@@ -1,0 +1,41 @@
+import inspect
+
+import pytest
+
+from rt_keras.layers import LocalHeads, LocalRoutingHeads, RoutingHeads
+from rt_keras.layers.declared_options import options_of_kind, sets_of_kind
+from rt_keras.layers.key_sets import Cluster, Window
+
+
+def test_the_first_set_that_has_an_option_owns_it():
+    owners = {name: option.owner for name, option in options_of_kind(LocalRoutingHeads).items()}
+    assert owners["max_relative_distance"] is Window
+    assert owners["window_size"] is Cluster
+
+
+@pytest.mark.parametrize("kind", [LocalHeads, RoutingHeads])
+def test_what_is_fixed_is_no_option(kind):
+    options = options_of_kind(kind)
+    assert not options.keys() & kind.fixed.keys()
+    assert ("share_qk" in options) == kind.can_share_qk
+
+
+def test_arguments_that_must_be_given_come_first():
+    names = list(inspect.signature(LocalRoutingHeads.__init__).parameters)
+    assert names[:6] == [
+        "self",
+        "num_heads",
+        "block_size",
+        "num_clusters",
+        "window_size",
+        "look_back",
+    ]
+    assert names[-4:] == ["share_qk", "num_persistent_keys", "dense_below", "kwargs"]
+
+
+def test_each_set_gets_its_own_options():
+    options = {name: x.field.default for name, x in options_of_kind(LocalRoutingHeads).items()}
+    options |= {**LocalRoutingHeads.fixed, "block_size": 8, "num_clusters": 3, "window_size": 4}
+    window, cluster = sets_of_kind(LocalRoutingHeads, {**options, "max_relative_distance": 5})
+    assert (window.block_size, window.max_relative_distance) == (8, 5)
+    assert (cluster.num_clusters, cluster.max_relative_distance) == (3, None)

@@ -1,0 +1,310 @@
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.layers import (
+    ClusteredHeads,
+    FullHeads,
+    LocalHeads,
+    LocalRoutingHeads,
+    MultiHeadAttention,
+    RoutingHeads,
+    StridedHeads,
+)
+from rt_keras.layers.head_group import copy_groups
+from tests.layers import checks
+from tests.layers.test_multi_head_attention import mixed
+from tests.ops import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
+
+
+def test_head_dense():
+    x = checks.random(2, 8, 6, dtype="float64")
+    layer = MultiHeadAttention(
+        [FullHeads(1, dtype="float64"), LocalHeads(2, 3, dtype="float64")],
+        4,
+        value_dim=3,
+        use_head_dense=True,
+        dtype="float64",
+    )
+    found = layer(x, x)
+    assert layer.head_dense.kernel.shape == (3, 3) and layer.head_dense.bias is None
+    # Without it, and with what it does in the rows of W_o.
+    plain = MultiHeadAttention(
+        [FullHeads(1, dtype="float64"), LocalHeads(2, 3, dtype="float64")],
+        4,
+        value_dim=3,
+        dtype="float64",
+    )
+    plain.build(x.shape, x.shape)
+    for name in ("query", "key", "value", "output"):
+        source = getattr(layer, f"{name}_dense").get_weights()
+        getattr(plain, f"{name}_dense").set_weights(source)
+    kernel = layer.output_dense.kernel.numpy().reshape(3, 3, 6)
+    joined = np.einsum("de,hef->hdf", layer.head_dense.kernel.numpy(), kernel)
+    plain.output_dense.kernel.assign(joined.reshape(9, 6))
+    np.testing.assert_allclose(found, plain(x, x), rtol=0, atol=1e-12)
+    checks.config_makes_an_equal_layer(layer, x, x)
+
+
+def test_groups_that_are_their_own_keys_have_no_key_projection():
+    layer = MultiHeadAttention([RoutingHeads(2, 2, 4, share_qk=True)])
+    layer(checks.random(1, 5, 6), checks.random(1, 5, 6))
+    assert layer.key_dense is None
+    assert len(layer.trainable_variables) == 6
+    layer = mixed()
+    layer(checks.random(1, 5, 6), checks.random(1, 5, 6))
+    assert layer.num_heads == 6
+    assert layer.key_dense.kernel.shape == (6, 5 * 4)
+
+
+def test_key_dim_defaults_to_the_share_of_a_head():
+    x = checks.random(2, 5, 12)
+    layer = mixed(key_dim=None)
+    layer(x, x)
+    assert layer.query_dense.kernel.shape == (12, 12)
+    with pytest.raises(ValueError, match="The 6 heads must divide the 10 features"):
+        mixed(key_dim=None)(x[..., :10], x[..., :10])
+
+
+# Rotary positions and grouped queries.
+
+
+def rotated(x):
+    """`[batch, heads, length, depth]` turned by position in the planes of entries i, i + depth / 2.
+
+    By the angle position * 10000^(-2 i / depth), as Llama has it.
+    """
+    half = x.shape[-1] // 2
+    angles = np.arange(x.shape[2])[:, None] * 10000.0 ** (-np.arange(half) / half)
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+def grouped(groups, num_key_value_heads, **options):
+    """A layer with rotary positions; those of KerasHub have the precision of float32."""
+    dtype = options.get("dtype", "float32")
+    rotary = keras_hub.layers.RotaryEmbedding(dtype=dtype)
+    options = {"num_key_value_heads": num_key_value_heads, "rotary_embedding": rotary, **options}
+    return MultiHeadAttention(groups, 4, **options)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_equation_of_rotary_positions_and_grouped_queries(causal):
+    x, mask = checks.random(2, 8, 6, dtype="float64"), checks.padding(2, 8)
+    nearest = RoutingHeads(4, 3, 4, num_probes=2, dtype="float64")
+    both = LocalRoutingHeads(2, 2, 3, 4, routed_key="key", dtype="float64")
+    shifted = LocalRoutingHeads(2, 2, 3, 4, dtype="float64")
+    groups = [LocalHeads(2, 3, dtype="float64"), nearest, FullHeads(2, dtype="float64")]
+    layer = grouped([*groups, both, shifted], 6, dtype="float64", value_dim=3)
+    layer.build(x.shape, x.shape)
+    for weight in layer.trainable_variables:
+        weight.assign(checks.random(*weight.shape, seed=3))
+    found = layer(x, x, query_mask=mask, value_mask=mask, use_causal_mask=causal)
+
+    def heads(dense, count):
+        flat = x @ dense.kernel.numpy() + dense.bias.numpy()
+        return np.moveaxis(flat.reshape(2, 8, count, -1), 2, 1)
+
+    query = rotated(heads(layer.query_dense, 12))
+    key, value = rotated(heads(layer.key_dense, 6)), heads(layer.value_dense, 6)
+    key, value = (np.repeat(y, 2, axis=1) for y in (key, value))
+    options = {"causal": causal, "query_mask": mask, "key_mask": mask}
+
+    def of_heads(equation, first, group, **more):
+        cut = slice(first, first + group.num_heads)
+        if group.has_centroids:
+            more["centroids"] = np.repeat(group.centroids.numpy(), 2, axis=0)
+        if hasattr(group, "routed_scale"):
+            more["routed_scale"] = group.routed_scale.numpy()
+            more["routed_bias"] = group.routed_bias.numpy()
+        return equation(query[:, cut], key[:, cut], value[:, cut], **more, **options)
+
+    window = {"block_size": 2, "window_size": 4}
+    outputs = [
+        of_heads(reference.local, 0, groups[0], block_size=3),
+        of_heads(reference.nearest, 2, nearest, window_size=4, num_probes=2),
+        of_heads(reference.full, 6, groups[2]),
+        of_heads(reference.local_routing, 8, both, **window),
+        of_heads(
+            reference.local_routing,
+            10,
+            shifted,
+            shift_keys=True,
+            routed_kernel=shifted.routed_kernel.numpy(),
+            **window,
+        ),
+    ]
+    joined = np.moveaxis(np.concatenate(outputs, axis=1), 1, 2).reshape(2, 8, -1)
+    expected = joined @ layer.output_dense.kernel.numpy() + layer.output_dense.bias.numpy()
+    checks.close(found, expected, 1e-6)
+
+
+def repeated(weight, like):
+    """A weight with each head as often as another one has it."""
+    value = np.asarray(weight)
+    for axis, (few, many) in enumerate(zip(weight.shape, like.shape)):
+        value = np.repeat(value, many // few, axis)
+    return value
+
+
+@pytest.mark.end_to_end
+def test_grouped_queries_are_as_if_keys_were_repeated():
+    unfit = ("shared", "lsh", "causal-clustered")
+    kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in unfit]
+    kinds += [LocalRoutingHeads(2, 3, 3, 4, routed_key="key"), ClusteredHeads(2, 3, top_k=2)]
+    kinds += [LocalRoutingHeads(2, 3, 3, 4, kernel_size=3)]
+    layer, plain = (
+        MultiHeadAttention(copy_groups(kinds, "float64"), 4, dtype="float64", **options)
+        for options in ({"num_key_value_heads": len(kinds)}, {})
+    )
+    x = checks.random(2, 9, 6, dtype="float64")
+    options = {"query_mask": checks.padding(2, 9), "value_mask": checks.padding(2, 9, "left")}
+    for attention in (layer, plain):
+        attention.build(x.shape, x.shape)
+    for group, twin in zip(layer.head_groups, plain.head_groups):
+        for weight, same in zip(group.weights, twin.weights, strict=True):
+            same.assign(repeated(weight, like=same))
+    plain.query_dense.kernel.assign(layer.query_dense.kernel)
+    plain.output_dense.kernel.assign(layer.output_dense.kernel)
+    for name in ("key_dense", "value_dense"):
+        heads, like = (
+            tf.reshape(getattr(attention, name).kernel, [6, -1, 4]) for attention in (layer, plain)
+        )
+        getattr(plain, name).kernel.assign(repeated(heads, like).reshape(6, -1))
+
+    found, scores = layer(x, x, **options, return_attention_scores=True)
+    expected, expected_scores = plain(x, x, **options, return_attention_scores=True)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(scores, expected_scores, rtol=0, atol=1e-12)
+
+    of_layer, of_plain = (
+        checks.gradients(attention, x, x, **options, training=True) for attention in (layer, plain)
+    )
+    for (path, gradient), more in zip(of_layer.items(), of_plain.values(), strict=True):
+        if gradient.shape != more.shape:
+            # Of a kernel or a bias of keys or values: the sum over the heads that share it.
+            more = tf.reduce_sum(tf.reshape(more, [*more.shape[:-1], -1, 2, 4]), axis=-2)
+            more = tf.reshape(more, gradient.shape)
+        np.testing.assert_allclose(gradient, more, rtol=0, atol=1e-5, err_msg=path)
+    np.testing.assert_allclose(layer.losses, plain.losses, rtol=1e-6)
+
+    # The queries of all heads count, and keys once.
+    nearest, twin = layer.head_groups[1], plain.head_groups[1]
+    of_queries, of_keys = twin.member_counts.numpy()
+    expected = of_queries.sum(axis=0), of_keys[0]
+    np.testing.assert_array_equal(nearest.member_counts.numpy()[:, 0], expected)
+
+
+@pytest.mark.parametrize("count", [0, 6])
+def test_rotary_positions_and_grouped_queries_one_position_at_a_time(count):
+    groups = [
+        LocalHeads(2, 3, max_relative_distance=2),
+        LocalHeads(2, 3, sliding_window=2),
+        RoutingHeads(4, 3, 4, num_probes=2, max_relative_distance=2),
+        FullHeads(2, max_relative_distance=2),
+        StridedHeads(2, 3),
+        LocalRoutingHeads(2, 2, 3, 4, routed_key="key"),
+        LocalRoutingHeads(2, 2, 3, 4, kernel_size=3),
+    ]
+    layer = grouped(copy_groups(groups, "float64"), 8, dtype="float64")
+    x = checks.random(2, 9, 12, dtype="float64")
+    expected = layer(x, x, use_causal_mask=True)
+    found = checks.decode(layer, x, count)
+    # The angles are in float32.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+
+    # Rings of queries that are keys are as many as queries.
+    *caches, shifted = layer.new_cache(2, 9)
+    heads = [{y.shape[1] for y in tf.nest.flatten(cache)} for cache in (*caches, shifted["local"])]
+    assert heads == [{1}, {1}, {2}, {1}, {1}, {1}, {1}]
+
+
+@pytest.mark.end_to_end
+def test_rotary_positions_in_a_loop_compiled_by_xla():
+    layer = grouped([LocalHeads(2, 3), RoutingHeads(2, 3, 4)], 2)
+    x = checks.random(2, 9, 12)
+    expected = layer(x, x, use_causal_mask=True)
+
+    @tf.function(jit_compile=True)
+    def decode(x):
+        def body(position, cache, outputs):
+            output, cache = layer.call_with_cache(x[:, position, None], cache, position)
+            return position + 1, cache, outputs.write(position, output[:, 0])
+
+        state = tf.constant(0), layer.new_cache(2, 9), tf.TensorArray(tf.float32, 9)
+        outputs = tf.while_loop(lambda position, *_: position < 9, body, state)[2]
+        return tf.transpose(outputs.stack(), [1, 0, 2])
+
+    np.testing.assert_allclose(decode(x), expected, rtol=0, atol=1e-5)
+
+
+def test_recall_with_rotary_positions_and_grouped_queries():
+    groups = [FullHeads(2, max_relative_distance=2), LocalHeads(2, 4, key_block_size=2)]
+    layer = grouped(copy_groups(groups, "float64"), 2, dtype="float64")
+    x, encoded = checks.random(2, 12, 8), checks.random(2, 6, 8, seed=1)
+    expected = layer(x, encoded)
+    cross_cache = layer.make_cross_cache(encoded)
+    first = layer.call_with_cross_cache(x[:, :5], cross_cache)
+    np.testing.assert_allclose(first, expected[:, :5], rtol=0, atol=1e-7)
+    beams = np.repeat(x[:, 7, None], 3, axis=0)
+    found = layer.call_with_cross_cache(beams, cross_cache, 7)
+    np.testing.assert_allclose(found, np.repeat(expected[:, 7, None], 3, axis=0), rtol=0, atol=1e-7)
+
+
+def test_rotary_positions_and_grouped_queries_in_mixed_bfloat16():
+    x = checks.random(2, 9, 6)
+
+    def make(dtype):
+        return grouped([LocalHeads(2, 3, dtype=dtype), FullHeads(2, dtype=dtype)], 2, dtype=dtype)
+
+    layer, exact = make("mixed_bfloat16"), make("float32")
+    found = layer(x, x, use_causal_mask=True)
+    assert found.dtype == "bfloat16"
+    exact.build(x.shape, x.shape)
+    exact.set_weights(layer.get_weights())
+    expected = exact(x, x, use_causal_mask=True)
+    np.testing.assert_allclose(tf.cast(found, "float32"), expected, rtol=0, atol=0.05)
+
+
+def test_rotary_positions_and_grouped_queries_are_saved(tmp_path):
+    x = checks.random(2, 9, 8)
+    inputs = keras.Input(x.shape[1:])
+    groups = [RoutingHeads(2, 3, 4), LocalHeads(2, 3)]
+    rotary = keras_hub.layers.RotaryEmbedding(max_wavelength=500, scaling_factor=2.0)
+    layer = MultiHeadAttention(groups, num_key_value_heads=2, rotary_embedding=rotary)
+    model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(x), model(x))
+    assert layer.key_dense.kernel.shape == layer.value_dense.kernel.shape == (8, 4)
+    rotary.scaling_factor = 1.0
+    assert checks.largest_difference(loaded(x), model(x)) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "groups, options, message",
+    [
+        ([4], {"num_key_value_heads": 0}, "num_key_value_heads must be a positive integer"),
+        ([4], {"num_key_value_heads": 3}, "must divide the 4 heads .*: num_key_value_heads=3"),
+        ([4, 1, 1], {"num_key_value_heads": 3}, "=3, 2 consecutive .* num_heads=1 of FullHeads"),
+        ([4], {"rotary_embedding": "rope"}, "rotary_embedding must be a layer, .*='rope'"),
+    ],
+)
+def test_bad_rotary_positions_and_grouped_queries(groups, options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention([FullHeads(heads) for heads in groups], **options)
+
+
+def test_queries_that_are_their_own_keys_are_not_grouped():
+    shared, x = RoutingHeads(4, 3, 4, share_qk=True), checks.random(1, 4, 5, 6)
+    with pytest.raises(ValueError, match="=2, 2 consecutive .* RoutingHeads with share_qk=True"):
+        MultiHeadAttention([shared], num_key_value_heads=2)
+    MultiHeadAttention([shared], num_key_value_heads=4)
+    with pytest.raises(ValueError, match="as many with share_qk=True. Received: 2 heads"):
+        shared(x, x[:, :2])
+    with pytest.raises(ValueError, match="must divide .*: 3 heads of values for 4 heads of Full"):
+        FullHeads(4)(x, x[:, :3], x[:, :3])

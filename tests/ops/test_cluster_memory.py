@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops.cluster_memory import best_members, empty_memory, remember
+
+BATCH, HEADS, CLUSTERS, DEPTH, LENGTH, BLOCK = 4, 2, 2, 3, 5, 4
+
+
+def after(blocks, eviction):
+    """The memory after blocks whose members have their own positions as keys."""
+    rng = np.random.default_rng(0)
+    sizes = {"memory_length": LENGTH, "block_size": BLOCK, "eviction": eviction}
+    kept = empty_memory(BATCH, HEADS, CLUSTERS, DEPTH, DEPTH, tf.float64, **sizes)
+    kept = {name: x for name, x in kept.items() if not name.startswith("new_")}
+    for block in range(blocks):
+        key = np.zeros([BATCH, HEADS, BLOCK, DEPTH]) + BLOCK * block + np.arange(BLOCK)[:, None]
+        clusters = tf.constant(rng.integers(0, CLUSTERS, size=[BATCH, HEADS, BLOCK]), tf.int32)
+        kept = remember(kept, tf.constant(key), tf.constant(key), clusters, eviction)
+    return kept
+
+
+def test_the_oldest_go():
+    kept = after(20, "oldest")
+    expected = kept["counts"].numpy()[..., None] - LENGTH + np.arange(LENGTH)
+    np.testing.assert_array_equal(kept["number"], expected)
+    # A member's key is its position, and members are in the order of their positions.
+    assert np.all(np.diff(kept["key"].numpy()[..., 0]) > 0)
+
+
+def test_at_random_any_member_goes():
+    kept = after(20, "random")
+    age = kept["counts"][..., None] - kept["number"]
+    # With the oldest gone none would be older than the memory is long.
+    assert np.all(kept["number"] >= 0)
+    assert np.mean(age > LENGTH) > 0.2
+    for numbers in kept["number"].numpy().reshape(-1, LENGTH):
+        assert len(set(numbers)) == len(numbers)
+
+
+def test_merged_members_are_means():
+    kept = after(1, "merged")
+    assert np.all(kept["number"].numpy().max(axis=3) < BLOCK)
+    whole, merged = after(2, "oldest"), after(2, "merged")
+    # A memory that had room keeps what it has.
+    room = whole["counts"].numpy() <= LENGTH
+    np.testing.assert_array_equal(merged["key"].numpy()[room], whole["key"].numpy()[room])
+    halves = merged["key"].numpy()[~room] % 1
+    assert np.any(halves == 0.5)
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_the_best_members_up_to_a_border(count):
+    rng = np.random.default_rng(1)
+    query, key = rng.normal(size=[4, 3]), rng.normal(size=[6, 3])
+    number = np.array([3, -1, 0, 1, 2, 4])
+    border = np.array([4, 1, 0, -1])
+    logits, places = best_members(
+        *map(tf.constant, (query, border)), {"key": tf.constant(key), "number": number}, count
+    )
+    for row in range(4):
+        seen = [j for j in range(6) if 0 <= number[j] <= border[row]]
+        expected = sorted(seen, key=lambda j: -query[row] @ key[j])[:count]
+        found = logits[row].numpy() > -1e29
+        np.testing.assert_array_equal(places[row].numpy()[found], expected)
+        np.testing.assert_allclose(logits[row].numpy()[found], key[expected] @ query[row])

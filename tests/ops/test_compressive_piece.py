@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import compressive_attention
+from rt_keras.ops.compressive import COMPRESSIONS
+from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
+from tests.ops import checks, piece_checks
+from tests.ops.test_compressive import LENGTH, SIZES, make_inputs, make_kernels
+
+
+def empty_cache(inputs, compression, look_back):
+    batch, heads = inputs["query"].shape[:2]
+    sizes = {"block_size": SIZES["block_size"], "look_back": look_back}
+    sizes |= {"compressed_length": SIZES["compressed_length"], "compression": compression}
+    return compressive_cache(batch, heads, 6, 5, tf.float64, **sizes)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("ends", [[LENGTH], [1, 2, 13, 30, LENGTH], [12, 24, LENGTH]], ids=str)
+@pytest.mark.parametrize("far, look_back", [(None, 2), (4, 1)])
+def test_pieces_are_one_pass(compression, ends, far, look_back):
+    inputs = make_inputs(far)
+    options = {**SIZES, "look_back": look_back, "compression": compression}
+    options["kernels"] = make_kernels() if compression == "conv" else None
+    cache = empty_cache(inputs, compression, look_back)
+    found, _ = piece_checks.in_pieces(cache, compressive_piece, inputs, ends, **options)
+    expected = compressive_attention(**checks.tensors(inputs), **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("compression", ["max", "most_used"])
+def test_rows_may_be_at_different_positions(compression):
+    inputs = make_inputs(4)
+    piece_checks.rows_at_own_positions(
+        empty_cache(inputs, compression, 1),
+        compressive_piece,
+        inputs,
+        [15, 24],
+        11,
+        compression=compression,
+        **SIZES,
+    )
+
+
+def test_gradients_stay_in_the_piece():
+    inputs = make_inputs(4)
+    piece_checks.gradients_stay_in_the_piece(
+        empty_cache(inputs, "max", 1),
+        compressive_piece,
+        compressive_attention,
+        inputs,
+        21,
+        compression="max",
+        **SIZES,
+    )
