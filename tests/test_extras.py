@@ -106,4 +106,5 @@ def test_data_sets_and_drawing_name_their_extras(monkeypatch, tmp_path):
         with pytest.raises(ModuleNotFoundError, match="Reading data sets needs the extra `train`"):
             importlib.import_module(f"rt_keras.data.{name}")
     with pytest.raises(ModuleNotFoundError, match="Drawing needs the extra `plot`"):
-        attention_map.draw({"tokens": [], "weights": [[]], "heads": [[]]}, tmp_path / "map.png")
+        maps = {"tokens": ["a"], "weights": [[[[1.0]]]], "heads": [["FullHeads"]]}
+        attention_map.draw(maps, tmp_path / "map.png")

@@ -51,8 +51,9 @@ def local_piece(
     joined = JoinedPiece(position, count, length, ring, block_size, look_back)
     keys = joined.join(cache["key"], key)
     values = joined.join(cache["value"], value)
-    # The first blocks in view have no queries.
-    before = look_back * block_size
+    # The first blocks in view have no queries. With dropout they are there all the same: what a seed
+    # drops depends on how many there are.
+    before = 0 if options.get("dropout") else look_back * block_size
     found = local_attention(
         joined.align_queries(query, before),
         joined.align(keys),
