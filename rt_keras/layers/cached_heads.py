@@ -23,9 +23,6 @@ class CachedHeads:
     # padding at the right, dropout and statistics.
     reads_pieces = False
 
-    # Whether `step` takes rows at positions of their own. For others it is called row by row.
-    steps_by_row = False
-
     def new_cache(self, batch, max_length, key_depth, value_depth):
         """An empty cache; see `make_cache`.
 
@@ -87,9 +84,10 @@ class CachedHeads:
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             cache: the cache of `make_cache`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
-                each row, for one position, and for several if `carries_state`.
-            count: int `[batch]`, how many of the positions count, the first ones, if
-                `carries_state`; others are padding. None, the default, for all.
+                each row, for one position, and for several if `reads_pieces`.
+            count: int `[batch]`, how many of the positions count, the first ones; others are
+                padding, which leaves a row's cache as it is. For one position, and for several if
+                `reads_pieces`. None, the default, for all.
             dropout, seed: as in a call.
             training: bool, whether dropout is on and statistics are collected, if `carries_state`.
                 Statistics are those of the piece by itself. Defaults to False.
@@ -111,38 +109,16 @@ class CachedHeads:
             mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
             masks = self.before_attention(query, value, mask, mask)
             options |= {"dropout": dropout, "seed": seed}
-        one = query.shape[2] == 1 and not training and count is None
+        # A step costs far less than a piece of one position, which is computed as blocks.
+        one = query.shape[2] == 1 and not training
         if one and tf.convert_to_tensor(position).shape.rank:
-            return self._step_of_rows(inputs, cache, position)
+            # As many positions as rows, which loops need to know.
+            position = tf.broadcast_to(position, [size(value, 0)])
         read = self.step if one else self.piece
         output, cache = read(**inputs, cache=cache, position=position, **options)
         if training:
             self.after_attention(**inputs, **masks)
         return output, cache
-
-    def _step_of_rows(self, inputs, cache, position):
-        """One position of each row, where rows are at positions of their own.
-
-        A step costs far less than a piece of one position, which is computed as blocks.
-        """
-        # As many positions as rows, which loops need to know.
-        position = tf.broadcast_to(position, [size(inputs["value"], 0)])
-        if self.steps_by_row:
-            return self.step(**inputs, cache=cache, position=position)
-        inputs = {name: x for name, x in inputs.items() if x is not None}
-
-        def step(row):
-            arguments, kept, place = row
-            arguments, kept = tf.nest.map_structure(lambda x: x[None], (arguments, kept))
-            found, kept = self.step(**{"key": None, **arguments}, cache=kept, position=place)
-            return tf.nest.map_structure(lambda x: x[0], (found, kept))
-
-        kinds = tf.nest.map_structure(lambda x: x.dtype, cache)
-        rows = inputs, cache, position
-        output, after = tf.map_fn(step, rows, fn_output_signature=(inputs["value"].dtype, kinds))
-        return output, tf.nest.map_structure(
-            lambda x, before: tf.ensure_shape(x, before.shape), after, cache
-        )
 
     @property
     def carries_state(self):
@@ -168,8 +144,11 @@ class CachedHeads:
         """The group's cache: one call of a `..._cache` op."""
         raise NotImplementedError
 
-    def step(self, *, query, key, value, cache, position):
-        """The output and the cache of one position: one call of a `..._step` op."""
+    def step(self, *, query, key, value, cache, position, count=None):
+        """The output and the cache of one position: one call of a `..._step` op.
+
+        Rows may be at positions of their own, and those whose count is 0 keep their cache.
+        """
         raise NotImplementedError
 
     def piece(self, *, query, key, value, cache, position, **options):

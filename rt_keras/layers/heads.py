@@ -78,7 +78,6 @@ class Heads(Centroids, HeadGroup):
     cached_cross_attention = _of_all("cached_cross_attention")
     cache_grows = _of_any("cache_grows")
     reads_pieces = _of_all("reads_pieces")
-    steps_by_row = _of_all("steps_by_row")
     groups_queries = _of_all("groups_queries")
     normalizes = _of_all("normalizes")
     can_be_dense = _of_any("can_be_dense")

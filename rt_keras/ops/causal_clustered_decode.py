@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend, merge
-from rt_keras.ops.blocks import ceil_div, size
-from rt_keras.ops.decode import attend_step, like
+from rt_keras.ops.blocks import ceil_div, places_of_rows, size
+from rt_keras.ops.decode import attend_step, like, where_counted
 from rt_keras.ops.local_decode import add_position, keys_in_view, local_cache
 from rt_keras.ops.routing import nearest_centroid, normalize, prepare
 
@@ -62,7 +62,7 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
 
 
 def causal_clustered_step(
-    query, key, value, cache, position, centroids, *, block_size, load_bias=None
+    query, key, value, cache, position, centroids, *, block_size, count=None, load_bias=None
 ):
     """`causal_clustered_attention` of one position, given those before it.
 
@@ -71,9 +71,11 @@ def causal_clustered_step(
         key: `[batch, heads, 1, depth]`, or None for the query itself.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `causal_clustered_cache` or of the last step.
-        position: int scalar, the query's position.
+        position: int scalar, the query's position; or int `[batch]`.
         centroids: `[heads, clusters, depth]`.
         block_size: int, positions in a block.
+        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
+            outputs mean nothing. None, the default, if all count.
         load_bias: `[heads, clusters]`, or None for zeros.
 
     Returns:
@@ -89,7 +91,7 @@ def causal_clustered_step(
     TensorShape([1, 2, 1, 4])
     """
     query, key = prepare(query, key)
-    cache, kept = _add(cache, key, value, position, centroids, block_size), cache
+    cache, kept = _add(cache, key, value, position, centroids, block_size, count), cache
     seen = keys_in_view(cache, position, block_size, 0, None)
     own = attend_step(query, **seen, return_logsumexp=True)
     group = nearest_centroid(query, centroids, load_bias)
@@ -100,13 +102,14 @@ def causal_clustered_step(
     return tf.cast(output, value.dtype), like(cache, kept)
 
 
-def _add(cache, key, value, position, centroids, block_size):
-    """The cache with one more position, of a normalised key."""
+def _add(cache, key, value, position, centroids, block_size, count):
+    """The cache with one more position, of a normalised key, in rows where it counts."""
     ring = {name: cache[name] for name in ("key", "value")}
-    ring = add_position(ring, position, key, value, None)
-    starts = position % block_size == 0
+    ring = add_position(ring, position, key, value, None, count)
+    starts = tf.cast(places_of_rows(position, 0)[:, 0] % block_size == 0, tf.int32)
+    starts *= 1 if count is None else count
     before = {
-        f"{name}_before": tf.where(starts, cache[name], cache[f"{name}_before"])
+        f"{name}_before": where_counted(starts, cache[name], cache[f"{name}_before"])
         for name in ("output", "logsumexp")
     }
     logits = tf.matmul(_scaled(centroids, key), key, transpose_b=True)[..., 0]
@@ -114,12 +117,12 @@ def _add(cache, key, value, position, centroids, block_size):
     value = tf.cast(value, cache["output"].dtype)
     logsumexps = tf.stack([cache["logsumexp"], logits], axis=2)
     outputs = [cache["output"], tf.broadcast_to(value, tf.shape(cache["output"]))]
-    return {
-        **ring,
-        **before,
+    after = {
         "output": merge(tf.stack(outputs, axis=2), logsumexps, axis=2),
         "logsumexp": tf.reduce_logsumexp(logsumexps, axis=2),
     }
+    after = {name: where_counted(count, x, cache[name]) for name, x in after.items()}
+    return {**ring, **before, **after}
 
 
 def _scaled(centroids, key):

@@ -230,7 +230,7 @@ def attend_to_memory(
             else real & (tf.range(length) >= places_of_rows(first_query, 0))
         )
         usage += _usage(query, key, real, counted, of_local, memory, relative_embeddings)
-    new = _compressed(key, value, real, usage, memory, compression, kernels)
+    new = compressed(key, value, real, usage, memory, compression, kernels)
     entries = {
         "key": tf.concat([tf.cast(kept["key"], key.dtype), new["key"]], axis=2),
         "value": tf.concat([tf.cast(kept["value"], value.dtype), new["value"]], axis=2),
@@ -263,7 +263,7 @@ def attend_to_memory(
     return merge_pair((local, of_local), (found, of_memory)), entries, usage
 
 
-def _compressed(key, value, real, usage, memory, compression, kernels):
+def compressed(key, value, real, usage, memory, compression, kernels):
     """The entries of all blocks, and whether there is nothing but real positions in each."""
     num_blocks = ceil_div(size(key, 2), memory.block_size)
     blocks = {

@@ -10,7 +10,7 @@ sees, are masked.
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, size, sizes
+from rt_keras.ops.blocks import fold_heads, places_of_rows, size, sizes
 
 
 def attend_step(
@@ -93,15 +93,30 @@ def from_rows(position, offsets):
     return position + offsets if position.shape.rank == 0 else position[:, None, None] + offsets
 
 
-def write(cache, position, **rows):
-    """A cache with new rows `[batch, heads, 1, depth]` at a place of axis 2, or at `[batch]`."""
-    if tf.convert_to_tensor(position).shape.rank:
-        position = position[:, None]
-    written = {name: put_rows(cache[name], position, row) for name, row in rows.items()}
+def write(cache, position, count=None, **rows):
+    """A cache with new rows `[batch, heads, 1, depth]` at a place of axis 2, or at `[batch]`.
+
+    Where `count`, int `[batch]`, is 0, rows stay as they were.
+    """
+    place = places_of_rows(position, 0)
+    written = {name: put_rows(cache[name], place, row, count) for name, row in rows.items()}
     return like({**cache, **written}, cache)
 
 
-def put_rows(kept, place, new):
+def where_counted(count, new, kept):
+    """A tensor of a state after a position, but in rows where nothing counts the one before it.
+
+    Args:
+        count: int `[batch]`, 0 for rows where nothing counts; None if there are none.
+        new, kept: tensors `[batch, ...]`.
+    """
+    if count is None:
+        return new
+    counts = tf.reshape(count > 0, [-1, *[1] * (kept.shape.rank - 1)])
+    return tf.where(counts, tf.cast(new, kept.dtype), kept)
+
+
+def put_rows(kept, place, new, count=None):
     """Puts one row for each row of the batch and each head at its place.
 
     Compiled by XLA inside a loop this changes the rows in place: unlike an update of a slice, a
@@ -109,15 +124,23 @@ def put_rows(kept, place, new):
 
     Args:
         kept: `[batch, heads, places, ...]`.
-        place: int scalar, or `[batch, heads]`.
+        place: int, broadcastable to `[batch, heads]`.
         new: `[batch, heads, 1, ...]`.
+        count: int `[batch]`, 0 for rows of the batch that stay as they are; None for none.
     """
     shape = sizes(kept)
     batch, heads, places, *inner = shape
+    if count is not None:
+        # Their place may lie behind the last one.
+        place = tf.where(tf.reshape(count, [-1, 1]) > 0, place, 0)
     first = tf.reshape(tf.range(batch * heads) * places, [batch, heads])
     row = tf.reshape(first + place, [-1, 1])
-    new = tf.reshape(tf.cast(new, kept.dtype), [batch * heads, *inner])
     flat = tf.reshape(kept, [batch * heads * places, *inner])
+    new = tf.reshape(tf.cast(new, kept.dtype), [batch, heads, *inner])
+    if count is not None:
+        held = tf.reshape(tf.gather_nd(flat, row), [batch, heads, *inner])
+        new = where_counted(count, new, held)
+    new = tf.reshape(new, [batch * heads, *inner])
     return tf.reshape(tf.tensor_scatter_nd_update(flat, row, new), shape)
 
 
@@ -132,8 +155,10 @@ def pad_to(x, length):
     return tf.pad(x, [[0, 0], [0, 0], [0, length - size(x, 2)], [0, 0]])
 
 
-def check_position(position, length):
-    """Raises a ValueError if a position is known to lie behind the end of a cache."""
+def check_position(position, length, count=None):
+    """Raises a ValueError if a position that counts is known to lie behind the end of a cache."""
+    if count is not None:
+        position = tf.where(count > 0, position, 0)
     known = tf.get_static_value(tf.reduce_max(position))
     if known is not None and isinstance(length, int) and not 0 <= known < length:
         raise ValueError(

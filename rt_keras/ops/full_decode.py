@@ -25,7 +25,7 @@ def full_cache(key, value, *, max_length):
     return {"key": pad_to(key, max_length), "value": pad_to(value, max_length)}
 
 
-def full_step(query, key, value, cache, position, **options):
+def full_step(query, key, value, cache, position, *, count=None, **options):
     """Causal `full_attention` of one position, given those before it.
 
     Args:
@@ -34,6 +34,8 @@ def full_step(query, key, value, cache, position, **options):
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `full_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`.
+        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
+            outputs mean nothing. None, the default, if all count.
         **options: `relative_embeddings`, `activation` and `return_logsumexp` of `full_attention`.
 
     Returns:
@@ -47,12 +49,16 @@ def full_step(query, key, value, cache, position, **options):
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    length = size(cache["key"], 2)
-    check_position(position, length)
-    cache = write(cache, position, key=key, value=value)
-    distance = from_rows(position, -tf.range(length))
+    cache = add_kept(cache, position, key, value, count)
+    distance = from_rows(position, -tf.range(size(cache["key"], 2)))
     allowed = distance[..., None, :] >= 0
     return attend_step(query, cache["key"], cache["value"], allowed, distance, **options), cache
+
+
+def add_kept(cache, position, key, value, count):
+    """A cache of all positions with one more, in rows where it counts."""
+    check_position(position, size(cache["key"], 2), count)
+    return write(cache, position, count, key=key, value=value)
 
 
 def full_cross_step(query, key, value, position, *, key_mask=None, **options):

@@ -5,7 +5,14 @@ import math
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, flatten_blocks, size, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    flatten_blocks,
+    places_of_rows,
+    size,
+    split_blocks,
+    take_places,
+)
 from rt_keras.ops.decode import attend_step, check_position, from_rows, pad_to, write
 from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
 
@@ -57,6 +64,7 @@ def local_step(
     block_size,
     look_back=1,
     grid=None,
+    count=None,
     sliding_window=None,
     span=None,
     span_ramp=32,
@@ -69,12 +77,14 @@ def local_step(
         key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `local_cache` or of the last step.
-        position: int scalar, the query's position; or, without a grid, int `[batch]`.
+        position: int scalar, the query's position; or int `[batch]`.
         block_size: int, positions in a block.
         look_back: int, blocks before its own that a query sees, or a tuple with one int for each
             dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension; None, the default, for a
             sequence.
+        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
+            outputs mean nothing. None, the default, if all count.
         sliding_window: int, how many positions up to its own a query sees; None, the default, for
             whole blocks.
         span, span_ramp: see `local_attention`.
@@ -91,7 +101,7 @@ def local_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    cache = add_position(cache, position, key, value, grid)
+    cache = add_position(cache, position, key, value, grid, count)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
     if sliding_window is not None:
         seen["allowed"] &= seen["distance"][..., None, :] < sliding_window
@@ -170,12 +180,12 @@ def _with_span(seen, span, ramp, dtype):
     return {"allowed": seen["allowed"] & inside, "bias": bias}
 
 
-def add_position(cache, position, key, value, grid):
-    """The cache with one more position."""
+def add_position(cache, position, key, value, grid, count):
+    """The cache with one more position, in rows where it counts."""
     length = size(cache["key"], 2)
     if grid is not None:
-        check_position(position, length)
-    return write(cache, position % length, key=key, value=value)
+        check_position(position, length, count)
+    return write(cache, position % length, count, key=key, value=value)
 
 
 def keys_in_view(cache, position, block_size, look_back, grid):
@@ -201,32 +211,36 @@ def keys_in_window(
 
     Args:
         kept: dictionary of "key" and "value", `[batch, heads, keys, ...]`.
-        position: int scalar.
+        position: int scalar, or int `[batch]`.
         block_size, key_block_size, look_back, grid, causal, key_mask: see `local_attention`.
     """
     look_back = per_dimension(look_back, grid)
     look_ahead = (0 if causal else look_back[0], *look_back[1:])
     start = place_of_own_block(look_back, look_ahead) * key_block_size
-    blocks, inside = _neighbours(position // block_size, grid, look_back, look_ahead)
-    inside = tf.repeat(inside, key_block_size)
+    own_block = places_of_rows(position // block_size, 0)
+    blocks, inside = _neighbours(own_block, grid, look_back, look_ahead)
+    inside = tf.repeat(inside, key_block_size, axis=1)[:, None, :, None]
 
     def window(x):
-        x = tf.gather(split_blocks(x, math.prod(grid), key_block_size), blocks, axis=2)
+        x = take_places(split_blocks(x, math.prod(grid), key_block_size), blocks)
         x = flatten_blocks(x)
-        return tf.where(inside[:, None], x, tf.zeros_like(x))
+        return tf.where(inside, x, tf.zeros_like(x))
 
-    real = tf.ones([1, size(kept["key"], 2)], tf.bool) if key_mask is None else key_mask
-    allowed = tf.linalg.matrix_transpose(window(tf.cast(real, tf.bool)[:, None, :, None]))
-    key = window(kept["key"])
-    places, place = tf.range(size(key, 2)), position % block_size
-    distance = start + place - places
+    key, value = window(kept["key"]), window(kept["value"])
+    if key_mask is None:
+        key_mask = tf.ones([size(key, 0), size(kept["key"], 2)], tf.bool)
+    allowed = tf.linalg.matrix_transpose(window(tf.cast(key_mask, tf.bool)[:, None, :, None]))
+    distance = from_rows(position % block_size, start - tf.range(size(key, 2)))
     if causal:
-        allowed &= distance >= 0
-    return {"key": key, "value": window(kept["value"]), "allowed": allowed, "distance": distance}
+        allowed &= distance[..., None, :] >= 0
+    return {"key": key, "value": value, "allowed": allowed, "distance": distance}
 
 
 def _neighbours(block, grid, before, after):
-    """The blocks in a block's window, and which lie on the grid; as in `neighbour_blocks`."""
+    """The blocks in the windows of blocks `[rows, 1]`, and which lie on the grid, `[rows, n]` both.
+
+    They are in the order of `neighbour_blocks`.
+    """
     place, found, inside = block, 0, True
     ranges = [range(-low, high + 1) for low, high in zip(before, after)]
     steps = tf.constant(list(itertools.product(*ranges)), tf.int32)

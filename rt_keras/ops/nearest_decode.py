@@ -11,7 +11,7 @@ from rt_keras.ops.blocks import (
     size,
     sizes,
 )
-from rt_keras.ops.decode import attend_step, like, put_rows
+from rt_keras.ops.decode import attend_step, like, put_rows, where_counted
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import add_members
 from rt_keras.ops.routing import prepare
@@ -96,6 +96,7 @@ def nearest_step(
     *,
     num_probes=1,
     load_bias=None,
+    count=None,
     relative_embeddings=None,
     scale=None,
     before=None,
@@ -115,6 +116,8 @@ def nearest_step(
         centroids: `[key_heads, clusters, depth]`.
         num_probes: int, clusters in which the query attends. Defaults to 1.
         load_bias: `[key_heads, clusters]`, or None for zeros.
+        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
+            outputs mean nothing. None, the default, if all count.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         scale: `[heads]`, see `nearest_attention`; or None.
         before: int scalar or `[batch]`; only positions before it are seen, of each cluster the last
@@ -144,9 +147,10 @@ def nearest_step(
     if key is not query or num_probes > 1:
         sought = clusters_of(routed_query, centroids, load_bias, None, num_probes)[..., 0]
     value = repeat_heads(value, key.shape[1])
-    cache = _add(cache, own, key, value, position)
+    cache = _add(cache, own, key, value, position, count)
     if "query" in cache:
-        cache["query"] = tf.cast(asked, cache["query"].dtype)
+        asked = tf.cast(asked, cache["query"].dtype)
+        cache["query"] = where_counted(count, asked, cache["query"])
 
     # Of each kept head, the clusters that its queries seek.
     of_kept = fold_heads(sought[..., None], key.shape[1])[..., 0]
@@ -186,14 +190,18 @@ def nearest_step(
     return output, cache
 
 
-def _add(cache, cluster, key, value, position):
-    """The cache with one more member of a cluster `[batch, heads, 1]`, instead of the oldest."""
+def _add(cache, cluster, key, value, position, count):
+    """The cache with one more member of a cluster `[batch, heads, 1]`, instead of the oldest.
+
+    Where `count` is 0, there is none.
+    """
     batch, heads, clusters, window = (size(cache["key"], axis) for axis in range(4))
     cluster = cluster[:, :, 0]
     place = tf.gather(cache["counts"], cluster, batch_dims=2) % window
 
     def put(kept, new):
-        return split_rings(put_rows(flatten_blocks(kept), cluster * window + place, new))
+        flat = flatten_blocks(kept)
+        return split_rings(put_rows(flat, cluster * window + place, new, count))
 
     def split_rings(x):
         return tf.reshape(x, [batch, heads, clusters, window, *x.shape[3:]])
@@ -203,7 +211,7 @@ def _add(cache, cluster, key, value, position):
     if "query" in cache:
         # Before the first position there is no query that could be its key.
         arrived *= tf.reshape(tf.cast(position > 0, tf.int32), [-1, 1, 1])
-    added["counts"] = cache["counts"] + arrived
+    added["counts"] = where_counted(count, cache["counts"] + arrived, cache["counts"])
     if "positions" in cache:
         now = tf.broadcast_to(tf.reshape(position, [-1, 1, 1]), [batch, heads, 1])
         added["positions"] = put(cache["positions"], now)

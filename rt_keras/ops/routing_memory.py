@@ -188,16 +188,19 @@ def memory_step(
     scale=None,
     normalize=True,
     are_keys=None,
+    count=None,
 ):
-    """`memory_piece` of one position, of which all rows have the same.
+    """`memory_piece` of one position.
 
     Args:
         query, key: `[batch, heads, 1, depth]`.
         value: `[batch, key_heads, 1, value_depth]`.
         memory: the memory of `empty_memory`, of the last piece or step.
-        position: int scalar.
+        position: int scalar, or int `[batch]`.
         centroids, window_size, memory_keys, eviction, num_probes, load_bias, scale, normalize,
             are_keys: see `memory_piece`.
+        count: int `[batch]`, 0 for rows whose position is padding: they keep their memory, and
+            their outputs mean nothing. None, the default, if all count.
 
     Returns:
         `[batch, heads, 1, value_depth]`, `[batch, heads, 1]`, and the memory.
@@ -211,12 +214,12 @@ def memory_step(
     """
     num_clusters, block_size = centroids.shape[1], size(memory["new_key"], 2)
     routed = _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys)
-    place = position % block_size
+    place = places_of_rows(position % block_size, 0)
     new = {
-        name: put_rows(memory[f"new_{name}"], place, x)
+        name: put_rows(memory[f"new_{name}"], place, x, count)
         for name, x in _members(routed, value).items()
     }
-    of_new = tf.where(tf.range(block_size) <= place, new["cluster"], num_clusters)
+    of_new = tf.where(tf.range(block_size) <= place[..., None], new["cluster"], num_clusters)
     sought = routed.of_queries[..., 0]
     arrived = tf.reduce_sum(tf.cast(of_new[:, :, None] == sought[..., None], tf.int32), axis=3)
     border = tf.gather(memory["counts"], sought, batch_dims=2) + arrived - window_size - 1
@@ -224,9 +227,12 @@ def memory_step(
     query = _scaled(routed.query, scale)
     lists = {name: tf.gather(kept[name], sought, batch_dims=2) for name in ("key", "number")}
     found = best_members(query[:, :, None], border[..., None], lists, memory_keys)
-    chosen, kept = choose(kept, routed.of_queries, *found, True)
+    counts = True if count is None else tf.reshape(count > 0, [-1, 1, 1])
+    chosen, kept = choose(kept, routed.of_queries, *found, counts)
+    ended = (place[..., None] == block_size - 1) & counts
+    of_new = tf.where(ended, of_new, num_clusters)
     kept = tf.cond(
-        place == block_size - 1,
+        tf.reduce_any(ended),
         lambda: remember(kept, new["key"], new["value"], of_new, eviction),
         lambda: kept,
     )

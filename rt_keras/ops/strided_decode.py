@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, size
-from rt_keras.ops.decode import attend_step, check_position, write
-from rt_keras.ops.full_decode import full_cache
+from rt_keras.ops.blocks import ceil_div, places_of_rows, size, take_places
+from rt_keras.ops.decode import attend_step, from_rows
+from rt_keras.ops.full_decode import add_kept, full_cache
 
 
 def strided_cache(key, value, *, stride, max_length):
@@ -31,6 +31,7 @@ def strided_step(
     position,
     *,
     stride,
+    count=None,
     relative_embeddings=None,
     outside=None,
     return_logsumexp=False,
@@ -42,8 +43,10 @@ def strided_step(
         key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `strided_cache` or of the last step.
-        position: int scalar, the query's position.
+        position: int scalar, the query's position; or int `[batch]`.
         stride: int, positions from one key to the next.
+        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
+            outputs mean nothing. None, the default, if all count.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         outside: see `strided_attention`; or None.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
@@ -60,27 +63,23 @@ def strided_step(
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    check_position(position, size(cache["key"], 2))
-    cache = write(cache, position, key=key, value=value)
+    cache = add_kept(cache, position, key, value, count)
     seen = keys_in_column(cache, position, stride)
     if outside is not None:
-        seen["allowed"] &= ~outside(position, position - stride * seen["distance"])
+        own = from_rows(position, 0)
+        seen["allowed"] &= ~outside(own, own - stride * seen["distance"])[..., None, :]
     seen |= {"relative_embeddings": relative_embeddings, "return_logsumexp": return_logsumexp}
     return attend_step(query, **seen), cache
 
 
 def keys_in_column(cache, position, stride):
     """What a causal query at `position` sees of a cache: the arguments of `attend_step`."""
-    steps = size(cache["key"], 2) // stride
-
-    def column(x):
-        batch, heads, depth = (size(x, axis) for axis in (0, 1, 3))
-        return tf.reshape(x, [batch, heads, steps, stride, depth])[:, :, :, position % stride]
-
-    distance = position // stride - tf.range(steps)
+    first = tf.range(0, size(cache["key"], 2), stride)
+    places = places_of_rows(position % stride, first)
+    distance = from_rows(position // stride, -first // stride)
     return {
-        "key": column(cache["key"]),
-        "value": column(cache["value"]),
-        "allowed": distance >= 0,
+        "key": take_places(cache["key"], places),
+        "value": take_places(cache["value"], places),
+        "allowed": distance[..., None, :] >= 0,
         "distance": distance,
     }

@@ -47,7 +47,6 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     groups_queries = False
     # A chunk is read position by position.
     reads_pieces = False
-    steps_by_row = False
 
     @property
     def _blocks(self):

@@ -90,11 +90,11 @@ def steps_are_one_pass(heads, start):
         agree(output, expected[:, :, i : i + 1], f"step {i} after a prefill of {start}")
 
 
-def pieces_are_one_pass(heads, size, max_length=None):
+def pieces_are_one_pass(heads, size, max_length):
     """Pieces of a size, in which rows are at positions of their own and end in padding."""
     inputs, length, group = heads.inputs(), heads.length, heads.group
     expected = causal_pass(heads)
-    cache = new_cache(heads, max_length or heads.length)
+    cache = new_cache(heads, max_length)
     position = np.zeros(BATCH, np.int32)
     rng = np.random.default_rng(size)
     junk = heads.inputs(seed=3, length=size)
@@ -154,7 +154,7 @@ def crosses_step_by_step(heads):
         agree(output, expected[:, :, i : i + 1], f"query {i} of another sequence")
 
 
-def compute_the_same(heads, sizes=(1, 7, 64), starts=(0, 5)):
+def compute_the_same(heads, sizes=(7, 64), starts=(0, 5)):
     """All that a kind with some options must do, or refuse."""
     group = heads.group
     for causal in directions(group):
@@ -168,12 +168,13 @@ def compute_the_same(heads, sizes=(1, 7, 64), starts=(0, 5)):
         return
     for start in starts:
         steps_are_one_pass(heads, start)
+    # What is carried as a state has no end.
+    end = NO_END if group.carries_state else heads.length
+    # One position of each row at a time, and in some rows nothing: a step.
+    pieces_are_one_pass(heads, 1, end)
     for size in sizes:
-        if group.carries_state:
-            # What is kept has no end.
-            pieces_are_one_pass(heads, size, max_length=NO_END)
-        elif group.reads_pieces or "full" in new_cache(heads, heads.length):
-            pieces_are_one_pass(heads, size)
+        if group.reads_pieces or "full" in new_cache(heads, heads.length):
+            pieces_are_one_pass(heads, size, end)
         else:
             pieces_step_by_step(heads, size)
             refuses_rows(heads)

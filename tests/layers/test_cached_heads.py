@@ -13,6 +13,7 @@ from rt_keras.layers import (
     RoutingMemoryHeads,
     StridedHeads,
 )
+from rt_keras.ops.routing_memory import EVICTIONS
 from rt_keras.t2t import T2TLocalHeads, T2TStridedHeads
 from tests.layers import checks
 
@@ -61,8 +62,34 @@ GROUPS = {
     "memory": lambda: FullHeads(4, memory_length=5, dtype="float64"),
     "routing": lambda: RoutingHeads(4, 2, 4, dtype="float64"),
     "local routing": lambda: LocalRoutingHeads(4, 4, 2, 4, dtype="float64"),
+    "keys": lambda: LocalRoutingHeads(4, 4, 2, 4, routed_key="key", dtype="float64"),
     "compressive": lambda: CompressiveHeads(4, 4, 4, dtype="float64"),
+    "grid": lambda: LocalHeads(4, 3, grid=(2, 3), max_relative_distance=3, dtype="float64"),
+    "strided": lambda: StridedHeads(4, 3, max_relative_distance=3, dtype="float64"),
+    "causal clustered": lambda: CausalClusteredHeads(4, 2, 4, dtype="float64"),
+    "t2t local": lambda: T2TLocalHeads(4, 3, grid=(2, 3), dtype="float64"),
+    "t2t strided": lambda: T2TStridedHeads(4, 3, max_relative_distance=3, dtype="float64"),
+    **{
+        eviction: lambda eviction=eviction: RoutingMemoryHeads(
+            4, 4, 2, 2, 6, 3, eviction=eviction, dtype="float64"
+        )
+        for eviction in EVICTIONS
+    },
 }
+
+
+def what_is_held(cache):
+    """A cache with zeros where a memory has no members yet."""
+    (cache,) = cache
+    if "memory" in cache:
+        there = cache["memory"]["number"] >= 0
+        held = {
+            name: x * tf.cast(there[..., None] if x.shape.rank > 4 else there, x.dtype)
+            for name, x in cache["memory"].items()
+            if name in ("key", "value", "used", "asked")
+        }
+        cache = {**cache, "memory": {**cache["memory"], **held}}
+    return cache
 
 
 @pytest.mark.parametrize("key_heads", [None, 2])
@@ -82,10 +109,23 @@ def test_steps_of_rows_at_positions_of_their_own(name, key_heads):
         for row, start in enumerate(STARTS)
     ]
     cache = tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *caches)
-    for more in range(LENGTH - STARTS.max()):
-        position = tf.constant(STARTS + more, tf.int32)
-        one = tf.gather(x, position, batch_dims=1)[:, None]
-        output, cache = attention.call_with_cache(one, cache, position)
-        np.testing.assert_allclose(
-            output[:, 0], tf.gather(expected, position, batch_dims=1), atol=1e-12
+    # In half of the rows, and in those that have ended, nothing counts.
+    position, rng = STARTS.copy(), np.random.default_rng(1)
+    while np.any(position < LENGTH):
+        count = rng.integers(0, 2, 3) * (position < LENGTH)
+        given = {"count": tf.constant(count, tf.int32)}
+        if np.all(position < LENGTH) and rng.integers(2):
+            count, given = np.ones(3, int), {}
+        places = np.minimum(position, LENGTH - 1)
+        one = tf.gather(x, places, batch_dims=1)[:, None]
+        output, after = attention.call_with_cache(
+            one, cache, tf.constant(position, tf.int32), **given
         )
+        there = count > 0
+        found, wanted = output[:, 0], tf.gather(expected, places, batch_dims=1)
+        np.testing.assert_allclose(found[there], wanted[there], rtol=0, atol=1e-12)
+        tf.nest.map_structure(
+            lambda new, old, rest=~there: np.testing.assert_array_equal(new[rest], old[rest]),
+            *map(what_is_held, (after, cache)),
+        )
+        position, cache = position + count, after

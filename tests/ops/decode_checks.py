@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.ops.blocks import take_places
 from tests.ops import checks
 
 
@@ -34,3 +35,46 @@ def same(found, op, inputs, count, atol=1e-12, dtype=tf.float64, **options):
     """What `decode` gave is what the op gives for all positions at once."""
     expected = op(**checks.tensors(inputs, dtype), causal=True, **options)[:, :, count:]
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=atol)
+
+
+def rows_at_own_positions(make_cache, step, op, inputs, starts, **options):
+    """Checks steps of rows at positions of their own, and that padding leaves a row's cache alone.
+
+    Args:
+        make_cache: as that of `decode`.
+        step, op: the op of one position, and that of all positions at once.
+        inputs: dictionary of arrays, with a row for each of `starts`.
+        starts: list of ints, where each row starts.
+        **options: further arguments of both ops.
+    """
+    given = checks.tensors(inputs)
+    expected = op(**given, causal=True, **options)
+    given = {name: x for name, x in given.items() if x is not None}
+    sequences = {name: given.pop(name) for name in ("query", "key", "value") if name in given}
+    kept = [sequences.get("key", sequences["query"]), sequences["value"]]
+    caches = [
+        make_cache(*(x[row : row + 1] for x in kept), start) for row, start in enumerate(starts)
+    ]
+    cache = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *caches)
+    position, length, number = np.array(starts), expected.shape[2], 0
+    while np.any(position < length):
+        number += 1
+        count = ((np.arange(len(starts)) + number) % 3 > 0) & (position < length)
+        places = np.minimum(position, length - 1)[:, None]
+        one = {name: take_places(x, places) for name, x in sequences.items()}
+        output, after = step(
+            **{"key": None, **one},
+            cache=cache,
+            position=tf.constant(position, tf.int32),
+            count=tf.constant(count, tf.int32),
+            **given,
+            **options,
+        )
+        found, wanted = output[count], take_places(expected, places)[count]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+        tf.nest.map_structure(
+            lambda new, old, rest=~count: np.testing.assert_array_equal(new[rest], old[rest]),
+            after,
+            cache,
+        )
+        cache, position = after, position + count

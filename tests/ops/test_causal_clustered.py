@@ -93,6 +93,9 @@ def test_steps(count):
         return causal_clustered_attention(**given)
 
     decode_checks.same(found, op, inputs, count, block_size=4)
+    decode_checks.rows_at_own_positions(
+        make_cache, causal_clustered_step, op, inputs, [count, 2], block_size=4
+    )
 
 
 def test_bad_lengths():

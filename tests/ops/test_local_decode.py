@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,6 +35,20 @@ def test_steps(length, block_size, look_back, far, bounded, data):
         max_length=length if bounded else None,
         block_size=block_size,
         look_back=look_back,
+    )
+
+
+def test_steps_on_a_grid():
+    holds(checks.arrays(18, far=3), 0, block_size=3, grid=(2, 3), look_back=(1, 2))
+
+
+@pytest.mark.parametrize("blocks", [{"look_back": 2}, {"grid": (2, 3), "look_back": (1, 2)}])
+def test_rows_at_positions_of_their_own(blocks):
+    blocks = {"block_size": 3, **blocks}
+    make_cache = functools.partial(local_cache, **blocks)
+    inputs = checks.arrays(18, far=3)
+    decode_checks.rows_at_own_positions(
+        make_cache, local_step, local_attention, inputs, [4, 11], **blocks
     )
 
 

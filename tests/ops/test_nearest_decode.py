@@ -70,6 +70,14 @@ def test_steps(length, clusters, window_size, shared, far, bounded, pull, data):
     )
 
 
+def test_rows_at_positions_of_their_own():
+    inputs = checks.arrays(16, clusters=3, far=4, load_bias=True)
+    make = functools.partial(_make_cache, given=checks.tensors(inputs), window_size=3)
+    decode_checks.rows_at_own_positions(
+        make, nearest_step, nearest_attention, inputs, [3, 9], window_size=3
+    )
+
+
 def test_a_query_whose_cluster_has_no_keys_gets_0():
     inputs = checks.arrays(3, clusters=2, heads=1, batch=1)
     inputs["centroids"] = np.stack([np.eye(6)[:1], -np.eye(6)[:1]], axis=1)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from rt_keras.ops.blocks import take_places
 from rt_keras.ops.cluster_memory import empty_memory
 from rt_keras.ops.routing_memory import EVICTIONS, memory_piece, memory_step
 from tests.ops import checks, reference
@@ -103,6 +104,40 @@ def test_rows_at_their_own_positions_and_padding():
     output, _, _ = piece(rest, memory, tf.constant([14, 8]))
     np.testing.assert_allclose(output[0], expected[0, :, 14:24], rtol=0, atol=1e-12)
     np.testing.assert_allclose(output[1], expected[1, :, 8:18], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_steps_of_rows_at_their_own_positions_and_of_some_rows(eviction):
+    inputs = arrays(30)
+    expected = piece(inputs, new_memory(inputs, eviction), eviction=eviction)[:2]
+    _, _, memory = piece(
+        inputs,
+        new_memory(inputs, eviction),
+        0,
+        slice(0, 14),
+        count=tf.constant([14, 7]),
+        eviction=eviction,
+    )
+    given, position = checks.tensors(inputs), np.array([14, 7], np.int32)
+    for number in range(20):
+        count = (np.arange(2) + number) % 3 > 0
+        at = {
+            name: take_places(given[name], position[:, None]) for name in ("query", "key", "value")
+        }
+        *found, after = memory_step(
+            **{**given, **at},
+            memory=memory,
+            position=tf.constant(position),
+            count=tf.constant(count, tf.int32),
+            eviction=eviction,
+            **OPTIONS,
+        )
+        for x, y in zip(found, expected):
+            wanted = take_places(y, position[:, None])
+            np.testing.assert_allclose(x[count], wanted[count], rtol=0, atol=1e-12)
+        for name in ("number", "counts", "new_key", "new_value", "new_cluster"):
+            np.testing.assert_array_equal(after[name][~count], memory[name][~count])
+        memory, position = after, position + count
 
 
 def test_gradients_are_those_of_a_fixed_memory():

@@ -80,6 +80,7 @@ class BlockAndCentroids(KeySet):
             value,
             states[self.name],
             chunk.position,
+            count=chunk.count,
             load_bias=tf.convert_to_tensor(heads.load_bias),
             **self._routing(heads),
         )

@@ -60,7 +60,6 @@ class Cluster(KeySet):
     """
 
     name = "routed"
-    steps_by_row = True
 
     num_clusters: int = key(dataclasses.MISSING, "clusters of each head", AT_LEAST_1)
     window_size: int = key(
@@ -244,48 +243,44 @@ class Cluster(KeySet):
         return state
 
     def step(self, heads, chunk, states, joins):
-        state, window = states[self.name], self.window
-        border = None
+        border, window = None, self.window
         if window is not None:
             border = (chunk.position // window.block_size - window.look_back) * window.block_size
-        found, after = nearest_step(
-            self.routed_query(heads, chunk.query, state=state),
-            chunk.key,
-            chunk.value,
-            state,
-            chunk.position,
-            before=border,
-            window_size=self.window_size,
-            activation=self.attention_activation,
-            **self._routing(heads),
-            **self._logits(heads, joins),
-        )
-        if self.kernel_size > 1:
-            asked = state["asked"]
-            query = tf.cast(chunk.query, asked.dtype)
-            after["asked"] = tf.concat([asked, query], axis=2)[:, :, 1:]
-        return self._biased(heads, found, joins), after
+        options = {
+            "before": border,
+            "window_size": self.window_size,
+            "activation": self.attention_activation,
+        }
+        return self._read_by(nearest_step, heads, chunk, states, joins, options)
 
     def read(self, heads, chunk, states, joins):
+        options = {"dropout": chunk.dropout, "seed": chunk.seed}
+        return self._read_by(nearest_piece, heads, chunk, states, joins, options)
+
+    def _read_by(self, op, heads, chunk, states, joins, options):
+        """The next positions, by the op for a chunk or that for one position."""
         state = states[self.name]
-        found, after = nearest_piece(
+        found, after = op(
             self.routed_query(heads, chunk.query, state=state),
             chunk.key,
             chunk.value,
             state,
             chunk.position,
             count=chunk.count,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
+            **options,
             **self._routing(heads),
             **self._logits(heads, joins),
         )
-        if self.kernel_size > 1:
-            asked, query = state["asked"], chunk.query
-            count = size(query, 2) if chunk.count is None else chunk.count
-            both = tf.concat([asked, tf.cast(query, asked.dtype)], axis=2)
-            after["asked"] = take_places(both, places_of_rows(count, tf.range(size(asked, 2))))
-        return self._biased(heads, found, joins), after
+        return self._biased(heads, found, joins), after | self._asked(state, chunk)
+
+    def _asked(self, state, chunk):
+        """What a state keeps of the last queries, of which the next ones are convolved."""
+        if self.kernel_size == 1:
+            return {}
+        asked, query = state["asked"], chunk.query
+        count = size(query, 2) if chunk.count is None else chunk.count
+        both = tf.concat([asked, tf.cast(query, asked.dtype)], axis=2)
+        return {"asked": take_places(both, places_of_rows(count, tf.range(size(asked, 2))))}
 
     def _routing(self, heads):
         """The arguments by which the ops route."""

@@ -9,6 +9,7 @@ from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.ops.blocks import size
 from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
+from rt_keras.ops.compressive_decode import compressive_step
 from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
 
 
@@ -46,7 +47,6 @@ class CompressedWindow(KeySet):
     name = "compressive"
     needs_causal_mask = True
     reads_pieces = True
-    steps_by_row = True
     joins = False
     # The entries of the memory have no single keys, and kernels are for values of their depth.
     returns_attention_scores = False
@@ -144,21 +144,17 @@ class CompressedWindow(KeySet):
         return self.read(heads, chunk, {self.name: empty}, False)[1]
 
     def read(self, heads, chunk, states, joins):
-        key, value = chunk.of_each_head()
-        return compressive_piece(
-            chunk.query,
-            key,
-            value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._memory(heads),
-        )
+        options = {"dropout": chunk.dropout, "seed": chunk.seed}
+        return self._read_by(compressive_piece, heads, chunk, states, options)
 
-    # A position compresses a block now and then; it is a chunk like others.
-    step = read
+    def step(self, heads, chunk, states, joins):
+        return self._read_by(compressive_step, heads, chunk, states, {})
+
+    def _read_by(self, op, heads, chunk, states, options):
+        """The next positions, by the op for a chunk or that for one position."""
+        key, value = chunk.of_each_head()
+        options = {"count": chunk.count, **options, **self._memory(heads)}
+        return op(chunk.query, key, value, states[self.name], chunk.position, **options)
 
     def _memory(self, heads):
         """The arguments by which the ops compress."""

@@ -52,7 +52,6 @@ class Everything(Positioned):
     cached_cross_attention = True
     cache_grows = True
     reads_pieces = True
-    steps_by_row = True
     can_be_dense = False
     runs_in_litert = True
     attention_op, chunk_op, step_op, cross_step_op = map(

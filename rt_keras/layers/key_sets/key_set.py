@@ -100,7 +100,6 @@ class KeySet:
     cached_cross_attention = False
     cache_grows = False
     reads_pieces = False
-    steps_by_row = False
     groups_queries = True
     normalizes = False
     can_be_dense = True

@@ -37,7 +37,6 @@ class Persistent(KeySet):
 
     name = "persistent"
     reads_pieces = True
-    steps_by_row = True
     normalizes = True
     can_be_dense = False
     adds_to_values = True

@@ -133,16 +133,17 @@ class Positioned(KeySet):
         return self.attention_op(query, key, chunk.value, **options)
 
     def read(self, heads, chunk, states, joins):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = {"count": chunk.count, "dropout": chunk.dropout, "seed": chunk.seed}
-        options |= self.op_options(heads, chunk, joins)
-        state = states[self.name]
-        return self.chunk_op(query, key, chunk.value, state, chunk.position, **options)
+        options = {"dropout": chunk.dropout, "seed": chunk.seed}
+        return self._read_by(self.chunk_op, heads, chunk, states, joins, options)
 
     def step(self, heads, chunk, states, joins):
+        return self._read_by(self.step_op, heads, chunk, states, joins, {})
+
+    def _read_by(self, op, heads, chunk, states, joins, options):
+        """The next positions, by the op for a chunk or that for one position."""
         query, key = self.placed(heads, chunk.query, chunk.keys)
-        options, state = self.op_options(heads, chunk, joins), states[self.name]
-        return self.step_op(query, key, chunk.value, state, chunk.position, **options)
+        options = {"count": chunk.count, **options, **self.op_options(heads, chunk, joins)}
+        return op(query, key, chunk.value, states[self.name], chunk.position, **options)
 
     def cross_step(self, heads, chunk, **options):
         query, key = self.placed(heads, chunk.query, chunk.keys)

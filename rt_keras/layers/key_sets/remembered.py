@@ -47,7 +47,6 @@ class Remembered(KeySet):
     name = "memory"
     needs_causal_mask = True
     reads_pieces = True
-    steps_by_row = False
     takes_global_tokens = False
 
     memory_length: int = key(dataclasses.MISSING, "members that a cluster remembers", AT_LEAST_1)
@@ -109,7 +108,7 @@ class Remembered(KeySet):
         return memory
 
     def read(self, heads, chunk, states, joins):
-        options = {"count": chunk.count, "dropout": chunk.dropout, "seed": chunk.seed}
+        options = {"dropout": chunk.dropout, "seed": chunk.seed}
         return self._read(memory_piece, heads, chunk, states, options)
 
     def step(self, heads, chunk, states, joins):
@@ -128,6 +127,7 @@ class Remembered(KeySet):
             states[self.name],
             chunk.position,
             are_keys=positions > 0,
+            count=chunk.count,
             **options,
             **self._remembering(heads),
         )

@@ -71,6 +71,7 @@ class Strided(KeySet):
             chunk.value,
             states[self.name],
             chunk.position,
+            count=chunk.count,
             **self._options(heads, joins),
         )
 

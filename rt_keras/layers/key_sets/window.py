@@ -125,11 +125,6 @@ class Window(Positioned):
         return self.grid is None and self.takes_causal_mask
 
     @property
-    def steps_by_row(self):
-        """Whether there is no grid."""
-        return self.grid is None
-
-    @property
     def runs_in_litert(self):
         """Whether attention is softmax: the loop of others would be over five dimensions."""
         return self.attention_activation == "softmax"

@@ -62,7 +62,7 @@ def attend_step(
         key: `[batch, key_heads, keys, depth]`.
         value: `[batch, key_heads, keys, value_depth]`.
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
-        distance: int `[keys]`, from the query back to each key.
+        distance: int `[keys]` or `[batch, 1, keys]`, from the query back to each key.
         relative_embeddings: `[1, 2 m + 1, depth]`; or None.
         relative_values: `[1, 2 m + 1, value_depth]`; or None.
 
@@ -74,12 +74,12 @@ def attend_step(
     bias = values = None
     if relative_embeddings is not None:
         of_keys = _at_distances(relative_embeddings, distance, query.dtype)
-        bias = tf.einsum("bhqd,kd->bhqk", query, of_keys)
+        bias = tf.matmul(query, of_keys, transpose_b=True)
     if relative_values is not None:
         of_values = _at_distances(relative_values, distance, value.dtype)
 
         def values(weights):
-            return tf.einsum("bhqk,kd->bhqd", weights, of_values)
+            return tf.matmul(weights, of_values)
 
     return attend(query, key, value, (allowed,), bias=bias, relative_values=values)
 

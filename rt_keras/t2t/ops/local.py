@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.attend import in_parts
 from rt_keras.ops.blocks import ceil_div, join_blocks, size
+from rt_keras.ops.decode import from_rows
 from rt_keras.ops.local import LocalWindows, over_local_heads
 from rt_keras.ops.local_decode import add_position, keys_in_view, keys_in_window
 from rt_keras.t2t.ops.attend import attend, attend_step
@@ -103,17 +104,29 @@ def _local_attention(arguments, windows, dropout):
     return join_blocks(output, size(arguments["query"], 2))
 
 
-def local_step(query, key, value, cache, position, *, block_size, look_back=1, grid=None, **tables):
+def local_step(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    look_back=1,
+    grid=None,
+    count=None,
+    **tables,
+):
     """`rt_keras.ops.local_decode.local_step` in the paper authors' dialect.
 
     Args:
-        query, key, value, cache, position, block_size, look_back, grid: see there.
+        query, key, value, cache, position, block_size, look_back, grid, count: see there.
         **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
     """
-    cache = add_position(cache, position, key, value, grid)
+    cache = add_position(cache, position, key, value, grid, count)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
     if grid is not None:
         seen = _as_last_block(seen, position, block_size)
@@ -160,5 +173,5 @@ def local_cross_step(
 def _as_last_block(seen, position, block_size):
     """The keys in a window, with distances as if the query's block stood last in it."""
     keys = size(seen["key"], 2)
-    place = keys - block_size + position % block_size
-    return {**seen, "distance": place - tf.range(keys)}
+    distance = from_rows(position % block_size, keys - block_size - tf.range(keys))
+    return {**seen, "distance": distance}

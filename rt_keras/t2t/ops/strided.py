@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, size
 from rt_keras.ops.chunks import over_heads
-from rt_keras.ops.decode import check_position, write
+from rt_keras.ops.full_decode import add_kept
 from rt_keras.ops.strided import columns, from_columns
 from rt_keras.ops.strided_decode import keys_in_column
 from rt_keras.t2t.ops.attend import attend, attend_step
@@ -78,16 +78,15 @@ def strided_attention(
     )
 
 
-def strided_step(query, key, value, cache, position, *, stride, **tables):
+def strided_step(query, key, value, cache, position, *, stride, count=None, **tables):
     """`rt_keras.ops.strided_decode.strided_step` in the paper authors' dialect.
 
     Args:
-        query, key, value, cache, position, stride: see there.
+        query, key, value, cache, position, stride, count: see there.
         **tables: `relative_embeddings` and `relative_values`, as of `strided_attention`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
     """
-    check_position(position, size(cache["key"], 2))
-    cache = write(cache, position, key=key, value=value)
+    cache = add_kept(cache, position, key, value, count)
     return attend_step(query, **keys_in_column(cache, position, stride), **tables), cache

@@ -1,0 +1,34 @@
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import compressive_attention
+from rt_keras.ops.compressive import COMPRESSIONS
+from rt_keras.ops.compressive_decode import compressive_step
+from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
+from tests.ops import checks, decode_checks
+from tests.ops.test_compressive import SIZES, make_inputs, make_kernels
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("far, look_back", [(None, 1), (4, 2)])
+def test_steps_of_rows_at_positions_of_their_own(compression, far, look_back):
+    inputs = make_inputs(far)
+    # What was used most depends on the queries, which a cache is made of here as keys.
+    inputs["key"] = inputs["query"]
+    kernels = make_kernels() if compression == "conv" else None
+    options = {**SIZES, "look_back": look_back, "compression": compression, "kernels": kernels}
+    learnt = checks.tensors(inputs)
+    learnt = {name: x for name, x in learnt.items() if name.endswith("embeddings")}
+
+    def make_cache(key, value, count):
+        sizes = {name: options[name] for name in ("block_size", "look_back", "compression")}
+        length = SIZES["compressed_length"]
+        cache = compressive_cache(1, 2, 6, 5, tf.float64, compressed_length=length, **sizes)
+        return compressive_piece(key, key, value, cache, 0, count=count, **learnt, **options)[1]
+
+    def op(causal, **given):
+        return compressive_attention(**given)
+
+    decode_checks.rows_at_own_positions(
+        make_cache, compressive_step, op, inputs, [5, 20], **options
+    )
