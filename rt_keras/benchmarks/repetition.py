@@ -1,8 +1,8 @@
 """`rt-keras benchmark repetition`: what is remembered of a passage that was read long ago?
 
 Random tokens, of which a passage comes twice. What followed it the first time is known to a model
-that finds it, and nobody else. Small models learn that on short sequences, and then read on, piece
-by piece, for as long as one likes.
+that finds it, and nobody else. Small models learn that on short sequences, and then read on, chunk
+by chunk, for as long as one likes.
 """
 
 import math
@@ -21,7 +21,7 @@ PASSAGE, KNOWN = 64, 4
 # Sequences of a training, and their length.
 TRAINED_LENGTH, TRAINED_BATCH = 1024, 4
 # Tokens that are read at once, and the longest sequence of which all keys are kept.
-PIECE, MOST_KEPT = 2048, 2**17
+CHUNK, MOST_KEPT = 2048, 2**17
 # Blocks of a window of 128 positions.
 BLOCK_SIZE = 64
 
@@ -37,7 +37,7 @@ INTEGERS = {
     "window_size": (64, "the most keys of the last of a cluster that a query sees"),
     "memory_length": (2048, "members that a cluster remembers"),
     "memory_keys": (4, "the most of them that a query sees"),
-    "before": (0, "tokens before the passage, rounded up to whole pieces"),
+    "before": (0, "tokens before the passage, rounded up to whole chunks"),
     "seed": (0, "seed of weights and data"),
 }
 
@@ -46,14 +46,14 @@ def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
         "Trains small models to continue a passage of random tokens that comes again, on sequences "
-        f"of {TRAINED_LENGTH:,} tokens, and tests them on longer ones that they read in pieces of "
-        f"{PIECE}. Accuracy is that of the next token, from the fifth of the repetition on. "
+        f"of {TRAINED_LENGTH:,} tokens, and tests them on longer ones that they read in chunks of "
+        f"{CHUNK}. Accuracy is that of the next token, from the fifth of the repetition on. "
         "Clusters with a memory have the weights of local_routing; one_cluster is full attention "
         "with keys as clusters have them, those of the position before."
     )
     parser.epilog = "example: rt-keras benchmark repetition --distances 10000 --kinds memory_oldest"
     options.add_names(parser, "kinds", KINDS)
-    meaning = "tokens between a passage and its repetition, rounded up to whole pieces"
+    meaning = "tokens between a passage and its repetition, rounded up to whole chunks"
     options.add_numbers(parser, "distances", (10_000, 100_000), meaning)
     add_integers(parser, INTEGERS)
 
@@ -97,8 +97,8 @@ def check(args):
     names = ("distances", "steps", "rows", "clusters", "window_size", "memory_keys")
     options.check_at_least_one(args, *names)
     check_range(args, "before", 0)
-    # The tokens of a piece are remembered together.
-    check_range(args, "memory_length", PIECE)
+    # The tokens of a chunk are remembered together.
+    check_range(args, "memory_length", CHUNK)
 
 
 def head_groups(kind, settings, length):
@@ -124,7 +124,7 @@ def head_groups(kind, settings, length):
     if kind == "local_routing":
         return [layers.LocalRoutingHeads(HEADS, **near, **sizes)]
     sizes |= {name: settings[name] for name in ("memory_length", "memory_keys")}
-    sizes |= {"eviction": kind.removeprefix("memory_"), "memory_block_size": PIECE}
+    sizes |= {"eviction": kind.removeprefix("memory_"), "memory_block_size": CHUNK}
     return [layers.RoutingMemoryHeads(HEADS, **near, **sizes)]
 
 
@@ -205,7 +205,7 @@ def training_batches(seed):
 
 
 def read(kind, weights, distance, settings):
-    """Reads long sequences piece by piece, and scores the repetition at their ends.
+    """Reads long sequences chunk by chunk, and scores the repetition at their ends.
 
     Args:
         kind: string, one of `KINDS`.
@@ -220,41 +220,41 @@ def read(kind, weights, distance, settings):
     import numpy as np
     import tensorflow as tf
 
-    first = math.ceil(settings["before"] / PIECE)
-    pieces = first + math.ceil((PASSAGE + distance) / PIECE)
-    model = build(kind, settings, pieces * PIECE + PASSAGE)
+    first = math.ceil(settings["before"] / CHUNK)
+    chunks = first + math.ceil((PASSAGE + distance) / CHUNK)
+    model = build(kind, settings, chunks * CHUNK + PASSAGE)
     model.set_weights(weights)
     rows = settings["rows"]
     rng = np.random.default_rng([settings["seed"], distance])
     passage = rng.integers(VOCABULARY, size=[rows, PASSAGE])
 
     @tf.function(jit_compile=True)
-    def next_piece(tokens, state):
+    def next_chunk(tokens, state):
         inputs = {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
         return model.call_with_state(inputs, state)
 
     state, start = model.new_state(rows), None
-    for number in range(pieces):
-        tokens = rng.integers(VOCABULARY, size=[rows, PIECE])
+    for number in range(chunks):
+        tokens = rng.integers(VOCABULARY, size=[rows, CHUNK])
         if number == first:
             tokens[:, :PASSAGE] = passage
-        _, state = next_piece(tf.constant(tokens, tf.int32), state)
-        # The first piece is compiled.
+        _, state = next_chunk(tf.constant(tokens, tf.int32), state)
+        # The first chunk is compiled.
         start = start or time.perf_counter()
     tf.nest.map_structure(lambda x: x.numpy(), state["position"])
     seconds = time.perf_counter() - start
-    logits, _ = next_piece(tf.constant(passage, tf.int32), state)
+    logits, _ = next_chunk(tf.constant(passage, tf.int32), state)
     found = np.argmax(logits[:, KNOWN - 1 : -1], axis=-1)
     group = model.backbone.transformer_blocks[0].attention.head_groups[0]
-    kept, seen = _keys(kind, group, pieces * PIECE + PASSAGE)
+    kept, seen = _keys(kind, group, chunks * CHUNK + PASSAGE)
     return {
         "kind": kind,
-        "distance": (pieces - first) * PIECE - PASSAGE,
+        "distance": (chunks - first) * CHUNK - PASSAGE,
         "accuracy": float(np.mean(found == passage[:, KNOWN:])),
         "kept": kept,
         "seen": seen,
         "seconds": seconds,
-        "tokens_per_second": rows * (pieces - 1) * PIECE / seconds if pieces > 1 else None,
+        "tokens_per_second": rows * (chunks - 1) * CHUNK / seconds if chunks > 1 else None,
     }
 
 
@@ -293,7 +293,7 @@ def report(result):
     }
     title = (
         f"repetition of {PASSAGE} random tokens, 2 blocks of width 128, {settings['steps']} steps, "
-        f"{settings['clusters']} clusters, read in pieces of {PIECE}, {settings['rows']} rows, "
+        f"{settings['clusters']} clusters, read in chunks of {CHUNK}, {settings['rows']} rows, "
         f"{settings['before']:,} tokens before"
     )
     return f"{result['machine']}\n\n{title}\n\n{table_of(result['figures'], columns)}"

@@ -242,7 +242,7 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size, start_
 
 
 def _pack(documents, tokenizer, shape, start):
-    """The stream of all tokens, cut into pieces of a shape and padded at its end."""
+    """The stream of all tokens, cut into chunks of a shape and padded at its end."""
     check_whole(tokenizer)
     size = math.prod(shape)
 

@@ -7,7 +7,7 @@ from rt_keras.ops.blocks import size
 
 
 class CachedAttention:
-    """Mixin of `MultiHeadAttention`: what it does position by position, or piece by piece.
+    """Mixin of `MultiHeadAttention`: what it does position by position, or chunk by chunk.
 
     Outputs are those of one call on all positions. A cache holds what each head group keeps; see
     `CachedHeads`.
@@ -68,7 +68,7 @@ class CachedAttention:
         """Causal self-attention of the next positions, given the cache of those before them.
 
         Args:
-            inputs: `[batch, length, features]`, of one position or of a piece of the sequences.
+            inputs: `[batch, length, features]`, of one position or of a chunk of the sequences.
             cache: the cache of `prefill`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
                 each row.

@@ -6,7 +6,7 @@ from rt_keras.ops.blocks import size
 
 
 class CachedBlock:
-    """Mixin of `TransformerBlock`: what it does position by position, or piece by piece.
+    """Mixin of `TransformerBlock`: what it does position by position, or chunk by chunk.
 
     A cache holds that of the block's attention, see `CachedAttention`, and, with `shift_tokens`,
     the features that the next position takes from the last one.

@@ -7,10 +7,10 @@ from rt_keras.ops.blocks import move_axis, size
 
 
 class CachedHeads:
-    """Mixin of `HeadGroup`: what it does position by position, or piece by piece.
+    """Mixin of `HeadGroup`: what it does position by position, or chunk by chunk.
 
-    A subclass whose outputs depend on no later position has `fill_cache` and `step`, and `piece`
-    and `reads_pieces` if it reads several positions in one pass.
+    A subclass whose outputs depend on no later position has `fill_cache` and `step`, and
+    `read_chunk` and `reads_chunks` if it reads several positions in one pass.
     """
 
     # Whether a causal output depends on the positions up to its own alone, so that it can be
@@ -19,9 +19,9 @@ class CachedHeads:
     cached_cross_attention = False
     # Whether the cache holds every position, so that it grows with the sequence.
     cache_grows = False
-    # Whether `piece` reads several positions in one pass, with rows at positions of their own,
+    # Whether `read_chunk` reads several positions in one pass, with rows at positions of their own,
     # padding at the right, dropout and statistics.
-    reads_pieces = False
+    reads_chunks = False
 
     def new_cache(self, batch, max_length, key_depth, value_depth):
         """An empty cache; see `make_cache`.
@@ -79,18 +79,18 @@ class CachedHeads:
         """The causal output of the next positions, and the cache with them in it.
 
         Args:
-            query: `[batch, heads, length, depth]`, of one position or of a piece of a sequence.
+            query: `[batch, heads, length, depth]`, of one position or of a chunk of a sequence.
             value: `[batch, key_heads, length, value_depth]`.
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
             cache: the cache of `make_cache`, `new_cache` or the last call.
             position: int scalar, the number of positions before these; or int `[batch]`, that of
-                each row, for one position, and for several if `reads_pieces`.
+                each row, for one position, and for several if `reads_chunks`.
             count: int `[batch]`, how many of the positions count, the first ones; others are
                 padding, which leaves a row's cache as it is. For one position, and for several if
-                `reads_pieces`. None, the default, for all.
+                `reads_chunks`. None, the default, for all.
             dropout, seed: as in a call.
             training: bool, whether dropout is on and statistics are collected, if `carries_state`.
-                Statistics are those of the piece by itself. Defaults to False.
+                Statistics are those of the chunk by itself. Defaults to False.
 
         Returns:
             `[batch, heads, length, value_depth]`, and the cache.
@@ -109,12 +109,12 @@ class CachedHeads:
             mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
             masks = self.before_attention(query, value, mask, mask)
             options |= {"dropout": dropout, "seed": seed}
-        # A step costs far less than a piece of one position, which is computed as blocks.
+        # A step costs far less than a chunk of one position, which is computed as blocks.
         one = query.shape[2] == 1 and not training
         if one and tf.convert_to_tensor(position).shape.rank:
             # As many positions as rows, which loops need to know.
             position = tf.broadcast_to(position, [size(value, 0)])
-        read = self.step if one else self.piece
+        read = self.step if one else self.read_chunk
         output, cache = read(**inputs, cache=cache, position=position, **options)
         if training:
             self.after_attention(**inputs, **masks)
@@ -122,12 +122,12 @@ class CachedHeads:
 
     @property
     def carries_state(self):
-        """Whether the cache is bounded, and a piece of a text without an end reads it in one pass.
+        """Whether the cache is bounded, and a chunk of a text without an end reads it in one pass.
 
         With `dense_below` there must be an end.
         """
         bounded = self.cached_decoding and not self.cache_grows
-        return bounded and self.reads_pieces and self.dense_below is None
+        return bounded and self.reads_chunks and self.dense_below is None
 
     def _decodes_densely(self, max_length):
         if self.dense_below is None:
@@ -151,8 +151,8 @@ class CachedHeads:
         """
         raise NotImplementedError
 
-    def piece(self, *, query, key, value, cache, position, **options):
-        """The outputs and the cache of several positions: one call of a `..._piece` op.
+    def read_chunk(self, *, query, key, value, cache, position, **options):
+        """The outputs and the cache of several positions: one call of a `..._chunk` op.
 
         Here, for kinds that have none, one step after the other. With `return_logsumexp` the
         outputs are a pair with the logsumexps of their logits, as those of a step are.
@@ -160,7 +160,7 @@ class CachedHeads:
         by_row = "count" in options or tf.convert_to_tensor(position).shape.rank > 0
         if by_row or "dropout" in options:
             raise ValueError(
-                f"{self._described()} reads a piece position by position: its rows are at one "
+                f"{self._described()} reads a chunk position by position: its rows are at one "
                 "position and without padding, and it does not train on a cache"
             )
         inputs = {"query": query, "key": key, "value": value}

@@ -13,7 +13,7 @@ class CompressiveHeads(Heads):
     What leaves the window is compressed: `compression_rate` positions become one entry, of which a
     query sees the last `compressed_length`. So it sees as far back as the blocks of its window and
     compression_rate · compressed_length positions before them, and a model can carry both on from
-    piece to piece of a text. See `rt_keras.ops.compressive_attention` for the equation. The cost is
+    chunk to chunk of a text. See `rt_keras.ops.compressive_attention` for the equation. The cost is
     O(n · (block_size + compressed_length)).
 
     No gradient passes through the memory. The kernels of "conv" learn by a loss of their own, that

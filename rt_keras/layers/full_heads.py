@@ -14,9 +14,9 @@ class FullHeads(Heads):
     `attention_mask`.
 
     With a `memory_length`, causal queries see so many keys, their own the last: the cost is
-    O(n · memory_length), and a model can carry these keys on from piece to piece of a text, as
-    Transformer-XL does. There, queries at the end of a piece see more keys than those at its start;
-    here all see as many, so that the length of pieces makes no difference.
+    O(n · memory_length), and a model can carry these keys on from chunk to chunk of a text, as
+    Transformer-XL does. There, queries at the end of a chunk see more keys than those at its start;
+    here all see as many, so that the length of chunks makes no difference.
 
     Args:
         num_heads: int, heads in the group.

@@ -94,7 +94,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     groups_queries = False
     # Whether the group takes any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
-    # Whether `attend`, and a step or piece if there is any, can return the logsumexp of the logits,
+    # Whether `attend`, and a step or chunk if there is any, can return the logsumexp of the logits,
     # by which global tokens and persistent keys join, and whether these logits are those of
     # layer-normalised queries and keys.
     takes_global_tokens = False

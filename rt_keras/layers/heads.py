@@ -77,7 +77,7 @@ class Heads(Centroids, HeadGroup):
     cached_decoding = _of_all("cached_decoding")
     cached_cross_attention = _of_all("cached_cross_attention")
     cache_grows = _of_any("cache_grows")
-    reads_pieces = _of_all("reads_pieces")
+    reads_chunks = _of_all("reads_chunks")
     groups_queries = _of_all("groups_queries")
     normalizes = _of_all("normalizes")
     can_be_dense = _of_any("can_be_dense")
@@ -210,15 +210,15 @@ class Heads(Centroids, HeadGroup):
     def step(self, *, cache, return_logsumexp=False, **arguments):
         return self._read("step", cache, return_logsumexp, self._chunk(**arguments))
 
-    def piece(self, *, cache, **arguments):
+    def read_chunk(self, *, cache, **arguments):
         if not self._reads_at_once(cache):
-            return super().piece(cache=cache, **arguments)
+            return super().read_chunk(cache=cache, **arguments)
         joins = arguments.pop("return_logsumexp", False)
         return self._read("read", cache, joins, self._chunk(**arguments))
 
     def _reads_at_once(self, cache):
         """Whether a chunk is read in one pass, not position by position."""
-        return self.reads_pieces or self._sets_of(cache) is self.dense_sets
+        return self.reads_chunks or self._sets_of(cache) is self.dense_sets
 
     def _sets_of(self, cache):
         """The sets of keys whose states a cache holds."""

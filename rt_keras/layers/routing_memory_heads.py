@@ -14,8 +14,8 @@ class RoutingMemoryHeads(Heads):
     Under the same softmax a query also sees, of the `memory_length` members that its cluster
     remembers besides the last `window_size`, the `memory_keys` that fit it best. The clusters are
     the index of that memory: no query is compared with more than one cluster's. A model can carry
-    it on from piece to piece of a text, and so find what it read a million tokens ago. For the
-    equation see `rt_keras.ops.routing_memory.memory_piece`.
+    it on from chunk to chunk of a text, and so find what it read a million tokens ago. For the
+    equation see `rt_keras.ops.routing_memory.memory_chunk`.
 
     The memory changes when a block of `memory_block_size` positions ends, and no gradient passes
     through it. Each time costs a copy of the memory, so these blocks may well be longer than those

@@ -18,7 +18,7 @@ def empty_memory(
         dtype: that of keys and values.
         memory_length: int, members that a cluster remembers.
         block_size: int, positions after which a memory changes, at most `memory_length`.
-        eviction: see `rt_keras.ops.routing_memory.memory_piece`.
+        eviction: see `rt_keras.ops.routing_memory.memory_chunk`.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, memory_length, ...]`; "number",
@@ -110,7 +110,7 @@ def remember(kept, key, value, of_keys, eviction):
         kept: the memory.
         key, value: `[batch, heads, length, ...]`, at most as many as a cluster remembers.
         of_keys: int `[batch, heads, length]`, their clusters; that behind the last for none.
-        eviction: see `rt_keras.ops.routing_memory.memory_piece`.
+        eviction: see `rt_keras.ops.routing_memory.memory_chunk`.
     """
     num_clusters, places = size(kept["key"], 2), size(kept["key"], 3)
     order, _, starts = sort_by_cluster(of_keys[:, :, None], num_clusters)

@@ -77,7 +77,7 @@ def compressive_attention(
         `[batch, heads, length, value_depth]`.
 
     Source: Rae et al. 2020, Compressive Transformers for Long-Range Sequence Modelling, section 3,
-    with memories of whole blocks, so that the length of pieces makes no difference; and of each
+    with memories of whole blocks, so that the length of chunks makes no difference; and of each
     head's keys and values, where they compress what these are projections of.
 
     >>> x = tf.random.normal([1, 2, 40, 4])

@@ -30,7 +30,7 @@ def compressive_step(
 
     Args:
         query, key, value: `[batch, heads, 1, ...]`.
-        cache: the cache of `compressive_cache`, or of the last piece or step.
+        cache: the cache of `compressive_cache`, or of the last chunk or step.
         position: int scalar, the query's position; or int `[batch]`.
         count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
             outputs mean nothing. None, the default, if all count.
@@ -41,7 +41,7 @@ def compressive_step(
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
 
-    >>> from rt_keras.ops.compressive_piece import compressive_cache
+    >>> from rt_keras.ops.compressive_chunk import compressive_cache
     >>> x = tf.random.normal([1, 2, 1, 4])
     >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
     >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)

@@ -8,7 +8,7 @@ from rt_keras.ops.nearest_tiles import from_probes, staircase
 from rt_keras.ops.nearest_windows import attend_blocks, block_size_of
 from rt_keras.ops.ranks import rank_in_clusters, sort_by_cluster
 
-# Of the queries of a piece, as many as make small matrices worth their while.
+# Of the queries of a chunk, as many as make small matrices worth their while.
 MIN_BLOCK_SIZE = 8
 
 
@@ -66,9 +66,9 @@ def numbers_of_places(counts, window):
 
 
 def attend_to_rings(query, of_queries, rings, of_keys, options):
-    """Attention of the queries of a piece to the members that rings hold.
+    """Attention of the queries of a chunk to the members that rings hold.
 
-    A query sees as many of the last members of its clusters as a ring is long; those of the piece
+    A query sees as many of the last members of its clusters as a ring is long; those of the chunk
     up to its own position, which are attended to elsewhere, come before those of the ring.
 
     Args:
@@ -76,8 +76,8 @@ def attend_to_rings(query, of_queries, rings, of_keys, options):
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
             each query.
         rings: dictionary of "key" and "value", `[batch, key_heads, clusters, window, ...]`,
-            "counts", and maybe "positions", counted from the start of the piece.
-        of_keys: int `[batch, key_heads, 1, length]`, the clusters of the piece's members.
+            "counts", and maybe "positions", counted from the start of the chunk.
+        of_keys: int `[batch, key_heads, 1, length]`, the clusters of the chunk's members.
         options: dictionary of the options that `attend_blocks` takes.
 
     Returns:
@@ -104,9 +104,9 @@ def counts_at(counts, of_queries, of_keys):
     """How many members the clusters of each query have had, up to its own position.
 
     Args:
-        counts: int `[batch, key_heads, clusters]`, how many before the piece.
+        counts: int `[batch, key_heads, clusters]`, how many before the chunk.
         of_queries: int `[batch, key_heads, lists, length]`, the clusters of each query.
-        of_keys: int `[batch, key_heads, 1, length]`, the clusters of the piece's members.
+        of_keys: int `[batch, key_heads, 1, length]`, the clusters of the chunk's members.
 
     Returns:
         int `[batch, key_heads, lists, length]`.
@@ -148,7 +148,7 @@ def _on_tiles(query, of_queries, lists, border, none):
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
             each query.
         lists: dictionary of `[batch, key_heads, clusters, members, ...]`; maybe with "positions",
-            counted from the start of the piece.
+            counted from the start of the chunk.
         border: int like `of_queries`, a number that tells which members a query sees.
         none: int, the border of a query that sees none.
 

@@ -16,7 +16,7 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.cluster_memory import best_members, choose, remember
 from rt_keras.ops.decode import like, put_rows
-from rt_keras.ops.local_piece import JoinedPiece
+from rt_keras.ops.local_chunk import JoinedChunk
 from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import counts_at, of_lists
 from rt_keras.ops.routing import prepare
@@ -33,7 +33,7 @@ class _Routed(NamedTuple):
     of_keys: tf.Tensor
 
 
-def memory_piece(
+def memory_chunk(
     query,
     key,
     value,
@@ -53,7 +53,7 @@ def memory_piece(
     dropout=0.0,
     seed=None,
 ):
-    """Causal attention of the positions of a piece to what their clusters remember.
+    """Causal attention of the positions of a chunk to what their clusters remember.
 
     With r the number of members that the cluster of query i has had up to i, and M(i) the members
     that it remembers since the last block ended, but for its last `window_size` ones, of numbers
@@ -81,8 +81,8 @@ def memory_piece(
         query: `[batch, heads, length, depth]`, not normalised.
         key: `[batch, heads, length, depth]`, the routed key of each position, not normalised.
         value: `[batch, key_heads, length, value_depth]`.
-        memory: the memory of `empty_memory` or of the last piece.
-        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
+        memory: the memory of `empty_memory` or of the last chunk.
+        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
         centroids: `[key_heads, clusters, depth]`.
         window_size: int, how many of the last members of its cluster a query does not see here.
         memory_keys: int, the most members that a query sees in one memory.
@@ -92,7 +92,7 @@ def memory_piece(
         scale: `[heads]`, s above; None for ones.
         normalize: bool, whether logits are of normalised vectors. Defaults to True.
         are_keys: bool `[batch or 1, length]`, which positions have a key; None for all.
-        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             None, the default, for all.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -108,7 +108,7 @@ def memory_piece(
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
     >>> memory = empty_memory(1, 2, 3, 4, 4, x.dtype, **sizes)
-    >>> output, _, memory = memory_piece(
+    >>> output, _, memory = memory_chunk(
     ...     x, x, x, memory, 0, centroids, window_size=2, memory_keys=4
     ... )
     >>> output.shape, int(tf.reduce_max(memory["counts"])) > 0
@@ -116,7 +116,7 @@ def memory_piece(
     """
     num_clusters = centroids.shape[1]
     length, block_size = size(query, 2), size(memory["new_key"], 2)
-    joined = JoinedPiece(position, count, length, block_size, block_size, look_back=0)
+    joined = JoinedChunk(position, count, length, block_size, block_size, look_back=0)
     # Where its first block begins is only known of a position that is an int.
     begun = ceil_div(_largest(position % block_size) + length, block_size)
     num_blocks = begun if isinstance(begun, int) else ceil_div(length, block_size) + 1
@@ -167,7 +167,7 @@ def memory_piece(
     specs = [tf.TensorSpec([*shape, x.shape[4]], x.dtype) for x in (memory["key"], memory["value"])]
     specs += [tf.TensorSpec(shape, tf.bool)]
     chosen, kept = _over_blocks(read_block, of_blocks, kept, begun, specs)
-    chosen = [joined.of_piece(join_blocks(move_axis(x, 0, 2), joined.total)) for x in chosen]
+    chosen = [joined.of_chunk(join_blocks(move_axis(x, 0, 2), joined.total)) for x in chosen]
     rings = {f"new_{name}": joined.ring_of(x) for name, x in sequences.items()}
     return *_attend(query, chosen, dropout, seed), like({**kept, **rings}, memory)
 
@@ -190,15 +190,15 @@ def memory_step(
     are_keys=None,
     count=None,
 ):
-    """`memory_piece` of one position.
+    """`memory_chunk` of one position.
 
     Args:
         query, key: `[batch, heads, 1, depth]`.
         value: `[batch, key_heads, 1, value_depth]`.
-        memory: the memory of `empty_memory`, of the last piece or step.
+        memory: the memory of `empty_memory`, of the last chunk or step.
         position: int scalar, or int `[batch]`.
         centroids, window_size, memory_keys, eviction, num_probes, load_bias, scale, normalize,
-            are_keys: see `memory_piece`.
+            are_keys: see `memory_chunk`.
         count: int `[batch]`, 0 for rows whose position is padding: they keep their memory, and
             their outputs mean nothing. None, the default, if all count.
 

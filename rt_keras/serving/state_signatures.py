@@ -44,13 +44,13 @@ def starting_function(model):
 def state_scoring_function(model, max_length=MAX_LENGTH):
     """The signature `score_next`: the next tokens of texts, given all before them.
 
-    Called for the pieces of a text, one after the other, it gives what `score` gives for the whole.
+    Called for the chunks of a text, one after the other, it gives what `score` gives for the whole.
     A text may have fewer tokens than others in the batch, and padding at its end, which scores 0.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor, which can
             carry a state.
-        max_length: int, the most tokens of a piece. Defaults to 65,536.
+        max_length: int, the most tokens of a chunk. Defaults to 65,536.
 
     Returns:
         A `tf.function` from `ids`, int32 `[batch, length]`, and the tensors of a state, by name, to
@@ -116,7 +116,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         count = checks.not_longer("max_new_tokens", sampler.max_new_tokens, max_length)
         ids = tokens_of(tokenizer, prompts)
         lengths = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
-        # One place more, as no piece is empty.
+        # One place more, as no chunk is empty.
         ids = tf.pad(ids.to_tensor(tokenizer.pad_token_id), [[0, 0], [0, 1]])
         _, state = _read(model, ids, tf.range(tf.shape(ids)[1]) < lengths[:, None], state)
 
@@ -158,7 +158,7 @@ def _first_state(model, rows):
 
 
 def _read(model, ids, real, state):
-    """Reads a piece but for its last token, and that of the piece before.
+    """Reads a chunk but for its last token, and that of the chunk before.
 
     Args:
         model: the model.
@@ -167,7 +167,7 @@ def _read(model, ids, real, state):
         state: the state before it.
 
     Returns:
-        The states that the logits of each token of the piece are computed from,
+        The states that the logits of each token of the chunk are computed from,
         `[batch, length, hidden_dim]`, and the state after it.
     """
     joined = tf.concat([state["token"][:, None], ids], axis=1)

@@ -46,7 +46,7 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     takes_global_tokens = False
     groups_queries = False
     # A chunk is read position by position.
-    reads_pieces = False
+    reads_chunks = False
 
     @property
     def _blocks(self):

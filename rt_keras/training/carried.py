@@ -38,7 +38,7 @@ def carried_sums(model, examples, length, verbose, start_token_id=None):
     """
     _check(model)
     sums_of_chunk = model.compiled_function("carried evaluation", lambda: _make_sums(model))
-    chunks = data_lib.document_pieces(
+    chunks = data_lib.document_chunks(
         examples, model.preprocessor.tokenizer, length, start_token_id
     )
     sums, empty = np.zeros([2, RANGES]), model.new_cache(1, NO_END)

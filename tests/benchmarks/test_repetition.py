@@ -46,7 +46,7 @@ def test_a_passage_comes_again_where_it_is_scored():
 
 @pytest.mark.end_to_end
 def test_a_memory_finds_what_a_window_has_forgotten(monkeypatch, capsys):
-    sizes = {"PASSAGE": 12, "TRAINED_LENGTH": 64, "PIECE": 32, "BLOCK_SIZE": 8, "VOCABULARY": 32}
+    sizes = {"PASSAGE": 12, "TRAINED_LENGTH": 64, "CHUNK": 32, "BLOCK_SIZE": 8, "VOCABULARY": 32}
     for name, size in sizes.items():
         monkeypatch.setattr(repetition, name, size)
     kinds = ["local", "one_cluster", "memory_oldest"]

@@ -72,10 +72,10 @@ def keeps_its_bound(heads):
 
 
 def keeps_its_state(heads):
-    """`carries_state`: pieces train from a cache; `dense_below` and others refuse by name."""
+    """`carries_state`: chunks train from a cache; `dense_below` and others refuse by name."""
     group = heads.group
     if not group.cached_decoding:
-        assert not group.carries_state and not group.reads_pieces
+        assert not group.carries_state and not group.reads_chunks
         return
     inputs = tensors(heads.inputs())
     cache = new_cache(heads, heads.length)
@@ -85,7 +85,7 @@ def keeps_its_state(heads):
             **part(inputs, 0, 7), cache=cache, position=0, dropout=0.5, seed=[1, 2], training=True
         )
 
-    if group.reads_pieces:
+    if group.reads_chunks:
         assert np.all(np.isfinite(train()[0]))
     elif "full" not in cache:
         with pytest.raises(ValueError, match=heads.layer.__name__):

@@ -79,9 +79,9 @@ class SaysItGivesWeights(LocalHeads):
 
 
 class SaysItReadsPieces(StridedHeads):
-    """Pieces are read position by position."""
+    """Chunks are read position by position."""
 
-    reads_pieces = True
+    reads_chunks = True
 
 
 class StepsElsewhere(LocalHeads):

@@ -63,7 +63,7 @@ def test_one_option(case):
 
 @pytest.mark.parametrize("case", sampled(pairs(), 12))
 def test_two_options(case):
-    # Pieces shorter and longer than the sequence in turn, and a prompt shorter than `dense_below`.
+    # Chunks shorter and longer than the sequence in turn, and a prompt shorter than `dense_below`.
     is_right_or_refused(*case, sizes=((7, LENGTH + 3)[len(label(case)) % 2],), starts=(9,))
 
 

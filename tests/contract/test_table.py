@@ -30,15 +30,15 @@ def row(name, chosen):
         causal = "never"
     else:
         causal = "strictly" if group.strictly_causal else "by mask"
-    cache, pieces = "none", "no"
+    cache, chunks = "none", "no"
     if group.cached_decoding:
         cache = "grows" if group.cache_grows else "bounded"
-        pieces = "one pass" if group.reads_pieces else "step by step"
+        chunks = "one pass" if group.reads_chunks else "step by step"
     cells = [
         f"`{name}({shown})`" if shown else f"`{name}`",
         f"{causal}, always" if group.needs_causal_mask else causal,
         cache,
-        pieces,
+        chunks,
         "yes" if group.carries_state else "no",
         "yes" if _takes_other_lengths(heads) else "no",
         _inside_adapted_decoders(group),

@@ -1,4 +1,4 @@
-"""The ways in which heads compute the same: in one pass, from a cache, in pieces."""
+"""The ways in which heads compute the same: in one pass, from a cache, in chunks."""
 
 import numpy as np
 import pytest
@@ -90,8 +90,8 @@ def steps_are_one_pass(heads, start):
         agree(output, expected[:, :, i : i + 1], f"step {i} after a prefill of {start}")
 
 
-def pieces_are_one_pass(heads, size, max_length):
-    """Pieces of a size, in which rows are at positions of their own and end in padding."""
+def chunks_are_one_pass(heads, size, max_length):
+    """Chunks of a size, in which rows are at positions of their own and end in padding."""
     inputs, length, group = heads.inputs(), heads.length, heads.group
     expected = causal_pass(heads)
     cache = new_cache(heads, max_length)
@@ -100,35 +100,35 @@ def pieces_are_one_pass(heads, size, max_length):
     junk = heads.inputs(seed=3, length=size)
     while np.any(position < length):
         count = np.minimum(rng.integers(0, size + 1, BATCH), length - position).astype(np.int32)
-        piece = {}
+        chunk = {}
         for name, x in inputs.items():
-            piece[name] = None if x is None else junk[name].copy()
+            chunk[name] = None if x is None else junk[name].copy()
             for row, (first, number) in enumerate(zip(position, count)):
                 if x is not None and x.ndim == 2:
-                    piece[name][row, :number] = x[row, first : first + number]
+                    chunk[name][row, :number] = x[row, first : first + number]
                 elif x is not None:
-                    piece[name][row, :, :number] = x[row, :, first : first + number]
+                    chunk[name][row, :, :number] = x[row, :, first : first + number]
         output, cache = group.call_with_cache(
-            **tensors(piece), cache=cache, position=tf.constant(position), count=tf.constant(count)
+            **tensors(chunk), cache=cache, position=tf.constant(position), count=tf.constant(count)
         )
         for row, (first, number) in enumerate(zip(position, count)):
             agree(
                 output[row, :, :number],
                 expected[row, :, first : first + number],
-                f"piece of {size} at {first}",
+                f"chunk of {size} at {first}",
             )
         position = position + count
 
 
-def pieces_step_by_step(heads, size):
-    """Pieces of a kind that reads positions one by one: all rows alike, and none of them padded."""
+def chunks_step_by_step(heads, size):
+    """Chunks of a kind that reads positions one by one: all rows alike, and none of them padded."""
     inputs, length, group = tensors(heads.inputs()), heads.length, heads.group
     expected = causal_pass(heads)
     cache = new_cache(heads, length)
     for first in range(0, length, size):
-        piece = part(inputs, first, first + size)
-        output, cache = group.call_with_cache(**piece, cache=cache, position=first)
-        agree(output, expected[:, :, first : first + size], f"piece of {size} at {first}")
+        chunk = part(inputs, first, first + size)
+        output, cache = group.call_with_cache(**chunk, cache=cache, position=first)
+        agree(output, expected[:, :, first : first + size], f"chunk of {size} at {first}")
 
 
 def refuses_rows(heads):
@@ -171,10 +171,10 @@ def compute_the_same(heads, sizes=(7, 64), starts=(0, 5)):
     # What is carried as a state has no end.
     end = NO_END if group.carries_state else heads.length
     # One position of each row at a time, and in some rows nothing: a step.
-    pieces_are_one_pass(heads, 1, end)
+    chunks_are_one_pass(heads, 1, end)
     for size in sizes:
-        if group.reads_pieces or "full" in new_cache(heads, heads.length):
-            pieces_are_one_pass(heads, size, end)
+        if group.reads_chunks or "full" in new_cache(heads, heads.length):
+            chunks_are_one_pass(heads, size, end)
         else:
-            pieces_step_by_step(heads, size)
+            chunks_step_by_step(heads, size)
             refuses_rows(heads)

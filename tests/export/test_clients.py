@@ -75,13 +75,13 @@ def test_parameters_have_defaults(predict):
     assert predict("generate", {"prompts": ["once"]})["texts"] == expected
 
 
-def test_a_text_in_pieces_scores_as_the_whole(addresses, clients):
+def test_a_text_in_chunks_scores_as_the_whole(addresses, clients):
     ids = np.array([[5, 6, 7, 8, 9, 10, 11], [8, 9, 10, 0, 0, 0, 0]])
     expected = served.ask("score", ids=ids)["log_probabilities"]
     for client, address in zip(clients, addresses):
         state, scores = client.predict(address, "new_state", {"rows": 2}), []
-        for piece in (ids[:, :3], ids[:, 3:]):
-            state = client.predict(address, "score_next", {"ids": piece.tolist(), **state})
+        for chunk in (ids[:, :3], ids[:, 3:]):
+            state = client.predict(address, "score_next", {"ids": chunk.tolist(), **state})
             scores.append(state.pop("log_probabilities"))
         np.testing.assert_allclose(np.concatenate(scores, 1), expected, rtol=1e-4, atol=1e-5)
 

@@ -27,7 +27,7 @@ CACHED["grid"] = lambda: LocalHeads(2, 3, grid=(5, 1))
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("kind", CACHED)
-def test_pieces_are_one_pass(kind, grouped):
+def test_chunks_are_one_pass(kind, grouped):
     options = {}
     if grouped and not CACHED[kind]().share_qk:
         rotary = keras_hub.layers.RotaryEmbedding()

@@ -174,9 +174,9 @@ def test_persistent_keys_are_seen_by_all(group):
     layer, x = MultiHeadAttention([group]), checks.random(1, 11, 8)
     output = layer(x, x, use_causal_mask=True)
     np.testing.assert_allclose(checks.decode(layer, x, 4), output, rtol=0, atol=1e-5)
-    pieces = layer.call_with_cache(x[:, :6], layer.new_cache(1, 11), 0)
-    rest = layer.call_with_cache(x[:, 6:], pieces[1], 6)
-    found = np.concatenate([pieces[0], rest[0]], axis=1)
+    chunks = layer.call_with_cache(x[:, :6], layer.new_cache(1, 11), 0)
+    rest = layer.call_with_cache(x[:, 6:], chunks[1], 6)
+    found = np.concatenate([chunks[0], rest[0]], axis=1)
     np.testing.assert_allclose(found, output, rtol=0, atol=1e-5)
     # Their weights are what those of the positions lack.
     sums = tf.reduce_sum(attention_of(layer, x), axis=-1)

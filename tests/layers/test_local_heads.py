@@ -258,7 +258,7 @@ def grouped(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_grouped_queries_share_keys_in_steps_and_pieces_too(options):
+def test_grouped_queries_share_keys_in_steps_and_chunks_too(options):
     group, query, key, value = grouped(options)
     expected = group(query, value, key, use_causal_mask=True)
     repeated = [np.repeat(x, 2, axis=1) for x in (value, key)]

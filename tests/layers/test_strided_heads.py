@@ -39,7 +39,7 @@ def test_bad_arguments():
         StridedHeads(2, 4)(query, value, value)
 
 
-def test_pieces_are_read_position_by_position():
+def test_chunks_are_read_position_by_position():
     heads, x = StridedHeads(1, 2), checks.random(2, 1, 4, 3)
     heads(x, x, x, use_causal_mask=True)
     cache = heads.new_cache(2, 9, 3, 3)
@@ -48,5 +48,5 @@ def test_pieces_are_read_position_by_position():
         {"training": True},
         {"position": np.array([0, 1])},
     ):
-        with pytest.raises(ValueError, match="StridedHeads reads a piece position by position"):
+        with pytest.raises(ValueError, match="StridedHeads reads a chunk position by position"):
             heads.call_with_cache(x, x, x, **{"cache": cache, "position": 0, **options})

@@ -3,8 +3,8 @@ import tensorflow as tf
 
 from rt_keras.ops import compressive_attention
 from rt_keras.ops.compressive import COMPRESSIONS
+from rt_keras.ops.compressive_chunk import compressive_cache, compressive_chunk
 from rt_keras.ops.compressive_decode import compressive_step
-from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
 from tests.ops import checks, decode_checks
 from tests.ops.test_compressive import SIZES, make_inputs, make_kernels
 
@@ -24,7 +24,7 @@ def test_steps_of_rows_at_positions_of_their_own(compression, far, look_back):
         sizes = {name: options[name] for name in ("block_size", "look_back", "compression")}
         length = SIZES["compressed_length"]
         cache = compressive_cache(1, 2, 6, 5, tf.float64, compressed_length=length, **sizes)
-        return compressive_piece(key, key, value, cache, 0, count=count, **learnt, **options)[1]
+        return compressive_chunk(key, key, value, cache, 0, count=count, **learnt, **options)[1]
 
     def op(causal, **given):
         return compressive_attention(**given)

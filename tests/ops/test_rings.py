@@ -48,7 +48,7 @@ def test_numbers_of_places():
 
 
 @pytest.mark.parametrize("count", [1, 3, 9])
-def test_queries_see_as_many_members_as_their_piece_leaves_room_for(count):
+def test_queries_see_as_many_members_as_their_chunk_leaves_room_for(count):
     inputs = checks.tensors(checks.arrays(6, batch=1, heads=1, value_depth=6))
     rng = np.random.default_rng(1)
     key, value = rng.normal(size=[2, 1, 1, count, 6])
@@ -61,7 +61,7 @@ def test_queries_see_as_many_members_as_their_piece_leaves_room_for(count):
     here = tf.zeros([1, 1, 1, 6], tf.int32)
     found, _ = attend_to_rings(inputs["query"], here, rings, here, options)
     for i, query in enumerate(inputs["query"].numpy()[0, 0]):
-        # Of the last WINDOW members, i + 1 are in the piece.
+        # Of the last WINDOW members, i + 1 are in the chunk.
         first = max(0, count - max(0, WINDOW - i - 1))
         weights = np.exp(key[0, 0, first:] @ query)
         expected = weights @ value[0, 0, first:] / max(weights.sum(), 1e-30)

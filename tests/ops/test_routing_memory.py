@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import take_places
 from rt_keras.ops.cluster_memory import empty_memory
-from rt_keras.ops.routing_memory import EVICTIONS, memory_piece, memory_step
+from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk, memory_step
 from tests.ops import checks, reference
 
 SIZES = {"memory_length": 5, "block_size": 4}
@@ -22,10 +22,10 @@ def new_memory(inputs, eviction, dtype=tf.float64):
     return empty_memory(batch, heads, 2, *depths, dtype, eviction=eviction, **SIZES)
 
 
-def piece(inputs, memory, position=0, rows=slice(None), **options):
+def chunk(inputs, memory, position=0, rows=slice(None), **options):
     given = checks.tensors(inputs)
     given |= {name: given[name][:, :, rows] for name in ("query", "key", "value")}
-    return memory_piece(**given, memory=memory, position=position, **{**OPTIONS, **options})
+    return memory_chunk(**given, memory=memory, position=position, **{**OPTIONS, **options})
 
 
 def in_a_loop(inputs, eviction, numbers_after):
@@ -46,9 +46,9 @@ def test_against_a_loop(eviction):
     memory = new_memory(inputs, eviction)
     for block in range(0, 40, 4):
         rows = slice(block, block + 4)
-        memory = piece(inputs, memory, block, rows, eviction=eviction)[2]
+        memory = chunk(inputs, memory, block, rows, eviction=eviction)[2]
         numbers[block + 3] = memory["number"].numpy()
-    output, logsumexp, memory = piece(inputs, new_memory(inputs, eviction), eviction=eviction)
+    output, logsumexp, memory = chunk(inputs, new_memory(inputs, eviction), eviction=eviction)
     for row, head in np.ndindex(*inputs["query"].shape[:2]):
         one = {name: inputs[name][row, head] for name in ("query", "key", "value")}
         one |= {name: inputs[name][head] for name in ("centroids", "load_bias", "scale")}
@@ -65,13 +65,13 @@ def test_against_a_loop(eviction):
 # Queries that see one member each attend to many members equally.
 @pytest.mark.parametrize("eviction, keys", [*((x, 3) for x in EVICTIONS), ("least_attended", 1)])
 @pytest.mark.parametrize("probes", [pytest.param(1, marks=pytest.mark.end_to_end), 2])
-def test_pieces_and_steps_are_one_pass(eviction, keys, probes):
+def test_chunks_and_steps_are_one_pass(eviction, keys, probes):
     inputs = arrays(40, batch=4)
     options = {**OPTIONS, "eviction": eviction, "memory_keys": keys, "num_probes": probes}
-    expected, of_expected, _ = piece(inputs, new_memory(inputs, eviction), **options)
+    expected, of_expected, _ = chunk(inputs, new_memory(inputs, eviction), **options)
     memory, found = new_memory(inputs, eviction), []
     for start, end in ((0, 3), (3, 13), (13, 20), (20, 40)):
-        *outputs, memory = piece(inputs, memory, start, slice(start, end), **options)
+        *outputs, memory = chunk(inputs, memory, start, slice(start, end), **options)
         found.append(outputs)
         if end == 20:
             # Here every position is a step instead.
@@ -92,16 +92,16 @@ def test_pieces_and_steps_are_one_pass(eviction, keys, probes):
 
 def test_rows_at_their_own_positions_and_padding():
     inputs = arrays(30)
-    expected = piece(inputs, new_memory(inputs, "oldest"))[0]
+    expected = chunk(inputs, new_memory(inputs, "oldest"))[0]
     # The second row has six positions of padding, so it is behind from then on.
-    _, _, memory = piece(
+    _, _, memory = chunk(
         inputs, new_memory(inputs, "oldest"), 0, slice(0, 14), count=tf.constant([14, 8])
     )
     rest = {**inputs}
     for name in ("query", "key", "value"):
         x = inputs[name]
         rest[name] = np.stack([x[0, :, 14:24], x[1, :, 8:18]])
-    output, _, _ = piece(rest, memory, tf.constant([14, 8]))
+    output, _, _ = chunk(rest, memory, tf.constant([14, 8]))
     np.testing.assert_allclose(output[0], expected[0, :, 14:24], rtol=0, atol=1e-12)
     np.testing.assert_allclose(output[1], expected[1, :, 8:18], rtol=0, atol=1e-12)
 
@@ -109,8 +109,8 @@ def test_rows_at_their_own_positions_and_padding():
 @pytest.mark.parametrize("eviction", EVICTIONS)
 def test_steps_of_rows_at_their_own_positions_and_of_some_rows(eviction):
     inputs = arrays(30)
-    expected = piece(inputs, new_memory(inputs, eviction), eviction=eviction)[:2]
-    _, _, memory = piece(
+    expected = chunk(inputs, new_memory(inputs, eviction), eviction=eviction)[:2]
+    _, _, memory = chunk(
         inputs,
         new_memory(inputs, eviction),
         0,
@@ -142,14 +142,14 @@ def test_steps_of_rows_at_their_own_positions_and_of_some_rows(eviction):
 
 def test_gradients_are_those_of_a_fixed_memory():
     inputs = arrays(16)
-    _, _, memory = piece(inputs, new_memory(inputs, "oldest"), 0, slice(0, 12))
+    _, _, memory = chunk(inputs, new_memory(inputs, "oldest"), 0, slice(0, 12))
     query = tf.constant(inputs["query"][:, :, 12:])
 
     def loss(query):
         given = {**inputs, "query": np.zeros([2, 2, 4, 6])}
         given |= {name: inputs[name][:, :, 12:] for name in ("key", "value")}
         tensors = {**checks.tensors(given), "query": query}
-        output, logsumexp, _ = memory_piece(**tensors, memory=memory, position=12, **OPTIONS)
+        output, logsumexp, _ = memory_chunk(**tensors, memory=memory, position=12, **OPTIONS)
         seen = tf.where(logsumexp > -1e29, logsumexp, 0)
         return tf.reduce_sum(tf.sin(3 * output)) + tf.reduce_sum(tf.cos(seen))
 
@@ -174,7 +174,7 @@ def test_compiled_gradients_of_several_blocks():
         with tf.GradientTape() as tape:
             tape.watch(query)
             memory = new_memory(inputs, "oldest")
-            output, _, _ = memory_piece(
+            output, _, _ = memory_chunk(
                 **{**given, "query": query}, memory=memory, position=0, **OPTIONS
             )
             total = tf.reduce_sum(tf.sin(3 * output))
@@ -186,11 +186,11 @@ def test_compiled_gradients_of_several_blocks():
 
 def test_later_positions_change_nothing():
     inputs = arrays(30)
-    expected = piece(inputs, new_memory(inputs, "least_attended"), eviction="least_attended")[0]
+    expected = chunk(inputs, new_memory(inputs, "least_attended"), eviction="least_attended")[0]
     changed = {**inputs}
     for name in ("query", "key", "value"):
         changed[name] = inputs[name].copy()
         changed[name][:, :, 17:] += 1
-    found = piece(changed, new_memory(inputs, "least_attended"), eviction="least_attended")[0]
+    found = chunk(changed, new_memory(inputs, "least_attended"), eviction="least_attended")[0]
     np.testing.assert_array_equal(found[:, :, :17], expected[:, :, :17])
     assert np.any(found[:, :, 17:] != expected[:, :, 17:])

@@ -169,7 +169,7 @@ def test_an_end_of_text_with_the_id_of_padding_counts(tmp_path):
     assert (found != 0).tolist() == [True, True, True, False]
 
 
-def test_pieces_score_what_the_whole_does(loaded):
+def test_chunks_score_what_the_whole_does(loaded):
     ids = np.random.default_rng(0).integers(1, 250, [2, 40])
     expected = ask(loaded, "score", ids=ids)["log_probabilities"]
     state, found = ask(loaded, "new_state", rows=2), []

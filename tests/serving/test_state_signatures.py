@@ -20,7 +20,7 @@ def scored(ids, state):
     return split(served.ask("score_next", ids=ids, **state), "log_probabilities")
 
 
-def test_pieces_score_what_the_whole_does():
+def test_chunks_score_what_the_whole_does():
     ids = random_ids(2, 50)
     expected = served.ask("score", ids=ids)["log_probabilities"]
     state, found = served.ask("new_state", rows=2), []

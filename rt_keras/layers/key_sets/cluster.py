@@ -13,8 +13,8 @@ from rt_keras.ops.blocks import places_of_rows, size, take_places
 from rt_keras.ops.convolution import causal_convolution, last_vectors
 from rt_keras.ops.entmax import ACTIVATIONS, check_activation
 from rt_keras.ops.nearest import nearest_attention
+from rt_keras.ops.nearest_chunk import nearest_chunk
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
-from rt_keras.ops.nearest_piece import nearest_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -145,7 +145,7 @@ class Cluster(KeySet):
         return self.assignment == "nearest" and self.attention_activation == "softmax"
 
     @property
-    def reads_pieces(self):
+    def reads_chunks(self):
         """Whether it joins others, and does not end where a window begins, which a step knows."""
         return self.joins and self.window is None
 
@@ -255,7 +255,7 @@ class Cluster(KeySet):
 
     def read(self, heads, chunk, states, joins):
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(nearest_piece, heads, chunk, states, joins, options)
+        return self._read_by(nearest_chunk, heads, chunk, states, joins, options)
 
     def _read_by(self, op, heads, chunk, states, joins, options):
         """The next positions, by the op for a chunk or that for one position."""

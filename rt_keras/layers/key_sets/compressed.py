@@ -9,8 +9,8 @@ from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.ops.blocks import size
 from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
+from rt_keras.ops.compressive_chunk import compressive_cache, compressive_chunk
 from rt_keras.ops.compressive_decode import compressive_step
-from rt_keras.ops.compressive_piece import compressive_cache, compressive_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -46,7 +46,7 @@ class CompressedWindow(KeySet):
 
     name = "compressive"
     needs_causal_mask = True
-    reads_pieces = True
+    reads_chunks = True
     joins = False
     # The entries of the memory have no single keys, and kernels are for values of their depth.
     returns_attention_scores = False
@@ -145,7 +145,7 @@ class CompressedWindow(KeySet):
 
     def read(self, heads, chunk, states, joins):
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(compressive_piece, heads, chunk, states, options)
+        return self._read_by(compressive_chunk, heads, chunk, states, options)
 
     def step(self, heads, chunk, states, joins):
         return self._read_by(compressive_step, heads, chunk, states, {})

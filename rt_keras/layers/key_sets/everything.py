@@ -10,8 +10,8 @@ from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.entmax import ACTIVATIONS
 from rt_keras.ops.full import full_attention
+from rt_keras.ops.full_chunk import full_chunk
 from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
-from rt_keras.ops.full_piece import full_piece
 
 # Blocks that a memory is cut into: more waste fewer keys, and make smaller matrices.
 BLOCKS_OF_MEMORY = 4
@@ -51,11 +51,11 @@ class Everything(Positioned):
     takes_attention_mask = True
     cached_cross_attention = True
     cache_grows = True
-    reads_pieces = True
+    reads_chunks = True
     can_be_dense = False
     runs_in_litert = True
     attention_op, chunk_op, step_op, cross_step_op = map(
-        staticmethod, (full_attention, full_piece, full_step, full_cross_step)
+        staticmethod, (full_attention, full_chunk, full_step, full_cross_step)
     )
 
     attention_activation: str = key(

@@ -75,7 +75,7 @@ class KeySet:
     method is given.
 
     A subclass has fields, says what it can do, and implements `attend`; and, if
-    `cached_decoding`, `fill` and `step`, and `read` if `reads_pieces`.
+    `cached_decoding`, `fill` and `step`, and `read` if `reads_chunks`.
 
     Raises:
         ValueError: if a field has a value that it does not allow.
@@ -99,7 +99,7 @@ class KeySet:
     cached_decoding = True
     cached_cross_attention = False
     cache_grows = False
-    reads_pieces = False
+    reads_chunks = False
     groups_queries = True
     normalizes = False
     can_be_dense = True

@@ -36,7 +36,7 @@ class Persistent(KeySet):
     """
 
     name = "persistent"
-    reads_pieces = True
+    reads_chunks = True
     normalizes = True
     can_be_dense = False
     adds_to_values = True

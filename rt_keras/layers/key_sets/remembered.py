@@ -11,7 +11,7 @@ from rt_keras.layers.key_sets.key_set import KeySet, in_union
 from rt_keras.layers.key_sets.window import Window
 from rt_keras.ops.blocks import shift_right, size
 from rt_keras.ops.cluster_memory import empty_memory
-from rt_keras.ops.routing_memory import EVICTIONS, memory_piece, memory_step
+from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk, memory_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -21,7 +21,7 @@ class Remembered(KeySet):
 
     It stands behind a `Cluster` with `routed_key` "previous_query", whose routing it shares, and
     sees none of the last `window_size` members, which that has. See
-    `rt_keras.ops.routing_memory.memory_piece` for the equation. Its fields are arguments of
+    `rt_keras.ops.routing_memory.memory_chunk` for the equation. Its fields are arguments of
     `rt_keras.layers.RoutingMemoryHeads`.
 
     Args:
@@ -46,7 +46,7 @@ class Remembered(KeySet):
 
     name = "memory"
     needs_causal_mask = True
-    reads_pieces = True
+    reads_chunks = True
     takes_global_tokens = False
 
     memory_length: int = key(dataclasses.MISSING, "members that a cluster remembers", AT_LEAST_1)
@@ -80,7 +80,7 @@ class Remembered(KeySet):
 
     def attend(self, heads, chunk, joins):
         routed = self.cluster.routed_query(heads, chunk.query, chunk.query_mask)
-        *found, _ = memory_piece(
+        *found, _ = memory_chunk(
             routed,
             shift_right(routed, 2),
             chunk.value,
@@ -95,7 +95,7 @@ class Remembered(KeySet):
 
     def fill(self, heads, chunk, max_length):
         routed = self.cluster.routed_query(heads, chunk.query)
-        *_, memory = memory_piece(
+        *_, memory = memory_chunk(
             routed,
             shift_right(routed, 2),
             chunk.value,
@@ -109,7 +109,7 @@ class Remembered(KeySet):
 
     def read(self, heads, chunk, states, joins):
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read(memory_piece, heads, chunk, states, options)
+        return self._read(memory_chunk, heads, chunk, states, options)
 
     def step(self, heads, chunk, states, joins):
         return self._read(memory_step, heads, chunk, states, {})

@@ -10,8 +10,8 @@ from rt_keras.layers.key_sets.positioned import Positioned
 from rt_keras.ops.blocks import ceil_div
 from rt_keras.ops.entmax import ACTIVATIONS
 from rt_keras.ops.local import check_sliding_window, check_span, local_attention, per_dimension
+from rt_keras.ops.local_chunk import local_chunk
 from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
-from rt_keras.ops.local_piece import local_piece
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -58,7 +58,7 @@ class Window(Positioned):
     name = "local"
     cached_cross_attention = True
     attention_op, chunk_op, step_op, cross_step_op = map(
-        staticmethod, (local_attention, local_piece, local_step, local_cross_step)
+        staticmethod, (local_attention, local_chunk, local_step, local_cross_step)
     )
 
     block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
@@ -120,7 +120,7 @@ class Window(Positioned):
         return self.grid is not None
 
     @property
-    def reads_pieces(self):
+    def reads_chunks(self):
         """Whether there is no grid, and blocks of keys are those of queries."""
         return self.grid is None and self.takes_causal_mask
 

@@ -82,7 +82,7 @@ class PromptReading(Decoding):
     def _reads_chunks(self):
         """Whether all heads read several tokens at once, from a position of each row's own."""
         layers = self._causal_attention()
-        return all(group.reads_pieces for layer in layers for group in layer.head_groups)
+        return all(group.reads_chunks for layer in layers for group in layer.head_groups)
 
     def _read_chunk(self, tokens, cache, position, count, with_hidden):
         """The hidden states of a chunk, whose rows are at positions of their own.

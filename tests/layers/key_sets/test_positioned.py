@@ -106,8 +106,8 @@ def test_decoding_and_configuration(make, relative_positions):
     checks.trains_every_weight(group, heads, heads, heads, use_causal_mask=True)
 
 
-def in_pieces(layer, x, length):
-    """The outputs of a layer that reads a sequence in pieces."""
+def in_chunks(layer, x, length):
+    """The outputs of a layer that reads a sequence in chunks."""
     cache, outputs = layer.new_cache(len(x), 10**6), []
     for start in range(0, x.shape[1], length):
         output, cache = layer.call_with_cache(x[:, start : start + length], cache, start)
@@ -116,7 +116,7 @@ def in_pieces(layer, x, length):
 
 
 def test_transformer_xl():
-    """Pieces of 512 with a memory of 512, against a plain loop over queries."""
+    """Chunks of 512 with a memory of 512, against a plain loop over queries."""
     count = 512
     group = FullHeads(
         1,
@@ -128,7 +128,7 @@ def test_transformer_xl():
     x = checks.random(1, 3 * count, 8)
     layer(x[:, :4], x[:, :4], use_causal_mask=True)
     randomize(group)
-    found = in_pieces(layer, x, count)
+    found = in_chunks(layer, x, count)
     dense = (layer.query_dense, layer.key_dense, layer.value_dense)
     query, key, value = (np.float64(layer_(x)[0]) for layer_ in dense)
     weights = {weight.name: np.float64(weight.numpy()[0]) for weight in group.weights}
@@ -149,10 +149,10 @@ def test_transformer_xl():
 def test_a_query_sees_exactly_its_memory():
     layer, x = MultiHeadAttention([FullHeads(1, memory_length=6)]), checks.random(1, 20, 4)
     layer.build(x.shape, x.shape)
-    expected = in_pieces(layer, x, 5)
+    expected = in_chunks(layer, x, 5)
     changed = x.copy()
     changed[:, 7] += 1
-    differ = np.abs(in_pieces(layer, changed, 5) - expected).max(axis=(0, 2)) > 1e-6
+    differ = np.abs(in_chunks(layer, changed, 5) - expected).max(axis=(0, 2)) > 1e-6
     assert np.flatnonzero(differ).tolist() == list(range(7, 13))
 
 

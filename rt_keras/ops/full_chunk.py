@@ -13,11 +13,11 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.decode import check_position
 
-# Keys that the queries of a piece are compared with at once, of longer caches.
+# Keys that the queries of a chunk are compared with at once, of longer caches.
 KEYS_AT_ONCE = 1024
 
 
-def full_piece(
+def full_chunk(
     query,
     key,
     value,
@@ -31,7 +31,7 @@ def full_piece(
     activation="softmax",
     return_logsumexp=False,
 ):
-    """Causal `full_attention` of the positions of a piece, given those before it.
+    """Causal `full_attention` of the positions of a chunk, given those before it.
 
     Keys are read in blocks, as far as there are any, and each block's part of the softmax is joined
     with those before it. So memory grows with neither length, and places of the cache that are
@@ -42,9 +42,9 @@ def full_piece(
         query: `[batch, heads, length, depth]`.
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
-        cache: the cache of `full_cache`, `full_step` or of the last piece, with room for this one.
-        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
-        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+        cache: the cache of `full_cache`, `full_step` or of the last chunk, with room for this one.
+        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
+        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         dropout, seed, activation: see `full_attention`.
@@ -59,7 +59,7 @@ def full_piece(
     >>> x = tf.random.normal([1, 2, 9, 4])
     >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
     >>> rest = x[:, :, 4:]
-    >>> output, cache = full_piece(rest, rest, rest, cache, 4)
+    >>> output, cache = full_chunk(rest, rest, rest, cache, 4)
     >>> output.shape
     TensorShape([1, 2, 5, 4])
     """

@@ -1,4 +1,4 @@
-"""Documents in pieces: tokens with more before them than their own sequence has."""
+"""Documents in chunks: tokens with more before them than their own sequence has."""
 
 import functools
 
@@ -14,37 +14,37 @@ from rt_keras.data.packing import before, check_whole, length_after, reader, sta
 SCANNED_TOKENS = 2**24
 
 
-def document_pieces(documents, tokenizer, length, start_token_id=None):
-    """The pieces of each document in turn, each token of which is a label once.
+def document_chunks(documents, tokenizer, length, start_token_id=None):
+    """The chunks of each document in turn, each token of which is a label once.
 
-    Padding is at the end of a document's last piece.
+    Padding is at the end of a document's last chunk.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
-        length: int, number of tokens in a piece.
+        length: int, number of tokens in a chunk.
         start_token_id: int, the token before each document. Defaults to end of text.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
-        float32), all `[1, length]`, and the position of the piece's first token, an int32 scalar.
+        float32), all `[1, length]`, and the position of the chunk's first token, an int32 scalar.
 
     Raises:
         ValueError: if `length` is less than 1, or the tokenizer has a `sequence_length`.
 
     >>> from rt_keras.data import ByteTokenizer
     >>> documents = tf.data.Dataset.from_tensor_slices(["abc", "d"])
-    >>> for inputs, labels, _, position in document_pieces(documents, ByteTokenizer(), 3):
+    >>> for inputs, labels, _, position in document_chunks(documents, ByteTokenizer(), 3):
     ...     print(int(position), inputs["token_ids"].numpy(), labels.numpy())
     0 [[  1  99 100]] [[ 99 100 101]]
     3 [[101   0   0]] [[1 0 0]]
     0 [[  1 102   0]] [[102   1   0]]
     """
     check_at_least_one(length=length)
-    pieces = _windows(documents, tokenizer, length, length, before(tokenizer, start_token_id))
-    pieces = pieces.batch(1, drop_remainder=True)
-    pieces = pieces.map(lambda *piece: (*piece[:3], piece[3][0]))
-    return pieces.prefetch(tf.data.AUTOTUNE)
+    chunks = _windows(documents, tokenizer, length, length, before(tokenizer, start_token_id))
+    chunks = chunks.batch(1, drop_remainder=True)
+    chunks = chunks.map(lambda *chunk: (*chunk[:3], chunk[3][0]))
+    return chunks.prefetch(tf.data.AUTOTUNE)
 
 
 def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, start_token_id=None):
@@ -102,37 +102,37 @@ def carried_dataset(
 ):
     """Endless batches whose rows go on from batch to batch, to train models that carry a state.
 
-    Each document is cut into pieces, the last of which is padded. A pass takes the documents in an
-    order of its own; their pieces, one after the other, make a list, of which each row of a batch
-    takes an equal stretch, one piece for each batch. So a row goes on where it was until its
+    Each document is cut into chunks, the last of which is padded. A pass takes the documents in an
+    order of its own; their chunks, one after the other, make a list, of which each row of a batch
+    takes an equal stretch, one chunk for each batch. So a row goes on where it was until its
     document ends, but for the start of a pass, where rows may begin inside of a document. What is
     left of the list, less than a batch, comes in other passes.
 
     A model that seldom has little before it gets no practice in it, such as in going on from a
-    short prompt. With `state_dropout` some pieces are read as if nothing came before them.
+    short prompt. With `state_dropout` some chunks are read as if nothing came before them.
 
     Batch b depends on the text, the seed and b alone, as for `training_dataset`.
 
     Args:
         packed: folder that `pack_documents` filled.
-        length: int, number of tokens in a piece.
+        length: int, number of tokens in a chunk.
         batch_size: int, number of rows of a batch, those of all workers together.
         seed: int, for the order of documents. Defaults to 0.
         first_batch: int, the number of the batch to start with. Defaults to 0.
         share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
             batch. Defaults to (0, 1), all of it.
-        state_dropout: float, at least 0 and below 1, the share of pieces that start anew although
+        state_dropout: float, at least 0 and below 1, the share of chunks that start anew although
             their document goes on. Defaults to 0.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool, "starts": bool}, labels
         int32, weights float32), all `[batch_size / workers, length]` but "starts",
-        `[batch_size / workers]`: whether nothing that a row has read comes before its piece.
+        `[batch_size / workers]`: whether nothing that a row has read comes before its chunk.
 
     Raises:
         FileNotFoundError: if the folder holds no packed documents, or lacks a file.
-        ValueError: if a number is out of range, if there are fewer pieces than rows, if no document
-            is longer than a piece, or for what `training_dataset` refuses.
+        ValueError: if a number is out of range, if there are fewer chunks than rows, if no document
+            is longer than a chunk, or for what `training_dataset` refuses.
 
     >>> import tempfile
     >>> from rt_keras.data import ByteTokenizer, pack_documents
@@ -153,18 +153,18 @@ def carried_dataset(
     end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
     total, read_tokens = reader(packed, manifest)
     bounds = _bounds(total, read_tokens, end)
-    pieces = -(-np.diff(bounds) // length)
-    _check_pieces(pieces, length, batch_size)
-    steps = int(pieces.sum()) // batch_size
+    chunks = -(-np.diff(bounds) // length)
+    _check_chunks(chunks, length, batch_size)
+    steps = int(chunks.sum()) // batch_size
     rows = rows_of_share(batch_size, share)
     first_row = share[0] * rows
 
     @functools.lru_cache(maxsize=2)
     def order_of(number):
-        """The documents of a pass, and how many pieces there are up to the end of each."""
-        places = tf.range(len(pieces), dtype=tf.int64)
-        order = shuffled(places, len(pieces), seed, tf.fill(places.shape, np.int64(number))).numpy()
-        return order, np.cumsum(pieces[order])
+        """The documents of a pass, and how many chunks there are up to the end of each."""
+        places = tf.range(len(chunks), dtype=tf.int64)
+        order = shuffled(places, len(chunks), seed, tf.fill(places.shape, np.int64(number))).numpy()
+        return order, np.cumsum(chunks[order])
 
     def read(batch):
         number, step = divmod(int(batch), steps)
@@ -174,10 +174,10 @@ def carried_dataset(
         dropped = np.random.default_rng([seed, int(batch)]).random(batch_size) < state_dropout
         starts = dropped[first_row : first_row + rows]
         for row in range(rows):
-            piece = (first_row + row) * steps + step
-            place = np.searchsorted(ends, piece, side="right")
+            chunk = (first_row + row) * steps + step
+            place = np.searchsorted(ends, chunk, side="right")
             document = order[place]
-            inside = piece - (ends[place] - pieces[document])
+            inside = chunk - (ends[place] - chunks[document])
             first, stop = bounds[document] + inside * length, bounds[document + 1]
             found = read_tokens(int(first), int(min(first + length + 1, stop)))
             tokens[row, : len(found)] = found
@@ -210,17 +210,17 @@ def _bounds(total, read_tokens, end):
     return np.concatenate([*found, [total]])
 
 
-def _check_pieces(pieces, length, batch_size):
+def _check_chunks(chunks, length, batch_size):
     """Raises a ValueError if rows of a batch would have nothing to go on with."""
-    if pieces.max() == 1:
+    if chunks.max() == 1:
         raise ValueError(
             f"length (data.sequence_length) is {length}, and no document is longer, so that no "
             "state would be carried"
         )
-    if pieces.sum() < batch_size:
+    if chunks.sum() < batch_size:
         raise ValueError(
-            f"batch_size (data.batch_size) must be at most the number of pieces, "
-            f"{pieces.sum():,}. Received: batch_size={batch_size}"
+            f"batch_size (data.batch_size) must be at most the number of chunks, "
+            f"{chunks.sum():,}. Received: batch_size={batch_size}"
         )
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.ops import nearest_attention
+from rt_keras.ops.nearest_chunk import nearest_chunk
 from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
-from rt_keras.ops.nearest_piece import nearest_piece
-from tests.ops import checks, piece_checks
+from tests.ops import checks, chunk_checks
 
 
 def empty_cache(inputs, window_size, **options):
@@ -37,14 +37,14 @@ def empty_cache(inputs, window_size, **options):
     pull=st.sampled_from([0.0, 3.0, 100.0]),
     data=st.data(),
 )
-def test_pieces_are_one_pass(ends, clusters, window_size, shared, far, pull, data):
+def test_chunks_are_one_pass(ends, clusters, window_size, shared, far, pull, data):
     inputs = checks.arrays(ends[-1], shared=shared, clusters=clusters, far=far, load_bias=True)
     # From even clusters to one that has all.
     inputs["load_bias"][:, 0] += pull
     shift_keys = shared and data.draw(st.booleans())
     options = {"num_probes": data.draw(st.integers(1, clusters))}
     cache = empty_cache(inputs, window_size, shift_keys=shift_keys)
-    found, _ = piece_checks.in_pieces(cache, nearest_piece, inputs, ends, **options)
+    found, _ = chunk_checks.in_chunks(cache, nearest_chunk, inputs, ends, **options)
     expected = nearest_attention(
         **checks.tensors(inputs),
         window_size=window_size,
@@ -56,11 +56,11 @@ def test_pieces_are_one_pass(ends, clusters, window_size, shared, far, pull, dat
 
 
 @pytest.mark.parametrize("shift_keys", [False, True])
-def test_steps_go_on_from_a_piece(shift_keys):
+def test_steps_go_on_from_a_chunk(shift_keys):
     inputs = checks.arrays(30, shared=True, clusters=4, far=5)
     cache = empty_cache(inputs, 6, shift_keys=shift_keys)
     start = {name: x for name, x in inputs.items()}
-    _, cache = piece_checks.in_pieces(cache, nearest_piece, start, [11, 23])
+    _, cache = chunk_checks.in_chunks(cache, nearest_chunk, start, [11, 23])
     given = checks.tensors(inputs)
     query, value = (given.pop(name) for name in ("query", "value"))
     given.pop("key")
@@ -80,10 +80,10 @@ def test_steps_go_on_from_a_piece(shift_keys):
 def test_members_stay_where_they_were_put_when_centroids_move():
     inputs = checks.arrays(12, shared=True, clusters=3, heads=1, batch=1)
     cache = empty_cache(inputs, 12)
-    _, cache = piece_checks.in_pieces(cache, nearest_piece, inputs, [8])
+    _, cache = chunk_checks.in_chunks(cache, nearest_chunk, inputs, [8])
     moved = {**inputs, "centroids": inputs["centroids"][:, ::-1].copy()}
     parts = [inputs[name][:, :, 8:] for name in ("query", "value")]
-    _, after = nearest_piece(parts[0], None, parts[1], cache, 8, tf.constant(moved["centroids"]))
+    _, after = nearest_chunk(parts[0], None, parts[1], cache, 8, tf.constant(moved["centroids"]))
     counts = cache["counts"].numpy()[0, 0]
     for cluster, count in enumerate(counts):
         kept, now = (x["key"].numpy()[0, 0, cluster, :count] for x in (cache, after))
@@ -102,7 +102,7 @@ def test_compiled_by_xla(dtype, atol):
             key, value, inputs["centroids"], 10, window_size=4, keep_positions=True
         )
         parts = (x[:, :, 10:] for x in (query, key, value))
-        return nearest_piece(*parts, cache, position, **inputs)[0]
+        return nearest_chunk(*parts, cache, position, **inputs)[0]
 
     found = last_half(query, key, value, tf.constant(10))
     assert found.dtype == dtype
@@ -113,11 +113,11 @@ def test_compiled_by_xla(dtype, atol):
 
 
 @pytest.mark.parametrize("far", [None, 5])
-def test_gradients_stay_in_the_piece(far):
+def test_gradients_stay_in_the_chunk(far):
     inputs = checks.arrays(40, clusters=3, far=far)
-    piece_checks.gradients_stay_in_the_piece(
+    chunk_checks.gradients_stay_in_the_chunk(
         empty_cache(inputs, 6),
-        nearest_piece,
+        nearest_chunk,
         functools.partial(nearest_attention, window_size=6, causal=True),
         inputs,
         22,

@@ -1,4 +1,4 @@
-"""What holds the ops that attend in pieces against those that see all positions at once."""
+"""What holds the ops that attend in chunks against those that see all positions at once."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,20 +6,20 @@ import tensorflow as tf
 from tests.ops import checks
 
 
-def rows_at_own_positions(cache, piece, inputs, starts, length, **options):
-    """Checks a piece whose rows are at different positions against pieces of one row each.
+def rows_at_own_positions(cache, chunk, inputs, starts, length, **options):
+    """Checks a chunk whose rows are at different positions against chunks of one row each.
 
     Args:
         cache: the cache before the first position.
-        piece: a `..._piece` op.
+        chunk: a `..._chunk` op.
         inputs: dictionary of arrays, with a row for each of `starts`.
-        starts: list of ints, where each row's piece starts.
-        length: int, that of the piece.
+        starts: list of ints, where each row's chunk starts.
+        length: int, that of the chunk.
         **options: further arguments of the op.
     """
     given = checks.tensors(inputs)
     tensors = [given.pop(name) for name in ("query", "key", "value")]
-    expected, caches, pieces = [], [], []
+    expected, caches, chunks = [], [], []
     for row, start in enumerate(starts):
         of_row = {
             name: None if x is None else x[row : row + 1]
@@ -30,25 +30,25 @@ def rows_at_own_positions(cache, piece, inputs, starts, length, **options):
         def part(first, stop, of_row=of_row):
             return [None if x is None else x[:, :, first:stop] for x in of_row.values()]
 
-        _, kept = piece(*part(0, start), kept, 0, **given, **options)
+        _, kept = chunk(*part(0, start), kept, 0, **given, **options)
         caches.append(kept)
-        pieces.append(part(start, start + length))
-        expected.append(piece(*pieces[-1], kept, start, **given, **options))
-    joined = [None if x[0] is None else tf.concat(x, axis=0) for x in zip(*pieces)]
+        chunks.append(part(start, start + length))
+        expected.append(chunk(*chunks[-1], kept, start, **given, **options))
+    joined = [None if x[0] is None else tf.concat(x, axis=0) for x in zip(*chunks)]
     kept = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *caches)
-    found = piece(*joined, kept, tf.constant(starts), **given, **options)
+    found = chunk(*joined, kept, tf.constant(starts), **given, **options)
     expected = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *expected)
     tf.nest.map_structure(
         lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=1e-12), found, expected
     )
 
 
-def in_pieces(cache, piece, inputs, ends, dtype=tf.float64, **options):
-    """The outputs of pieces that end at these positions, and the last cache.
+def in_chunks(cache, chunk, inputs, ends, dtype=tf.float64, **options):
+    """The outputs of chunks that end at these positions, and the last cache.
 
     Args:
         cache: the cache before the first position.
-        piece: a `..._piece` op.
+        chunk: a `..._chunk` op.
         inputs: dictionary of arrays.
         ends: list of ints.
         **options: further arguments of the op.
@@ -58,21 +58,21 @@ def in_pieces(cache, piece, inputs, ends, dtype=tf.float64, **options):
     outputs = []
     for start, end in zip([0, *ends], ends):
         parts = [None if x is None else x[:, :, start:end] for x in tensors]
-        output, cache = piece(*parts, cache, start, **given, **options)
+        output, cache = chunk(*parts, cache, start, **given, **options)
         outputs.append(output)
     return np.concatenate(outputs, axis=2), cache
 
 
-def gradients_stay_in_the_piece(cache, piece, whole, inputs, start, **options):
-    """Checks the gradient of a piece against that of one pass in which what comes before is fixed.
+def gradients_stay_in_the_chunk(cache, chunk, whole, inputs, start, **options):
+    """Checks the gradient of a chunk against that of one pass in which what comes before is fixed.
 
     Args:
         cache: the cache before the first position.
-        piece: a `..._piece` op.
+        chunk: a `..._chunk` op.
         whole: the op that sees all positions at once, of the same arguments.
         inputs: dictionary of arrays.
-        start: int, where the piece starts.
-        **options: arguments of the piece that are no arrays.
+        start: int, where the chunk starts.
+        **options: arguments of the chunk that are no arrays.
     """
     names = [name for name in ("query", "key", "value") if inputs[name] is not None]
     learnt = {name: x for name, x in checks.tensors(inputs).items() if name not in names}
@@ -80,17 +80,17 @@ def gradients_stay_in_the_piece(cache, piece, whole, inputs, start, **options):
     before = {name: tf.constant(inputs[name][:, :, :start]) for name in names}
     after = {name: tf.constant(inputs[name][:, :, start:]) for name in names}
     missing = {} if "key" in names else {"key": None}
-    _, cache = piece(**before, **missing, cache=cache, position=0, **learnt, **options)
+    _, cache = chunk(**before, **missing, cache=cache, position=0, **learnt, **options)
 
-    def by_piece():
-        return piece(**after, **missing, cache=cache, position=start, **learnt, **options)[0]
+    def by_chunk():
+        return chunk(**after, **missing, cache=cache, position=start, **learnt, **options)[0]
 
     def by_whole():
         joined = {name: tf.concat([before[name], after[name]], axis=2) for name in names}
         return whole(**joined, **missing, **learnt, **options)[:, :, start:]
 
     gradients = []
-    for function in (by_piece, by_whole):
+    for function in (by_chunk, by_whole):
         with tf.GradientTape() as tape:
             tape.watch([after, learnt])
             loss = tf.reduce_sum(tf.sin(3 * function()))

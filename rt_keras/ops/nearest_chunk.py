@@ -20,7 +20,7 @@ from rt_keras.ops.rings import add_members, attend_to_rings
 from rt_keras.ops.routing import prepare
 
 
-def nearest_piece(
+def nearest_chunk(
     query,
     key,
     value,
@@ -38,9 +38,9 @@ def nearest_piece(
     seed=None,
     return_logsumexp=False,
 ):
-    """Causal `nearest_attention` of the positions of a piece, given those before it.
+    """Causal `nearest_attention` of the positions of a chunk, given those before it.
 
-    What a query sees are the last members of its cluster, those of the piece and those that its
+    What a query sees are the last members of its cluster, those of the chunk and those that its
     ring keeps, under one softmax. Members stay in the cluster that they were put into, even if
     centroids have moved since.
 
@@ -49,12 +49,12 @@ def nearest_piece(
         key: `[batch, key_heads, length, depth]`, or None for the queries themselves; not used if
             the cache has the query of the position before, which then is the first key.
         value: `[batch, key_heads, length, value_depth]`.
-        cache: the cache of `nearest_cache`, `nearest_step` or of the last piece.
-        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
+        cache: the cache of `nearest_cache`, `nearest_step` or of the last chunk.
+        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
         centroids: `[key_heads, clusters, depth]`.
         num_probes: int, clusters in which a query attends. Defaults to 1.
         load_bias: `[key_heads, clusters]`, or None for zeros.
-        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         scale: `[heads]`, see `nearest_attention`; or None.
@@ -71,7 +71,7 @@ def nearest_piece(
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> cache = nearest_cache(x, x, centroids, 30, window_size=8)
     >>> rest = x[:, :, 30:]
-    >>> output, cache = nearest_piece(rest, rest, rest, cache, 30, centroids)
+    >>> output, cache = nearest_chunk(rest, rest, rest, cache, 30, centroids)
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """
@@ -130,16 +130,16 @@ def nearest_piece(
 
 
 def _attend(query, of_queries, new, of_keys, cache, position, attend_own, options):
-    """Attention of the positions of a piece to its own members, and that to those before it.
+    """Attention of the positions of a chunk to its own members, and that to those before it.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         of_queries: int `[batch, heads, probes, length]`, their clusters.
-        new: dictionary of "key" and "value", `[batch, key_heads, length, ...]`, of the piece.
+        new: dictionary of "key" and "value", `[batch, key_heads, length, ...]`, of the chunk.
         of_keys: int `[batch, key_heads, 1, length]`, their clusters.
         cache: the rings of those before it.
         position: int scalar or `[batch]`, that of the first query.
-        attend_own: `_attend_list` or `_attend_tiles`, which attends to members of the piece.
+        attend_own: `_attend_list` or `_attend_tiles`, which attends to members of the chunk.
         options: dictionary of the options that `attend_sorted` takes, without "chunks".
 
     Returns:
@@ -167,7 +167,7 @@ def _attend_list(query, new, of_queries, of_keys, options):
     """Attention of queries that are keys, of their own position or the next, to those before."""
     key, value = new["key"], new["value"]
     if options["shift_keys"]:
-        # The list begins with a key that is no query of the piece, and ends with one of no key.
+        # The list begins with a key that is no query of the chunk, and ends with one of no key.
         query = pad_axis(query, 2, 1, 0)
         key, value = (pad_axis(x, 2, 0, 1) for x in (key, value))
         of_queries = tf.concat([of_keys[..., :1], of_queries], axis=3)
@@ -176,7 +176,7 @@ def _attend_list(query, new, of_queries, of_keys, options):
 
 
 def _attend_tiles(query, new, of_queries, of_keys, options):
-    """Attention of queries to the keys of the piece up to their own position."""
+    """Attention of queries to the keys of the chunk up to their own position."""
     sizes = options["num_clusters"], options["window_size"]
     intervals = key_intervals(of_queries, of_keys, *sizes, causal=True, inclusive=True)
     options = {**_chunked(query, of_queries, options), "shift_keys": False}

@@ -1,14 +1,14 @@
-"""Attention to a window and to a compressed memory, piece by piece."""
+"""Attention to a window and to a compressed memory, chunk by chunk."""
 
 import tensorflow as tf
 
 from rt_keras.ops.blocks import places_of_rows, size, take_places
 from rt_keras.ops.compressive import Memory, attend_to_memory
-from rt_keras.ops.local_piece import JoinedPiece
+from rt_keras.ops.local_chunk import JoinedChunk
 
 
 def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, look_back, **sizes):
-    """The cache of `compressive_piece` before the first position.
+    """The cache of `compressive_chunk` before the first position.
 
     Args:
         batch: int or int scalar.
@@ -36,7 +36,7 @@ def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, lo
     return cache
 
 
-def compressive_piece(
+def compressive_chunk(
     query,
     key,
     value,
@@ -50,13 +50,13 @@ def compressive_piece(
     count=None,
     **options,
 ):
-    """`compressive_attention` of the positions of a piece, given those before it.
+    """`compressive_attention` of the positions of a chunk, given those before it.
 
     Args:
         query, key, value: `[batch, heads, length, ...]`.
-        cache: the cache of `compressive_cache` or of the last piece.
-        position: int scalar, the piece's first position; or int `[batch]`, that of each row.
-        count: int scalar or `[batch]`, how many of the piece's positions count, the first ones;
+        cache: the cache of `compressive_cache` or of the last chunk.
+        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
+        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
         block_size, compressed_length, compression_rate, look_back: see `compressive_attention`.
         **options: `compression`, `kernels`, `relative_embeddings`, `memory_embeddings`, `dropout`
@@ -68,12 +68,12 @@ def compressive_piece(
     >>> x = tf.random.normal([1, 2, 20, 4])
     >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
     >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
-    >>> output, cache = compressive_piece(x, x, x, cache, 0, compression_rate=4, **sizes)
+    >>> output, cache = compressive_chunk(x, x, x, cache, 0, compression_rate=4, **sizes)
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """
     length, ring = size(query, 2), size(cache["key"], 2)
-    joined = JoinedPiece(position, count, length, ring, block_size, look_back)
+    joined = JoinedChunk(position, count, length, ring, block_size, look_back)
     given = {"key": key, "value": value}
     if "usage" in cache:
         given["usage"] = tf.zeros([size(query, 0), query.shape[1], length, 1], query.dtype)
@@ -100,6 +100,6 @@ def compressive_piece(
         changed[f"memory_{name}"] = take_places(entries[name], places)
     real = tf.broadcast_to(entries["real"], tf.shape(entries["key"])[0:3:2])
     changed["memory_real"] = take_places(real[:, None], places)[:, 0]
-    return joined.of_piece(output), {
+    return joined.of_chunk(output), {
         name: tf.cast(x, cache[name].dtype) for name, x in changed.items()
     }

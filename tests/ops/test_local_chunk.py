@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rt_keras.ops import local_attention
+from rt_keras.ops.local_chunk import local_chunk
 from rt_keras.ops.local_decode import local_cache
-from rt_keras.ops.local_piece import local_piece
-from tests.ops import checks, piece_checks
+from tests.ops import checks, chunk_checks
 
 
 def holds(inputs, ends, max_length=None, **options):
     blocks = {name: options[name] for name in ("block_size", "look_back")}
     given = checks.tensors(inputs)
     cache = local_cache(given["key"], given["value"], 0, max_length=max_length, **blocks)
-    found, cache = piece_checks.in_pieces(cache, local_piece, inputs, ends, **options)
+    found, cache = chunk_checks.in_chunks(cache, local_chunk, inputs, ends, **options)
     expected = local_attention(**given, causal=True, **options)
     np.testing.assert_allclose(found, expected[:, :, : ends[-1]], rtol=0, atol=1e-12)
     return cache, expected
@@ -30,7 +30,7 @@ def holds(inputs, ends, max_length=None, **options):
     far=st.none() | st.integers(1, 9),
     bounded=st.booleans(),
 )
-def test_pieces_are_one_pass(ends, block_size, look_back, far, bounded):
+def test_chunks_are_one_pass(ends, block_size, look_back, far, bounded):
     holds(
         checks.arrays(ends[-1], far=far),
         ends,
@@ -40,16 +40,16 @@ def test_pieces_are_one_pass(ends, block_size, look_back, far, bounded):
     )
 
 
-def test_a_grid_has_no_pieces():
+def test_a_grid_has_no_chunks():
     x = tf.zeros([1, 1, 8, 4])
     cache = local_cache(x, x, 0, block_size=4, grid=(2, 1))
     with pytest.raises(ValueError, match=r"grid=\(2, 1\)"):
-        local_piece(x, x, x, cache, 0, block_size=4, grid=(2, 1))
+        local_chunk(x, x, x, cache, 0, block_size=4, grid=(2, 1))
 
 
-def test_gradients_stay_in_the_piece():
+def test_gradients_stay_in_the_chunk():
     inputs = checks.arrays(30, far=5)
     given = checks.tensors(inputs)
     cache = local_cache(given["key"], given["value"], 0, block_size=4)
     whole = functools.partial(local_attention, causal=True)
-    piece_checks.gradients_stay_in_the_piece(cache, local_piece, whole, inputs, 17, block_size=4)
+    chunk_checks.gradients_stay_in_the_chunk(cache, local_chunk, whole, inputs, 17, block_size=4)

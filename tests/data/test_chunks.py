@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rt_keras.data import (
     ByteTokenizer,
     carried_dataset,
-    document_pieces,
+    document_chunks,
     pack_documents,
     sliding_dataset,
 )
@@ -26,10 +26,10 @@ def streams(texts):
 
 @settings(max_examples=8)
 @given(texts=TEXTS, length=st.integers(1, 8))
-def test_pieces_of_a_document_follow_one_another(texts, length):
+def test_chunks_of_a_document_follow_one_another(texts, length):
     found = [[] for _ in texts]
     number = -1
-    for inputs, labels, weights, position in document_pieces(
+    for inputs, labels, weights, position in document_chunks(
         dataset_of(texts), ByteTokenizer(), length
     ):
         assert labels.shape == (1, length)
@@ -65,8 +65,8 @@ def test_windows_score_each_token_once_after_as_many_as_they_can(texts, length, 
 def test_documents_can_begin_with_a_token_of_their_own():
     a, b, c, d = (ord(letter) + 2 for letter in "abcd")
     documents = dataset_of([b"abcd", b"c"])
-    pieces = document_pieces(documents, ByteTokenizer(), 3, start_token_id=7)
-    found = np.concatenate([inputs["token_ids"] for inputs, *_ in pieces])
+    chunks = document_chunks(documents, ByteTokenizer(), 3, start_token_id=7)
+    found = np.concatenate([inputs["token_ids"] for inputs, *_ in chunks])
     np.testing.assert_array_equal(found, [[7, a, b], [c, d, 0], [7, c, 0]])
     windows = sliding_dataset(documents, ByteTokenizer(), 4, 2, stride=2, start_token_id=7)
     (inputs, labels, weights), *_ = windows
@@ -77,8 +77,8 @@ def test_documents_can_begin_with_a_token_of_their_own():
         sliding_dataset(documents, ByteTokenizer(), 4, 2, stride=4, start_token_id=7)
 
 
-def pieces_of(texts, length):
-    """Each piece of each document: what comes before it and the piece, as (inputs, labels)."""
+def chunks_of(texts, length):
+    """Each chunk of each document: what comes before it and the chunk, as (inputs, labels)."""
     found = []
     for stream in streams(texts):
         for start in range(0, len(stream) - 1, length):
@@ -88,7 +88,7 @@ def pieces_of(texts, length):
 
 
 def rows_of(batches, count):
-    """Each row of some batches: what it has read before, since it started, and its piece."""
+    """Each row of some batches: what it has read before, since it started, and its chunk."""
     read, found = {}, []
     for inputs, labels, weights in batches.take(count):
         assert weights.shape == labels.shape == inputs["token_ids"].shape
@@ -115,16 +115,16 @@ def books_of_letters(tmp_path_factory):
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
 def test_rows_go_on_until_their_document_ends(books_of_letters, batch_size):
     texts, folder = books_of_letters
-    expected = pieces_of(texts, 5)
+    expected = chunks_of(texts, 5)
     steps = len(expected) // batch_size
     found = rows_of(carried_dataset(folder, 5, batch_size), 2 * steps)
     for part in (found[: steps * batch_size], found[steps * batch_size :]):
-        # Each piece once in a pass, but for what does not fill a batch.
+        # Each chunk once in a pass, but for what does not fill a batch.
         assert len(set(part)) == len(part)
-        pieces = {piece for _, piece in part}
-        assert pieces <= {piece for _, piece in expected}
+        chunks = {chunk for _, chunk in part}
+        assert chunks <= {chunk for _, chunk in expected}
         # All that came before, except where a row began inside of a document.
-        cut = [(before, piece) for before, piece in part if (before, piece) not in expected]
+        cut = [(before, chunk) for before, chunk in part if (before, chunk) not in expected]
         longest = -(-24 // 5)
         assert len(cut) <= (batch_size - 1) * (longest - 1)
     if batch_size == 1:
@@ -144,7 +144,7 @@ def test_workers_and_later_batches_read_the_same_rows(books_of_letters):
         tf.nest.map_structure(np.testing.assert_array_equal, rows, batch)
 
 
-def test_some_pieces_start_anew(books_of_letters):
+def test_some_chunks_start_anew(books_of_letters):
     texts, folder = books_of_letters
     settings = {"length": 5, "batch_size": 4, "seed": 3}
     every = list(carried_dataset(folder, **settings).take(90))
@@ -165,10 +165,10 @@ def test_some_pieces_start_anew(books_of_letters):
     [
         (0, 1, "length must be at least 1"),
         (24, 1, "length .data.sequence_length. is 24, and no document is longer"),
-        (5, 15, "at most the number of pieces, 13. Received: batch_size=15"),
+        (5, 15, "at most the number of chunks, 13. Received: batch_size=15"),
     ],
 )
-def test_rows_without_pieces(books_of_letters, length, batch_size, message):
+def test_rows_without_chunks(books_of_letters, length, batch_size, message):
     with pytest.raises(ValueError, match=message):
         carried_dataset(books_of_letters[1], length, batch_size)
 
@@ -176,10 +176,10 @@ def test_rows_without_pieces(books_of_letters, length, batch_size, message):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda x, t: document_pieces(x, t, 0), "length must be at least 1"),
+        (lambda x, t: document_chunks(x, t, 0), "length must be at least 1"),
         (lambda x, t: sliding_dataset(x, t, 4, 0, 2), "batch_size must be at least 1"),
         (lambda x, t: sliding_dataset(x, t, 4, 1, 5), "stride must be at most 4"),
-        (lambda x, _: document_pieces(x, ByteTokenizer(sequence_length=3), 4), "sequence_length=3"),
+        (lambda x, _: document_chunks(x, ByteTokenizer(sequence_length=3), 4), "sequence_length=3"),
         (
             lambda *_: carried_dataset("nowhere", 4, 2, state_dropout=1.0),
             "state_dropout must be at least 0 and below 1. Received: state_dropout=1.0",
