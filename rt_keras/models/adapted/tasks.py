@@ -5,6 +5,7 @@ import keras_hub
 
 from rt_keras.models.adapted.backbones import BACKBONES
 from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
+from rt_keras.models.adapted.quantized import Quantized
 from rt_keras.models.adapted.saving import SavedWhole
 from rt_keras.models.adapted.seq_2_seq_lm import AdaptedSeq2SeqLM
 
@@ -32,7 +33,7 @@ def _adapted(cls, backbone_cls):
     decoding = [mixin for base, mixin in DECODING.items() if issubclass(cls, base)][-1:]
     made = type(
         f"Adapted{cls.__name__}",
-        (SavedWhole, *decoding, cls),
+        (SavedWhole, Quantized, *decoding, cls),
         {"__module__": __name__, "backbone_cls": backbone_cls},
     )
     made.__doc__ = f"`keras_hub.models.{cls.__name__}` with heads of this package."
