@@ -1,7 +1,10 @@
+import contextlib
 import errno
 import fcntl
+import io
 import os
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -164,7 +167,7 @@ def test_an_owner_that_has_not_said_yet_who_it_is(tmp_path):
             pass
 
 
-def test_who_waits_gets_the_folder_once_it_is_free(tmp_path, capfd):
+def test_who_waits_gets_the_folder_once_it_is_free(tmp_path):
     """Even if the first to have it deletes it, since nothing was written."""
     folder, order = tmp_path / "run", []
 
@@ -173,19 +176,16 @@ def test_who_waits_gets_the_folder_once_it_is_free(tmp_path, capfd):
             order.append("second")
             (folder / "a").write_text("")
 
-    with ThreadPoolExecutor() as threads:
+    # What pytest captures would be lost if it were read while it is written.
+    with contextlib.redirect_stderr(io.StringIO()) as shown, ThreadPoolExecutor() as threads:
         with files.locked(folder):
             second = threads.submit(wait)
-            shown = ""
-            # The line may come in pieces.
-            while not shown.endswith("\n"):
-                shown += capfd.readouterr().err
+            while not shown.getvalue().endswith("\n"):
+                time.sleep(0.01)
             order.append("first")
         second.result(60)
-    assert (
-        shown
-        == f"waiting for process {os.getpid()} on {socket.gethostname()}, which is using {folder}\n"
-    )
+    owner = f"process {os.getpid()} on {socket.gethostname()}"
+    assert shown.getvalue() == f"waiting for {owner}, which is using {folder}\n"
     assert order == ["first", "second"]
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "a"]
 
