@@ -13,6 +13,7 @@ KEY_SETS = {
     "cluster": key_sets.Cluster,
     "remembered": key_sets.Remembered,
     "strided": key_sets.Strided,
+    "first_tokens": key_sets.FirstTokens,
     "persistent": key_sets.Persistent,
 }
 # Options of attention to another sequence, where these heads are not.

@@ -19,6 +19,7 @@ from rt_keras.ops.clustered import clustered_attention
 from rt_keras.ops.compressive import compressive_attention
 from rt_keras.ops.cross_entropy import chunked_cross_entropy
 from rt_keras.ops.entmax import entmax15, sparsemax
+from rt_keras.ops.first_tokens import first_tokens_attention
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.global_tokens import find_global_tokens, global_attention
 from rt_keras.ops.hamming import hamming_groups
@@ -42,6 +43,7 @@ __all__ = [
     "compressive_attention",
     "entmax15",
     "find_global_tokens",
+    "first_tokens_attention",
     "from_blocks",
     "full_attention",
     "global_attention",

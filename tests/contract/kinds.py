@@ -12,7 +12,7 @@ import numpy as np
 
 from rt_keras.keys import keys_of, read_section
 from rt_keras.layers import Heads as Union
-from rt_keras.layers.key_sets import Strided, Window
+from rt_keras.layers.key_sets import FirstTokens, Strided, Window
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kind import Place
@@ -45,7 +45,7 @@ VALUES = {
 class ComposedHeads(Union):
     """A union of sets of keys that is no kind of the package."""
 
-    declared = (Window, Strided)
+    declared = (Window, Strided, FirstTokens)
     fixed = {"grid": None, "key_block_size": None, "position_biases": True}
     can_share_qk = True
 

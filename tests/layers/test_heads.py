@@ -8,6 +8,7 @@ from rt_keras.layers.key_sets import (
     BlockAndCentroids,
     Cluster,
     Everything,
+    FirstTokens,
     Persistent,
     Remembered,
     Strided,
@@ -22,6 +23,9 @@ UNIONS = {
     "window, stride and persistent keys": [Window(4), Strided(5), Persistent(3)],
     "sliding window and stride": [Window(4, look_back=2, sliding_window=6), Strided(3)],
     "window, cluster and stride": [Window(3), Strided(4), Cluster(3, window_size=4)],
+    "window and first tokens": [Window(4), FirstTokens(3)],
+    "window, stride and first tokens": [Window(3), Strided(5), FirstTokens(7)],
+    "window, cluster and first tokens": [Window(3), Cluster(3, window_size=4), FirstTokens(2)],
     "everything and persistent keys": [Everything(), Persistent(2)],
     "window, cluster of keys and persistent keys": [
         Window(3, max_relative_distance=4),
@@ -74,6 +78,21 @@ def test_equation(name, causal):
         weights = np.exp(keys @ query.numpy()[b, h, i] / np.sqrt(DEPTH))
         expected = weights @ values / weights.sum()
         np.testing.assert_allclose(found[b, h, i], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_each_key_is_seen_once(causal):
+    heads, (query, value, key) = make("window, stride and first tokens"), inputs()
+    window, stride, first = heads.key_sets
+    i, j = np.arange(LENGTH)[:, None], np.arange(LENGTH)
+    near = abs(i // window.block_size - j // window.block_size) <= window.look_back
+    seen = near | ((i - j) % stride.stride == 0) | (j < first.num_first_tokens)
+    seen &= (j <= i) | (not causal)
+    logits = np.where(seen, query @ tf.linalg.matrix_transpose(key) / np.sqrt(DEPTH), -np.inf)
+    weights = np.exp(logits)
+    expected = weights / weights.sum(-1, keepdims=True) @ value
+    found = heads(query, value, key, use_causal_mask=causal)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
 
 
 def test_a_window_and_a_cluster_are_local_routing_heads():
@@ -169,6 +188,8 @@ def test_training_by_xla(name):
             [Window(4, sliding_window=3), Cluster(3, window_size=4, routed_key="key")],
             "sliding_window must be None beside a Cluster with routed_key='key'",
         ),
+        ([FirstTokens(2)], "FirstTokens needs another set of keys beside it.* Received: none"),
+        ([Everything(), FirstTokens(2)], "one without every key. Received: Everything"),
         ([Window(4), Remembered(8)], "Remembered set needs a Cluster"),
     ],
 )
@@ -188,4 +209,5 @@ def test_what_a_union_can_do_is_what_all_of_its_sets_can():
     growing = Heads(2, [Window(4), Strided(4)])
     assert bounded.carries_state and not bounded.cache_grows
     assert growing.cached_decoding and growing.cache_grows and not growing.carries_state
+    assert Heads(2, [Window(4), FirstTokens(2)]).carries_state
     assert not bounded.takes_global_tokens and growing.takes_global_tokens

@@ -4,6 +4,7 @@ from rt_keras.layers.key_sets.block_and_centroids import BlockAndCentroids
 from rt_keras.layers.key_sets.cluster import Cluster
 from rt_keras.layers.key_sets.compressed import CompressedWindow
 from rt_keras.layers.key_sets.everything import Everything
+from rt_keras.layers.key_sets.first_tokens import FirstTokens
 from rt_keras.layers.key_sets.key_set import KeySet
 from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.remembered import Remembered
@@ -15,6 +16,7 @@ __all__ = [
     "Cluster",
     "CompressedWindow",
     "Everything",
+    "FirstTokens",
     "KeySet",
     "Persistent",
     "Remembered",

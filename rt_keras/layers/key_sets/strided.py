@@ -50,6 +50,10 @@ class Strided(KeySet):
     def beside(self, others):
         return dataclasses.replace(self, window=window_among(others))
 
+    def covers(self, query_positions, key_positions):
+        """Whether the set has a key, bool, of positions that are broadcast to each other."""
+        return (query_positions - key_positions) % self.stride == 0
+
     def attend(self, heads, chunk, joins):
         key, value = chunk.of_each_head()
         return strided_attention(

@@ -1,0 +1,96 @@
+"""The first keys of a sequence."""
+
+import dataclasses
+
+import keras
+
+from rt_keras.keys import AT_LEAST_1, key
+from rt_keras.layers.key_sets.everything import Everything
+from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.window import window_among
+from rt_keras.ops.first_tokens import (
+    first_tokens_attention,
+    first_tokens_cache,
+    first_tokens_chunk,
+)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+@dataclasses.dataclass(frozen=True, repr=False)
+class FirstTokens(KeySet):
+    """The keys of the first tokens; beside a `Window` or `Strided`, those that these leave out.
+
+    See `rt_keras.ops.first_tokens_attention`. They need another set in their union. What decoding
+    keeps does not grow.
+
+    Args:
+        num_first_tokens: int, the tokens at the start of a sequence that every query sees.
+        covered: functions that tell which keys other sets have, which a union finds itself.
+
+    Raises:
+        ValueError: if `num_first_tokens` is out of range, or no other set is beside it, or one that
+            has every key.
+
+    Source: Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks, section 3.2.
+
+    >>> from rt_keras.layers import Heads
+    >>> from rt_keras.layers.key_sets import Window
+    >>> heads = Heads(2, [Window(4), FirstTokens(2)])
+    >>> x = keras.random.normal([1, 2, 20, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 20, 8])
+    """
+
+    name = "first"
+    reads_chunks = True
+
+    num_first_tokens: int = key(
+        dataclasses.MISSING, "tokens at the start of a sequence that every query sees", AT_LEAST_1
+    )
+    # The sets whose keys are left out.
+    covered: tuple | None = in_union()
+
+    def beside(self, others):
+        if not others or any(isinstance(x, Everything) for x in others):
+            raise ValueError(
+                "FirstTokens needs another set of keys beside it, one without every key. Received: "
+                f"{', '.join(map(repr, others)) or 'none'}"
+            )
+        window_among(others)
+        covered = tuple(x for x in others if hasattr(x, "covers"))
+        return dataclasses.replace(self, covered=covered)
+
+    def attend(self, heads, chunk, joins):
+        found = first_tokens_attention(
+            chunk.query,
+            chunk.keys,
+            chunk.value,
+            num_first_tokens=self.num_first_tokens,
+            outside=self._outside,
+            **chunk.of_sequence,
+        )
+        return found if joins else found[0]
+
+    def fill(self, heads, chunk, max_length):
+        # A step masks what lies behind its position.
+        return first_tokens_cache(chunk.keys, chunk.value, num_first_tokens=self.num_first_tokens)
+
+    def read(self, heads, chunk, states, joins):
+        found, state = first_tokens_chunk(
+            chunk.query,
+            chunk.keys,
+            chunk.value,
+            states[self.name],
+            chunk.position,
+            count=chunk.count,
+            outside=self._outside,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+        )
+        return found if joins else found[0], state
+
+    step = read
+
+    @property
+    def _outside(self):
+        return tuple(x.covers for x in self.covered or ())

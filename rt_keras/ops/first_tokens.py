@@ -1,0 +1,140 @@
+"""Attention to the first tokens of a sequence, wherever a query is."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import attend
+from rt_keras.ops.blocks import fold_heads, places_of_rows, size, take_places
+from rt_keras.ops.decode import pad_to
+
+
+def first_tokens_attention(
+    query,
+    key,
+    value,
+    *,
+    num_first_tokens,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    outside=(),
+    dropout=0.0,
+    seed=None,
+):
+    """Attention of each query to the first tokens of its sequence.
+
+    ```
+    output_i = sum_(j < num_first_tokens) softmax_j(query_i · key_j / sqrt(depth)) value_j
+    ```
+
+    over the j <= i if causal. Models that were trained with full attention give the first tokens
+    weight that they have no other place for, and fail without them. `merge` joins it with attention
+    to other keys. The cost is O(n · num_first_tokens).
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        num_first_tokens: int.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
+        outside: tuple of functions of the positions of queries and keys, which are broadcast to
+            each other, that tell which keys are left out, as other sets have them. Defaults to ().
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
+        `[batch, heads, length]`. A query that may see no key gets 0.
+
+    Source: Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks, section 3.2.
+
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> first_tokens_attention(x, x, x, num_first_tokens=3, causal=True)[0].shape
+    TensorShape([1, 2, 10, 4])
+    """
+    kept = {"key": pad_to(key, num_first_tokens), "value": pad_to(value, num_first_tokens)}
+    places = tf.range(num_first_tokens)
+    real = (places < size(key, 2))[None]
+    if key_mask is not None:
+        missing = tf.maximum(num_first_tokens - size(key, 2), 0)
+        mask = tf.pad(tf.cast(key_mask, tf.bool), [[0, 0], [0, missing]])
+        real &= mask[:, :num_first_tokens]
+    own = tf.range(size(query, 2))[None]
+    allowed = _seen(own, real, causal, outside)
+    if query_mask is not None:
+        allowed &= tf.cast(query_mask, tf.bool)[:, :, None]
+    return _attend(query, kept, allowed, dropout, seed)
+
+
+def first_tokens_cache(key, value, *, num_first_tokens):
+    """The cache of `first_tokens_chunk`: the keys and values of the first tokens.
+
+    Args:
+        key: `[batch, key_heads, length, depth]`, of positions from the first on.
+        value: `[batch, key_heads, length, value_depth]`.
+        num_first_tokens: int.
+
+    Returns:
+        A dictionary of "key" and "value", `[batch, key_heads, num_first_tokens, ...]`.
+    """
+    return {"key": pad_to(key, num_first_tokens), "value": pad_to(value, num_first_tokens)}
+
+
+def first_tokens_chunk(
+    query, key, value, cache, position, *, count=None, outside=(), dropout=0.0, seed=None
+):
+    """Causal `first_tokens_attention` of the positions of a chunk, given those before it.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        cache: the cache of `first_tokens_cache` or of the last chunk.
+        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
+        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
+            others are padding, whose outputs mean nothing. None, the default, for all.
+        outside, dropout, seed: see `first_tokens_attention`.
+
+    Returns:
+        `[batch, heads, length, value_depth]` and the logsumexp of the logits,
+        `[batch, heads, length]`, as a pair; and the cache with these positions in it.
+
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> cache = first_tokens_cache(x[:, :, :1], x[:, :, :1], num_first_tokens=3)
+    >>> rest = x[:, :, 1:]
+    >>> (output, _), cache = first_tokens_chunk(rest, rest, rest, cache, 1)
+    >>> output.shape, cache["key"].shape
+    (TensorShape([1, 2, 4, 4]), TensorShape([1, 2, 3, 4]))
+    """
+    length, places = size(query, 2), tf.range(size(cache["key"], 2))
+    place = places_of_rows(-position, places)
+    is_new = (place >= 0) & (place < places_of_rows(length if count is None else count, 0))
+
+    def put(kept, new):
+        new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(place, 0, length - 1))
+        return tf.where(is_new[:, None, :, None], new, kept)
+
+    cache = {"key": put(cache["key"], key), "value": put(cache["value"], value)}
+    own = places_of_rows(position, tf.range(length))
+    allowed = _seen(own, tf.fill([1, size(cache["key"], 2)], True), True, outside)
+    return _attend(query, cache, allowed, dropout, seed), cache
+
+
+def _seen(own, real, causal, outside):
+    """Which first tokens each query sees, bool `[batch or 1, length, num_first_tokens]`."""
+    places = tf.range(size(real, 1))
+    allowed = real[:, None] & ((places <= own[:, :, None]) if causal else (own >= 0)[:, :, None])
+    for covers in outside:
+        allowed &= ~covers(own[:, :, None], places)
+    return allowed
+
+
+def _attend(query, kept, allowed, dropout, seed):
+    heads, key_heads = query.shape[1], kept["key"].shape[1]
+    # The heads of one key head are more queries of it.
+    allowed = tf.tile(allowed[:, None], [1, 1, heads // key_heads, 1])
+    folded = fold_heads(query * query.shape[3] ** -0.5, key_heads)
+    key, value = (tf.cast(kept[name], query.dtype) for name in ("key", "value"))
+    output, logsumexp = attend(folded, key, value, allowed, dropout=dropout, seed=seed)
+    return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
