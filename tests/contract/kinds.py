@@ -38,6 +38,7 @@ VALUES = {
     "seed": [1],
     "num_buckets": [2, 6],
     "num_persistent_keys": [2],
+    "num_first_tokens": [1, 9],
 }
 
 
