@@ -1,7 +1,11 @@
 """What the kinds of heads share: the base class of their sections of a configuration."""
 
+import contextlib
 import dataclasses
 import operator
+import random
+
+import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key
 from rt_keras.layers.declared_options import options_of_class, options_of_kind
@@ -73,8 +77,9 @@ class HeadKind:
         """
         arguments = {**self.arguments(Place(0)), "num_heads": self.num_heads or 1}
         try:
-            # With a name, as Keras would count one without.
-            self.layer(**arguments, name=self.name)
+            with _without_trace():
+                # With a name, as Keras would count one without.
+                self.layer(**arguments, name=self.name)
         except ValueError as error:
             reason = str(error).removeprefix(f"{self.layer.__name__}: ")
             raise ValueError(f"model.{self.name}: {reason}") from error
@@ -122,6 +127,21 @@ class HeadKind:
         if place.attention == "cross":
             arguments |= {k: v for k, v in BETWEEN_SEQUENCES.items() if k in arguments}
         return arguments
+
+
+@contextlib.contextmanager
+def _without_trace():
+    """Layers made in this context change nothing outside it.
+
+    Their states of random numbers would start TensorFlow, which the strategy of several workers
+    must do, and draw their seeds from Python's random numbers.
+    """
+    state = random.getstate()
+    try:
+        with tf.Graph().as_default():
+            yield
+    finally:
+        random.setstate(state)
 
 
 @dataclasses.dataclass

@@ -1,4 +1,7 @@
 import dataclasses
+import random
+import subprocess
+import sys
 
 import pytest
 
@@ -6,6 +9,7 @@ from rt_keras.keys import keys_of, read_section
 from rt_keras.layers import Heads
 from rt_keras.layers.key_sets import Strided, Window
 from rt_keras.models.head_kind import HeadKind, Place, section_of_set, with_keys_of
+from rt_keras.models.head_kinds import HEAD_KINDS
 from rt_keras.models.model_section import ModelSection
 
 
@@ -50,3 +54,24 @@ def test_an_option_that_must_be_given_may_be_null_in_the_section_of_a_set():
 def test_values_of_the_section_are_told_from_defaults():
     assert not LocalStrided(num_heads=2).has_values()
     assert LocalStrided(stride=5).has_values()
+
+
+def test_a_check_draws_no_random_numbers():
+    random.seed(0)
+    expected = random.random()
+    random.seed(0)
+    for name, kind in HEAD_KINDS.items():
+        if name != "union":
+            kind(num_heads=2).check(ModelSection())
+    assert random.random() == expected
+
+
+def test_a_check_does_not_start_tensorflow():
+    """The strategy of several workers must be made before."""
+    program = """
+import tensorflow as tf
+from rt_keras.training.config import load_config
+load_config("books", ["model.hashed.num_heads=2", "model.local_routing.num_heads=2"])
+tf.config.threading.set_intra_op_parallelism_threads(1)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
