@@ -10,7 +10,7 @@ sees, are masked.
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, places_of_rows, size, sizes
+from rt_keras.ops.blocks import fold_heads, places_of_rows, size, sizes, take_places
 
 
 def attend_step(
@@ -101,6 +101,26 @@ def write(cache, position, count=None, **rows):
     place = places_of_rows(position, 0)
     written = {name: put_rows(cache[name], place, row, count) for name, row in rows.items()}
     return like({**cache, **written}, cache)
+
+
+def write_chunk(cache, position, count=None, **chunks):
+    """A cache with a chunk `[batch, heads, length, depth]` from a place of axis 2 on.
+
+    Args:
+        cache: dictionary of tensors; what a chunk has behind its last place is left out.
+        position: int scalar, or int `[batch]`, the place of the chunk's first row.
+        count: int scalar, or int `[batch]`, how many rows of the chunk are written; None for all.
+        **chunks: the chunks, by the names of the tensors.
+    """
+
+    def written(kept, new):
+        length = size(new, 2)
+        row = places_of_rows(-position, tf.range(size(kept, 2)))
+        is_new = (row >= 0) & (row < places_of_rows(length if count is None else count, 0))
+        new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(row, 0, length - 1))
+        return tf.where(is_new[:, None, :, None], new, kept)
+
+    return {**cache, **{name: written(cache[name], new) for name, new in chunks.items()}}
 
 
 def where_counted(count, new, kept):

@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend
-from rt_keras.ops.blocks import fold_heads, places_of_rows, size, take_places
-from rt_keras.ops.decode import pad_to
+from rt_keras.ops.blocks import fold_heads, places_of_rows, size
+from rt_keras.ops.decode import pad_to, write_chunk
 
 
 def first_tokens_attention(
@@ -107,16 +107,8 @@ def first_tokens_chunk(
     >>> output.shape, cache["key"].shape
     (TensorShape([1, 2, 4, 4]), TensorShape([1, 2, 3, 4]))
     """
-    length, places = size(query, 2), tf.range(size(cache["key"], 2))
-    place = places_of_rows(-position, places)
-    is_new = (place >= 0) & (place < places_of_rows(length if count is None else count, 0))
-
-    def put(kept, new):
-        new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(place, 0, length - 1))
-        return tf.where(is_new[:, None, :, None], new, kept)
-
-    cache = {"key": put(cache["key"], key), "value": put(cache["value"], value)}
-    own = places_of_rows(position, tf.range(length))
+    cache = write_chunk(cache, position, count, key=key, value=value)
+    own = places_of_rows(position, tf.range(size(query, 2)))
     allowed = _seen(own, tf.fill([1, size(cache["key"], 2)], True), True, outside)
     return _attend(query, cache, allowed, dropout, seed), cache
 

@@ -9,9 +9,8 @@ from rt_keras.ops.blocks import (
     places_of_rows,
     repeat_heads,
     size,
-    take_places,
 )
-from rt_keras.ops.decode import check_position
+from rt_keras.ops.decode import check_position, write_chunk
 
 # Keys that the queries of a chunk are compared with at once, of longer caches.
 KEYS_AT_ONCE = 1024
@@ -66,15 +65,7 @@ def full_chunk(
     length, room, heads = size(query, 2), size(cache["key"], 2), query.shape[1]
     count = length if count is None else count
     check_position(tf.reduce_max(position + count) - 1, room)
-    places = tf.range(room)
-    place = places_of_rows(-position, places)
-    is_new = ((place >= 0) & (place < places_of_rows(count, 0)))[:, None, :, None]
-
-    def put(kept, new):
-        new = take_places(tf.cast(new, kept.dtype), tf.clip_by_value(place, 0, length - 1))
-        return tf.where(is_new, new, kept)
-
-    cache = {"key": put(cache["key"], key), "value": put(cache["value"], value)}
+    cache = write_chunk(cache, position, count, key=key, value=value)
     query = query * query.shape[3] ** -0.5
     own = places_of_rows(position, tf.range(length))
     # The heads of one key head are more queries of it: fewer and larger products.
