@@ -5,11 +5,14 @@ import tensorflow as tf
 from rt_keras.ops.attend import MASKED
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 from rt_keras.ops.chunks import over_blocks
+from rt_keras.ops.largest import indices_of_largest
 
 # Blocks in a node of the tree.
 NODE_SIZE = 8
-# Elements that are gathered, or scored, at once: on a CPU, what stays in the cache of a core.
+# Elements that are gathered at once, and scores of the blocks of nodes that are compared: on a CPU,
+# what stays in the cache of a core. Scores of all blocks are large products first.
 GATHERED_AT_ONCE = 2**17
+COMPARED_AT_ONCE = 2**16
 SCORED_AT_ONCE = 2**20
 
 
@@ -33,14 +36,12 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
     batch, key_heads, total, depth = sizes(blocks["mean"])
     counts = tf.broadcast_to(counts, [batch, total])
     mean, variance = (tf.cast(blocks[name], query.dtype) for name in ("mean", "variance"))
-    rows, shared = size(query, 3) * key_heads, {"counts": counts}
-    if num_nodes is None:
-        choose, elements, at_once = _best, rows * total, SCORED_AT_ONCE
-        shared |= {"mean": mean, "variance": variance}
-    else:
-        choose, at_once = _best_of_nodes, GATHERED_AT_ONCE
-        elements = 2 * rows * num_nodes * NODE_SIZE * depth
-        shared |= _nodes(mean, variance, counts)
+    shared, rows = {"counts": counts, "mean": mean, "variance": variance}, size(query, 3)
+    choose, elements, at_once = _best, rows * key_heads * total, SCORED_AT_ONCE
+    if num_nodes is not None:
+        shared = {"counts": counts, **_nodes(mean, variance, counts)}
+        choose, elements = _best_of_nodes, rows * key_heads * NODE_SIZE * num_nodes
+        at_once = COMPARED_AT_ONCE
 
     def chosen(part):
         block, score = choose(part, num_blocks, num_nodes, deviation_weight)
@@ -48,27 +49,22 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         return block, tf.where(score > MASKED / 2, found, 0)
 
     before, after = (x[:, None] for x in reach)
-    return over_queries(
-        chosen,
-        {"query": query, "before": before, "after": after},
-        shared,
-        elements,
-        at_once,
-        (tf.int32, tf.int32),
-    )
+    per_query = {"query": query, "before": before, "after": after}
+    dtypes = tf.int32, tf.int32
+    return over_queries(chosen, per_query, shared, elements, at_once, dtypes)
 
 
 def over_queries(function, per_query, shared, elements, at_once, dtype):
     """Runs a function over some positions at a time.
 
     Args:
-        function: takes a dictionary of arguments, with any number of positions, and returns a tuple
-            of tensors `[batch, heads, positions, ...]`.
+        function: takes a dictionary of arguments, with any number of positions, and returns
+            `[batch, heads, positions, ...]`, or a tuple of such tensors.
         per_query: dictionary of arguments `[batch or 1, heads or 1, length, ...]`.
         shared: dictionary of arguments that all positions see whole.
         elements: int, how many elements one position has in memory.
         at_once: int, how many elements there should be at once.
-        dtype: tuple of the dtypes that the function returns.
+        dtype: dtype of what the function returns, or a tuple of dtypes.
     """
     query = per_query["query"]
     batch, length = query.shape[0] or 1, size(query, 2)
@@ -131,25 +127,37 @@ def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
     score = tf.reshape(score, [batch, key_heads, *rows, nodes])
     # Windows begin where segments do, and so where nodes do.
     score = _masked(score, _within_reach(part, tf.range(nodes) * NODE_SIZE))
-    score, node = tf.math.top_k(score, min(num_nodes, nodes))
+    node = indices_of_largest(score, min(num_nodes, nodes))
+    score = tf.gather(score, node, batch_dims=4)
     of_row = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1]) * nodes
     usable = tf.gather(part["node_counts"], node + of_row) > 0
     usable &= (score > MASKED / 2)[..., None]
     of_head = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1]) * nodes
+
+    def scores(part):
+        def products(name, vectors):
+            shape = [batch, key_heads, -1, *blocks[3:], depth]
+            return tf.linalg.matvec(tf.reshape(tf.gather(part[name], part["row"]), shape), vectors)
+
+        score = products("means", part["query"])
+        if deviation_weight:
+            spread = products("variances", tf.square(part["query"]))
+            score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
+        return score
+
     blocks = [batch, key_heads, *rows, size(node, 4) * NODE_SIZE]
-
-    def products(name, vectors):
-        found = tf.reshape(tf.gather(part[name], node + of_head), [*blocks, depth])
-        return tf.linalg.matvec(found, vectors)
-
-    score = products("means", query)
-    if deviation_weight:
-        spread = products("variances", tf.square(query))
-        score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
+    score = over_queries(
+        scores,
+        {"query": query, "row": node + of_head},
+        {name: part[name] for name in ("means", "variances")},
+        2 * key_heads * rows[1] * blocks[4] * depth,
+        GATHERED_AT_ONCE,
+        query.dtype,
+    )
     score = _masked(score, tf.reshape(usable, blocks))
-    score, place = tf.math.top_k(score, min(num_blocks, blocks[-1]))
+    place = indices_of_largest(score, min(num_blocks, blocks[-1]))
     node = tf.gather(node, place // NODE_SIZE, batch_dims=4)
-    return node * NODE_SIZE + place % NODE_SIZE, score
+    return node * NODE_SIZE + place % NODE_SIZE, tf.gather(score, place, batch_dims=4)
 
 
 def _within_reach(part, block):

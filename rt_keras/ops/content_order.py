@@ -45,9 +45,7 @@ def content_order(key, real, block_size):
     order = tf.broadcast_to(tf.range(length), tf.shape(real))
     part = length
     while part > block_size:
-        key, real, order = (
-            tf.reshape(x, [-1, part, *x.shape[2:]]) for x in (key, real, order)
-        )
+        key, real, order = (tf.reshape(x, [-1, part, *x.shape[2:]]) for x in (key, real, order))
         place = tf.argsort(_projections(key, real), stable=True)
         key, real, order = (tf.gather(x, place, batch_dims=1) for x in (key, real, order))
         part //= 2

@@ -9,7 +9,6 @@ from rt_keras.ops.content_order import content_order
 from rt_keras.ops.decode import check_position, put_places, write, write_chunk
 
 
-
 def selected_blocks_attention(
     query,
     key,
@@ -100,7 +99,14 @@ def selected_blocks_attention(
 
 
 def selected_blocks_cache(
-    key, value, count=None, *, max_length, block_size, segment_size, by_content=True,
+    key,
+    value,
+    count=None,
+    *,
+    max_length,
+    block_size,
+    segment_size,
+    by_content=True,
     num_first_tokens=0,
 ):
     """The cache of `selected_blocks_chunk` and `selected_blocks_step`.

@@ -95,9 +95,7 @@ def loop(
             before = max(own - look_back, 0) * window_size // block_size
             after = (own + look_back + 1) * window_size // block_size
             x = query[b, h, i] / np.sqrt(depth)
-            allowed = [
-                g for g in range(len(blocks)) if g < before or (not causal and g >= after)
-            ]
+            allowed = [g for g in range(len(blocks)) if g < before or (not causal and g >= after)]
             if num_nodes is not None:
                 nodes = sorted({g // NODE_SIZE for g in allowed})
                 members = {
@@ -149,6 +147,7 @@ def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
     for module in (selected_blocks, block_selection):
         monkeypatch.setattr(module, "GATHERED_AT_ONCE", 4000)
     monkeypatch.setattr(block_selection, "SCORED_AT_ONCE", 500)
+    monkeypatch.setattr(block_selection, "COMPARED_AT_ONCE", 500)
     inputs = checks.arrays(LENGTH)
     checks.holds(attention, loop, inputs, **CASES[case], causal=True)
     checks.holds_compiled(attention, inputs, **CASES[case], causal=True)

@@ -19,6 +19,7 @@ from rt_keras.models.adapted.backbones import (
     head_group_config,
     new_head_groups,
 )
+from rt_keras.models.adapted.default_heads import default_head_groups
 from rt_keras.models.adapted.folders import load_model
 from rt_keras.models.adapted.graphs import adapt_graph, restore_graph
 from rt_keras.models.adapted.positions import (
@@ -30,11 +31,15 @@ from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor, restored_preprocessor
 from rt_keras.models.adapted.weights import made_with_weights_of
 
+# What a query reads beyond its window and the first tokens.
+DEFAULT_KEYS = 128
+
 
 def adapt(
     model,
-    head_groups,
+    head_groups=None,
     layers=None,
+    keys=None,
     dense_below=None,
     num_global_tokens=None,
     max_sequence_length=None,
@@ -53,9 +58,13 @@ def adapt(
             preprocessor packs as many tokens as the model was trained on, where the files say so.
         head_groups: list of `HeadGroup`, as many heads as the attention has. Each layer gets its
             own. Routing heads with `normalize=False` attend by the queries and keys as the model
-            has learnt them. Heads whose queries are their own keys lose the model's keys.
+            has learnt them. Heads whose queries are their own keys lose the model's keys. None, the
+            default, for heads of `Window`, `FirstTokens` and `SelectedBlocks` in a decoder's layers
+            without a window: these keep nearly all of what full attention finds.
         layers: list of int, the attention layers that get them, from 0; "global" for those without
             a window; None, the default, for all.
+        keys: int, without `head_groups`: how many keys a query reads at most beyond its window and
+            the first tokens, a multiple of 4. Defaults to 128.
         dense_below: int, the length of inputs below which attention stays full; None, the default,
             for none.
         num_global_tokens: int, how many tokens at the beginning see all others and are seen by all,
@@ -78,7 +87,8 @@ def adapt(
     Raises:
         ValueError: if there is no such folder or preset, it is incomplete or damaged, the model's
             attention is not known, is quantized or has been adapted, `head_groups` is not a list of
-            head groups, heads or layers do not fit the model, or it cannot have that length.
+            head groups, heads or layers do not fit the model, it cannot have that length, or it
+            needs `head_groups`: models with an encoder, and those of `MultiHeadAttention`.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import FullHeads, LocalHeads
@@ -87,11 +97,16 @@ def adapt(
     >>> rt_keras.restore(local).count_params() == bert.count_params()
     True
     """
-    check_head_groups(head_groups)
+    if head_groups is not None:
+        check_head_groups(head_groups)
+        if keys is not None:
+            raise ValueError(f"keys goes without head_groups alone. Received: keys={keys}")
+    elif layers is not None:
+        raise ValueError(f"layers goes with head_groups alone. Received: layers={layers!r}")
     check_extension(position_extension)
     packed = max_sequence_length
     if isinstance(model, (str, os.PathLike)):
-        check = functools.partial(_check_fits, head_groups, layers)
+        check = functools.partial(_check_fits, head_groups, layers, keys)
         model, found = load_model(model, dtype, check)
         packed = packed or found
         if "max_sequence_length" not in backbone_of(model).get_config():
@@ -110,10 +125,13 @@ def adapt(
             raise ValueError("max_sequence_length is for models of KerasHub alone")
         if num_global_tokens is not None:
             raise ValueError("num_global_tokens is for models of KerasHub alone")
+        if head_groups is None:
+            raise ValueError("head_groups must be given, but for models of KerasHub")
         return adapt_graph(model, head_groups, layers, dense_below)
     if isinstance(backbone, AdaptedBackbone):
         raise ValueError(f"{backbone.name} is adapted already; restore() it first")
     check_known(backbone)
+    head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys)
     if model is not backbone and type(model) not in TASKS:
         raise ValueError(
             f"{type(model).__name__} is no task of KerasHub's own; adapt its backbone, and make "
@@ -163,9 +181,17 @@ def restore(model):
     return _with_backbone(_original(model), model, restored, preprocessor)
 
 
-def _check_fits(head_groups, layers, backbone):
+def _heads_and_layers(backbone, head_groups, layers, keys):
+    """What is asked for, or the heads that a backbone gets without being asked."""
+    if head_groups is not None:
+        return head_groups, layers
+    return default_head_groups(backbone, DEFAULT_KEYS if keys is None else keys)
+
+
+def _check_fits(head_groups, layers, keys, backbone):
     """Raises a ValueError if a backbone cannot have heads, before it has its weights."""
     check_known(backbone)
+    head_groups, layers = _heads_and_layers(backbone, head_groups, layers, keys)
     attention = attention_layers(backbone)
     chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
     configs = [head_group_config(group) for group in head_groups]

@@ -1,6 +1,9 @@
 """Prompts that are read in chunks, so that neither memory nor compilation grows with them."""
 
+import concurrent.futures
 import functools
+import os
+import threading
 
 import numpy as np
 import tensorflow as tf
@@ -9,10 +12,14 @@ from rt_keras import progress
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.decoding import Decoding
 from rt_keras.models.generation import bucket
-from rt_keras.ops.blocks import places_of_rows
+from rt_keras.ops.blocks import ceil_div, places_of_rows
 
 # Tokens of a prompt that go through the model at once.
 PROMPT_CHUNK = 1024
+# Chunks that go through the blocks at once, each in a thread: the programs of sparse heads have
+# loops that use one processor.
+CHUNKS_AT_ONCE = min(os.cpu_count() or 1, 8)
+TRACING = threading.Lock()
 
 
 class PromptReading(Decoding):
@@ -50,9 +57,9 @@ class PromptReading(Decoding):
         hidden = None
         if with_hidden:
             hidden = np.zeros([*tokens.shape, self.backbone.hidden_dim], self.compute_dtype)
-        chunk, read = PROMPT_CHUNK, self._read_chunk
+        chunk, read = PROMPT_CHUNK, self._read_chunks
         if not self._reads_chunks():
-            chunk, read = 1, self._read_one
+            chunk, read = 1, self._read_one_by_one
         groups = _rows_by_chunks(counts, chunk)
         total = sum(len(chunks) for _, chunks in groups)
         caches = []
@@ -68,11 +75,11 @@ class PromptReading(Decoding):
                 else:
                     cache = tf.nest.map_structure(of_rows, state["cache"])
                 caches.append(list(cache))
-                for first, width in chunks:
-                    part = tokens[rows, first : first + width]
-                    part = np.pad(part, [[0, 0], [0, width - part.shape[1]]])
-                    count = np.clip(counts[rows] - first, 0, width)
-                    states = read(part, caches[-1], start[rows] + first, count, with_hidden)
+                parts = [
+                    _part(tokens[rows], counts[rows], start[rows], *bounds) for bounds in chunks
+                ]
+                read_parts = read(parts, caches[-1], with_hidden)
+                for (first, width), states in zip(chunks, read_parts, strict=True):
                     if with_hidden:
                         width = min(width, tokens.shape[1] - first)
                         hidden[rows, first : first + width] = states[:, :width]
@@ -84,37 +91,59 @@ class PromptReading(Decoding):
         layers = self._causal_attention()
         return all(group.reads_chunks for layer in layers for group in layer.head_groups)
 
-    def _read_chunk(self, tokens, cache, position, count, with_hidden):
-        """The hidden states of a chunk, whose rows are at positions of their own.
+    def _read_chunks(self, parts, cache, with_hidden):
+        """The hidden states of chunks that follow one another, one chunk after the other.
 
-        Without them, all that is computed of the last block is its cache.
+        A block is read as soon as the chunk before has left it, so that several processors have
+        something to do: while one chunk is in an upper block, the next one is in a lower block.
+        Without hidden states, all that is computed of the last block is its cache.
 
         Args:
-            tokens: int array `[batch, chunk]`.
+            parts: list of what `_part` returns.
             cache: list of each block's cache. New ones take their places one by one, so that there
                 are never two of everything.
-            position: int array `[batch]`, that of each row's first token.
-            count: int array `[batch]`, how many of the tokens count.
-            with_hidden: bool, whether the hidden states are needed.
+            with_hidden: bool, whether the hidden states are needed; else they are None.
+
+        Yields:
+            `[batch, chunk, hidden_dim]`.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
-        position, count = (tf.constant(x, tf.int32) for x in (position, count))
-        positions = places_of_rows(position, tf.range(tokens.shape[1]))
-        x = made_of.embed(backbone, tf.constant(tokens), positions)
-        layers = zip(backbone.transformer_layers, self._causal_attention())
-        rotations = {}
-        for number, (block, attention) in enumerate(layers):
-            alike = _rotation_name(attention)
-            if alike not in rotations:
-                rotations[alike] = attention.rotation_at(position, tokens.shape[1])
-            with_output = with_hidden or number < len(cache) - 1
-            run = self._block_program(block, attention, with_output)
+        layers = list(zip(backbone.transformer_layers, self._causal_attention()))
+        outputs, rotations = {}, {}
+
+        def begin(chunk):
+            tokens, position, _ = parts[chunk]
+            positions = places_of_rows(position, tf.range(tokens.shape[1]))
+            outputs[chunk] = made_of.embed(backbone, tf.constant(tokens), positions)
+            rotations[chunk] = {
+                _rotation_name(attention): attention.rotation_at(position, tokens.shape[1])
+                for attention in {_rotation_name(x): x for _, x in layers}.values()
+            }
+
+        def advance(job):
+            chunk, number = job
+            if number == 0:
+                begin(chunk)
+            block, attention = layers[number]
+            run = self._block_program(block, attention, with_hidden or number < len(layers) - 1)
             weights = [
                 [weight.value for weight in kind]
                 for kind in (block.trainable_variables, block.non_trainable_variables)
             ]
-            x, cache[number] = run(*weights, x, cache[number], position, count, rotations[alike])
-        return backbone.layer_norm(x) if with_hidden else None
+            rotation = rotations[chunk][_rotation_name(attention)]
+            outputs[chunk], cache[number] = run(
+                *weights, outputs[chunk], cache[number], *parts[chunk][1:], rotation
+            )
+
+        with concurrent.futures.ThreadPoolExecutor(CHUNKS_AT_ONCE) as pool:
+            for jobs in _wavefront(len(parts), len(layers), CHUNKS_AT_ONCE):
+                # Also raises what was raised in a thread.
+                list(pool.map(advance, jobs))
+                chunk, number = jobs[0]
+                if number == len(layers) - 1:
+                    x = outputs.pop(chunk)
+                    del rotations[chunk]
+                    yield backbone.layer_norm(x) if with_hidden else None
 
     def _block_program(self, block, attention, with_output):
         """The compiled function of a block, given its weights; the same one for blocks alike."""
@@ -128,28 +157,67 @@ class PromptReading(Decoding):
                 found.append(kept)
                 return output
 
-            found, attention.decode, attention.rotation = [], attend, rotation
-            try:
-                # The block hands this on to its attention, which has the cache elsewhere.
-                placeholder = {cache_name: tf.zeros([1])}
-                (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
-            finally:
-                attention.decode = attention.rotation = None
+            # The layer is changed while it is traced: by one thread at a time.
+            with TRACING:
+                found, attention.decode, attention.rotation = [], attend, rotation
+                try:
+                    # The block hands this on to its attention, which has the cache elsewhere.
+                    placeholder = {cache_name: tf.zeros([1])}
+                    (x, _), _ = block.stateless_call(trainable, non_trainable, x, **placeholder)
+                finally:
+                    attention.decode = attention.rotation = None
             return x if with_output else None, found[0]
 
         return self.compiled_function(name, lambda: self._compiled(run))
 
-    def _read_one(self, tokens, cache, position, count, with_hidden):
-        """The same of one token, with heads that read no more; all rows are at one position."""
+    def _read_one_by_one(self, parts, cache, with_hidden):
+        """The same of single tokens, with heads that read no more; all rows are at one position."""
         function = self.compiled_function("reading, steps", lambda: self._compiled(self._read))
-        position = tf.constant(position[0], tf.int32)
-        hidden, cache[:] = function(tf.constant(tokens), tuple(cache), position)
-        return hidden
+        for tokens, position, _ in parts:
+            hidden, cache[:] = function(tf.constant(tokens), tuple(cache), position[0])
+            yield hidden
 
     def _compiled(self, function):
         if self.run_eagerly:
             return function
         return tf.function(function, jit_compile=self.jit_generate, reduce_retracing=False)
+
+
+def _wavefront(chunks, layers, at_once):
+    """The blocks that chunks are in, turn by turn: each where the one before has been.
+
+    Args:
+        chunks, layers: ints, how many there are.
+        at_once: int, how many chunks go through the blocks at once.
+
+    Yields:
+        List of pairs of the number of a chunk and of a layer, of which none waits for another.
+
+    >>> list(_wavefront(chunks=2, layers=3, at_once=2))
+    [[(0, 0)], [(0, 1)], [(0, 2), (1, 0)], [(1, 1)], [(1, 2)]]
+    """
+    apart = ceil_div(layers, at_once)
+    for turn in range(apart * (chunks - 1) + layers):
+        jobs = [(chunk, turn - apart * chunk) for chunk in range(chunks)]
+        yield [(chunk, number) for chunk, number in jobs if 0 <= number < layers]
+
+
+def _part(tokens, counts, start, first, width):
+    """A chunk of some rows: its tokens, their first positions, and how many of them count.
+
+    Args:
+        tokens: int array `[batch, length]`.
+        counts: int array `[batch]`, how many tokens count.
+        start: int array `[batch]`, the position of the first token.
+        first, width: ints, where the chunk begins and how long it is.
+
+    Returns:
+        An int array `[batch, width]`, and two int tensors `[batch]`.
+    """
+    part = tokens[:, first : first + width]
+    part = np.pad(part, [[0, 0], [0, width - part.shape[1]]])
+    count = np.clip(counts - first, 0, width)
+    return part, *(tf.constant(x, tf.int32) for x in (start + first, count))
 
 
 def _rows_by_chunks(counts, chunk):
