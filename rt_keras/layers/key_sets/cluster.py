@@ -198,7 +198,7 @@ class Cluster(KeySet):
             block_size=None if window is None else window.block_size,
             look_back=1 if window is None else window.look_back,
             activation=self.attention_activation,
-            **self._routing(heads),
+            **self.routing(heads),
             **self._logits(heads, joins),
             **options,
         )
@@ -226,8 +226,6 @@ class Cluster(KeySet):
         # Members in the window join what a query sees of its cluster once they have left it.
         more = 0 if window is None else (window.look_back + 1) * window.block_size
         routed = self.routed_query(heads, chunk.query)
-        routing = self._routing(heads)
-        del routing["num_probes"]
         state = nearest_cache(
             routed if self.shift_keys else chunk.keys,
             chunk.value,
@@ -236,7 +234,7 @@ class Cluster(KeySet):
             max_length=max_length,
             shift_keys=self.shift_keys,
             keep_positions=window is not None or self.max_relative_distance is not None,
-            **routing,
+            **self.routing(heads),
         )
         if self.kernel_size > 1:
             state["asked"] = last_vectors(chunk.query, chunk.count, self.kernel_size - 1)
@@ -268,7 +266,7 @@ class Cluster(KeySet):
             chunk.position,
             count=chunk.count,
             **options,
-            **self._routing(heads),
+            **self.routing(heads),
             **self._logits(heads, joins),
         )
         return self._biased(heads, found, joins), after | self._asked(state, chunk)
@@ -282,20 +280,21 @@ class Cluster(KeySet):
         both = tf.concat([asked, tf.cast(query, asked.dtype)], axis=2)
         return {"asked": take_places(both, places_of_rows(count, tf.range(size(asked, 2))))}
 
-    def _routing(self, heads):
+    def routing(self, heads):
+        """How positions find their clusters: the arguments of `rt_keras.ops.routed.Routing`."""
         """The arguments by which the ops route."""
         return {
             "centroids": tf.convert_to_tensor(heads.centroids),
             "load_bias": tf.convert_to_tensor(heads.load_bias),
             "num_probes": self.num_probes,
             "normalize": self.normalize,
+            "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
         }
 
     def _logits(self, heads, joins):
         """The arguments that say what logits are."""
         return {
             "relative_embeddings": self.relative_embeddings(heads),
-            "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
             "return_logsumexp": joins,
         }
 
