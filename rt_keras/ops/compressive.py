@@ -1,5 +1,7 @@
 """Attention to a window and to a compressed memory of the blocks before it."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend, merge_pair
@@ -14,6 +16,7 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.local import local_attention
+from rt_keras.ops.relative import window_bias
 
 COMPRESSIONS = ("mean", "max", "conv", "most_used")
 
@@ -88,7 +91,16 @@ def compressive_attention(
     """
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     length = size(query, 2)
-    memory = Memory(block_size, look_back, compressed_length, compression_rate)
+    memory = Memory(
+        block_size,
+        compressed_length,
+        compression_rate,
+        look_back,
+        compression,
+        kernels,
+        relative_embeddings,
+        memory_embeddings,
+    )
     real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
     batch, heads = size(query, 0), query.shape[1]
     kept = {
@@ -101,10 +113,6 @@ def compressive_attention(
         {"query": query, "key": key, "value": value, "real": real, "usage": usage},
         kept,
         memory,
-        compression=compression,
-        kernels=kernels,
-        relative_embeddings=relative_embeddings,
-        memory_embeddings=memory_embeddings,
         dropout=dropout,
         seed=seed,
     )
@@ -156,38 +164,30 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     return error / tf.maximum(entries, 1)
 
 
-class Memory:
-    """The sizes of a memory.
+class Memory(NamedTuple):
+    """What a window and a memory are; see `compressive_attention` for its fields."""
 
-    Args:
-        block_size, look_back, compressed_length, compression_rate: ints; see
-            `compressive_attention`.
+    block_size: int
+    compressed_length: int
+    compression_rate: int
+    look_back: int = 1
+    compression: str = "mean"
+    kernels: dict | None = None
+    relative_embeddings: tf.Tensor | None = None
+    memory_embeddings: tf.Tensor | None = None
 
-    Attributes:
-        entries: int, those of a block.
-        blocks: int, how many blocks a query sees compressed.
-    """
+    @property
+    def entries(self):
+        """Those of a block."""
+        return self.block_size // self.compression_rate
 
-    def __init__(self, block_size, look_back, compressed_length, compression_rate):
-        self.block_size, self.look_back = block_size, look_back
-        self.rate, self.length = compression_rate, compressed_length
-        self.entries = block_size // compression_rate
-        self.blocks = compressed_length // self.entries
+    @property
+    def blocks(self):
+        """How many blocks a query sees compressed."""
+        return self.compressed_length // self.entries
 
 
-def attend_to_memory(
-    given,
-    kept,
-    memory,
-    *,
-    first_query=None,
-    compression="mean",
-    kernels=None,
-    relative_embeddings=None,
-    memory_embeddings=None,
-    dropout=0.0,
-    seed=None,
-):
+def attend_to_memory(given, kept, memory, *, first_query=0, dropout=0.0, seed=None):
     """Attention of a sequence that begins with a block.
 
     Args:
@@ -196,10 +196,9 @@ def attend_to_memory(
             queries used of it, or None.
         kept: dictionary of "key", "value" and "real", the entries of the blocks before it.
         memory: a `Memory`.
-        first_query: int scalar or `[batch]`, from where on queries count for "most_used"; None, the
-            default, for all.
-        compression, kernels, relative_embeddings, memory_embeddings, dropout, seed: see
-            `compressive_attention`.
+        first_query: int scalar or `[batch]`, from where on queries count for "most_used". Defaults
+            to 0.
+        dropout, seed: see `compressive_attention`.
 
     Returns:
         The output; the entries, those that are kept first; and the usage.
@@ -215,7 +214,7 @@ def attend_to_memory(
         look_back=look_back,
         causal=True,
         key_mask=real,
-        relative_embeddings=relative_embeddings,
+        relative_embeddings=memory.relative_embeddings,
         dropout=dropout,
         seed=seeds[0],
         return_logsumexp=True,
@@ -224,13 +223,9 @@ def attend_to_memory(
     num_blocks = ceil_div(length, block_size)
     usage = given["usage"]
     if usage is not None:
-        counted = (
-            real
-            if first_query is None
-            else real & (tf.range(length) >= places_of_rows(first_query, 0))
-        )
-        usage += _usage(query, key, real, counted, of_local, memory, relative_embeddings)
-    new = compressed(key, value, real, usage, memory, compression, kernels)
+        counted = real & (tf.range(length) >= places_of_rows(first_query, 0))
+        usage += _usage(query, key, real, counted, of_local, memory)
+    new = compressed(key, value, real, usage, memory)
     entries = {
         "key": tf.concat([tf.cast(kept["key"], key.dtype), new["key"]], axis=2),
         "value": tf.concat([tf.cast(kept["value"], value.dtype), new["value"]], axis=2),
@@ -247,8 +242,8 @@ def attend_to_memory(
         return overlapping_blocks(x, num_blocks, memory.entries, memory.blocks, 0)
 
     remembered = windows(entries["key"])
-    if memory_embeddings is not None:
-        remembered += tf.cast(memory_embeddings, key.dtype)[:, None]
+    if memory.memory_embeddings is not None:
+        remembered += tf.cast(memory.memory_embeddings, key.dtype)[:, None]
     seen = windows(entries["real"][:, None, :, None])[..., 0]
     scaled = split_blocks(query * query.shape[3] ** -0.5, num_blocks, block_size)
     found, of_memory = attend(
@@ -263,15 +258,15 @@ def attend_to_memory(
     return merge_pair((local, of_local), (found, of_memory)), entries, usage
 
 
-def compressed(key, value, real, usage, memory, compression, kernels):
+def compressed(key, value, real, usage, memory):
     """The entries of all blocks, and whether there is nothing but real positions in each."""
-    num_blocks = ceil_div(size(key, 2), memory.block_size)
+    num_blocks, rate = ceil_div(size(key, 2), memory.block_size), memory.compression_rate
     blocks = {
         name: split_blocks(tf.stop_gradient(x), num_blocks, memory.block_size)
         for name, x in (("key", key), ("value", value))
     }
     real = split_blocks(real[:, None], num_blocks, memory.block_size, fill=False)
-    if compression == "most_used":
+    if memory.compression == "most_used":
         usage = split_blocks(tf.stop_gradient(usage), num_blocks, memory.block_size)[..., 0]
         places = tf.sort(tf.math.top_k(usage, memory.entries).indices, axis=-1)
         found = {name: tf.gather(x, places, batch_dims=3) for name, x in blocks.items()}
@@ -279,14 +274,14 @@ def compressed(key, value, real, usage, memory, compression, kernels):
         real = tf.reduce_all(real, axis=3, keepdims=True)
         real = tf.broadcast_to(real, [*sizes(real)[:3], memory.entries])
     else:
-        reduce = {"mean": tf.reduce_mean, "max": tf.reduce_max}.get(compression)
+        reduce = {"mean": tf.reduce_mean, "max": tf.reduce_max}.get(memory.compression)
         found = {
-            name: _convolved(x, tf.stop_gradient(kernels[name]), memory.rate)
+            name: _convolved(x, tf.stop_gradient(memory.kernels[name]), rate)
             if reduce is None
-            else reduce(_runs(x, memory.rate), axis=4)
+            else reduce(_runs(x, rate), axis=4)
             for name, x in blocks.items()
         }
-        real = tf.reshape(real, [*sizes(real)[:3], memory.entries, memory.rate])
+        real = tf.reshape(real, [*sizes(real)[:3], memory.entries, rate])
         real = tf.reduce_all(real, axis=4)
     found = {name: join_blocks(x, num_blocks * memory.entries) for name, x in found.items()}
     return {**found, "real": join_blocks(real, num_blocks * memory.entries)[:, 0]}
@@ -303,7 +298,7 @@ def _convolved(blocks, kernel, rate):
     return tf.einsum("bhmsrd,hrde->bhmse", _runs(blocks, rate), tf.cast(kernel, blocks.dtype))
 
 
-def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
+def _usage(query, key, real, counted, of_local, memory):
     """The weights that each position gets from the queries that have it in their window.
 
     Args:
@@ -327,8 +322,9 @@ def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
         behind, seen = (pad_axis(x, 2, back, 0)[:, :, :num_blocks] for x in (key, real))
         distance = step[:, None] - step + back * block_size
         logits = tf.matmul(scaled, behind, transpose_b=True)
-        if relative_embeddings is not None:
-            logits += _relative(scaled, tf.stop_gradient(relative_embeddings), distance)
+        if memory.relative_embeddings is not None:
+            table = tf.stop_gradient(memory.relative_embeddings)
+            logits += window_bias(scaled, table, block_size, back * block_size)
         weights = tf.exp(tf.cast(logits, of_local.dtype) - of_local)
         weights = tf.where(seen[..., None, :] & (distance >= 0), weights, 0)
         used = tf.reduce_sum(tf.cast(weights, query.dtype) * counted, axis=3)
@@ -336,11 +332,3 @@ def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
         # To the block that the weights are for.
         total += pad_axis(used, 2, 0, back * block_size)[:, :, back * block_size :]
     return total[:, :, :length, None]
-
-
-def _relative(query, embeddings, distance):
-    """The relative logits of blocks of queries at distances `[queries, keys]`."""
-    far = embeddings.shape[1] // 2
-    index = tf.clip_by_value(distance, -far, far) + far
-    rows = tf.gather(tf.cast(embeddings, query.dtype), index, axis=1)
-    return tf.einsum("bhmqd,hqkd->bhmqk", query, rows)

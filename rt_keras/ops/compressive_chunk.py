@@ -37,18 +37,7 @@ def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, lo
 
 
 def compressive_chunk(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    compressed_length,
-    compression_rate,
-    look_back=1,
-    count=None,
-    **options,
+    query, key, value, cache, position, *, count=None, dropout=0.0, seed=None, **memory
 ):
     """`compressive_attention` of the positions of a chunk, given those before it.
 
@@ -58,9 +47,8 @@ def compressive_chunk(
         position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
         count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        block_size, compressed_length, compression_rate, look_back: see `compressive_attention`.
-        **options: `compression`, `kernels`, `relative_embeddings`, `memory_embeddings`, `dropout`
-            and `seed` of `compressive_attention`.
+        dropout, seed: see `compressive_attention`.
+        **memory: the fields of `Memory`.
 
     Returns:
         `[batch, heads, length, value_depth]`, and the cache with these positions in it.
@@ -72,14 +60,14 @@ def compressive_chunk(
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """
+    memory, block_size = Memory(**memory), memory["block_size"]
     length, ring = size(query, 2), size(cache["key"], 2)
-    joined = JoinedChunk(position, count, length, ring, block_size, look_back)
+    joined = JoinedChunk(position, count, length, ring, block_size, memory.look_back)
     given = {"key": key, "value": value}
     if "usage" in cache:
         given["usage"] = tf.zeros([size(query, 0), query.shape[1], length, 1], query.dtype)
     sequences = {name: joined.join(cache[name], x) for name, x in given.items()}
     aligned = {name: joined.align(x) for name, x in sequences.items()}
-    memory = Memory(block_size, look_back, compressed_length, compression_rate)
     kept = {name: cache[f"memory_{name}"] for name in ("key", "value", "real")}
     output, entries, usage = attend_to_memory(
         {"usage": None, **aligned, "query": joined.align_queries(query), "real": joined.real},
@@ -87,7 +75,8 @@ def compressive_chunk(
         memory,
         # What is kept has no queries.
         first_query=joined.before - joined.start,
-        **options,
+        dropout=dropout,
+        seed=seed,
     )
     changed = {name: joined.ring_of(sequences[name]) for name in ("key", "value")}
     if usage is not None:
@@ -95,7 +84,7 @@ def compressive_chunk(
     # The memory ends where the blocks in view begin.
     now = position + (length if count is None else count)
     blocks = now // block_size - position // block_size
-    places = places_of_rows(blocks * memory.entries, tf.range(compressed_length))
+    places = places_of_rows(blocks * memory.entries, tf.range(memory.compressed_length))
     for name in ("key", "value"):
         changed[f"memory_{name}"] = take_places(entries[name], places)
     real = tf.broadcast_to(entries["real"], tf.shape(entries["key"])[0:3:2])
