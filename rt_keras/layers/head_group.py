@@ -304,20 +304,13 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             return attend
         return functools.partial(global_attention, attend, global_tokens, normalized=normalized)
 
-    def _attend_fully(self, *, query, key, value, query_mask=None, key_mask=None, **options):
-        """Full attention, to queries and keys as they are."""
+    def _attend_fully(self, *, key, query_mask=None, key_mask=None, **options):
+        """Full attention, to queries and keys as they are; see `attend`."""
         if key is None and key_mask is None:
             # One list of vectors has one mask.
             key_mask = query_mask
-        return full_attention(
-            query,
-            None if key is None else repeat_heads(key, self.num_heads),
-            repeat_heads(value, self.num_heads),
-            query_mask=query_mask,
-            key_mask=key_mask,
-            **self.tables(),
-            **options,
-        )
+        masks = {"query_mask": query_mask, "key_mask": key_mask}
+        return full_attention(key=key, **masks, **self.tables(), **options)
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):
         """Hook: what a training step does besides, such as collecting statistics."""

@@ -32,6 +32,7 @@ def compressive_attention(
     look_back=1,
     compression="mean",
     kernels=None,
+    query_mask=None,
     key_mask=None,
     relative_embeddings=None,
     memory_embeddings=None,
@@ -69,6 +70,7 @@ def compressive_attention(
         compression: one of `COMPRESSIONS`. Defaults to "mean".
         kernels: with "conv", dictionary of "key", `[heads, c, depth, depth]`, and "value",
             `[heads, c, value_depth, value_depth]`; else None.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees: nor the entries
             of which it is a part. None for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`, r above; or None.
@@ -116,6 +118,9 @@ def compressive_attention(
         dropout=dropout,
         seed=seed,
     )
+    if query_mask is not None:
+        real = tf.cast(query_mask, tf.bool)[:, None, :, None]
+        output = tf.where(real, output, tf.zeros_like(output))
     return output
 
 

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
-from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.key_sets.by_ops import ByOps
 from rt_keras.ops.blocks import size
 from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
 from rt_keras.ops.compressive_chunk import compressive_cache, compressive_chunk
@@ -15,7 +15,7 @@ from rt_keras.ops.compressive_decode import compressive_step
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class CompressedWindow(KeySet):
+class CompressedWindow(ByOps):
     """The keys of the blocks up to a query's, and entries that stand for those before them.
 
     One set, as the memory may hold what the window's queries used most. See
@@ -50,6 +50,10 @@ class CompressedWindow(KeySet):
     joins = False
     # The entries of the memory have no single keys, and kernels are for values of their depth.
     returns_attention_scores = False
+    always_causal = repeats_keys = True
+    attention_op, chunk_op, step_op = map(
+        staticmethod, (compressive_attention, compressive_chunk, compressive_step)
+    )
 
     block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
     compressed_length: int = key(
@@ -98,22 +102,6 @@ class CompressedWindow(KeySet):
                 for name, size in (("key", depth), ("value", value_depth))
             )
 
-    def attend(self, heads, chunk, joins):
-        key, value = chunk.of_each_head()
-        output = compressive_attention(
-            chunk.query,
-            key,
-            value,
-            key_mask=chunk.mask_of_keys,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._memory(heads),
-        )
-        if chunk.query_mask is None:
-            return output
-        real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
-        return tf.where(real, output, tf.zeros_like(output))
-
     def after_attention(self, heads, chunk):
         if self.compression == "conv" and self.reconstruction_weight:
             key, value = chunk.of_each_head()
@@ -143,21 +131,7 @@ class CompressedWindow(KeySet):
         )
         return self.read(heads, chunk, {self.name: empty}, False)[1]
 
-    def read(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(compressive_chunk, heads, chunk, states, options)
-
-    def step(self, heads, chunk, states, joins):
-        return self._read_by(compressive_step, heads, chunk, states, {})
-
-    def _read_by(self, op, heads, chunk, states, options):
-        """The next positions, by the op for a chunk or that for one position."""
-        key, value = chunk.of_each_head()
-        options = {"count": chunk.count, **options, **self._memory(heads)}
-        return op(chunk.query, key, value, states[self.name], chunk.position, **options)
-
-    def _memory(self, heads):
-        """The arguments by which the ops compress."""
+    def op_options(self, heads, chunk, joins):
         places = None
         if self.max_relative_distance is not None:
             places = tf.convert_to_tensor(heads.memory_embeddings)

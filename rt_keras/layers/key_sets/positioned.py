@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, key, one_of
-from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.key_sets.by_ops import ByOps
 
 RELATIVE_POSITIONS = ("learned", "sinusoidal", "bucketed")
 # Those of each direction, as in T5's decoder.
@@ -16,7 +16,7 @@ BUCKETS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Positioned(KeySet):
+class Positioned(ByOps):
     """A set whose logits are products of queries and keys as they are, with relative positions.
 
     With m the `max_relative_distance`, beyond which distances count as m, and d = i - j:
@@ -122,28 +122,6 @@ class Positioned(KeySet):
         difference = tf.convert_to_tensor(heads.position_bias) - heads.content_bias
         bias = tf.einsum("hnd,hd->hn", relative, difference)[..., None]
         return tf.concat([relative, bias], axis=2)
-
-    def op_options(self, heads, chunk, joins):
-        """The arguments that all four ops take; see `KeySet.attend`."""
-        raise NotImplementedError
-
-    def attend(self, heads, chunk, joins, **options):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options |= {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
-        return self.attention_op(query, key, chunk.value, **options)
-
-    def read(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(self.chunk_op, heads, chunk, states, joins, options)
-
-    def step(self, heads, chunk, states, joins):
-        return self._read_by(self.step_op, heads, chunk, states, joins, {})
-
-    def _read_by(self, op, heads, chunk, states, joins, options):
-        """The next positions, by the op for a chunk or that for one position."""
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = {"count": chunk.count, **options, **self.op_options(heads, chunk, joins)}
-        return op(query, key, chunk.value, states[self.name], chunk.position, **options)
 
     def cross_step(self, heads, chunk, **options):
         query, key = self.placed(heads, chunk.query, chunk.keys)
