@@ -70,11 +70,8 @@ class ClusteredHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        self.projections = self.add_constant(
-            "projections",
-            (self.num_heads, self.bits, query_shape[-1]),
-            keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=1.0, seed=self.seed)
+        self.add_constant("projections", self.bits, query_shape[-1], initializer=initializer)
 
     @property
     def takes_causal_mask(self):

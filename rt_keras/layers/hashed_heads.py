@@ -59,12 +59,9 @@ class HashedHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
+        initializer = keras.initializers.Orthogonal(seed=self.seed)
         bits = self.num_clusters.bit_length() - 1
-        self.projections = self.add_constant(
-            "projections",
-            (self.num_heads, bits, query_shape[-1]),
-            keras.initializers.Orthogonal(seed=self.seed),
-        )
+        self.add_constant("projections", bits, query_shape[-1], initializer=initializer)
 
     def attend(self, **arguments):
         return hashed_attention(

@@ -175,22 +175,29 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
                 "max_relative_distance must be None in all but one of the sets of keys. Received: "
                 f"max_relative_distance={max_relative_distance} in two of them"
             )
-        self.relative_embeddings = self.add_weight(
-            name="relative_embeddings",
-            shape=(self.num_heads, 2 * max_relative_distance + 1, depth),
-            initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
-        )
+        rows = 2 * max_relative_distance + 1
+        self.add_head_weight("relative_embeddings", rows, depth, initializer=depth**-0.5)
 
-    def add_constant(self, name, shape, initializer):
+    def add_head_weight(self, name, *shape, initializer="zeros", **options):
+        """Adds a weight of each head, which becomes the attribute of its name.
+
+        Args:
+            name: string.
+            *shape: ints; the weight is `[heads, *shape]`.
+            initializer: initializer of Keras, or a float, the standard deviation of normal noise.
+                Defaults to zeros.
+            **options: keyword arguments of `add_weight`.
+        """
+        if isinstance(initializer, float):
+            initializer = keras.initializers.RandomNormal(stddev=initializer)
+        shape = (self.num_heads, *shape)
+        weight = self.add_weight(name=name, shape=shape, initializer=initializer, **options)
+        setattr(self, name, weight)
+
+    def add_constant(self, name, *shape, initializer):
         """Adds a weight that is drawn once and never trained, in the dtype of the state."""
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            dtype=self.state_dtype,
-            trainable=False,
-            autocast=False,
-        )
+        fixed = {"dtype": self.state_dtype, "trainable": False, "autocast": False}
+        self.add_head_weight(name, *shape, initializer=initializer, **fixed)
 
     def call(
         self,

@@ -57,11 +57,9 @@ class LSHHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        self.rotations = self.add_constant(
-            "rotations",
-            (self.num_heads, self.num_rounds, query_shape[-1], self.num_buckets // 2),
-            keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=1.0, seed=self.seed)
+        shape = self.num_rounds, query_shape[-1], self.num_buckets // 2
+        self.add_constant("rotations", *shape, initializer=initializer)
 
     def attend(self, **arguments):
         return lsh_attention(

@@ -1,6 +1,7 @@
 """The keys of a query's cluster."""
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
@@ -161,19 +162,13 @@ class Cluster(KeySet):
     def build(self, heads, depth, value_depth):
         heads.build_centroids(depth)
         if self.scaled:
-            heads.routed_scale, heads.routed_bias = (
-                heads.add_weight(name=name, shape=(heads.num_heads,), initializer=initializer)
-                for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
-            )
+            heads.add_head_weight("routed_scale", initializer="ones")
+            heads.add_head_weight("routed_bias")
         heads.routed_kernel = None
         if self.kernel_size > 1:
-            heads.routed_kernel = heads.add_weight(
-                name="routed_kernel",
-                shape=(heads.num_heads, self.kernel_size, depth),
-                initializer=lambda shape, dtype=None: _almost_identity(
-                    shape, dtype, heads.seed_generator
-                ),
-            )
+            initializer = functools.partial(_almost_identity, seed=heads.seed_generator)
+            width = self.kernel_size
+            heads.add_head_weight("routed_kernel", width, depth, initializer=initializer)
 
     def attend(self, heads, chunk, joins):
         # Without a mask of their own, queries that are their own keys are sorted once.
@@ -319,7 +314,7 @@ def biased(found, bias):
     return output, logsumexp + tf.cast(bias, logsumexp.dtype)[:, None]
 
 
-def _almost_identity(shape, dtype, seed):
+def _almost_identity(shape, dtype=None, seed=None):
     """A kernel that gives back the queries, and a little of those before them."""
     heads, width, depth = shape
     ones = keras.ops.ones([heads, 1, depth], dtype)

@@ -85,22 +85,14 @@ class CompressedWindow(ByOps):
     def build_positions(self, heads, depth):
         super().build_positions(heads, depth)
         if self.max_relative_distance is not None:
-            heads.memory_embeddings = heads.add_weight(
-                name="memory_embeddings",
-                shape=(heads.num_heads, self.compressed_length, depth),
-                initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
-            )
+            entries = self.compressed_length
+            heads.add_head_weight("memory_embeddings", entries, depth, initializer=depth**-0.5)
 
     def build(self, heads, depth, value_depth):
         if self.compression == "conv":
-            heads.key_kernel, heads.value_kernel = (
-                heads.add_weight(
-                    name=f"{name}_kernel",
-                    shape=(heads.num_heads, self.compression_rate, size, size),
-                    initializer=_mean,
-                )
-                for name, size in (("key", depth), ("value", value_depth))
-            )
+            for name, size in (("key_kernel", depth), ("value_kernel", value_depth)):
+                shape = self.compression_rate, size, size
+                heads.add_head_weight(name, *shape, initializer=_mean)
 
     def after_attention(self, heads, chunk):
         if self.compression == "conv" and self.reconstruction_weight:

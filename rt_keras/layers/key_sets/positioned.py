@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -68,26 +67,16 @@ class Positioned(ByOps):
     def build_positions(self, heads, depth):
         if self.max_relative_distance is None:
             return
-
-        def add(name, size):
-            shape = (heads.num_heads, size)
-            weight = heads.add_weight(name=name, shape=shape, initializer="zeros")
-            setattr(heads, name, weight)
-
         if self.relative_positions == "learned":
             heads.add_relative_embeddings(self.max_relative_distance, depth)
         elif self.relative_positions == "bucketed":
-            add("bucket_bias", 2 * BUCKETS)
+            heads.add_head_weight("bucket_bias", 2 * BUCKETS)
         else:
             sines = 2 * math.ceil(heads.num_heads * depth / 2)
-            heads.relative_kernel = heads.add_weight(
-                name="relative_kernel",
-                shape=(heads.num_heads, sines, depth),
-                initializer=keras.initializers.RandomNormal(stddev=sines**-0.5),
-            )
+            heads.add_head_weight("relative_kernel", sines, depth, initializer=sines**-0.5)
             if self.position_biases:
-                add("content_bias", depth)
-                add("position_bias", depth)
+                heads.add_head_weight("content_bias", depth)
+                heads.add_head_weight("position_bias", depth)
 
     def placed(self, heads, query, key):
         """Queries and keys as the ops get them."""
