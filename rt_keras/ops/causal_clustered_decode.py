@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend, merge
+from rt_keras.ops.attend import accumulation_dtype, attend, merge_pair
 from rt_keras.ops.blocks import ceil_div, places_of_rows, size
 from rt_keras.ops.decode import attend_step, like, where_counted
 from rt_keras.ops.local_decode import add_position, keys_in_view, local_cache
@@ -97,8 +97,7 @@ def causal_clustered_step(
     group = nearest_centroid(query, centroids, load_bias)
     before = tf.gather(cache["output_before"], group, batch_dims=2)
     logsumexp = tf.gather(cache["logsumexp_before"], group, batch_dims=2)
-    outputs = tf.stack([tf.cast(own[0], before.dtype), before], axis=2)
-    output = merge(outputs, tf.stack([own[1], logsumexp], axis=2), axis=2)
+    output = merge_pair((tf.cast(own[0], before.dtype), own[1]), (before, logsumexp))
     return tf.cast(output, value.dtype), like(cache, kept)
 
 
@@ -114,14 +113,11 @@ def _add(cache, key, value, position, centroids, block_size, count):
     }
     logits = tf.matmul(_scaled(centroids, key), key, transpose_b=True)[..., 0]
     logits = tf.cast(logits, cache["logsumexp"].dtype)
-    value = tf.cast(value, cache["output"].dtype)
-    logsumexps = tf.stack([cache["logsumexp"], logits], axis=2)
-    outputs = [cache["output"], tf.broadcast_to(value, tf.shape(cache["output"]))]
-    after = {
-        "output": merge(tf.stack(outputs, axis=2), logsumexps, axis=2),
-        "logsumexp": tf.reduce_logsumexp(logsumexps, axis=2),
-    }
-    after = {name: where_counted(count, x, cache[name]) for name, x in after.items()}
+    names = ("output", "logsumexp")
+    held = [cache[name] for name in names]
+    value = tf.broadcast_to(tf.cast(value, held[0].dtype), tf.shape(held[0]))
+    merged = merge_pair(held, (value, logits), return_logsumexp=True)
+    after = {name: where_counted(count, x, cache[name]) for name, x in zip(names, merged)}
     return {**ring, **before, **after}
 
 

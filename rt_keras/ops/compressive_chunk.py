@@ -7,15 +7,13 @@ from rt_keras.ops.compressive import Memory, attend_to_memory
 from rt_keras.ops.local_chunk import JoinedChunk
 
 
-def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, look_back, **sizes):
+def compressive_cache(query, value, **memory):
     """The cache of `compressive_chunk` before the first position.
 
     Args:
-        batch: int or int scalar.
-        heads, depth, value_depth: ints.
-        dtype: that of keys and values.
-        block_size, look_back: see `compressive_attention`.
-        **sizes: `compressed_length` and `compression` of `compressive_attention`.
+        query: `[batch, heads, length, depth]`, of which the shape alone counts.
+        value: `[batch, key_heads, length, value_depth]`, of which shape and dtype alone count.
+        **memory: the fields of `Memory`.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`, a ring of the blocks in
@@ -23,16 +21,17 @@ def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, lo
         "memory_real", bool `[batch, compressed_length]`; and with "most_used", "usage",
         `[batch, heads, places, 1]`.
     """
-    ring, entries = (look_back + 1) * block_size, sizes["compressed_length"]
-    cache = {
-        "key": tf.zeros([batch, heads, ring, depth], dtype),
-        "value": tf.zeros([batch, heads, ring, value_depth], dtype),
-        "memory_key": tf.zeros([batch, heads, entries, depth], dtype),
-        "memory_value": tf.zeros([batch, heads, entries, value_depth], dtype),
-        "memory_real": tf.zeros([batch, entries], tf.bool),
-    }
-    if sizes["compression"] == "most_used":
-        cache["usage"] = tf.zeros([batch, heads, ring, 1], dtype)
+    memory, batch = Memory(**memory), size(query, 0)
+    ring, entries = (memory.look_back + 1) * memory.block_size, memory.compressed_length
+
+    def zeros(places, depth):
+        return tf.zeros([batch, query.shape[1], places, depth], value.dtype)
+
+    cache = {"memory_real": tf.zeros([batch, entries], tf.bool)}
+    for name, depth in (("key", query.shape[3]), ("value", value.shape[3])):
+        cache |= {name: zeros(ring, depth), f"memory_{name}": zeros(entries, depth)}
+    if memory.compression == "most_used":
+        cache["usage"] = zeros(ring, 1)
     return cache
 
 
@@ -54,9 +53,9 @@ def compressive_chunk(
         `[batch, heads, length, value_depth]`, and the cache with these positions in it.
 
     >>> x = tf.random.normal([1, 2, 20, 4])
-    >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
-    >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
-    >>> output, cache = compressive_chunk(x, x, x, cache, 0, compression_rate=4, **sizes)
+    >>> sizes = {"block_size": 8, "compressed_length": 4, "compression_rate": 4}
+    >>> cache = compressive_cache(x, x, **sizes)
+    >>> output, cache = compressive_chunk(x, x, x, cache, 0, **sizes)
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """

@@ -25,9 +25,9 @@ def compressive_step(query, key, value, cache, position, *, count=None, **memory
 
     >>> from rt_keras.ops.compressive_chunk import compressive_cache
     >>> x = tf.random.normal([1, 2, 1, 4])
-    >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
-    >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
-    >>> output, cache = compressive_step(x, x, x, cache, 0, compression_rate=4, **sizes)
+    >>> sizes = {"block_size": 8, "compressed_length": 4, "compression_rate": 4}
+    >>> cache = compressive_cache(x, x, **sizes)
+    >>> output, cache = compressive_step(x, x, x, cache, 0, **sizes)
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """

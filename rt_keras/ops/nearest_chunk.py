@@ -99,10 +99,7 @@ def nearest_chunk(
         "relative_embeddings": relative_embeddings,
         "dropout": dropout,
         "seed": seed,
-        "bound": None,
-        "activation": "softmax",
         "shift_keys": shifted,
-        "seen": None,
     }
     attend_own = _attend_list if are_one_list and routing.num_probes == 1 else _attend_tiles
     found = _attend(query, of_queries, new, of_keys, cache, position, attend_own, options)

@@ -90,7 +90,7 @@ def memory_chunk(
     >>> from rt_keras.ops.cluster_memory import empty_memory
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
-    >>> memory = empty_memory(1, 2, 3, 4, 4, x.dtype, **sizes)
+    >>> memory = empty_memory(x, x, 3, **sizes)
     >>> output, _, memory = memory_chunk(
     ...     x, x, x, memory, 0, centroids, window_size=2, memory_keys=4
     ... )
@@ -189,7 +189,7 @@ def memory_step(
     >>> from rt_keras.ops.cluster_memory import empty_memory
     >>> x, centroids = tf.random.normal([1, 2, 1, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
-    >>> memory = empty_memory(1, 2, 3, 4, 4, x.dtype, **sizes)
+    >>> memory = empty_memory(x, x, 3, **sizes)
     >>> memory_step(x, x, x, memory, 0, centroids, window_size=2, memory_keys=4)[0].shape
     TensorShape([1, 2, 1, 4])
     """

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.by_ops import ByOps
-from rt_keras.ops.blocks import size
 from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
 from rt_keras.ops.compressive_chunk import compressive_cache, compressive_chunk
 from rt_keras.ops.compressive_decode import compressive_step
@@ -109,18 +108,8 @@ class CompressedWindow(ByOps):
             heads.add_loss(tf.cast(self.reconstruction_weight * loss, keras.config.floatx()))
 
     def fill(self, heads, chunk, max_length):
-        query, value = chunk.query, chunk.value
-        empty = compressive_cache(
-            size(query, 0),
-            heads.num_heads,
-            query.shape[3],
-            value.shape[3],
-            value.dtype,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            compressed_length=self.compressed_length,
-            compression=self.compression,
-        )
+        memory = self.op_options(heads, chunk, False)
+        empty = compressive_cache(chunk.query, chunk.value, **memory)
         return self.read(heads, chunk, {self.name: empty}, False)[1]
 
     def op_options(self, heads, chunk, joins):

@@ -89,12 +89,9 @@ class Remembered(KeySet):
         """The positions of a sequence from its first one on, with nothing remembered before it."""
         routed = self.cluster.routed_query(heads, chunk.query, chunk.query_mask)
         memory = empty_memory(
-            size(routed, 0),
-            heads.num_heads,
+            routed,
+            chunk.value,
             self.cluster.num_clusters,
-            routed.shape[3],
-            chunk.value.shape[3],
-            chunk.value.dtype,
             memory_length=self.memory_length,
             block_size=self.memory_block_size,
             eviction=self.eviction,
