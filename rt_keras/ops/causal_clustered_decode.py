@@ -43,21 +43,11 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
 
     # The last block is whole, not empty, if the next position begins another.
     start = tf.maximum(ceil_div(count, block_size) - 1, 0) * block_size
-    output, logsumexp = of_centroids(count)
-    output_before, logsumexp_before = of_centroids(start)
+    sizes = {"block_size": block_size, "look_back": 0, "max_length": max_length}
     return {
-        **local_cache(
-            key,
-            value,
-            count,
-            block_size=block_size,
-            look_back=0,
-            max_length=max_length,
-        ),
-        "output": output,
-        "logsumexp": logsumexp,
-        "output_before": output_before,
-        "logsumexp_before": logsumexp_before,
+        **local_cache(key, value, count, **sizes),
+        **dict(zip(("output", "logsumexp"), of_centroids(count))),
+        **dict(zip(("output_before", "logsumexp_before"), of_centroids(start))),
     }
 
 

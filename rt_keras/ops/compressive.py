@@ -124,7 +124,7 @@ def compressive_attention(
     return output
 
 
-def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, compression_rate):
+def reconstruction_loss(query, key, value, key_mask, memory):
     """What is lost when blocks are compressed by convolutions: the loss that trains these.
 
     ```
@@ -137,7 +137,7 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     Args:
         query, key, value: `[batch, heads, length, ...]`.
         key_mask: bool `[batch, length]`, False for padding; or None.
-        kernels, block_size, compression_rate: see `compressive_attention`.
+        memory: a `Memory` of compression "conv".
 
     Returns:
         Scalar.
@@ -145,7 +145,7 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     Source: Rae et al. 2020, section 3.1, attention-reconstruction loss.
     """
     query, key, value = (tf.stop_gradient(x) for x in (query, key, value))
-    length = size(query, 2)
+    length, block_size = size(query, 2), memory.block_size
     count = length // block_size
     whole = count * block_size
     real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
@@ -158,12 +158,11 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     query = query[:, :, 1:] * query.shape[4] ** -0.5
     key, value = key[:, :, :-1], value[:, :, :-1]
     exact, _ = attend(query, key, value, True)
-    lossy, _ = attend(
-        query,
-        _convolved(key, kernels["key"], compression_rate),
-        _convolved(value, kernels["value"], compression_rate),
-        True,
+    key, value = (
+        _convolved(x, memory.kernels[name], memory.compression_rate)
+        for name, x in (("key", key), ("value", value))
     )
+    lossy, _ = attend(query, key, value, True)
     error = tf.reduce_sum(both * tf.square(exact - lossy))
     entries = tf.reduce_sum(both * tf.ones_like(exact))
     return error / tf.maximum(entries, 1)

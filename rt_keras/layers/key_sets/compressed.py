@@ -7,7 +7,12 @@ import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
 from rt_keras.layers.key_sets.by_ops import ByOps
-from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
+from rt_keras.ops.compressive import (
+    COMPRESSIONS,
+    Memory,
+    compressive_attention,
+    reconstruction_loss,
+)
 from rt_keras.ops.compressive_chunk import compressive_cache, compressive_chunk
 from rt_keras.ops.compressive_decode import compressive_step
 
@@ -96,15 +101,8 @@ class CompressedWindow(ByOps):
     def after_attention(self, heads, chunk):
         if self.compression == "conv" and self.reconstruction_weight:
             key, value = chunk.of_each_head()
-            loss = reconstruction_loss(
-                chunk.query,
-                key,
-                value,
-                chunk.mask_of_keys,
-                self.kernels(heads),
-                block_size=self.block_size,
-                compression_rate=self.compression_rate,
-            )
+            memory = Memory(**self.op_options(heads, chunk, False))
+            loss = reconstruction_loss(chunk.query, key, value, chunk.mask_of_keys, memory)
             heads.add_loss(tf.cast(self.reconstruction_weight * loss, keras.config.floatx()))
 
     def fill(self, heads, chunk, max_length):
