@@ -84,6 +84,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     needs_causal_mask = False
     takes_causal_mask = True
 
+    # The op of heads that are no sets of keys, and the attributes that it takes by their names.
+    attention_op = None
+    op_arguments = ()
     # The classes of sets of keys whose options are the group's; see `Heads`.
     declared = ()
     # Whether queries are their own keys: `key` is then None.
@@ -288,9 +291,14 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         """
         return {"query_mask": query_mask, "key_mask": key_mask}
 
-    def attend(self, *, query, key, value, **options):
+    def attend(self, **arguments):
         """The attention of these heads: one call of an op, which takes all arguments by name."""
-        raise NotImplementedError
+        if self.attention_op is None:
+            raise NotImplementedError
+        own = {name: getattr(self, name) for name in self.op_arguments}
+        for name, x in own.items():
+            own[name] = tf.convert_to_tensor(x) if isinstance(x, keras.Variable) else x
+        return self.attention_op(**own, **self.tables(), **arguments)
 
     def _attention(self, length, global_tokens):
         """The function of attention for sequences of a length: the group's own, or full."""
