@@ -22,22 +22,7 @@ COMPRESSIONS = ("mean", "max", "conv", "most_used")
 
 
 def compressive_attention(
-    query,
-    key,
-    value,
-    *,
-    block_size,
-    compressed_length,
-    compression_rate,
-    look_back=1,
-    compression="mean",
-    kernels=None,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    memory_embeddings=None,
-    dropout=0.0,
-    seed=None,
+    query, key, value, *, query_mask=None, key_mask=None, dropout=0.0, seed=None, **memory
 ):
     """Causal attention to a local window and, under the same softmax, to a compressed memory.
 
@@ -63,20 +48,22 @@ def compressive_attention(
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, length, depth]`.
         value: `[batch, heads, length, value_depth]`.
-        block_size: int, positions in a block, a multiple of `compression_rate`.
-        compressed_length: int, entries that a query sees, a multiple of those of a block.
-        compression_rate: int c, positions for each entry.
-        look_back: int, blocks before its own that a query sees. Defaults to 1.
-        compression: one of `COMPRESSIONS`. Defaults to "mean".
-        kernels: with "conv", dictionary of "key", `[heads, c, depth, depth]`, and "value",
-            `[heads, c, value_depth, value_depth]`; else None.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees: nor the entries
             of which it is a part. None for no padding.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; or None.
-        memory_embeddings: `[heads, compressed_length, depth]`, m above; or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        **memory: the fields of `Memory`:
+
+            - `block_size`: int, positions in a block, a multiple of `compression_rate`.
+            - `compressed_length`: int, entries that a query sees, a multiple of those of a block.
+            - `compression_rate`: int c, positions for each entry.
+            - `look_back`: int, blocks before its own that a query sees. Defaults to 1.
+            - `compression`: one of `COMPRESSIONS`. Defaults to "mean".
+            - `kernels`: with "conv", dictionary of "key", `[heads, c, depth, depth]`, and "value",
+              `[heads, c, value_depth, value_depth]`; else None.
+            - `relative_embeddings`: `[heads, 2 m + 1, depth]`, r above; or None.
+            - `memory_embeddings`: `[heads, compressed_length, depth]`, m above; or None.
 
     Returns:
         `[batch, heads, length, value_depth]`.
@@ -93,31 +80,18 @@ def compressive_attention(
     """
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     length = size(query, 2)
-    memory = Memory(
-        block_size,
-        compressed_length,
-        compression_rate,
-        look_back,
-        compression,
-        kernels,
-        relative_embeddings,
-        memory_embeddings,
-    )
+    memory = Memory(**memory)
     real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
     batch, heads = size(query, 0), query.shape[1]
     kept = {
-        name: tf.zeros([batch, heads, compressed_length, x.shape[3]], x.dtype)
+        name: tf.zeros([batch, heads, memory.compressed_length, x.shape[3]], x.dtype)
         for name, x in (("key", key), ("value", value))
     }
-    kept["real"] = tf.zeros([1, compressed_length], tf.bool)
-    usage = tf.zeros([batch, heads, length, 1], query.dtype) if compression == "most_used" else None
-    output, _, _ = attend_to_memory(
-        {"query": query, "key": key, "value": value, "real": real, "usage": usage},
-        kept,
-        memory,
-        dropout=dropout,
-        seed=seed,
-    )
+    kept["real"] = tf.zeros([1, memory.compressed_length], tf.bool)
+    given = {"query": query, "key": key, "value": value, "real": real, "usage": None}
+    if memory.compression == "most_used":
+        given["usage"] = tf.zeros([batch, heads, length, 1], query.dtype)
+    output, _, _ = attend_to_memory(given, kept, memory, dropout=dropout, seed=seed)
     if query_mask is not None:
         real = tf.cast(query_mask, tf.bool)[:, None, :, None]
         output = tf.where(real, output, tf.zeros_like(output))
