@@ -229,17 +229,10 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         attend = self._attention(
             size(query, 2) if total_length is None else total_length, global_tokens
         )
-        output = attend(
-            query=query,
-            key=key,
-            value=value,
-            causal=use_causal_mask,
-            dropout=dropout if training else 0.0,
-            seed=seed,
-            **options,
-        )
+        inputs, dropout = {"query": query, "key": key, "value": value}, dropout if training else 0.0
+        output = attend(**inputs, causal=use_causal_mask, dropout=dropout, seed=seed, **options)
         if training:
-            self.after_attention(query=query, key=key, value=value, **masks)
+            self.after_attention(**inputs, **masks)
         return output
 
     def _check_call(self, attention_mask, use_causal_mask):
