@@ -172,23 +172,16 @@ class Cluster(KeySet):
 
     def attend(self, heads, chunk, joins):
         # Without a mask of their own, queries that are their own keys are sorted once.
-        options = {**chunk.of_sequence, "key_mask": chunk.key_mask}
+        options = {**chunk.of_sequence, "key_mask": chunk.key_mask, "window_size": self.window_size}
         if self.assignment == "balanced":
-            return balanced_attention(
-                chunk.query,
-                chunk.key,
-                chunk.value,
-                heads.centroids,
-                window_size=self.window_size,
-                relative_embeddings=self.relative_embeddings(heads),
-                **options,
-            )
+            inputs = chunk.query, chunk.key, chunk.value, heads.centroids
+            table = self.relative_embeddings(heads)
+            return balanced_attention(*inputs, relative_embeddings=table, **options)
         window = self.window
         found = nearest_attention(
             self.routed_query(heads, chunk.query, chunk.query_mask),
             None if self.shift_keys else chunk.key,
             chunk.value,
-            window_size=self.window_size,
             shift_keys=self.shift_keys,
             block_size=None if window is None else window.block_size,
             look_back=1 if window is None else window.look_back,
