@@ -87,7 +87,7 @@ def compressive_attention(
         name: tf.zeros([batch, heads, memory.compressed_length, x.shape[3]], x.dtype)
         for name, x in (("key", key), ("value", value))
     }
-    kept["real"] = tf.zeros([1, memory.compressed_length], tf.bool)
+    kept["real"] = tf.zeros([batch, memory.compressed_length], tf.bool)
     given = {"query": query, "key": key, "value": value, "real": real, "usage": None}
     if memory.compression == "most_used":
         given["usage"] = tf.zeros([batch, heads, length, 1], query.dtype)
@@ -208,10 +208,8 @@ def attend_to_memory(given, kept, memory, *, first_query=0, dropout=0.0, seed=No
         "key": tf.concat([tf.cast(kept["key"], key.dtype), new["key"]], axis=2),
         "value": tf.concat([tf.cast(kept["value"], value.dtype), new["value"]], axis=2),
     }
-    rows = tf.broadcast_dynamic_shape(tf.shape(kept["real"])[:1], tf.shape(new["real"])[:1])[0]
-    entries["real"] = tf.concat(
-        [tf.broadcast_to(x, [rows, size(x, 1)]) for x in (kept["real"], new["real"])], axis=1
-    )
+    of_rows = tf.broadcast_to(new["real"], [size(query, 0), size(new["real"], 1)])
+    entries["real"] = tf.concat([kept["real"], of_rows], axis=1)
 
     def windows(x):
         # Those of the last blocks are for queries that come later.

@@ -86,8 +86,7 @@ def compressive_chunk(
     places = places_of_rows(blocks * memory.entries, tf.range(memory.compressed_length))
     for name in ("key", "value"):
         changed[f"memory_{name}"] = take_places(entries[name], places)
-    real = tf.broadcast_to(entries["real"], tf.shape(entries["key"])[0:3:2])
-    changed["memory_real"] = take_places(real[:, None], places)[:, 0]
+    changed["memory_real"] = take_places(entries["real"][:, None], places)[:, 0]
     return joined.of_chunk(output), {
         name: tf.cast(x, cache[name].dtype) for name, x in changed.items()
     }
