@@ -98,18 +98,11 @@ class CachedAttention:
                 f"{len(self.head_groups)}. It must come from this layer's prefill or new_cache."
             )
         outputs, caches = [], []
+        options = {"count": count, "dropout": self.dropout, "training": training}
         handed_out = self._hand_out(*self._project(inputs, inputs, inputs, position))
         for (group, arguments), kept in zip(handed_out, cache):
             seed = draw_seed(self.seed_generator) if training and self.dropout else None
-            output, kept = group.call_with_cache(
-                *arguments,
-                kept,
-                position,
-                count=count,
-                dropout=self.dropout,
-                seed=seed,
-                training=training,
-            )
+            output, kept = group.call_with_cache(*arguments, kept, position, seed=seed, **options)
             outputs.append(output)
             caches.append(kept)
         return self._merge(outputs), tuple(caches)

@@ -1,7 +1,6 @@
 """Heads that see keys at all distances from a centroid."""
 
 import keras
-import tensorflow as tf
 
 from rt_keras.layers.centroid_heads import CentroidHeads
 from rt_keras.ops.cluster_strided import cluster_strided_attention
@@ -37,10 +36,5 @@ class ClusterStridedHeads(CentroidHeads):
     TensorShape([1, 2, 10, 8])
     """
 
-    def attend(self, **arguments):
-        return cluster_strided_attention(
-            centroids=tf.convert_to_tensor(self.centroids),
-            window_size=self.window_size,
-            **self.tables(),
-            **arguments,
-        )
+    attention_op = staticmethod(cluster_strided_attention)
+    op_arguments = ("centroids", "window_size")

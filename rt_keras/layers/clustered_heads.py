@@ -1,7 +1,6 @@
 """Heads whose similar queries share what they attend to."""
 
 import keras
-import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int, positive_int_or_none
@@ -46,6 +45,8 @@ class ClusteredHeads(HeadGroup):
     """
 
     takes_relative_positions = False
+    attention_op = staticmethod(clustered_attention)
+    op_arguments = ("projections", "num_clusters", "top_k", "iterations")
 
     def __init__(
         self,
@@ -70,23 +71,10 @@ class ClusteredHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        self.projections = self.add_constant(
-            "projections",
-            (self.num_heads, self.bits, query_shape[-1]),
-            keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
-        )
+        initializer = keras.initializers.RandomNormal(stddev=1.0, seed=self.seed)
+        self.add_constant("projections", self.bits, query_shape[-1], initializer=initializer)
 
     @property
     def takes_causal_mask(self):
         """Whether `causal_by_mask`."""
         return self.causal_by_mask
-
-    def attend(self, *, causal, **arguments):
-        return clustered_attention(
-            projections=tf.convert_to_tensor(self.projections),
-            num_clusters=self.num_clusters,
-            top_k=self.top_k,
-            iterations=self.iterations,
-            causal=causal,
-            **arguments,
-        )

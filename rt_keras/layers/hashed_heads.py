@@ -1,7 +1,6 @@
 """Heads that see the keys in their own bucket of a hash."""
 
 import keras
-import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
@@ -39,6 +38,9 @@ class HashedHeads(HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
+    attention_op = staticmethod(hashed_attention)
+    op_arguments = ("projections", "num_clusters", "window_size")
+
     def __init__(
         self,
         num_heads,
@@ -59,18 +61,6 @@ class HashedHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
+        initializer = keras.initializers.Orthogonal(seed=self.seed)
         bits = self.num_clusters.bit_length() - 1
-        self.projections = self.add_constant(
-            "projections",
-            (self.num_heads, bits, query_shape[-1]),
-            keras.initializers.Orthogonal(seed=self.seed),
-        )
-
-    def attend(self, **arguments):
-        return hashed_attention(
-            projections=tf.convert_to_tensor(self.projections),
-            num_clusters=self.num_clusters,
-            window_size=self.window_size,
-            **self.tables(),
-            **arguments,
-        )
+        self.add_constant("projections", bits, query_shape[-1], initializer=initializer)

@@ -84,6 +84,9 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     needs_causal_mask = False
     takes_causal_mask = True
 
+    # The op of heads that are no sets of keys, and the attributes that it takes by their names.
+    attention_op = None
+    op_arguments = ()
     # The classes of sets of keys whose options are the group's; see `Heads`.
     declared = ()
     # Whether queries are their own keys: `key` is then None.
@@ -175,22 +178,29 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
                 "max_relative_distance must be None in all but one of the sets of keys. Received: "
                 f"max_relative_distance={max_relative_distance} in two of them"
             )
-        self.relative_embeddings = self.add_weight(
-            name="relative_embeddings",
-            shape=(self.num_heads, 2 * max_relative_distance + 1, depth),
-            initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
-        )
+        rows = 2 * max_relative_distance + 1
+        self.add_head_weight("relative_embeddings", rows, depth, initializer=depth**-0.5)
 
-    def add_constant(self, name, shape, initializer):
+    def add_head_weight(self, name, *shape, initializer="zeros", **options):
+        """Adds a weight of each head, which becomes the attribute of its name.
+
+        Args:
+            name: string.
+            *shape: ints; the weight is `[heads, *shape]`.
+            initializer: initializer of Keras, or a float, the standard deviation of normal noise.
+                Defaults to zeros.
+            **options: keyword arguments of `add_weight`.
+        """
+        if isinstance(initializer, float):
+            initializer = keras.initializers.RandomNormal(stddev=initializer)
+        shape = (self.num_heads, *shape)
+        weight = self.add_weight(name=name, shape=shape, initializer=initializer, **options)
+        setattr(self, name, weight)
+
+    def add_constant(self, name, *shape, initializer):
         """Adds a weight that is drawn once and never trained, in the dtype of the state."""
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            dtype=self.state_dtype,
-            trainable=False,
-            autocast=False,
-        )
+        fixed = {"dtype": self.state_dtype, "trainable": False, "autocast": False}
+        self.add_head_weight(name, *shape, initializer=initializer, **fixed)
 
     def call(
         self,
@@ -219,17 +229,10 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         attend = self._attention(
             size(query, 2) if total_length is None else total_length, global_tokens
         )
-        output = attend(
-            query=query,
-            key=key,
-            value=value,
-            causal=use_causal_mask,
-            dropout=dropout if training else 0.0,
-            seed=seed,
-            **options,
-        )
+        inputs, dropout = {"query": query, "key": key, "value": value}, dropout if training else 0.0
+        output = attend(**inputs, causal=use_causal_mask, dropout=dropout, seed=seed, **options)
         if training:
-            self.after_attention(query=query, key=key, value=value, **masks)
+            self.after_attention(**inputs, **masks)
         return output
 
     def _check_call(self, attention_mask, use_causal_mask):
@@ -281,9 +284,14 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         """
         return {"query_mask": query_mask, "key_mask": key_mask}
 
-    def attend(self, *, query, key, value, **options):
+    def attend(self, **arguments):
         """The attention of these heads: one call of an op, which takes all arguments by name."""
-        raise NotImplementedError
+        if self.attention_op is None:
+            raise NotImplementedError
+        own = {name: getattr(self, name) for name in self.op_arguments}
+        for name, x in own.items():
+            own[name] = tf.convert_to_tensor(x) if isinstance(x, keras.Variable) else x
+        return self.attention_op(**own, **self.tables(), **arguments)
 
     def _attention(self, length, global_tokens):
         """The function of attention for sequences of a length: the group's own, or full."""
@@ -304,20 +312,13 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             return attend
         return functools.partial(global_attention, attend, global_tokens, normalized=normalized)
 
-    def _attend_fully(self, *, query, key, value, query_mask=None, key_mask=None, **options):
-        """Full attention, to queries and keys as they are."""
+    def _attend_fully(self, *, key, query_mask=None, key_mask=None, **options):
+        """Full attention, to queries and keys as they are; see `attend`."""
         if key is None and key_mask is None:
             # One list of vectors has one mask.
             key_mask = query_mask
-        return full_attention(
-            query,
-            None if key is None else repeat_heads(key, self.num_heads),
-            repeat_heads(value, self.num_heads),
-            query_mask=query_mask,
-            key_mask=key_mask,
-            **self.tables(),
-            **options,
-        )
+        masks = {"query_mask": query_mask, "key_mask": key_mask}
+        return full_attention(key=key, **masks, **self.tables(), **options)
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):
         """Hook: what a training step does besides, such as collecting statistics."""

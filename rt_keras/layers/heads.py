@@ -10,6 +10,7 @@ from rt_keras.layers.declared_options import options_of_kind, sets_of_kind, sign
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.key_sets import Cluster, Everything, KeySet, Persistent
 from rt_keras.layers.key_sets.key_set import Chunk
+from rt_keras.layers.saved_arguments import with_layers
 from rt_keras.ops.attend import merge_pair
 from rt_keras.ops.blocks import size
 from rt_keras.ops.decode import pad_to
@@ -259,8 +260,7 @@ class Heads(Centroids, HeadGroup):
     @classmethod
     def from_config(cls, config):
         if "key_sets" in config:
-            sets = [keras.saving.deserialize_keras_object(x) for x in config["key_sets"]]
-            config = {**config, "key_sets": sets}
+            config = with_layers(config, "key_sets")
         return super().from_config(config)
 
 

@@ -1,7 +1,6 @@
 """Heads of the Reformer."""
 
 import keras
-import tensorflow as tf
 
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int
@@ -45,6 +44,8 @@ class LSHHeads(HeadGroup):
     share_qk = True
 
     takes_relative_positions = False
+    attention_op = staticmethod(lsh_attention)
+    op_arguments = ("rotations", "chunk_size")
 
     def __init__(self, num_heads, num_buckets, chunk_size, num_rounds=1, seed=None, **kwargs):
         super().__init__(num_heads, **kwargs)
@@ -57,13 +58,6 @@ class LSHHeads(HeadGroup):
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         super().build(query_shape, value_shape, key_shape)
-        self.rotations = self.add_constant(
-            "rotations",
-            (self.num_heads, self.num_rounds, query_shape[-1], self.num_buckets // 2),
-            keras.initializers.RandomNormal(stddev=1.0, seed=self.seed),
-        )
-
-    def attend(self, **arguments):
-        return lsh_attention(
-            rotations=tf.convert_to_tensor(self.rotations), chunk_size=self.chunk_size, **arguments
-        )
+        initializer = keras.initializers.RandomNormal(stddev=1.0, seed=self.seed)
+        shape = self.num_rounds, query_shape[-1], self.num_buckets // 2
+        self.add_constant("rotations", *shape, initializer=initializer)

@@ -132,14 +132,7 @@ class MixtureOfExperts(SameShape):
                 bias = self.add_weight(name=f"{name}_bias", shape=shape, initializer="zeros")
             setattr(self, f"{name}_kernel", kernel)
             setattr(self, f"{name}_bias", bias)
-        self.expert_shares = self.add_weight(
-            name="expert_shares",
-            shape=(self.num_experts + 1,),
-            initializer="zeros",
-            dtype="float32",
-            trainable=False,
-            autocast=False,
-        )
+        self.add_statistic("expert_shares", self.num_experts + 1)
         self.built = True
 
     def _initialize_each(self, shape, dtype=None):

@@ -13,7 +13,7 @@ from rt_keras.layers.global_tokens import check_global_mask, check_global_tokens
 from rt_keras.layers.head_group import HeadGroup
 from rt_keras.layers.head_options import positive_int_or_none
 from rt_keras.layers.projections import Projections
-from rt_keras.layers.saved_arguments import saved_arguments
+from rt_keras.layers.saved_arguments import saved_arguments, with_layers
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -302,10 +302,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        deserialize = keras.saving.deserialize_keras_object
-        groups = [deserialize(group) for group in config["head_groups"]]
-        rotary = deserialize(config.get("rotary_embedding"))
-        return cls(**{**config, "head_groups": groups, "rotary_embedding": rotary})
+        return cls(**with_layers(config, "head_groups", "rotary_embedding"))
 
 
 def are_head_groups(x):

@@ -110,14 +110,7 @@ class ProductKeyMemory(SameShape):
             shape=(self.num_keys**2, width),
             initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
         )
-        self.value_use = self.add_weight(
-            name="value_use",
-            shape=(2,),
-            initializer="zeros",
-            dtype="float32",
-            trainable=False,
-            autocast=False,
-        )
+        self.add_statistic("value_use", 2)
         self.built = True
 
     def call(self, inputs, mask=None, training=None):

@@ -36,6 +36,8 @@ class RandomHeads(HeadGroup):
     """
 
     strictly_causal = True
+    attention_op = staticmethod(random_attention)
+    op_arguments = ("num_clusters", "window_size", "routing_seed")
 
     def __init__(
         self, num_heads, num_clusters, window_size, max_relative_distance=None, seed=0, **kwargs
@@ -45,12 +47,7 @@ class RandomHeads(HeadGroup):
         self.window_size = positive_int("window_size", window_size)
         self.seed = seed
 
-    def attend(self, **arguments):
-        seeds = tf.stack([tf.fill([self.num_heads], self.seed), tf.range(self.num_heads)], axis=-1)
-        return random_attention(
-            num_clusters=self.num_clusters,
-            window_size=self.window_size,
-            routing_seed=seeds,
-            **self.tables(),
-            **arguments,
-        )
+    @property
+    def routing_seed(self):
+        """The seeds of each head, int `[heads, 2]`."""
+        return tf.stack([tf.fill([self.num_heads], self.seed), tf.range(self.num_heads)], axis=-1)

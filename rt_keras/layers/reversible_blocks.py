@@ -11,6 +11,7 @@ from rt_keras.layers.rematerialize import (
     write_state,
 )
 from rt_keras.layers.same_shape import SameShape
+from rt_keras.layers.saved_arguments import with_layers
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -100,8 +101,7 @@ class ReversibleBlocks(SameShape):
 
     @classmethod
     def from_config(cls, config):
-        blocks = [keras.saving.deserialize_keras_object(block) for block in config["blocks"]]
-        return cls(**{**config, "blocks": blocks})
+        return cls(**with_layers(config, "blocks"))
 
 
 def reversible(steps, first, second):

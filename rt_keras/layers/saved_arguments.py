@@ -53,6 +53,22 @@ def saved_arguments(layer):
     return {"dtype": saved_dtype(layer), **own}
 
 
+def with_layers(config, *names):
+    """A configuration that `saved_arguments` made, with objects in the place of theirs.
+
+    Args:
+        config: dictionary.
+        *names: strings, the arguments that are layers, lists of layers, or None.
+
+    >>> from rt_keras.layers import FullHeads, MultiHeadAttention
+    >>> config = MultiHeadAttention([FullHeads(3)]).get_config()
+    >>> with_layers(config, "head_groups")["head_groups"][0].num_heads
+    3
+    """
+    deserialize = keras.saving.deserialize_keras_object
+    return {**config, **{name: deserialize(config.get(name)) for name in names}}
+
+
 def saved_dtype(layer):
     """The `dtype` for `get_config` of a layer that makes layers of its own.
 

@@ -15,6 +15,7 @@ from rt_keras.layers.normalization import make_normalization
 from rt_keras.layers.product_key_memory import ProductKeyMemory
 from rt_keras.layers.rematerialize import rematerialize
 from rt_keras.layers.same_shape import SameShape
+from rt_keras.layers.saved_arguments import with_layers
 from rt_keras.layers.token_shift import TokenShift
 
 
@@ -372,12 +373,7 @@ class TransformerBlock(CachedBlock, SameShape):
 
     @classmethod
     def from_config(cls, config):
-        deserialize = keras.saving.deserialize_keras_object
-        groups = {
-            name: config[name] and [deserialize(group) for group in config[name]]
-            for name in ("head_groups", "cross_head_groups")
-        }
-        return cls(**{**config, **groups})
+        return cls(**with_layers(config, "head_groups", "cross_head_groups"))
 
 
 # The keyword-only arguments of `TransformerBlock` and their defaults, which backbones pass on.

@@ -8,20 +8,7 @@ from rt_keras.ops.chunks import smallest_divisor
 from rt_keras.ops.members import cluster_attention, top_members
 
 
-def balanced_attention(
-    query,
-    key,
-    value,
-    centroids,
-    *,
-    window_size,
-    causal=False,
-    query_mask=None,
-    key_mask=None,
-    relative_embeddings=None,
-    dropout=0.0,
-    seed=None,
-):
+def balanced_attention(query, key, value, centroids, *, window_size, **options):
     """Routing attention where each centroid attends among the positions that score highest.
 
     With q, k the normalised queries and keys, each centroid c has the members
@@ -43,15 +30,17 @@ def balanced_attention(
         value: `[batch, heads, keys, value_depth]`.
         centroids: `[heads, clusters, depth]`.
         window_size: int, members of a cluster; all positions if there are fewer.
-        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        query_mask: bool `[batch, queries]`, False for padding: a member only once no other
-            position is left, and its output is 0; or None.
-        key_mask: bool `[batch, keys]`, False for padding: a member only once no other position
-            is left, and never attended to; or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
-            for no relative positions.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        **options: what all kinds of clusters that pick their members can be given:
+
+            - `causal`: bool, whether query i sees key j only if j <= i. Defaults to False.
+            - `query_mask`: bool `[batch, queries]`, False for padding: a member only once no other
+              position is left, and its output is 0; or None.
+            - `key_mask`: bool `[batch, keys]`, False for padding: a member only once no other
+              position is left, and never attended to; or None.
+            - `relative_embeddings`: `[heads, 2 m + 1, depth]`, r above; further distances count as
+              m. None for no relative positions.
+            - `dropout`: float, share of the attention weights set to 0. Defaults to 0.
+            - `seed`: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -63,21 +52,9 @@ def balanced_attention(
     >>> balanced_attention(x, None, x, centroids, window_size=4, causal=True).shape
     TensorShape([1, 2, 12, 4])
     """
-    return cluster_attention(
-        nearest_members,
-        {"centroids": centroids},
-        query,
-        key,
-        value,
-        num_clusters=size(centroids, 1),
-        window_size=window_size,
-        causal=causal,
-        query_mask=query_mask,
-        key_mask=key_mask,
-        relative_embeddings=relative_embeddings,
-        dropout=dropout,
-        seed=seed,
-    )
+    weights = {"centroids": centroids}
+    options |= {"num_clusters": size(centroids, 1), "window_size": window_size}
+    return cluster_attention(nearest_members, weights, query, key, value, **options)
 
 
 # Scores that are computed at once: one for each centroid and position.

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import MASKED, attend, merge
+from rt_keras.ops.attend import MASKED, attend, merge, merge_pair
 from rt_keras.ops.blocks import ceil_div, join_blocks, pad_axis, size, split_blocks
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.routing import nearest_centroid, prepare
@@ -93,9 +93,7 @@ def _attend(arguments, block_size, dropout):
     groups = nearest_centroid(query, centroids, arguments.get("load_bias"))
     scale = query.shape[-1] ** -0.5
     keys, values = (split_blocks(x, count, block_size) for x in (key, arguments["value"]))
-    seeds = None, None
-    if dropout:
-        seeds = tf.random.split(arguments["seed"], 2)
+    seeds = tf.random.split(arguments["seed"], 2) if dropout else (None, None)
     real = _of_blocks(tf.ones([batch, length], tf.bool), count, block_size)
     if "key_mask" in arguments:
         real &= _of_blocks(tf.cast(arguments["key_mask"], tf.bool), count, block_size)
@@ -122,7 +120,7 @@ def _attend(arguments, block_size, dropout):
         tf.gather(join_blocks(x, count * centroids.shape[1]), rows, batch_dims=2) for x in before
     ]
     of_own = [join_blocks(x, length) for x in own]
-    output = merge(*(tf.stack(pair, axis=2) for pair in zip(of_own, of_query)), axis=2)
+    output = merge_pair(of_own, of_query)
     if "query_mask" in arguments:
         output *= tf.cast(arguments["query_mask"], output.dtype)[:, None, :, None]
     return output

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.attend import accumulation_dtype, attend, merge
+from rt_keras.ops.attend import accumulation_dtype, attend, merge_pair
 from rt_keras.ops.blocks import ceil_div, places_of_rows, size
 from rt_keras.ops.decode import attend_step, like, where_counted
 from rt_keras.ops.local_decode import add_position, keys_in_view, local_cache
@@ -43,21 +43,11 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
 
     # The last block is whole, not empty, if the next position begins another.
     start = tf.maximum(ceil_div(count, block_size) - 1, 0) * block_size
-    output, logsumexp = of_centroids(count)
-    output_before, logsumexp_before = of_centroids(start)
+    sizes = {"block_size": block_size, "look_back": 0, "max_length": max_length}
     return {
-        **local_cache(
-            key,
-            value,
-            count,
-            block_size=block_size,
-            look_back=0,
-            max_length=max_length,
-        ),
-        "output": output,
-        "logsumexp": logsumexp,
-        "output_before": output_before,
-        "logsumexp_before": logsumexp_before,
+        **local_cache(key, value, count, **sizes),
+        **dict(zip(("output", "logsumexp"), of_centroids(count))),
+        **dict(zip(("output_before", "logsumexp_before"), of_centroids(start))),
     }
 
 
@@ -97,8 +87,7 @@ def causal_clustered_step(
     group = nearest_centroid(query, centroids, load_bias)
     before = tf.gather(cache["output_before"], group, batch_dims=2)
     logsumexp = tf.gather(cache["logsumexp_before"], group, batch_dims=2)
-    outputs = tf.stack([tf.cast(own[0], before.dtype), before], axis=2)
-    output = merge(outputs, tf.stack([own[1], logsumexp], axis=2), axis=2)
+    output = merge_pair((tf.cast(own[0], before.dtype), own[1]), (before, logsumexp))
     return tf.cast(output, value.dtype), like(cache, kept)
 
 
@@ -114,14 +103,11 @@ def _add(cache, key, value, position, centroids, block_size, count):
     }
     logits = tf.matmul(_scaled(centroids, key), key, transpose_b=True)[..., 0]
     logits = tf.cast(logits, cache["logsumexp"].dtype)
-    value = tf.cast(value, cache["output"].dtype)
-    logsumexps = tf.stack([cache["logsumexp"], logits], axis=2)
-    outputs = [cache["output"], tf.broadcast_to(value, tf.shape(cache["output"]))]
-    after = {
-        "output": merge(tf.stack(outputs, axis=2), logsumexps, axis=2),
-        "logsumexp": tf.reduce_logsumexp(logsumexps, axis=2),
-    }
-    after = {name: where_counted(count, x, cache[name]) for name, x in after.items()}
+    names = ("output", "logsumexp")
+    held = [cache[name] for name in names]
+    value = tf.broadcast_to(tf.cast(value, held[0].dtype), tf.shape(held[0]))
+    merged = merge_pair(held, (value, logits), return_logsumexp=True)
+    after = {name: where_counted(count, x, cache[name]) for name, x in zip(names, merged)}
     return {**ring, **before, **after}
 
 

@@ -7,15 +7,13 @@ from rt_keras.ops.blocks import size, sizes
 from rt_keras.ops.ranks import sort_by_cluster
 
 
-def empty_memory(
-    batch, heads, num_clusters, depth, value_depth, dtype, *, memory_length, block_size, eviction
-):
+def empty_memory(query, value, num_clusters, *, memory_length, block_size, eviction):
     """The memory of clusters before the first position.
 
     Args:
-        batch: int or int scalar.
-        heads, num_clusters, depth, value_depth: ints.
-        dtype: that of keys and values.
+        query: `[batch, heads, length, depth]`, of which the shape alone counts.
+        value: `[batch, key_heads, length, value_depth]`, of which shape and dtype alone count.
+        num_clusters: int.
         memory_length: int, members that a cluster remembers.
         block_size: int, positions after which a memory changes, at most `memory_length`.
         eviction: see `rt_keras.ops.routing_memory.memory_chunk`.
@@ -28,6 +26,8 @@ def empty_memory(
         ended; and, for "least_attended", "used" and "asked" like "number": how much attention a
         member got, and of how many queries.
     """
+    batch, heads, dtype = size(query, 0), query.shape[1], value.dtype
+    depth, value_depth = query.shape[3], value.shape[3]
     shape = [batch, heads, num_clusters, memory_length]
     memory = {
         "key": tf.zeros([*shape, depth], dtype),

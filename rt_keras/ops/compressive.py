@@ -1,5 +1,7 @@
 """Attention to a window and to a compressed memory of the blocks before it."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from rt_keras.ops.attend import attend, merge_pair
@@ -14,26 +16,13 @@ from rt_keras.ops.blocks import (
     split_blocks,
 )
 from rt_keras.ops.local import local_attention
+from rt_keras.ops.relative import window_bias
 
 COMPRESSIONS = ("mean", "max", "conv", "most_used")
 
 
 def compressive_attention(
-    query,
-    key,
-    value,
-    *,
-    block_size,
-    compressed_length,
-    compression_rate,
-    look_back=1,
-    compression="mean",
-    kernels=None,
-    key_mask=None,
-    relative_embeddings=None,
-    memory_embeddings=None,
-    dropout=0.0,
-    seed=None,
+    query, key, value, *, query_mask=None, key_mask=None, dropout=0.0, seed=None, **memory
 ):
     """Causal attention to a local window and, under the same softmax, to a compressed memory.
 
@@ -59,19 +48,22 @@ def compressive_attention(
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, length, depth]`.
         value: `[batch, heads, length, value_depth]`.
-        block_size: int, positions in a block, a multiple of `compression_rate`.
-        compressed_length: int, entries that a query sees, a multiple of those of a block.
-        compression_rate: int c, positions for each entry.
-        look_back: int, blocks before its own that a query sees. Defaults to 1.
-        compression: one of `COMPRESSIONS`. Defaults to "mean".
-        kernels: with "conv", dictionary of "key", `[heads, c, depth, depth]`, and "value",
-            `[heads, c, value_depth, value_depth]`; else None.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees: nor the entries
             of which it is a part. None for no padding.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; or None.
-        memory_embeddings: `[heads, compressed_length, depth]`, m above; or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        **memory: the fields of `Memory`:
+
+            - `block_size`: int, positions in a block, a multiple of `compression_rate`.
+            - `compressed_length`: int, entries that a query sees, a multiple of those of a block.
+            - `compression_rate`: int c, positions for each entry.
+            - `look_back`: int, blocks before its own that a query sees. Defaults to 1.
+            - `compression`: one of `COMPRESSIONS`. Defaults to "mean".
+            - `kernels`: with "conv", dictionary of "key", `[heads, c, depth, depth]`, and "value",
+              `[heads, c, value_depth, value_depth]`; else None.
+            - `relative_embeddings`: `[heads, 2 m + 1, depth]`, r above; or None.
+            - `memory_embeddings`: `[heads, compressed_length, depth]`, m above; or None.
 
     Returns:
         `[batch, heads, length, value_depth]`.
@@ -88,30 +80,25 @@ def compressive_attention(
     """
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     length = size(query, 2)
-    memory = Memory(block_size, look_back, compressed_length, compression_rate)
+    memory = Memory(**memory)
     real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
     batch, heads = size(query, 0), query.shape[1]
     kept = {
-        name: tf.zeros([batch, heads, compressed_length, x.shape[3]], x.dtype)
+        name: tf.zeros([batch, heads, memory.compressed_length, x.shape[3]], x.dtype)
         for name, x in (("key", key), ("value", value))
     }
-    kept["real"] = tf.zeros([1, compressed_length], tf.bool)
-    usage = tf.zeros([batch, heads, length, 1], query.dtype) if compression == "most_used" else None
-    output, _, _ = attend_to_memory(
-        {"query": query, "key": key, "value": value, "real": real, "usage": usage},
-        kept,
-        memory,
-        compression=compression,
-        kernels=kernels,
-        relative_embeddings=relative_embeddings,
-        memory_embeddings=memory_embeddings,
-        dropout=dropout,
-        seed=seed,
-    )
+    kept["real"] = tf.zeros([batch, memory.compressed_length], tf.bool)
+    given = {"query": query, "key": key, "value": value, "real": real, "usage": None}
+    if memory.compression == "most_used":
+        given["usage"] = tf.zeros([batch, heads, length, 1], query.dtype)
+    output, _, _ = attend_to_memory(given, kept, memory, dropout=dropout, seed=seed)
+    if query_mask is not None:
+        real = tf.cast(query_mask, tf.bool)[:, None, :, None]
+        output = tf.where(real, output, tf.zeros_like(output))
     return output
 
 
-def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, compression_rate):
+def reconstruction_loss(query, key, value, key_mask, memory):
     """What is lost when blocks are compressed by convolutions: the loss that trains these.
 
     ```
@@ -124,7 +111,7 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     Args:
         query, key, value: `[batch, heads, length, ...]`.
         key_mask: bool `[batch, length]`, False for padding; or None.
-        kernels, block_size, compression_rate: see `compressive_attention`.
+        memory: a `Memory` of compression "conv".
 
     Returns:
         Scalar.
@@ -132,7 +119,7 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     Source: Rae et al. 2020, section 3.1, attention-reconstruction loss.
     """
     query, key, value = (tf.stop_gradient(x) for x in (query, key, value))
-    length = size(query, 2)
+    length, block_size = size(query, 2), memory.block_size
     count = length // block_size
     whole = count * block_size
     real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
@@ -145,49 +132,40 @@ def reconstruction_loss(query, key, value, key_mask, kernels, *, block_size, com
     query = query[:, :, 1:] * query.shape[4] ** -0.5
     key, value = key[:, :, :-1], value[:, :, :-1]
     exact, _ = attend(query, key, value, True)
-    lossy, _ = attend(
-        query,
-        _convolved(key, kernels["key"], compression_rate),
-        _convolved(value, kernels["value"], compression_rate),
-        True,
+    key, value = (
+        _convolved(x, memory.kernels[name], memory.compression_rate)
+        for name, x in (("key", key), ("value", value))
     )
+    lossy, _ = attend(query, key, value, True)
     error = tf.reduce_sum(both * tf.square(exact - lossy))
     entries = tf.reduce_sum(both * tf.ones_like(exact))
     return error / tf.maximum(entries, 1)
 
 
-class Memory:
-    """The sizes of a memory.
+class Memory(NamedTuple):
+    """What a window and a memory are; see `compressive_attention` for its fields."""
 
-    Args:
-        block_size, look_back, compressed_length, compression_rate: ints; see
-            `compressive_attention`.
+    block_size: int
+    compressed_length: int
+    compression_rate: int
+    look_back: int = 1
+    compression: str = "mean"
+    kernels: dict | None = None
+    relative_embeddings: tf.Tensor | None = None
+    memory_embeddings: tf.Tensor | None = None
 
-    Attributes:
-        entries: int, those of a block.
-        blocks: int, how many blocks a query sees compressed.
-    """
+    @property
+    def entries(self):
+        """Those of a block."""
+        return self.block_size // self.compression_rate
 
-    def __init__(self, block_size, look_back, compressed_length, compression_rate):
-        self.block_size, self.look_back = block_size, look_back
-        self.rate, self.length = compression_rate, compressed_length
-        self.entries = block_size // compression_rate
-        self.blocks = compressed_length // self.entries
+    @property
+    def blocks(self):
+        """How many blocks a query sees compressed."""
+        return self.compressed_length // self.entries
 
 
-def attend_to_memory(
-    given,
-    kept,
-    memory,
-    *,
-    first_query=None,
-    compression="mean",
-    kernels=None,
-    relative_embeddings=None,
-    memory_embeddings=None,
-    dropout=0.0,
-    seed=None,
-):
+def attend_to_memory(given, kept, memory, *, first_query=0, dropout=0.0, seed=None):
     """Attention of a sequence that begins with a block.
 
     Args:
@@ -196,10 +174,9 @@ def attend_to_memory(
             queries used of it, or None.
         kept: dictionary of "key", "value" and "real", the entries of the blocks before it.
         memory: a `Memory`.
-        first_query: int scalar or `[batch]`, from where on queries count for "most_used"; None, the
-            default, for all.
-        compression, kernels, relative_embeddings, memory_embeddings, dropout, seed: see
-            `compressive_attention`.
+        first_query: int scalar or `[batch]`, from where on queries count for "most_used". Defaults
+            to 0.
+        dropout, seed: see `compressive_attention`.
 
     Returns:
         The output; the entries, those that are kept first; and the usage.
@@ -215,7 +192,7 @@ def attend_to_memory(
         look_back=look_back,
         causal=True,
         key_mask=real,
-        relative_embeddings=relative_embeddings,
+        relative_embeddings=memory.relative_embeddings,
         dropout=dropout,
         seed=seeds[0],
         return_logsumexp=True,
@@ -224,21 +201,15 @@ def attend_to_memory(
     num_blocks = ceil_div(length, block_size)
     usage = given["usage"]
     if usage is not None:
-        counted = (
-            real
-            if first_query is None
-            else real & (tf.range(length) >= places_of_rows(first_query, 0))
-        )
-        usage += _usage(query, key, real, counted, of_local, memory, relative_embeddings)
-    new = compressed(key, value, real, usage, memory, compression, kernels)
+        counted = real & (tf.range(length) >= places_of_rows(first_query, 0))
+        usage += _usage(query, key, real, counted, of_local, memory)
+    new = compressed(key, value, real, usage, memory)
     entries = {
         "key": tf.concat([tf.cast(kept["key"], key.dtype), new["key"]], axis=2),
         "value": tf.concat([tf.cast(kept["value"], value.dtype), new["value"]], axis=2),
     }
-    rows = tf.broadcast_dynamic_shape(tf.shape(kept["real"])[:1], tf.shape(new["real"])[:1])[0]
-    entries["real"] = tf.concat(
-        [tf.broadcast_to(x, [rows, size(x, 1)]) for x in (kept["real"], new["real"])], axis=1
-    )
+    of_rows = tf.broadcast_to(new["real"], [size(query, 0), size(new["real"], 1)])
+    entries["real"] = tf.concat([kept["real"], of_rows], axis=1)
 
     def windows(x):
         # Those of the last blocks are for queries that come later.
@@ -247,8 +218,8 @@ def attend_to_memory(
         return overlapping_blocks(x, num_blocks, memory.entries, memory.blocks, 0)
 
     remembered = windows(entries["key"])
-    if memory_embeddings is not None:
-        remembered += tf.cast(memory_embeddings, key.dtype)[:, None]
+    if memory.memory_embeddings is not None:
+        remembered += tf.cast(memory.memory_embeddings, key.dtype)[:, None]
     seen = windows(entries["real"][:, None, :, None])[..., 0]
     scaled = split_blocks(query * query.shape[3] ** -0.5, num_blocks, block_size)
     found, of_memory = attend(
@@ -263,15 +234,15 @@ def attend_to_memory(
     return merge_pair((local, of_local), (found, of_memory)), entries, usage
 
 
-def compressed(key, value, real, usage, memory, compression, kernels):
+def compressed(key, value, real, usage, memory):
     """The entries of all blocks, and whether there is nothing but real positions in each."""
-    num_blocks = ceil_div(size(key, 2), memory.block_size)
+    num_blocks, rate = ceil_div(size(key, 2), memory.block_size), memory.compression_rate
     blocks = {
         name: split_blocks(tf.stop_gradient(x), num_blocks, memory.block_size)
         for name, x in (("key", key), ("value", value))
     }
     real = split_blocks(real[:, None], num_blocks, memory.block_size, fill=False)
-    if compression == "most_used":
+    if memory.compression == "most_used":
         usage = split_blocks(tf.stop_gradient(usage), num_blocks, memory.block_size)[..., 0]
         places = tf.sort(tf.math.top_k(usage, memory.entries).indices, axis=-1)
         found = {name: tf.gather(x, places, batch_dims=3) for name, x in blocks.items()}
@@ -279,14 +250,14 @@ def compressed(key, value, real, usage, memory, compression, kernels):
         real = tf.reduce_all(real, axis=3, keepdims=True)
         real = tf.broadcast_to(real, [*sizes(real)[:3], memory.entries])
     else:
-        reduce = {"mean": tf.reduce_mean, "max": tf.reduce_max}.get(compression)
+        reduce = {"mean": tf.reduce_mean, "max": tf.reduce_max}.get(memory.compression)
         found = {
-            name: _convolved(x, tf.stop_gradient(kernels[name]), memory.rate)
+            name: _convolved(x, tf.stop_gradient(memory.kernels[name]), rate)
             if reduce is None
-            else reduce(_runs(x, memory.rate), axis=4)
+            else reduce(_runs(x, rate), axis=4)
             for name, x in blocks.items()
         }
-        real = tf.reshape(real, [*sizes(real)[:3], memory.entries, memory.rate])
+        real = tf.reshape(real, [*sizes(real)[:3], memory.entries, rate])
         real = tf.reduce_all(real, axis=4)
     found = {name: join_blocks(x, num_blocks * memory.entries) for name, x in found.items()}
     return {**found, "real": join_blocks(real, num_blocks * memory.entries)[:, 0]}
@@ -303,7 +274,7 @@ def _convolved(blocks, kernel, rate):
     return tf.einsum("bhmsrd,hrde->bhmse", _runs(blocks, rate), tf.cast(kernel, blocks.dtype))
 
 
-def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
+def _usage(query, key, real, counted, of_local, memory):
     """The weights that each position gets from the queries that have it in their window.
 
     Args:
@@ -327,8 +298,9 @@ def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
         behind, seen = (pad_axis(x, 2, back, 0)[:, :, :num_blocks] for x in (key, real))
         distance = step[:, None] - step + back * block_size
         logits = tf.matmul(scaled, behind, transpose_b=True)
-        if relative_embeddings is not None:
-            logits += _relative(scaled, tf.stop_gradient(relative_embeddings), distance)
+        if memory.relative_embeddings is not None:
+            table = tf.stop_gradient(memory.relative_embeddings)
+            logits += window_bias(scaled, table, block_size, back * block_size)
         weights = tf.exp(tf.cast(logits, of_local.dtype) - of_local)
         weights = tf.where(seen[..., None, :] & (distance >= 0), weights, 0)
         used = tf.reduce_sum(tf.cast(weights, query.dtype) * counted, axis=3)
@@ -336,11 +308,3 @@ def _usage(query, key, real, counted, of_local, memory, relative_embeddings):
         # To the block that the weights are for.
         total += pad_axis(used, 2, 0, back * block_size)[:, :, back * block_size :]
     return total[:, :, :length, None]
-
-
-def _relative(query, embeddings, distance):
-    """The relative logits of blocks of queries at distances `[queries, keys]`."""
-    far = embeddings.shape[1] // 2
-    index = tf.clip_by_value(distance, -far, far) + far
-    rows = tf.gather(tf.cast(embeddings, query.dtype), index, axis=1)
-    return tf.einsum("bhmqd,hqkd->bhmqk", query, rows)

@@ -7,15 +7,13 @@ from rt_keras.ops.compressive import Memory, attend_to_memory
 from rt_keras.ops.local_chunk import JoinedChunk
 
 
-def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, look_back, **sizes):
+def compressive_cache(query, value, **memory):
     """The cache of `compressive_chunk` before the first position.
 
     Args:
-        batch: int or int scalar.
-        heads, depth, value_depth: ints.
-        dtype: that of keys and values.
-        block_size, look_back: see `compressive_attention`.
-        **sizes: `compressed_length` and `compression` of `compressive_attention`.
+        query: `[batch, heads, length, depth]`, of which the shape alone counts.
+        value: `[batch, key_heads, length, value_depth]`, of which shape and dtype alone count.
+        **memory: the fields of `Memory`.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`, a ring of the blocks in
@@ -23,32 +21,22 @@ def compressive_cache(batch, heads, depth, value_depth, dtype, *, block_size, lo
         "memory_real", bool `[batch, compressed_length]`; and with "most_used", "usage",
         `[batch, heads, places, 1]`.
     """
-    ring, entries = (look_back + 1) * block_size, sizes["compressed_length"]
-    cache = {
-        "key": tf.zeros([batch, heads, ring, depth], dtype),
-        "value": tf.zeros([batch, heads, ring, value_depth], dtype),
-        "memory_key": tf.zeros([batch, heads, entries, depth], dtype),
-        "memory_value": tf.zeros([batch, heads, entries, value_depth], dtype),
-        "memory_real": tf.zeros([batch, entries], tf.bool),
-    }
-    if sizes["compression"] == "most_used":
-        cache["usage"] = tf.zeros([batch, heads, ring, 1], dtype)
+    memory, batch = Memory(**memory), size(query, 0)
+    ring, entries = (memory.look_back + 1) * memory.block_size, memory.compressed_length
+
+    def zeros(places, depth):
+        return tf.zeros([batch, query.shape[1], places, depth], value.dtype)
+
+    cache = {"memory_real": tf.zeros([batch, entries], tf.bool)}
+    for name, depth in (("key", query.shape[3]), ("value", value.shape[3])):
+        cache |= {name: zeros(ring, depth), f"memory_{name}": zeros(entries, depth)}
+    if memory.compression == "most_used":
+        cache["usage"] = zeros(ring, 1)
     return cache
 
 
 def compressive_chunk(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    compressed_length,
-    compression_rate,
-    look_back=1,
-    count=None,
-    **options,
+    query, key, value, cache, position, *, count=None, dropout=0.0, seed=None, **memory
 ):
     """`compressive_attention` of the positions of a chunk, given those before it.
 
@@ -58,28 +46,27 @@ def compressive_chunk(
         position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
         count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        block_size, compressed_length, compression_rate, look_back: see `compressive_attention`.
-        **options: `compression`, `kernels`, `relative_embeddings`, `memory_embeddings`, `dropout`
-            and `seed` of `compressive_attention`.
+        dropout, seed: see `compressive_attention`.
+        **memory: the fields of `Memory`.
 
     Returns:
         `[batch, heads, length, value_depth]`, and the cache with these positions in it.
 
     >>> x = tf.random.normal([1, 2, 20, 4])
-    >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
-    >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
-    >>> output, cache = compressive_chunk(x, x, x, cache, 0, compression_rate=4, **sizes)
+    >>> sizes = {"block_size": 8, "compressed_length": 4, "compression_rate": 4}
+    >>> cache = compressive_cache(x, x, **sizes)
+    >>> output, cache = compressive_chunk(x, x, x, cache, 0, **sizes)
     >>> output.shape
     TensorShape([1, 2, 20, 4])
     """
+    memory, block_size = Memory(**memory), memory["block_size"]
     length, ring = size(query, 2), size(cache["key"], 2)
-    joined = JoinedChunk(position, count, length, ring, block_size, look_back)
+    joined = JoinedChunk(position, count, length, ring, block_size, memory.look_back)
     given = {"key": key, "value": value}
     if "usage" in cache:
         given["usage"] = tf.zeros([size(query, 0), query.shape[1], length, 1], query.dtype)
     sequences = {name: joined.join(cache[name], x) for name, x in given.items()}
     aligned = {name: joined.align(x) for name, x in sequences.items()}
-    memory = Memory(block_size, look_back, compressed_length, compression_rate)
     kept = {name: cache[f"memory_{name}"] for name in ("key", "value", "real")}
     output, entries, usage = attend_to_memory(
         {"usage": None, **aligned, "query": joined.align_queries(query), "real": joined.real},
@@ -87,7 +74,8 @@ def compressive_chunk(
         memory,
         # What is kept has no queries.
         first_query=joined.before - joined.start,
-        **options,
+        dropout=dropout,
+        seed=seed,
     )
     changed = {name: joined.ring_of(sequences[name]) for name in ("key", "value")}
     if usage is not None:
@@ -95,11 +83,10 @@ def compressive_chunk(
     # The memory ends where the blocks in view begin.
     now = position + (length if count is None else count)
     blocks = now // block_size - position // block_size
-    places = places_of_rows(blocks * memory.entries, tf.range(compressed_length))
+    places = places_of_rows(blocks * memory.entries, tf.range(memory.compressed_length))
     for name in ("key", "value"):
         changed[f"memory_{name}"] = take_places(entries[name], places)
-    real = tf.broadcast_to(entries["real"], tf.shape(entries["key"])[0:3:2])
-    changed["memory_real"] = take_places(real[:, None], places)[:, 0]
+    changed["memory_real"] = take_places(entries["real"][:, None], places)[:, 0]
     return joined.of_chunk(output), {
         name: tf.cast(x, cache[name].dtype) for name, x in changed.items()
     }

@@ -9,23 +9,7 @@ from rt_keras.ops.decode import attend_step, like, where_counted, write
 from rt_keras.ops.local_decode import keys_in_view
 
 
-def compressive_step(
-    query,
-    key,
-    value,
-    cache,
-    position,
-    *,
-    block_size,
-    compressed_length,
-    compression_rate,
-    look_back=1,
-    count=None,
-    compression="mean",
-    kernels=None,
-    relative_embeddings=None,
-    memory_embeddings=None,
-):
+def compressive_step(query, key, value, cache, position, *, count=None, **memory):
     """`compressive_attention` of one position, given those before it.
 
     Args:
@@ -34,28 +18,27 @@ def compressive_step(
         position: int scalar, the query's position; or int `[batch]`.
         count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
             outputs mean nothing. None, the default, if all count.
-        block_size, compressed_length, compression_rate, look_back, compression, kernels: see
-            `compressive_attention`.
-        relative_embeddings, memory_embeddings: see `compressive_attention`.
+        **memory: the fields of `Memory`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache with this position in it.
 
     >>> from rt_keras.ops.compressive_chunk import compressive_cache
     >>> x = tf.random.normal([1, 2, 1, 4])
-    >>> sizes = {"block_size": 8, "look_back": 1, "compressed_length": 4, "compression": "max"}
-    >>> cache = compressive_cache(1, 2, 4, 4, x.dtype, **sizes)
-    >>> output, cache = compressive_step(x, x, x, cache, 0, compression_rate=4, **sizes)
+    >>> sizes = {"block_size": 8, "compressed_length": 4, "compression_rate": 4}
+    >>> cache = compressive_cache(x, x, **sizes)
+    >>> output, cache = compressive_step(x, x, x, cache, 0, **sizes)
     >>> output.shape
     TensorShape([1, 2, 1, 4])
     """
-    ring = size(cache["key"], 2)
+    memory, ring = Memory(**memory), size(cache["key"], 2)
+    block_size, look_back = memory.block_size, memory.look_back
     rows = {"key": key, "value": value}
     if "usage" in cache:
         rows["usage"] = tf.zeros_like(value[..., :1])
     after = write(cache, position % ring, count, **rows)
     seen = keys_in_view(after, position, block_size, look_back, None)
-    seen["relative_embeddings"] = relative_embeddings
+    seen["relative_embeddings"] = memory.relative_embeddings
     local = attend_step(query, **seen, return_logsumexp=True)
     if "usage" in cache:
         of_keys = {**seen, "value": tf.eye(ring, dtype=value.dtype)[None, None]}
@@ -63,15 +46,14 @@ def compressive_step(
         usage = after["usage"] + tf.cast(weights, after["usage"].dtype)
         after["usage"] = where_counted(count, usage, after["usage"])
     remembered = cache["memory_key"]
-    if memory_embeddings is not None:
-        remembered += tf.cast(memory_embeddings, remembered.dtype)
+    if memory.memory_embeddings is not None:
+        remembered += tf.cast(memory.memory_embeddings, remembered.dtype)
     of_memory = attend(
         query * query.shape[3] ** -0.5,
         remembered,
         cache["memory_value"],
         cache["memory_real"][:, None, None],
     )
-    memory = Memory(block_size, look_back, compressed_length, compression_rate)
     ended = tf.cast(places_of_rows(position, 1)[:, 0] % block_size == 0, tf.int32)
     ended *= 1 if count is None else count
 
@@ -80,15 +62,7 @@ def compressive_step(
         places = places_of_rows((position // block_size - look_back) * block_size, 0)
         places += tf.range(block_size)
         block = {name: take_places(after[name], places % ring) for name in rows}
-        new = compressed(
-            block["key"],
-            block["value"],
-            places >= 0,
-            block.get("usage"),
-            memory,
-            compression,
-            kernels,
-        )
+        new = compressed(block["key"], block["value"], places >= 0, block.get("usage"), memory)
         real = tf.broadcast_to(new["real"], [size(query, 0), memory.entries])
         moved = {"memory_real": tf.concat([after["memory_real"], real], 1)[:, memory.entries :]}
         for name in ("key", "value"):

@@ -4,7 +4,15 @@ import tensorflow as tf
 
 from rt_keras.ops import chunks
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, size, sizes, split_blocks
+from rt_keras.ops.blocks import (
+    ceil_div,
+    join_blocks,
+    move_axis,
+    repeat_heads,
+    size,
+    sizes,
+    split_blocks,
+)
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.relative import window_bias
 
@@ -34,8 +42,9 @@ def full_attention(
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, heads, keys, depth]`, or None for the queries themselves.
-        value: `[batch, heads, keys, value_depth]`.
+        key: `[batch, key_heads, keys, depth]`, or None for the queries themselves. Fewer heads than
+            those of queries serve as many consecutive ones each.
+        value: `[batch, key_heads, keys, value_depth]`.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, queries]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
@@ -77,7 +86,7 @@ def full_attention(
 
     sliced = {"query": in_blocks(query)}
     sliced["start"] = tf.range(num_blocks) * block_size
-    whole = {"key": key, "value": value}
+    whole = {"key": repeat_heads(key, heads), "value": repeat_heads(value, heads)}
     if query_mask is not None:
         sliced["query_mask"] = in_blocks(tf.cast(query_mask, tf.bool)[:, None])
     if attention_mask is not None:

@@ -5,7 +5,7 @@ import typing
 import tensorflow as tf
 
 from rt_keras.ops.attend import merge_pair
-from rt_keras.ops.blocks import gather_rows, repeat_heads, size
+from rt_keras.ops.blocks import gather_rows, size
 from rt_keras.ops.full import full_attention
 from rt_keras.ops.routing import normalize
 
@@ -142,7 +142,6 @@ def global_attention(
     compared = normalize if normalized else tf.convert_to_tensor
     query = compared(query)
     key = query if shared else compared(key)
-    key, value = (repeat_heads(x, query.shape[1]) for x in (key, value))
     places, positions = tokens.places, tf.range(size(query, 2))
     to_global = full_attention(
         query,

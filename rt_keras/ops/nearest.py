@@ -10,22 +10,13 @@ import functools
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, merge_pair
-from rt_keras.ops.blocks import (
-    ceil_div,
-    fold_heads,
-    move_axis,
-    repeat_heads,
-    shift_left,
-    size,
-    split_blocks,
-    with_a_position,
-)
-from rt_keras.ops.chunks import chunks_of_blocks, num_chunks, over_heads
+from rt_keras.ops.blocks import fold_heads, repeat_heads, shift_left, size, with_a_position
+from rt_keras.ops.chunks import chunks_of_blocks, over_heads
 from rt_keras.ops.entmax import check_activation
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, intervals_around_blocks, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
-from rt_keras.ops.routing import centroid_scores, prepare
+from rt_keras.ops.routed import Routing
 
 
 def nearest_attention(
@@ -194,27 +185,25 @@ def _attend(arguments, num_probes, local, normalize, options):
     """Attention of some heads."""
     causal, shift_keys = options["causal"], options["shift_keys"]
     num_clusters, window_size = options["num_clusters"], options["window_size"]
-    given = arguments["query"], arguments.get("key")
-    routed_query, routed_key = prepare(*given)
-    query, key = (routed_query, routed_key) if normalize else prepare(*given, normalized=False)
     arguments, seen = _shifted(arguments, causal) if shift_keys else (arguments, None)
     query_mask, key_mask = arguments.get("query_mask"), arguments.get("key_mask")
-    if key is query and key_mask is None:
+    are_one_list = "key" not in arguments
+    if are_one_list and key_mask is None:
         key_mask = query_mask
-    centroids, load_bias = arguments["centroids"], arguments.get("load_bias")
-    of_queries = clusters_of(routed_query, centroids, load_bias, query_mask, num_probes)
+    weights = (arguments.get(name) for name in ("load_bias", "scale"))
+    routing = Routing(arguments["centroids"], num_probes, *weights, normalize)
+    query, key, of_queries, of_keys = routing.route(
+        arguments["query"], arguments.get("key"), query_mask, key_mask
+    )
     # The bound is that of the logits of normalised vectors.
-    scaled, bound = query * query.shape[-1] ** -0.5, query.shape[-1] ** 0.5 if normalize else None
-    if "scale" in arguments:
-        scaled, bound = scaled * tf.cast(arguments["scale"], query.dtype)[:, None, None], None
-    value, heads = arguments["value"], query.shape[1]
-    if key is query:
+    bound = query.shape[-1] ** 0.5 if normalize and routing.scale is None else None
+    scaled, value, heads = routing.scaled(query), arguments["value"], query.shape[1]
+    if are_one_list:
         value = repeat_heads(value, heads)
     options = {**options, "bound": bound, "seen": seen}
     options |= {name: arguments.get(name) for name in ("relative_embeddings", "seed")}
-    if key is query and key_mask is query_mask and num_probes == 1 and local is None:
+    if are_one_list and key_mask is query_mask and num_probes == 1 and local is None:
         return attend_sorted(scaled, key, value, of_queries, options)
-    of_keys = clusters_of(routed_key, centroids, load_bias, key_mask, 1)
     if options["relative_embeddings"] is not None:
         # Each head of queries has a table of its own, and so needs keys of its own.
         key, value, of_keys = (repeat_heads(x, heads) for x in (key, value, of_keys))
@@ -260,29 +249,3 @@ def _shifted(arguments, causal):
         seen = shift_left(tf.cast(seen, tf.bool), 1)
     found["value"] = shift_left(arguments["value"], 2)
     return found, seen
-
-
-def clusters_of(x, centroids, load_bias, mask, count):
-    """The `count` nearest clusters of each position, `[batch, heads, count, length]`.
-
-    Padding gets an extra cluster behind the last one, in which nothing attends.
-    """
-
-    def nearest(x):
-        scores = centroid_scores(x, centroids, load_bias)
-        if count == 1:
-            return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, :, None]
-        return tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
-
-    length, scores_of_one = size(x, 2), size(x, 0) * x.shape[1] * centroids.shape[1]
-    chunks = num_chunks(length * scores_of_one)
-    if chunks == 1:
-        clusters = nearest(x)
-    else:
-        at_once = ceil_div(length, chunks)
-        x = split_blocks(tf.stop_gradient(x), ceil_div(length, at_once), at_once)
-        clusters = tf.map_fn(nearest, move_axis(x, 2, 0), fn_output_signature=tf.int32)
-        clusters = tf.concat(tf.unstack(clusters), axis=3)[..., :length]
-    if mask is not None:
-        clusters = tf.where(tf.cast(mask, tf.bool)[:, None, None], clusters, centroids.shape[1])
-    return clusters

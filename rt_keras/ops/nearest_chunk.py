@@ -12,12 +12,11 @@ from rt_keras.ops.blocks import (
     take_places,
 )
 from rt_keras.ops.chunks import chunks_of_blocks
-from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.nearest_sorted import attend_sorted
 from rt_keras.ops.nearest_tiles import attend_tiles, key_intervals
 from rt_keras.ops.nearest_windows import block_size_of
 from rt_keras.ops.rings import add_members, attend_to_rings
-from rt_keras.ops.routing import prepare
+from rt_keras.ops.routed import Routing
 
 
 def nearest_chunk(
@@ -28,15 +27,12 @@ def nearest_chunk(
     position,
     centroids,
     *,
-    num_probes=1,
-    load_bias=None,
     count=None,
     relative_embeddings=None,
-    scale=None,
-    normalize=True,
     dropout=0.0,
     seed=None,
     return_logsumexp=False,
+    **routing,
 ):
     """Causal `nearest_attention` of the positions of a chunk, given those before it.
 
@@ -52,16 +48,14 @@ def nearest_chunk(
         cache: the cache of `nearest_cache`, `nearest_step` or of the last chunk.
         position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
         centroids: `[key_heads, clusters, depth]`.
-        num_probes: int, clusters in which a query attends. Defaults to 1.
-        load_bias: `[key_heads, clusters]`, or None for zeros.
         count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        scale: `[heads]`, see `nearest_attention`; or None.
-        normalize: bool, as the cache was made. Defaults to True.
         dropout, seed: see `nearest_attention`.
         return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
             False.
+        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`, the last as the
+            cache was made.
 
     Returns:
         `[batch, heads, length, value_depth]`, 0 for a query without keys, or the pair of it and the
@@ -76,6 +70,7 @@ def nearest_chunk(
     TensorShape([1, 2, 20, 4])
     """
     length, num_clusters = size(query, 2), centroids.shape[1]
+    routing = Routing(centroids, **routing)
     positions = places_of_rows(position, tf.range(length))
     are_keys = None if count is None else tf.range(length) < places_of_rows(count, 0)
     shifted = "query" in cache
@@ -84,15 +79,8 @@ def nearest_chunk(
         query, key = asked, None
         # Before the first position there is no query that could be its key.
         are_keys = positions > 0 if count is None else are_keys & (positions > 0)
-    routed_query, routed_key = prepare(query, key)
-    query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
-    of_queries = clusters_of(routed_query, centroids, load_bias, None, num_probes)
-    are_one_list = key is query
-    of_keys = (
-        of_queries[:, :, :1]
-        if are_one_list
-        else clusters_of(routed_key, centroids, load_bias, None, 1)
-    )
+    are_one_list = key is None
+    query, key, of_queries, of_keys = routing.route(query, key)
     if shifted:
         query, of_queries = query[:, :, 1:], of_queries[..., 1:]
         key, of_keys = key[:, :, :length], of_keys[..., :length]
@@ -102,9 +90,7 @@ def nearest_chunk(
     new = {"key": key, "value": repeat_heads(value, key.shape[1])}
     if "positions" in cache:
         new["positions"] = tf.broadcast_to(positions[:, None], tf.shape(of_keys[:, :, 0]))
-    query = query * query.shape[3] ** -0.5
-    if scale is not None:
-        query *= tf.cast(scale, query.dtype)[:, None, None]
+    query = routing.scaled(query)
     options = {
         "num_clusters": num_clusters,
         "window_size": size(cache["key"], 3),
@@ -113,12 +99,9 @@ def nearest_chunk(
         "relative_embeddings": relative_embeddings,
         "dropout": dropout,
         "seed": seed,
-        "bound": None,
-        "activation": "softmax",
         "shift_keys": shifted,
-        "seen": None,
     }
-    attend_own = _attend_list if are_one_list and num_probes == 1 else _attend_tiles
+    attend_own = _attend_list if are_one_list and routing.num_probes == 1 else _attend_tiles
     found = _attend(query, of_queries, new, of_keys, cache, position, attend_own, options)
     output = merge_pair(*found, return_logsumexp=return_logsumexp)
     members = {name: tf.cast(x, cache[name].dtype) for name, x in new.items()}

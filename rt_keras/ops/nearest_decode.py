@@ -12,9 +12,8 @@ from rt_keras.ops.blocks import (
     sizes,
 )
 from rt_keras.ops.decode import attend_step, like, put_rows, where_counted
-from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import add_members
-from rt_keras.ops.routing import prepare
+from rt_keras.ops.routed import Routing
 
 
 def nearest_cache(
@@ -24,11 +23,10 @@ def nearest_cache(
     count,
     *,
     window_size,
-    load_bias=None,
     max_length=None,
     shift_keys=False,
     keep_positions=False,
-    normalize=True,
+    **routing,
 ):
     """The cache of `nearest_step`: for each cluster a ring of its last members; see `add_members`.
 
@@ -40,13 +38,12 @@ def nearest_cache(
         centroids: `[key_heads, clusters, depth]`.
         count: int scalar, how many of these positions count.
         window_size: int, the most keys that a query attends to in one cluster.
-        load_bias: `[key_heads, clusters]`, or None for zeros.
         max_length: int, how many positions there will be: a ring need not be longer. None, the
             default, for any number.
         shift_keys: bool, with the queries as `key`: whether the key of position j is the query of
             position j - 1. Defaults to False.
         keep_positions: bool, whether steps will have relative embeddings. Defaults to False.
-        normalize: bool, whether logits are of normalised vectors. Defaults to True.
+        **routing: see `nearest_step`; `num_probes` and `scale` change nothing.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, window, depth]`, keys
@@ -69,10 +66,8 @@ def nearest_cache(
         # The last query is nobody's key yet; zeros if there is none.
         next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
         value, count = shift_left(value, 2), count - 1
-    routed_key, _ = prepare(key, None)
-    key = routed_key if normalize else tf.convert_to_tensor(key)
     real = (tf.range(length) < count)[None]
-    of_keys = clusters_of(routed_key, centroids, load_bias, real, 1)
+    _, key, _, of_keys = Routing(centroids, **routing).route(key, None, real, real)
     members = {"key": key, "value": value}
     if keep_positions:
         positions = tf.range(length) + int(shift_keys)
@@ -94,15 +89,13 @@ def nearest_step(
     position,
     centroids,
     *,
-    num_probes=1,
-    load_bias=None,
     count=None,
     relative_embeddings=None,
-    scale=None,
     before=None,
     window_size=None,
-    normalize=True,
-    **options,
+    activation="softmax",
+    return_logsumexp=False,
+    **routing,
 ):
     """Causal `nearest_attention` of one position, given those before it.
 
@@ -114,18 +107,16 @@ def nearest_step(
         cache: the cache of `nearest_cache` or of the last step.
         position: int scalar, the query's position; or int `[batch]`.
         centroids: `[key_heads, clusters, depth]`.
-        num_probes: int, clusters in which the query attends. Defaults to 1.
-        load_bias: `[key_heads, clusters]`, or None for zeros.
         count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
             outputs mean nothing. None, the default, if all count.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        scale: `[heads]`, see `nearest_attention`; or None.
         before: int scalar or `[batch]`; only positions before it are seen, of each cluster the last
             `window_size` of them. The cache must keep positions, and those of each cluster from
             there on too. None, the default, to see all that the cache keeps.
         window_size: int, only with `before`.
-        normalize: bool, as the cache was made. Defaults to True.
-        **options: `return_logsumexp` and `activation` of `nearest_attention`.
+        activation, return_logsumexp: see `nearest_attention`.
+        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`, the last as the
+            cache was made.
 
     Returns:
         `[batch, heads, 1, value_depth]`, 0 for a query without keys, or the pair of it and the
@@ -140,14 +131,10 @@ def nearest_step(
     """
     asked, key = query, cache.get("query", key)
     position = tf.convert_to_tensor(position)
-    routed_query, routed_key = prepare(query, key)
-    query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
-    own = clusters_of(routed_key, centroids, load_bias, None, 1)[:, :, 0]
-    sought = own
-    if key is not query or num_probes > 1:
-        sought = clusters_of(routed_query, centroids, load_bias, None, num_probes)[..., 0]
-    value = repeat_heads(value, key.shape[1])
-    cache = _add(cache, own, key, value, position, count)
+    routing = Routing(centroids, **routing)
+    query, key, sought, own = routing.route(query, key)
+    sought, value = sought[..., 0], repeat_heads(value, key.shape[1])
+    cache = _add(cache, own[:, :, 0], key, value, position, count)
     if "query" in cache:
         asked = tf.cast(asked, cache["query"].dtype)
         cache["query"] = where_counted(count, asked, cache["query"])
@@ -176,8 +163,8 @@ def nearest_step(
         later = tf.cast((number >= 0) & ~in_reach, tf.int32)
         end = counts - tf.reduce_sum(later, axis=-1, keepdims=True)
         allowed = (number >= tf.maximum(end - window_size, 0)) & (number < end)
-    if scale is not None:
-        query *= tf.cast(scale, query.dtype)[:, None, None]
+    if routing.scale is not None:
+        query *= tf.cast(routing.scale, query.dtype)[:, None, None]
     output = attend_step(
         query,
         members(cache["key"]),
@@ -185,7 +172,8 @@ def nearest_step(
         flatten_blocks(allowed)[:, :, None],
         None if relative_embeddings is None else tf.reshape(position, [-1, 1, 1]) - positions,
         relative_embeddings=relative_embeddings,
-        **options,
+        activation=activation,
+        return_logsumexp=return_logsumexp,
     )
     return output, cache
 

@@ -21,7 +21,7 @@ def sorted_keys(key, value, order, place, options):
     found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
     if options["relative_embeddings"] is not None:
         found["key_positions"] = _positions(order, options)
-    if options["seen"] is not None:
+    if options.get("seen") is not None:
         seen = tf.broadcast_to(options["seen"][:, None], sizes(key)[:3])
         found["seen"] = tf.gather(seen, order, batch_dims=2)
     return found
@@ -46,8 +46,8 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
         allowed: function of the arguments of a chunk and of its windows by name; returns which keys
             each query attends to, bool `[batch, heads, blocks, queries, keys]`.
         chunks: int, how many chunks, a divisor of the number of blocks.
-        options: dictionary of "dropout" and "seed", "activation", "relative_embeddings" and
-            "return_logsumexp", see `nearest_attention`; and "bound", see `attend`.
+        options: dictionary of "dropout" and "seed", "relative_embeddings" and "return_logsumexp",
+            and perhaps "activation", see `nearest_attention`; and perhaps "bound", see `attend`.
 
     Returns:
         The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
@@ -70,10 +70,10 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
             cut["value"],
             masks,
             bias=bias,
-            bound=options["bound"] if bias is None else None,
+            bound=options.get("bound") if bias is None else None,
             dropout=options["dropout"],
             seed=part.get("seed"),
-            activation=options["activation"],
+            activation=options.get("activation", "softmax"),
         )
         return found if options["return_logsumexp"] else found[0]
 

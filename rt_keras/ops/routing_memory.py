@@ -1,7 +1,5 @@
 """Attention to what clusters remember of long ago."""
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
@@ -17,20 +15,10 @@ from rt_keras.ops.blocks import (
 from rt_keras.ops.cluster_memory import best_members, choose, remember
 from rt_keras.ops.decode import like, put_rows
 from rt_keras.ops.local_chunk import JoinedChunk
-from rt_keras.ops.nearest import clusters_of
 from rt_keras.ops.rings import counts_at, of_lists
-from rt_keras.ops.routing import prepare
+from rt_keras.ops.routed import Routing
 
 EVICTIONS = ("oldest", "random", "least_attended", "merged")
-
-
-class _Routed(NamedTuple):
-    """Queries and keys as logits have them, and the clusters of both."""
-
-    query: tf.Tensor
-    key: tf.Tensor
-    of_queries: tf.Tensor
-    of_keys: tf.Tensor
 
 
 def memory_chunk(
@@ -44,14 +32,11 @@ def memory_chunk(
     window_size,
     memory_keys,
     eviction="oldest",
-    num_probes=1,
-    load_bias=None,
-    scale=None,
-    normalize=True,
     are_keys=None,
     count=None,
     dropout=0.0,
     seed=None,
+    **routing,
 ):
     """Causal attention of the positions of a chunk to what their clusters remember.
 
@@ -87,15 +72,13 @@ def memory_chunk(
         window_size: int, how many of the last members of its cluster a query does not see here.
         memory_keys: int, the most members that a query sees in one memory.
         eviction: one of `EVICTIONS`. Defaults to "oldest".
-        num_probes: int, clusters in whose memories a query attends. Defaults to 1.
-        load_bias: `[key_heads, clusters]`, or None for zeros.
-        scale: `[heads]`, s above; None for ones.
-        normalize: bool, whether logits are of normalised vectors. Defaults to True.
         are_keys: bool `[batch or 1, length]`, which positions have a key; None for all.
         count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             None, the default, for all.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
+        **routing: `num_probes`, in whose memories a query attends, `load_bias`, `scale`, s above,
+            and `normalize` of `Routing`.
 
     Returns:
         `[batch, heads, length, value_depth]`, 0 for a query without keys; the logsumexp
@@ -107,7 +90,7 @@ def memory_chunk(
     >>> from rt_keras.ops.cluster_memory import empty_memory
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
-    >>> memory = empty_memory(1, 2, 3, 4, 4, x.dtype, **sizes)
+    >>> memory = empty_memory(x, x, 3, **sizes)
     >>> output, _, memory = memory_chunk(
     ...     x, x, x, memory, 0, centroids, window_size=2, memory_keys=4
     ... )
@@ -126,8 +109,9 @@ def memory_chunk(
         aligned = aligned[:, :, : num_blocks * block_size]
         return move_axis(split_blocks(aligned, num_blocks, block_size), 2, 0)
 
-    routed = _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys)
-    query = _scaled(routed.query, scale)
+    routing = Routing(centroids, **routing)
+    routed = routing.route(query, key, key_mask=are_keys)
+    query = routing.scaled(routed.query)
     new = _members(routed, value)
     sequences = {
         name: joined.join(memory[f"new_{name}"], tf.stop_gradient(x)) for name, x in new.items()
@@ -162,7 +146,7 @@ def memory_chunk(
         of_keys = tf.where(ended, block["cluster"], num_clusters)
         return chosen, remember(kept, block["key"], block["value"], of_keys, eviction)
 
-    seen = num_probes * min(memory_keys, memory["key"].shape[3])
+    seen = routing.num_probes * min(memory_keys, memory["key"].shape[3])
     shape = [query.shape[0], query.shape[1], block_size, seen]
     specs = [tf.TensorSpec([*shape, x.shape[4]], x.dtype) for x in (memory["key"], memory["value"])]
     specs += [tf.TensorSpec(shape, tf.bool)]
@@ -183,12 +167,9 @@ def memory_step(
     window_size,
     memory_keys,
     eviction="oldest",
-    num_probes=1,
-    load_bias=None,
-    scale=None,
-    normalize=True,
     are_keys=None,
     count=None,
+    **routing,
 ):
     """`memory_chunk` of one position.
 
@@ -197,10 +178,10 @@ def memory_step(
         value: `[batch, key_heads, 1, value_depth]`.
         memory: the memory of `empty_memory`, of the last chunk or step.
         position: int scalar, or int `[batch]`.
-        centroids, window_size, memory_keys, eviction, num_probes, load_bias, scale, normalize,
-            are_keys: see `memory_chunk`.
+        centroids, window_size, memory_keys, eviction, are_keys: see `memory_chunk`.
         count: int `[batch]`, 0 for rows whose position is padding: they keep their memory, and
             their outputs mean nothing. None, the default, if all count.
+        **routing: see `memory_chunk`.
 
     Returns:
         `[batch, heads, 1, value_depth]`, `[batch, heads, 1]`, and the memory.
@@ -208,12 +189,13 @@ def memory_step(
     >>> from rt_keras.ops.cluster_memory import empty_memory
     >>> x, centroids = tf.random.normal([1, 2, 1, 4]), tf.random.normal([2, 3, 4])
     >>> sizes = {"memory_length": 16, "block_size": 10, "eviction": "oldest"}
-    >>> memory = empty_memory(1, 2, 3, 4, 4, x.dtype, **sizes)
+    >>> memory = empty_memory(x, x, 3, **sizes)
     >>> memory_step(x, x, x, memory, 0, centroids, window_size=2, memory_keys=4)[0].shape
     TensorShape([1, 2, 1, 4])
     """
     num_clusters, block_size = centroids.shape[1], size(memory["new_key"], 2)
-    routed = _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys)
+    routing = Routing(centroids, **routing)
+    routed = routing.route(query, key, key_mask=are_keys)
     place = places_of_rows(position % block_size, 0)
     new = {
         name: put_rows(memory[f"new_{name}"], place, x, count)
@@ -224,7 +206,7 @@ def memory_step(
     arrived = tf.reduce_sum(tf.cast(of_new[:, :, None] == sought[..., None], tf.int32), axis=3)
     border = tf.gather(memory["counts"], sought, batch_dims=2) + arrived - window_size - 1
     kept = {name: x for name, x in memory.items() if not name.startswith("new_")}
-    query = _scaled(routed.query, scale)
+    query = routing.scaled(routed.query)
     lists = {name: tf.gather(kept[name], sought, batch_dims=2) for name in ("key", "number")}
     found = best_members(query[:, :, None], border[..., None], lists, memory_keys)
     counts = True if count is None else tf.reshape(count > 0, [-1, 1, 1])
@@ -240,26 +222,10 @@ def memory_step(
     return *_attend(query, chosen), like({**kept, **rings}, memory)
 
 
-def _routed(query, key, centroids, load_bias, num_probes, normalize, are_keys):
-    routed_query, routed_key = prepare(query, key)
-    query, key = (routed_query, routed_key) if normalize else prepare(query, key, normalized=False)
-    return _Routed(
-        query,
-        key,
-        clusters_of(routed_query, centroids, load_bias, None, num_probes),
-        clusters_of(routed_key, centroids, load_bias, are_keys, 1)[:, :, 0],
-    )
-
-
 def _members(routed, value):
     """What a block that has not ended keeps of its positions."""
     value = repeat_heads(value, routed.key.shape[1])
-    return {"key": routed.key, "value": value, "cluster": routed.of_keys}
-
-
-def _scaled(query, scale):
-    query = query * query.shape[3] ** -0.5
-    return query if scale is None else query * tf.cast(scale, query.dtype)[:, None, None]
+    return {"key": routed.key, "value": value, "cluster": routed.of_keys[:, :, 0]}
 
 
 def _attend(query, chosen, dropout=0.0, seed=None):

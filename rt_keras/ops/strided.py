@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras.ops.attend import accumulation_dtype, attend
-from rt_keras.ops.blocks import ceil_div, join_blocks, size, split_blocks
+from rt_keras.ops.blocks import ceil_div, join_blocks, repeat_heads, size, split_blocks
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.relative import window_bias
 
@@ -36,8 +36,9 @@ def strided_attention(
 
     Args:
         query: `[batch, heads, length, depth]`.
-        key: `[batch, heads, length, depth]`, or None for the queries themselves.
-        value: `[batch, heads, length, value_depth]`.
+        key: `[batch, key_heads, length, depth]`, or None for the queries themselves. Fewer heads
+            than those of queries serve as many consecutive ones each.
+        value: `[batch, key_heads, length, value_depth]`.
         stride: int, positions from one key to the next.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
@@ -67,17 +68,17 @@ def strided_attention(
     """
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
-    length = size(query, 2)
+    heads, length = query.shape[1], size(query, 2)
     if isinstance(length, int) and key.shape[2] not in (None, length):
         raise ValueError(
             "Strided attention needs as many keys as queries. "
             f"Received: query of length {length}, key of length {key.shape[2]}."
         )
     query *= query.shape[-1] ** -0.5
-    logits = size(query, 0) * size(query, 1) * length * ceil_div(length, stride)
+    logits = size(query, 0) * heads * length * ceil_div(length, stride)
     found = over_heads(
         lambda arguments: _strided_attention(arguments, stride, causal, outside, dropout),
-        {"query": query, "key": key, "value": value},
+        {"query": query, "key": repeat_heads(key, heads), "value": repeat_heads(value, heads)},
         {"relative_embeddings": relative_embeddings},
         {"query_mask": query_mask, "key_mask": key_mask, "seed": seed},
         logits,

@@ -11,7 +11,8 @@ def after(blocks, eviction):
     """The memory after blocks whose members have their own positions as keys."""
     rng = np.random.default_rng(0)
     sizes = {"memory_length": LENGTH, "block_size": BLOCK, "eviction": eviction}
-    kept = empty_memory(BATCH, HEADS, CLUSTERS, DEPTH, DEPTH, tf.float64, **sizes)
+    x = tf.zeros([BATCH, HEADS, 1, DEPTH], tf.float64)
+    kept = empty_memory(x, x, CLUSTERS, **sizes)
     kept = {name: x for name, x in kept.items() if not name.startswith("new_")}
     for block in range(blocks):
         key = np.zeros([BATCH, HEADS, BLOCK, DEPTH]) + BLOCK * block + np.arange(BLOCK)[:, None]

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from rt_keras.ops import compressive_attention
-from rt_keras.ops.compressive import COMPRESSIONS, reconstruction_loss
+from rt_keras.ops.compressive import COMPRESSIONS, Memory, reconstruction_loss
 from tests.ops import checks, reference
 
 SIZES = {"block_size": 6, "compressed_length": 4, "compression_rate": 3}
@@ -75,10 +75,10 @@ def test_padding(compression):
 def test_kernels_learn_to_reconstruct_and_nothing_else_does():
     inputs = checks.tensors(make_inputs(), tf.float32)
     kernels = {name: tf.constant(x, tf.float32) for name, x in make_kernels().items()}
-    sizes = {name: SIZES[name] for name in ("block_size", "compression_rate")}
+    memory = Memory(**SIZES, compression="conv", kernels=kernels)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([inputs, kernels])
-        loss = reconstruction_loss(**inputs, key_mask=None, kernels=kernels, **sizes)
+        loss = reconstruction_loss(**inputs, key_mask=None, memory=memory)
         output = compressive_attention(**inputs, **SIZES, compression="conv", kernels=kernels)
     assert tape.gradient(loss, inputs) == dict.fromkeys(inputs)
     assert tape.gradient(output, kernels) == dict.fromkeys(kernels)

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from rt_keras.ops import compressive_attention
 from rt_keras.ops.compressive import COMPRESSIONS
@@ -10,10 +9,8 @@ from tests.ops.test_compressive import LENGTH, SIZES, make_inputs, make_kernels
 
 
 def empty_cache(inputs, compression, look_back):
-    batch, heads = inputs["query"].shape[:2]
-    sizes = {"block_size": SIZES["block_size"], "look_back": look_back}
-    sizes |= {"compressed_length": SIZES["compressed_length"], "compression": compression}
-    return compressive_cache(batch, heads, 6, 5, tf.float64, **sizes)
+    options = {**SIZES, "look_back": look_back, "compression": compression}
+    return compressive_cache(inputs["query"], inputs["value"], **options)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

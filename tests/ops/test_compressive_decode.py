@@ -1,5 +1,4 @@
 import pytest
-import tensorflow as tf
 
 from rt_keras.ops import compressive_attention
 from rt_keras.ops.compressive import COMPRESSIONS
@@ -21,9 +20,7 @@ def test_steps_of_rows_at_positions_of_their_own(compression, far, look_back):
     learnt = {name: x for name, x in learnt.items() if name.endswith("embeddings")}
 
     def make_cache(key, value, count):
-        sizes = {name: options[name] for name in ("block_size", "look_back", "compression")}
-        length = SIZES["compressed_length"]
-        cache = compressive_cache(1, 2, 6, 5, tf.float64, compressed_length=length, **sizes)
+        cache = compressive_cache(key, value, **options)
         return compressive_chunk(key, key, value, cache, 0, count=count, **learnt, **options)[1]
 
     def op(causal, **given):

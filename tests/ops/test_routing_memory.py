@@ -17,9 +17,8 @@ def arrays(length=40, **options):
 
 
 def new_memory(inputs, eviction, dtype=tf.float64):
-    batch, heads, _, depth = inputs["query"].shape
-    depths = depth, inputs["value"].shape[3]
-    return empty_memory(batch, heads, 2, *depths, dtype, eviction=eviction, **SIZES)
+    query, value = (tf.cast(inputs[name], dtype) for name in ("query", "value"))
+    return empty_memory(query, value, 2, eviction=eviction, **SIZES)
 
 
 def chunk(inputs, memory, position=0, rows=slice(None), **options):

@@ -4,14 +4,18 @@ Time is O(n²), so a pattern can be tried at small n in minutes, before it gets 
 that op is then held against the mask.
 """
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
+from rt_keras.keys import key, one_of
 from rt_keras.layers import LocalRoutingHeads
-from rt_keras.ops.attend import accumulation_dtype, attend, merge_pair
+from rt_keras.layers.key_sets import Cluster, Window
+from rt_keras.layers.key_sets.cluster import biased
+from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.blocks import ceil_div, join_blocks, move_axis, shift_right, size, split_blocks
 from rt_keras.ops.chunks import map_chunks
-from rt_keras.ops.local import local_attention
 from rt_keras.ops.routing import nearest_centroid, normalize
 
 SELECTIONS = ("nearest", "best", "random", "all")
@@ -22,87 +26,49 @@ SPANS = 4
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class DenseHeads(LocalRoutingHeads):
-    """`LocalRoutingHeads` by a mask, whose routed keys may be selected in other ways.
-
-    Args:
-        *args: those of `LocalRoutingHeads`.
-        selection: string, which routed keys a query sees: "nearest", the last `window_size` of its
-            nearest cluster, as in `LocalRoutingHeads`; "best", the `window_size` with the highest
-            logits, and all that are as high as the last of them: what routing tries to find;
-            "random", `window_size` drawn once, by `seed`; or "all".
-        **kwargs: keyword arguments of `LocalRoutingHeads`; `num_probes` must be 1.
-
-    Raises:
-        ValueError: if `selection` is unknown or `num_probes` above 1.
-
-    >>> heads = DenseHeads(2, block_size=4, num_clusters=4, window_size=4, selection="best")
-    >>> x = keras.random.normal([1, 2, 20, 8])
-    >>> heads(x, x, x, use_causal_mask=True).shape
-    TensorShape([1, 2, 20, 8])
-    """
+@dataclasses.dataclass(frozen=True, repr=False)
+class SelectedKeys(Cluster):
+    """A `Cluster` by a mask, whose keys may be selected in other ways; see `DenseHeads`."""
 
     needs_causal_mask = True
     cached_decoding = False
     takes_global_tokens = False
+    selection: str = key("nearest", "which routed keys a query sees", one_of(*SELECTIONS))
 
-    def __init__(self, *args, selection="nearest", **kwargs):
-        super().__init__(*args, **kwargs)
-        if selection not in SELECTIONS:
-            raise ValueError(
-                f"selection must be one of {SELECTIONS}. Received: selection={selection!r}"
-            )
+    def check(self):
+        super().check()
         if self.num_probes > 1:
             raise ValueError(f"num_probes must be 1. Received: num_probes={self.num_probes}")
-        self.selection = selection
 
-    def attend(self, *, query, key, value, causal, query_mask, key_mask, dropout, seed):
-        if self.share_qk:
-            key, key_mask = query, query_mask
-        seeds = [None, None] if seed is None else tf.unstack(tf.random.split(seed, 2))
-        window, _ = self.joined_sets
-        near = local_attention(
-            query,
-            key,
-            value,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            causal=True,
-            query_mask=query_mask,
-            key_mask=key_mask,
-            relative_embeddings=window.table(self, query.shape[3]),
-            dropout=dropout,
-            seed=seeds[0],
-            return_logsumexp=True,
-        )
-        of_queries, of_keys = self._routed(query, key, query_mask, key_mask)
-        of_keys["value"] = value
-        far = self._attend_selected(of_queries, of_keys, dropout, seeds[1])
-        return merge_pair(near, far)
+    def attend(self, heads, chunk, joins):
+        of_queries, of_keys = self._routed(heads, chunk)
+        of_keys["value"] = chunk.value
+        found = self._attend_selected(of_queries, of_keys, chunk.dropout, chunk.seed)
+        return biased(found, heads.routed_bias)
 
-    def _routed(self, query, key, query_mask, key_mask):
+    def _routed(self, heads, chunk):
         """What queries and keys are in the clusters: dictionaries of `[batch, heads, length, ...]`.
 
         Queries are scaled, after their clusters were found.
         """
-        ones = tf.ones([1, query.shape[2]], tf.bool)
+        length, depth = chunk.query.shape[2:]
         query_mask, key_mask = (
-            ones if mask is None else tf.cast(mask, tf.bool) for mask in (query_mask, key_mask)
+            tf.ones([1, length], tf.bool) if mask is None else tf.cast(mask, tf.bool)
+            for mask in (chunk.query_mask, chunk.mask_of_keys)
         )
-        _, cluster = self.joined_sets
-        query, key = normalize(cluster.routed_query(self, query, query_mask)), normalize(key)
-        if cluster.shift_keys:
+        query = normalize(self.routed_query(heads, chunk.query, query_mask))
+        key = normalize(chunk.keys)
+        if self.shift_keys:
             # The first position has no query before it.
             key, key_mask = shift_right(query, 2), key_mask & shift_right(query_mask, 1)
-        scale = tf.convert_to_tensor(self.routed_scale)[:, None, None] * query.shape[3] ** -0.5
-        positions = tf.range(query.shape[2])[None, None]
+        scale = tf.convert_to_tensor(heads.routed_scale)[:, None, None] * depth**-0.5
         of_queries = {"query": query * scale, "query_mask": query_mask[:, None]}
         of_keys = {"key": key, "key_mask": key_mask[:, None]}
         if self.selection == "nearest":
-            centroids = tf.convert_to_tensor(self.centroids)
-            of_queries["query_cluster"] = nearest_centroid(query, centroids, self.load_bias)
-            of_keys["key_cluster"] = nearest_centroid(key, centroids, self.load_bias)
-        return {**of_queries, "position": positions}, of_keys
+            centroids = tf.convert_to_tensor(heads.centroids)
+            of_queries["query_cluster"] = nearest_centroid(query, centroids, heads.load_bias)
+            of_keys["key_cluster"] = nearest_centroid(key, centroids, heads.load_bias)
+        return {**of_queries, "position": tf.range(length)[None, None]}, of_keys
 
     def _attend_selected(self, of_queries, of_keys, dropout, seed):
         """Attention to the selected keys and its logsumexp, some queries at a time."""
@@ -120,9 +86,7 @@ class DenseHeads(LocalRoutingHeads):
             )
             for start, end, of_span in zip([0, *ends], ends, seeds)
         ]
-        output, logsumexp = (tf.concat(parts, axis=2) for parts in zip(*found))
-        bias = tf.cast(tf.convert_to_tensor(self.routed_bias), logsumexp.dtype)
-        return output, logsumexp + bias[:, None]
+        return (tf.concat(parts, axis=2) for parts in zip(*found))
 
     def _attend_span(self, of_queries, of_keys, dropout, seed):
         length = of_queries["query"].shape[2]
@@ -169,12 +133,13 @@ class DenseHeads(LocalRoutingHeads):
         query, key, positions = block["query"], block["key"], block["position"][..., None]
         others = tf.range(key.shape[2])
         candidates = others <= positions
-        if self.routed_key == "key":
-            candidates &= others < (positions // self.block_size - self.look_back) * self.block_size
+        if self.window is not None:
+            first_block = positions // self.window.block_size - self.window.look_back
+            candidates &= others < first_block * self.window.block_size
         candidates &= block["query_mask"][..., None] & block["key_mask"][:, :, None]
         if self.selection == "random":
             seeds = tf.stack([self.seed or 0, positions[0, 0, 0, 0]])
-            shape = [1, self.num_heads, query.shape[2], key.shape[2]]
+            shape = [1, *query.shape[1:3], key.shape[2]]
             return candidates, tf.random.stateless_uniform(shape, seeds, dtype=query.dtype)
         if self.selection == "nearest":
             candidates &= block["query_cluster"][..., None] == block["key_cluster"][:, :, None]
@@ -187,5 +152,26 @@ class DenseHeads(LocalRoutingHeads):
         count = min(self.window_size, size(order, 3))
         return tf.math.top_k(order, count).values[..., -1:]
 
-    def get_config(self):
-        return {**super().get_config(), "selection": self.selection}
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+class DenseHeads(LocalRoutingHeads):
+    """`LocalRoutingHeads` by a mask, whose routed keys may be selected in other ways.
+
+    Args:
+        *args: those of `LocalRoutingHeads`.
+        selection: string, which routed keys a query sees: "nearest", the last `window_size` of its
+            nearest cluster, as in `LocalRoutingHeads`; "best", the `window_size` with the highest
+            logits, and all that are as high as the last of them: what routing tries to find;
+            "random", `window_size` drawn once, by `seed`; or "all".
+        **kwargs: keyword arguments of `LocalRoutingHeads`; `num_probes` must be 1.
+
+    Raises:
+        ValueError: if `selection` is unknown or `num_probes` above 1.
+
+    >>> heads = DenseHeads(2, block_size=4, num_clusters=4, window_size=4, selection="best")
+    >>> x = keras.random.normal([1, 2, 20, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 20, 8])
+    """
+
+    declared = (Window, SelectedKeys)

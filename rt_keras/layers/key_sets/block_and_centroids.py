@@ -6,14 +6,14 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
-from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.key_sets.by_ops import ByOps
 from rt_keras.ops.causal_clustered import causal_clustered_attention
 from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_clustered_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class BlockAndCentroids(KeySet):
+class BlockAndCentroids(ByOps):
     """The keys of a query's own block, and all earlier ones with the weights of its centroid.
 
     See `rt_keras.ops.causal_clustered_attention` for the equation. Its fields are the arguments of
@@ -42,6 +42,8 @@ class BlockAndCentroids(KeySet):
     groups_queries = False
     # Centroids stand for queries.
     clusters_queries_alone = True
+    always_causal = repeats_keys = True
+    attention_op, step_op = map(staticmethod, (causal_clustered_attention, causal_clustered_step))
 
     num_clusters: int = key(100, "centroids of each head", AT_LEAST_1)
     block_size: int = key(128, "positions in a block, which a query sees itself", AT_LEAST_1)
@@ -51,39 +53,20 @@ class BlockAndCentroids(KeySet):
     def build(self, heads, depth, value_depth):
         heads.build_centroids(depth)
 
-    def attend(self, heads, chunk, joins):
-        key, value = chunk.of_each_head()
-        return causal_clustered_attention(
-            chunk.query,
-            key,
-            value,
-            query_mask=chunk.query_mask,
-            key_mask=chunk.mask_of_keys,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            load_bias=tf.convert_to_tensor(heads.load_bias),
-            **self._routing(heads),
-        )
-
     def fill(self, heads, chunk, max_length):
         key, value = chunk.of_each_head()
-        routing = self._routing(heads)
         return causal_clustered_cache(
-            key, value, count=chunk.count, max_length=max_length, **routing
-        )
-
-    def step(self, heads, chunk, states, joins):
-        key, value = chunk.of_each_head()
-        return causal_clustered_step(
-            chunk.query,
             key,
             value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            load_bias=tf.convert_to_tensor(heads.load_bias),
-            **self._routing(heads),
+            tf.convert_to_tensor(heads.centroids),
+            chunk.count,
+            block_size=self.block_size,
+            max_length=max_length,
         )
 
-    def _routing(self, heads):
-        return {"centroids": tf.convert_to_tensor(heads.centroids), "block_size": self.block_size}
+    def op_options(self, heads, chunk, joins):
+        return {
+            "centroids": tf.convert_to_tensor(heads.centroids),
+            "load_bias": tf.convert_to_tensor(heads.load_bias),
+            "block_size": self.block_size,
+        }

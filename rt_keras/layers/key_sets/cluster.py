@@ -1,6 +1,7 @@
 """The keys of a query's cluster."""
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
@@ -161,44 +162,31 @@ class Cluster(KeySet):
     def build(self, heads, depth, value_depth):
         heads.build_centroids(depth)
         if self.scaled:
-            heads.routed_scale, heads.routed_bias = (
-                heads.add_weight(name=name, shape=(heads.num_heads,), initializer=initializer)
-                for name, initializer in (("routed_scale", "ones"), ("routed_bias", "zeros"))
-            )
+            heads.add_head_weight("routed_scale", initializer="ones")
+            heads.add_head_weight("routed_bias")
         heads.routed_kernel = None
         if self.kernel_size > 1:
-            heads.routed_kernel = heads.add_weight(
-                name="routed_kernel",
-                shape=(heads.num_heads, self.kernel_size, depth),
-                initializer=lambda shape, dtype=None: _almost_identity(
-                    shape, dtype, heads.seed_generator
-                ),
-            )
+            initializer = functools.partial(_almost_identity, seed=heads.seed_generator)
+            width = self.kernel_size
+            heads.add_head_weight("routed_kernel", width, depth, initializer=initializer)
 
     def attend(self, heads, chunk, joins):
         # Without a mask of their own, queries that are their own keys are sorted once.
-        options = {**chunk.of_sequence, "key_mask": chunk.key_mask}
+        options = {**chunk.of_sequence, "key_mask": chunk.key_mask, "window_size": self.window_size}
         if self.assignment == "balanced":
-            return balanced_attention(
-                chunk.query,
-                chunk.key,
-                chunk.value,
-                heads.centroids,
-                window_size=self.window_size,
-                relative_embeddings=self.relative_embeddings(heads),
-                **options,
-            )
+            inputs = chunk.query, chunk.key, chunk.value, heads.centroids
+            table = self.relative_embeddings(heads)
+            return balanced_attention(*inputs, relative_embeddings=table, **options)
         window = self.window
         found = nearest_attention(
             self.routed_query(heads, chunk.query, chunk.query_mask),
             None if self.shift_keys else chunk.key,
             chunk.value,
-            window_size=self.window_size,
             shift_keys=self.shift_keys,
             block_size=None if window is None else window.block_size,
             look_back=1 if window is None else window.look_back,
             activation=self.attention_activation,
-            **self._routing(heads),
+            **self.routing(heads),
             **self._logits(heads, joins),
             **options,
         )
@@ -226,8 +214,6 @@ class Cluster(KeySet):
         # Members in the window join what a query sees of its cluster once they have left it.
         more = 0 if window is None else (window.look_back + 1) * window.block_size
         routed = self.routed_query(heads, chunk.query)
-        routing = self._routing(heads)
-        del routing["num_probes"]
         state = nearest_cache(
             routed if self.shift_keys else chunk.keys,
             chunk.value,
@@ -236,7 +222,7 @@ class Cluster(KeySet):
             max_length=max_length,
             shift_keys=self.shift_keys,
             keep_positions=window is not None or self.max_relative_distance is not None,
-            **routing,
+            **self.routing(heads),
         )
         if self.kernel_size > 1:
             state["asked"] = last_vectors(chunk.query, chunk.count, self.kernel_size - 1)
@@ -268,7 +254,7 @@ class Cluster(KeySet):
             chunk.position,
             count=chunk.count,
             **options,
-            **self._routing(heads),
+            **self.routing(heads),
             **self._logits(heads, joins),
         )
         return self._biased(heads, found, joins), after | self._asked(state, chunk)
@@ -282,20 +268,21 @@ class Cluster(KeySet):
         both = tf.concat([asked, tf.cast(query, asked.dtype)], axis=2)
         return {"asked": take_places(both, places_of_rows(count, tf.range(size(asked, 2))))}
 
-    def _routing(self, heads):
+    def routing(self, heads):
+        """How positions find their clusters: the arguments of `rt_keras.ops.routed.Routing`."""
         """The arguments by which the ops route."""
         return {
             "centroids": tf.convert_to_tensor(heads.centroids),
             "load_bias": tf.convert_to_tensor(heads.load_bias),
             "num_probes": self.num_probes,
             "normalize": self.normalize,
+            "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
         }
 
     def _logits(self, heads, joins):
         """The arguments that say what logits are."""
         return {
             "relative_embeddings": self.relative_embeddings(heads),
-            "scale": tf.convert_to_tensor(heads.routed_scale) if self.scaled else None,
             "return_logsumexp": joins,
         }
 
@@ -320,7 +307,7 @@ def biased(found, bias):
     return output, logsumexp + tf.cast(bias, logsumexp.dtype)[:, None]
 
 
-def _almost_identity(shape, dtype, seed):
+def _almost_identity(shape, dtype=None, seed=None):
     """A kernel that gives back the queries, and a little of those before them."""
     heads, width, depth = shape
     ones = keras.ops.ones([heads, 1, depth], dtype)

@@ -6,16 +6,20 @@ import keras
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key, one_of
-from rt_keras.layers.key_sets.key_set import KeySet
-from rt_keras.ops.blocks import size
-from rt_keras.ops.compressive import COMPRESSIONS, compressive_attention, reconstruction_loss
+from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.ops.compressive import (
+    COMPRESSIONS,
+    Memory,
+    compressive_attention,
+    reconstruction_loss,
+)
 from rt_keras.ops.compressive_chunk import compressive_cache, compressive_chunk
 from rt_keras.ops.compressive_decode import compressive_step
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class CompressedWindow(KeySet):
+class CompressedWindow(ByOps):
     """The keys of the blocks up to a query's, and entries that stand for those before them.
 
     One set, as the memory may hold what the window's queries used most. See
@@ -50,6 +54,10 @@ class CompressedWindow(KeySet):
     joins = False
     # The entries of the memory have no single keys, and kernels are for values of their depth.
     returns_attention_scores = False
+    always_causal = repeats_keys = True
+    attention_op, chunk_op, step_op = map(
+        staticmethod, (compressive_attention, compressive_chunk, compressive_step)
+    )
 
     block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
     compressed_length: int = key(
@@ -81,83 +89,28 @@ class CompressedWindow(KeySet):
     def build_positions(self, heads, depth):
         super().build_positions(heads, depth)
         if self.max_relative_distance is not None:
-            heads.memory_embeddings = heads.add_weight(
-                name="memory_embeddings",
-                shape=(heads.num_heads, self.compressed_length, depth),
-                initializer=keras.initializers.RandomNormal(stddev=depth**-0.5),
-            )
+            entries = self.compressed_length
+            heads.add_head_weight("memory_embeddings", entries, depth, initializer=depth**-0.5)
 
     def build(self, heads, depth, value_depth):
         if self.compression == "conv":
-            heads.key_kernel, heads.value_kernel = (
-                heads.add_weight(
-                    name=f"{name}_kernel",
-                    shape=(heads.num_heads, self.compression_rate, size, size),
-                    initializer=_mean,
-                )
-                for name, size in (("key", depth), ("value", value_depth))
-            )
-
-    def attend(self, heads, chunk, joins):
-        key, value = chunk.of_each_head()
-        output = compressive_attention(
-            chunk.query,
-            key,
-            value,
-            key_mask=chunk.mask_of_keys,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._memory(heads),
-        )
-        if chunk.query_mask is None:
-            return output
-        real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
-        return tf.where(real, output, tf.zeros_like(output))
+            for name, size in (("key_kernel", depth), ("value_kernel", value_depth)):
+                shape = self.compression_rate, size, size
+                heads.add_head_weight(name, *shape, initializer=_mean)
 
     def after_attention(self, heads, chunk):
         if self.compression == "conv" and self.reconstruction_weight:
             key, value = chunk.of_each_head()
-            loss = reconstruction_loss(
-                chunk.query,
-                key,
-                value,
-                chunk.mask_of_keys,
-                self.kernels(heads),
-                block_size=self.block_size,
-                compression_rate=self.compression_rate,
-            )
+            memory = Memory(**self.op_options(heads, chunk, False))
+            loss = reconstruction_loss(chunk.query, key, value, chunk.mask_of_keys, memory)
             heads.add_loss(tf.cast(self.reconstruction_weight * loss, keras.config.floatx()))
 
     def fill(self, heads, chunk, max_length):
-        query, value = chunk.query, chunk.value
-        empty = compressive_cache(
-            size(query, 0),
-            heads.num_heads,
-            query.shape[3],
-            value.shape[3],
-            value.dtype,
-            block_size=self.block_size,
-            look_back=self.look_back,
-            compressed_length=self.compressed_length,
-            compression=self.compression,
-        )
+        memory = self.op_options(heads, chunk, False)
+        empty = compressive_cache(chunk.query, chunk.value, **memory)
         return self.read(heads, chunk, {self.name: empty}, False)[1]
 
-    def read(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(compressive_chunk, heads, chunk, states, options)
-
-    def step(self, heads, chunk, states, joins):
-        return self._read_by(compressive_step, heads, chunk, states, {})
-
-    def _read_by(self, op, heads, chunk, states, options):
-        """The next positions, by the op for a chunk or that for one position."""
-        key, value = chunk.of_each_head()
-        options = {"count": chunk.count, **options, **self._memory(heads)}
-        return op(chunk.query, key, value, states[self.name], chunk.position, **options)
-
-    def _memory(self, heads):
-        """The arguments by which the ops compress."""
+    def op_options(self, heads, chunk, joins):
         places = None
         if self.max_relative_distance is not None:
             places = tf.convert_to_tensor(heads.memory_embeddings)

@@ -79,8 +79,6 @@ class Everything(Positioned):
         )
 
     def attend(self, heads, chunk, joins):
-        key, value = chunk.of_each_head()
-        chunk = chunk._replace(key=key, value=value, key_mask=chunk.mask_of_keys)
         return super().attend(heads, chunk, joins, attention_mask=chunk.attention_mask)
 
     def fill(self, heads, chunk, max_length):

@@ -53,17 +53,9 @@ class Persistent(KeySet):
         return self
 
     def build(self, heads, depth, value_depth):
-        heads.persistent_keys, heads.persistent_values = (
-            heads.add_weight(
-                name=name,
-                shape=(heads.num_heads, self.num_persistent_keys, size),
-                initializer=keras.initializers.RandomNormal(stddev=stddev),
-            )
-            for name, size, stddev in (
-                ("persistent_keys", depth, depth**-0.5),
-                ("persistent_values", value_depth, self.num_persistent_keys**-0.5),
-            )
-        )
+        count = self.num_persistent_keys
+        heads.add_head_weight("persistent_keys", count, depth, initializer=depth**-0.5)
+        heads.add_head_weight("persistent_values", count, value_depth, initializer=count**-0.5)
 
     def attend(self, heads, chunk, joins):
         return persistent_attention(

@@ -3,12 +3,11 @@
 import dataclasses
 import math
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from rt_keras.keys import AT_LEAST_1, key, one_of
-from rt_keras.layers.key_sets.key_set import KeySet
+from rt_keras.layers.key_sets.by_ops import ByOps
 
 RELATIVE_POSITIONS = ("learned", "sinusoidal", "bucketed")
 # Those of each direction, as in T5's decoder.
@@ -16,7 +15,7 @@ BUCKETS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Positioned(KeySet):
+class Positioned(ByOps):
     """A set whose logits are products of queries and keys as they are, with relative positions.
 
     With m the `max_relative_distance`, beyond which distances count as m, and d = i - j:
@@ -68,26 +67,16 @@ class Positioned(KeySet):
     def build_positions(self, heads, depth):
         if self.max_relative_distance is None:
             return
-
-        def add(name, size):
-            shape = (heads.num_heads, size)
-            weight = heads.add_weight(name=name, shape=shape, initializer="zeros")
-            setattr(heads, name, weight)
-
         if self.relative_positions == "learned":
             heads.add_relative_embeddings(self.max_relative_distance, depth)
         elif self.relative_positions == "bucketed":
-            add("bucket_bias", 2 * BUCKETS)
+            heads.add_head_weight("bucket_bias", 2 * BUCKETS)
         else:
             sines = 2 * math.ceil(heads.num_heads * depth / 2)
-            heads.relative_kernel = heads.add_weight(
-                name="relative_kernel",
-                shape=(heads.num_heads, sines, depth),
-                initializer=keras.initializers.RandomNormal(stddev=sines**-0.5),
-            )
+            heads.add_head_weight("relative_kernel", sines, depth, initializer=sines**-0.5)
             if self.position_biases:
-                add("content_bias", depth)
-                add("position_bias", depth)
+                heads.add_head_weight("content_bias", depth)
+                heads.add_head_weight("position_bias", depth)
 
     def placed(self, heads, query, key):
         """Queries and keys as the ops get them."""
@@ -122,28 +111,6 @@ class Positioned(KeySet):
         difference = tf.convert_to_tensor(heads.position_bias) - heads.content_bias
         bias = tf.einsum("hnd,hd->hn", relative, difference)[..., None]
         return tf.concat([relative, bias], axis=2)
-
-    def op_options(self, heads, chunk, joins):
-        """The arguments that all four ops take; see `KeySet.attend`."""
-        raise NotImplementedError
-
-    def attend(self, heads, chunk, joins, **options):
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options |= {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
-        return self.attention_op(query, key, chunk.value, **options)
-
-    def read(self, heads, chunk, states, joins):
-        options = {"dropout": chunk.dropout, "seed": chunk.seed}
-        return self._read_by(self.chunk_op, heads, chunk, states, joins, options)
-
-    def step(self, heads, chunk, states, joins):
-        return self._read_by(self.step_op, heads, chunk, states, joins, {})
-
-    def _read_by(self, op, heads, chunk, states, joins, options):
-        """The next positions, by the op for a chunk or that for one position."""
-        query, key = self.placed(heads, chunk.query, chunk.keys)
-        options = {"count": chunk.count, **options, **self.op_options(heads, chunk, joins)}
-        return op(query, key, chunk.value, states[self.name], chunk.position, **options)
 
     def cross_step(self, heads, chunk, **options):
         query, key = self.placed(heads, chunk.query, chunk.keys)

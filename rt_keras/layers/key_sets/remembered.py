@@ -79,33 +79,35 @@ class Remembered(KeySet):
         return dataclasses.replace(self, memory_block_size=block_size, cluster=cluster)
 
     def attend(self, heads, chunk, joins):
+        *found, _ = self._from_start(heads, chunk)
+        return biased(found, heads.routed_bias)
+
+    def fill(self, heads, chunk, max_length):
+        return self._from_start(heads, chunk)[-1]
+
+    def _from_start(self, heads, chunk):
+        """The positions of a sequence from its first one on, with nothing remembered before it."""
         routed = self.cluster.routed_query(heads, chunk.query, chunk.query_mask)
-        *found, _ = memory_chunk(
+        memory = empty_memory(
+            routed,
+            chunk.value,
+            self.cluster.num_clusters,
+            memory_length=self.memory_length,
+            block_size=self.memory_block_size,
+            eviction=self.eviction,
+        )
+        return memory_chunk(
             routed,
             shift_right(routed, 2),
             chunk.value,
-            self._empty(heads, chunk),
+            memory,
             0,
             are_keys=_are_keys(size(routed, 2), chunk.query_mask, chunk.mask_of_keys),
+            count=chunk.count,
             dropout=chunk.dropout,
             seed=chunk.seed,
             **self._remembering(heads),
         )
-        return biased(found, heads.routed_bias)
-
-    def fill(self, heads, chunk, max_length):
-        routed = self.cluster.routed_query(heads, chunk.query)
-        *_, memory = memory_chunk(
-            routed,
-            shift_right(routed, 2),
-            chunk.value,
-            self._empty(heads, chunk),
-            0,
-            count=chunk.count,
-            are_keys=_are_keys(size(routed, 2), None, None),
-            **self._remembering(heads),
-        )
-        return memory
 
     def read(self, heads, chunk, states, joins):
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
@@ -133,31 +135,13 @@ class Remembered(KeySet):
         )
         return biased(found, heads.routed_bias), memory
 
-    def _empty(self, heads, chunk):
-        query, value = chunk.query, chunk.value
-        return empty_memory(
-            size(query, 0),
-            heads.num_heads,
-            self.cluster.num_clusters,
-            query.shape[3],
-            value.shape[3],
-            value.dtype,
-            memory_length=self.memory_length,
-            block_size=self.memory_block_size,
-            eviction=self.eviction,
-        )
-
     def _remembering(self, heads):
         """The arguments by which the ops remember."""
         return {
-            "centroids": tf.convert_to_tensor(heads.centroids),
-            "load_bias": tf.convert_to_tensor(heads.load_bias),
-            "scale": tf.convert_to_tensor(heads.routed_scale),
+            **self.cluster.routing(heads),
             "window_size": self.cluster.window_size,
             "memory_keys": self.memory_keys,
             "eviction": self.eviction,
-            "num_probes": self.cluster.num_probes,
-            "normalize": self.cluster.normalize,
         }
 
 

@@ -5,7 +5,8 @@ import dataclasses
 import keras
 
 from rt_keras.keys import AT_LEAST_1, key
-from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.by_ops import ByOps
+from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.strided import strided_attention
 from rt_keras.ops.strided_decode import strided_cache, strided_step
@@ -13,7 +14,7 @@ from rt_keras.ops.strided_decode import strided_cache, strided_step
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class Strided(KeySet):
+class Strided(ByOps):
     """The keys at multiples of a stride from a query; beside a `Window`, those outside it.
 
     See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride), and what
@@ -39,6 +40,7 @@ class Strided(KeySet):
 
     name = "strided"
     cache_grows = True
+    attention_op, step_op = map(staticmethod, (strided_attention, strided_step))
 
     stride: int = key(dataclasses.MISSING, "positions from one key to the next", AT_LEAST_1)
     max_relative_distance: int | None = key(
@@ -54,32 +56,11 @@ class Strided(KeySet):
         """Whether the set has a key, bool, of positions that are broadcast to each other."""
         return (query_positions - key_positions) % self.stride == 0
 
-    def attend(self, heads, chunk, joins):
-        key, value = chunk.of_each_head()
-        return strided_attention(
-            chunk.query,
-            key,
-            value,
-            **chunk.of_sequence,
-            **self._options(heads, joins),
-        )
-
     def fill(self, heads, chunk, max_length):
         # A step masks what lies behind its position.
         return strided_cache(chunk.keys, chunk.value, stride=self.stride, max_length=max_length)
 
-    def step(self, heads, chunk, states, joins):
-        return strided_step(
-            chunk.query,
-            chunk.keys,
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            **self._options(heads, joins),
-        )
-
-    def _options(self, heads, joins):
+    def op_options(self, heads, chunk, joins):
         return {
             "stride": self.stride,
             "relative_embeddings": self.relative_embeddings(heads),

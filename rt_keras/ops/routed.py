@@ -1,0 +1,87 @@
+"""Queries and keys of nearest routing attention, with the clusters that they belong to."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from rt_keras.ops.blocks import ceil_div, move_axis, size, split_blocks
+from rt_keras.ops.chunks import num_chunks
+from rt_keras.ops.routing import centroid_scores, prepare
+
+
+class Routed(NamedTuple):
+    """Queries and keys as logits have them, the same tensor if queries are their own keys.
+
+    Args:
+        query: `[batch, heads, queries, depth]`.
+        key: `[batch, key_heads, keys, depth]`.
+        of_queries: int32 `[batch, heads, num_probes, queries]`, the clusters of queries.
+        of_keys: int32 `[batch, key_heads, 1, keys]`, those of keys.
+    """
+
+    query: tf.Tensor
+    key: tf.Tensor
+    of_queries: tf.Tensor
+    of_keys: tf.Tensor
+
+
+class Routing(NamedTuple):
+    """How positions find their clusters, and what their logits are of; see `nearest_attention`.
+
+    Args:
+        centroids: `[key_heads, clusters, depth]`.
+        num_probes: int, clusters in which a query attends. Defaults to 1.
+        load_bias: `[key_heads, clusters]`, or None for zeros.
+        scale: `[heads]`, a further factor of the logits, or None for ones.
+        normalize: bool, whether logits are of normalised vectors. Defaults to True.
+    """
+
+    centroids: tf.Tensor
+    num_probes: int = 1
+    load_bias: tf.Tensor | None = None
+    scale: tf.Tensor | None = None
+    normalize: bool = True
+
+    def route(self, query, key, query_mask=None, key_mask=None):
+        """The `Routed` queries and keys; `key` is None for the queries themselves."""
+        routed_query, routed_key = prepare(query, key)
+        of_queries = self._clusters(routed_query, query_mask, self.num_probes)
+        if key is None and key_mask is query_mask:
+            of_keys = of_queries[:, :, :1]
+        else:
+            of_keys = self._clusters(routed_key, key_mask, 1)
+        if self.normalize:
+            return Routed(routed_query, routed_key, of_queries, of_keys)
+        return Routed(*prepare(query, key, normalized=False), of_queries, of_keys)
+
+    def scaled(self, query):
+        """Queries whose products with keys are logits."""
+        query = query * query.shape[3] ** -0.5
+        if self.scale is None:
+            return query
+        return query * tf.cast(self.scale, query.dtype)[:, None, None]
+
+    def _clusters(self, x, mask, count):
+        """The `count` nearest clusters of each position, `[batch, heads, count, length]`.
+
+        Padding gets an extra cluster behind the last one, in which nothing attends.
+        """
+
+        def nearest(x):
+            scores = centroid_scores(x, self.centroids, self.load_bias)
+            if count == 1:
+                return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, :, None]
+            return tf.linalg.matrix_transpose(tf.math.top_k(scores, count).indices)
+
+        length, num_clusters = size(x, 2), self.centroids.shape[1]
+        chunks = num_chunks(length * size(x, 0) * x.shape[1] * num_clusters)
+        if chunks == 1:
+            clusters = nearest(x)
+        else:
+            at_once = ceil_div(length, chunks)
+            x = split_blocks(tf.stop_gradient(x), ceil_div(length, at_once), at_once)
+            clusters = tf.map_fn(nearest, move_axis(x, 2, 0), fn_output_signature=tf.int32)
+            clusters = tf.concat(tf.unstack(clusters), axis=3)[..., :length]
+        if mask is not None:
+            clusters = tf.where(tf.cast(mask, tf.bool)[:, None, None], clusters, num_clusters)
+        return clusters
