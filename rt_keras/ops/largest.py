@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+from rt_keras.ops.blocks import ceil_div, pad_axis, sizes
 
 # Bits of an entry, which halving finds one by one.
 BITS = 32
