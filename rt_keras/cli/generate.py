@@ -3,8 +3,7 @@
 import itertools
 import os
 
-from rt_keras import extras, files, progress
-from rt_keras.cli import options
+from rt_keras import extras, files, options, progress
 
 # The class of each sampler in KerasHub, and its options.
 SAMPLERS = {

@@ -4,7 +4,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from rt_keras.cli import options
+from rt_keras import options
 from rt_keras.tables import table
 from rt_keras.tpu import check
 

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from rt_keras.cli import options
+from rt_keras import options
 from rt_keras.config_files import flatten
 
 

@@ -7,7 +7,6 @@ import keras_hub
 
 from rt_keras.layers import Dropout
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
@@ -22,7 +21,7 @@ from rt_keras.models.transformer_blocks import (
 )
 
 
-class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone):
+class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
     """A backbone with a decoder.
 
     Constructors of subclasses make `transformer_blocks`, `layer_norm`, which may be None, and

@@ -5,7 +5,6 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
@@ -18,9 +17,7 @@ POOLINGS = ("mean", "first")
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerTextClassifier(
-    PublishedPresets, KeptArguments, Training, keras_hub.models.TextClassifier
-):
+class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.models.TextClassifier):
     """A classifier of texts, or of pairs of texts: logits of the classes.
 
     ```
