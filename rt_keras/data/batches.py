@@ -72,7 +72,7 @@ def prepared(batches, prepare):
 
 
 def check_at_least_one(**numbers):
-    """Raises a ValueError that names the first number below 1."""
+    """Raises a ValueError that names the first number below 1; None is none."""
     for name, number in numbers.items():
-        if number < 1:
+        if number is not None and number < 1:
             raise ValueError(f"{name} must be at least 1. Received: {name}={number}")

@@ -9,6 +9,7 @@ from rt_keras.data import shards
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.order import rows_of_share, shuffled
 from rt_keras.data.packing import before, check_whole, length_after, reader, starting
+from rt_keras.keys import SHARE_BELOW_1, check
 
 # Tokens that are read at once while the starts of documents are looked for.
 SCANNED_TOKENS = 2**24
@@ -145,10 +146,7 @@ def carried_dataset(
     [ True] [[  1  99 100]] [[ 99 100 101]]
     """
     check_at_least_one(length=length, batch_size=batch_size)
-    if not 0 <= state_dropout < 1:
-        raise ValueError(
-            f"state_dropout must be at least 0 and below 1. Received: state_dropout={state_dropout}"
-        )
+    check("state_dropout", state_dropout, SHARE_BELOW_1)
     manifest = shards.read_finished(packed, "documents")
     end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
     total, read_tokens = reader(packed, manifest)

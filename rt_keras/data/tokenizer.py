@@ -11,6 +11,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.keras_internals import SpecialTokens, add_special_token
 
 
@@ -135,11 +136,7 @@ class ListTokenizer(TextTokenizer):
     _vocabulary = None
 
     def __init__(self, sequence_length=None, **kwargs):
-        if sequence_length is not None and sequence_length < 1:
-            raise ValueError(
-                "sequence_length must be at least 1, or None. Received: "
-                f"sequence_length={sequence_length}"
-            )
+        check_at_least_one(sequence_length=sequence_length)
         super().__init__(**kwargs)
         self.sequence_length = sequence_length
 
