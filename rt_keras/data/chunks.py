@@ -5,10 +5,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.data import shards
 from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.order import rows_of_share, shuffled
-from rt_keras.data.packing import before, check_whole, length_after, reader, starting
+from rt_keras.data.packing import PackedText, before, check_whole, length_after, starting
 from rt_keras.keys import SHARE_BELOW_1, check
 
 # Tokens that are read at once while the starts of documents are looked for.
@@ -147,10 +146,8 @@ def carried_dataset(
     """
     check_at_least_one(length=length, batch_size=batch_size)
     check("state_dropout", state_dropout, SHARE_BELOW_1)
-    manifest = shards.read_finished(packed, "documents")
-    end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
-    total, read_tokens = reader(packed, manifest)
-    bounds = _bounds(total, read_tokens, end)
+    text = PackedText(packed)
+    bounds = _bounds(text)
     chunks = -(-np.diff(bounds) // length)
     _check_chunks(chunks, length, batch_size)
     steps = int(chunks.sum()) // batch_size
@@ -167,8 +164,7 @@ def carried_dataset(
     def read(batch):
         number, step = divmod(int(batch), steps)
         order, ends = order_of(number)
-        tokens = np.full([rows, length + 1], pad, np.int32)
-        counts = np.zeros([rows], np.int32)
+        tokens, counts = [], np.zeros([rows], np.int32)
         dropped = np.random.default_rng([seed, int(batch)]).random(batch_size) < state_dropout
         starts = dropped[first_row : first_row + rows]
         for row in range(rows):
@@ -177,35 +173,30 @@ def carried_dataset(
             document = order[place]
             inside = chunk - (ends[place] - chunks[document])
             first, stop = bounds[document] + inside * length, bounds[document + 1]
-            found = read_tokens(int(first), int(min(first + length + 1, stop)))
-            tokens[row, : len(found)] = found
-            # What the last token of a document predicts.
-            tokens[row, len(found) : len(found) + 1] = end
+            tokens.append(text.row(int(first), int(stop), length))
             counts[row] = min(length, stop - first)
             starts[row] |= inside == 0 or step == 0
-        return tokens, counts, starts
+        return np.stack(tokens), counts, starts
 
     def batch(number):
         dtypes = [tf.int32, tf.int32, tf.bool]
         tokens, counts, starts = tf.numpy_function(read, [number], dtypes)
-        tokens = tf.ensure_shape(tokens, [rows, length + 1])
-        starts = tf.ensure_shape(starts, [rows])
-        mask = tf.range(length) < tf.ensure_shape(counts, [rows])[:, None]
-        inputs = {"token_ids": tf.where(mask, tokens[:, :-1], pad), "padding_mask": mask}
-        return {**inputs, "starts": starts}, tokens[:, 1:], tf.cast(mask, tf.float32)
+        inputs, labels, weights = text.batch(tokens, tf.ensure_shape(counts, [rows]), length)
+        return {**inputs, "starts": tf.ensure_shape(starts, [rows])}, labels, weights
 
     batches = tf.data.Dataset.counter(first_batch)
     batches = batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def _bounds(total, read_tokens, end):
+def _bounds(text):
     """Where documents start in the stream of all tokens, and where the last one ends."""
     found = [
-        start + np.flatnonzero(read_tokens(start, min(start + SCANNED_TOKENS, total)) == end)
-        for start in range(0, total, SCANNED_TOKENS)
+        start
+        + np.flatnonzero(text.read(start, min(start + SCANNED_TOKENS, text.length)) == text.end)
+        for start in range(0, text.length, SCANNED_TOKENS)
     ]
-    return np.concatenate([*found, [total]])
+    return np.concatenate([*found, [text.length]])
 
 
 def _check_chunks(chunks, length, batch_size):
