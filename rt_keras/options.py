@@ -167,23 +167,6 @@ def check_picture(args, name="plot"):
     check_writable(f"--{name}", path)
 
 
-def check_share(args, name):
-    """Raises a ValueError if an option is given and not above 0 and at most 1.
-
-    Args:
-        args: namespace of the options.
-        name: string, the option, with underscores.
-
-    >>> import argparse
-    >>> check_share(argparse.Namespace(top_p=0.0), "top_p")
-    Traceback (most recent call last):
-    ValueError: --top-p must be above 0 and at most 1. Received: 0.0
-    """
-    value = getattr(args, name)
-    if value is not None and not 0 < value <= 1:
-        _refuse(name, "above 0 and at most 1", value)
-
-
 def check_at_least_one(args, *names):
     """Raises a ValueError if one of the named options is given and less than 1.
 

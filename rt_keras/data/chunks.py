@@ -191,11 +191,9 @@ def carried_dataset(
 
 def _bounds(text):
     """Where documents start in the stream of all tokens, and where the last one ends."""
-    found = [
-        start
-        + np.flatnonzero(text.read(start, min(start + SCANNED_TOKENS, text.length)) == text.end)
-        for start in range(0, text.length, SCANNED_TOKENS)
-    ]
+    starts = range(0, text.length, SCANNED_TOKENS)
+    parts = (text.read(start, min(start + SCANNED_TOKENS, text.length)) for start in starts)
+    found = [start + np.flatnonzero(part == text.end) for start, part in zip(starts, parts)]
     return np.concatenate([*found, [text.length]])
 
 
