@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.data.batches import check_at_least_one
+from rt_keras.data.batches import check_at_least_one, whole_batches
 from rt_keras.data.order import rows_of_share, shuffled
 from rt_keras.data.packing import PackedText, before, check_whole, length_after, starting
 from rt_keras.keys import SHARE_BELOW_1, check
@@ -89,12 +89,7 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, s
     windows = windows.map(lambda *window: window[:3])
     if start_token_id is not None:
         windows = windows.map(starting(start_token_id, tokenizer.pad_token_id))
-    # So that the last batch is full too.
-    nothing = tf.nest.map_structure(
-        lambda spec: tf.zeros(spec.shape, spec.dtype), windows.element_spec
-    )
-    windows = windows.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(batch_size - 1))
-    return windows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    return whole_batches(windows, batch_size).prefetch(tf.data.AUTOTUNE)
 
 
 def carried_dataset(

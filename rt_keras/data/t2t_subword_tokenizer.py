@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings, batch_of_tokens, read_utf8
+from rt_keras.data.tokenizer import ListTokenizer, read_utf8
 from rt_keras.keras_internals import find_special_tokens
 
 FILE_NAME = "vocabulary.subwords"
@@ -30,7 +30,9 @@ class T2TSubwordTokenizer(ListTokenizer):
     newlines and characters outside the vocabulary are escaped as decimal codes such as `\\9731;`, a
     backslash is doubled, `_` becomes `\\u`, and a `_` is appended. The result is split into
     subtokens of the vocabulary from left to right, the longest possible each time. Nothing is lost:
-    detokenizing gives every text back.
+    detokenizing gives every text back. Any tokens make a text: ids outside the vocabulary are
+    skipped, a backslash that begins no escape stands for itself, and an escaped code beyond Unicode
+    gives U+3013. Codes of surrogates, which UTF-8 does not have, give U+FFFD.
 
     The tokenizer consists of operations of TensorFlow and tensorflow-text, so it runs in `tf.data`
     and in a SavedModel, which a process that has imported `tensorflow_text` loads. As in
@@ -120,40 +122,20 @@ class T2TSubwordTokenizer(ListTokenizer):
         self.start_token = self.pad_token
         find_special_tokens(self)
 
-    def tokenize(self, inputs):
-        """Converts strings to tokens; see the class for shapes."""
-        with tf.device("cpu"):
-            strings, one = batch_of_strings(inputs)
-            words, texts = _split_words(strings, self._alphanumeric)
-            # A text consists of few different words, so each is split into subtokens once.
-            words, places = tf.unique(words)
-            tokens = self._longest_subtokens.tokenize(_escape(words, self._table))
-            tokens = tf.gather(tokens, places)
-            count = tf.size(strings, tf.int64)
-            tokens = tf.RaggedTensor.from_value_rowids(tokens, texts, nrows=count)
-            tokens = self._fill(tf.cast(tokens.merge_dims(1, 2), self.compute_dtype))
-            return tokens[0] if one else tokens
+    def _tokens(self, strings):
+        words, texts = _split_words(strings, self._alphanumeric)
+        # A text consists of few different words, so each is split into subtokens once.
+        words, places = tf.unique(words)
+        tokens = self._longest_subtokens.tokenize(_escape(words, self._table))
+        count = tf.size(strings, tf.int64)
+        tokens = tf.RaggedTensor.from_value_rowids(tf.gather(tokens, places), texts, nrows=count)
+        return tokens.merge_dims(1, 2)
 
-    def detokenize(self, inputs):
-        """Converts tokens to strings, without padding and end of text.
-
-        Any tokens make a text. As in Tensor2Tensor, ids outside the vocabulary are skipped, a
-        backslash that begins no escape stands for itself, and an escaped code beyond Unicode gives
-        U+3013. Codes of surrogates, which UTF-8 does not have, give U+FFFD.
-
-        Args:
-            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
-
-        Returns:
-            String tensor, `[]` or `[batch]`.
-        """
-        with tf.device("cpu"):
-            batch, one = batch_of_tokens(inputs)
-            ids, size = batch.flat_values, self.vocabulary_size()
-            ids = tf.where((ids >= 0) & (ids < size), ids, size)
-            escaped = _join(batch.with_flat_values(tf.gather(self._strings, ids)))
-            texts = _join_words(_unescape(escaped), self._alphanumeric)
-            return texts[0] if one else texts
+    def _texts(self, tokens):
+        ids, size = tokens.flat_values, self.vocabulary_size()
+        ids = tf.where((ids >= 0) & (ids < size), ids, size)
+        escaped = _join(tokens.with_flat_values(tf.gather(self._strings, ids)))
+        return _join_words(_unescape(escaped), self._alphanumeric)
 
     def get_config(self):
         return {**super().get_config(), "vocabulary_size": self._required_size}

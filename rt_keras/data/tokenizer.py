@@ -169,6 +169,27 @@ class ListTokenizer(TextTokenizer):
             raise ValueError(f"token must be {self.known}. Received: token={token!r}")
         return vocabulary.index(token)
 
+    def tokenize(self, inputs):
+        """Converts strings to tokens; see the class for shapes."""
+        with tf.device("cpu"):
+            strings, one = batch_of_strings(inputs)
+            tokens = self._fill(tf.cast(self._tokens(strings), self.compute_dtype))
+            return tokens[0] if one else tokens
+
+    def detokenize(self, inputs):
+        """Converts tokens to strings, without padding and end of text.
+
+        Args:
+            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
+
+        Returns:
+            String tensor, `[]` or `[batch]`.
+        """
+        with tf.device("cpu"):
+            tokens, one = batch_of_tokens(inputs)
+            texts = self._texts(tokens)
+            return texts[0] if one else texts
+
     def save_assets(self, dir_path):
         """Writes the vocabulary to a folder, one token per line."""
         path = os.path.join(dir_path, self.file_assets[0])
