@@ -14,9 +14,9 @@ def check_together(experiment):
     check_heads(model, task.attentions)
     check_networks(model)
     _check_use(experiment.config, task)
-    if not task.knows_data(data.name):
+    if data.name not in task.data_sets:
         raise ValueError(
-            f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_names}"
+            f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_sets.words}"
         )
     task.check(experiment)
     for name, length, num_layers in task.stacks(experiment):
