@@ -82,22 +82,6 @@ def as_many_rows(name, value, batch):
         return tf.identity(value)
 
 
-def of_shape(name, value, shape, whose):
-    """Checks that a tensor has a shape.
-
-    Args:
-        name: string, the input's name in the signature.
-        value: tensor.
-        shape: list of ints, None for any.
-        whose: string, what else has that shape.
-
-    Returns:
-        `value`.
-    """
-    # The error shows both shapes and the name of this operation; as in `checked`.
-    return tf.ensure_shape(value, shape, name=f"{name}_must_have_the_shape_of_{whose}")
-
-
 def _after(assertion):
     """A scope whose operations run after an assertion; outside graphs it has run already."""
     return tf.control_dependencies([] if assertion is None else [assertion])

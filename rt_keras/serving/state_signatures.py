@@ -192,8 +192,9 @@ def _nested(model, tensors, batch):
     names = tf.nest.pack_sequence_as(empty, list(_flat(empty)))
 
     def checked(name, none):
-        shape = [None, *none.shape[1:]]
-        value = checks.of_shape(name, tensors[name], shape, "new_state")
+        # The error shows both shapes and the name of this operation.
+        what = f"{name}_must_have_the_shape_of_new_state"
+        value = tf.ensure_shape(tensors[name], [None, *none.shape[1:]], name=what)
         return checks.as_many_rows(name, value, batch)
 
     state = tf.nest.map_structure(checked, names, empty)
