@@ -14,6 +14,7 @@ KEY_SETS = {
     "remembered": key_sets.Remembered,
     "strided": key_sets.Strided,
     "first_tokens": key_sets.FirstTokens,
+    "selected_blocks": key_sets.SelectedBlocks,
     "persistent": key_sets.Persistent,
 }
 # Options of attention to another sequence, where these heads are not.

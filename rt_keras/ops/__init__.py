@@ -30,6 +30,7 @@ from rt_keras.ops.nearest import nearest_attention
 from rt_keras.ops.persistent import persistent_attention
 from rt_keras.ops.random import random_attention
 from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroid, normalize
+from rt_keras.ops.selected_blocks import selected_blocks_attention
 from rt_keras.ops.strided import strided_attention
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "normalize",
     "persistent_attention",
     "random_attention",
+    "selected_blocks_attention",
     "sparsemax",
     "strided_attention",
     "to_blocks",

@@ -123,6 +123,28 @@ def write_chunk(cache, position, count=None, **chunks):
     return {**cache, **{name: written(cache[name], new) for name, new in chunks.items()}}
 
 
+def put_places(cache, places, **rows):
+    """A cache with rows `[batch, heads, n, ...]` at n places of axis 2.
+
+    Inside a loop, XLA changes the rows in place, as `put_rows` says.
+
+    Args:
+        cache: dictionary of tensors.
+        places: int `[batch, n]`, or `[1, n]` for the same places in all rows of the batch.
+        **rows: the rows, by the names of the tensors.
+    """
+
+    def put(kept, new):
+        batch, heads, length, *inner = sizes(kept)
+        first = tf.reshape(tf.range(batch * heads) * length, [batch, heads, 1])
+        row = tf.reshape(first + places[:, None], [-1, 1])
+        flat = tf.reshape(kept, [batch * heads * length, *inner])
+        new = tf.reshape(tf.cast(new, kept.dtype), [-1, *inner])
+        return tf.reshape(tf.tensor_scatter_nd_update(flat, row, new), sizes(kept))
+
+    return like({**cache, **{name: put(cache[name], new) for name, new in rows.items()}}, cache)
+
+
 def where_counted(count, new, kept):
     """A tensor of a state after a position, but in rows where nothing counts the one before it.
 

@@ -11,6 +11,7 @@ from rt_keras.layers.key_sets import (
     FirstTokens,
     Persistent,
     Remembered,
+    SelectedBlocks,
     Strided,
     Window,
 )
@@ -26,6 +27,17 @@ UNIONS = {
     "window and first tokens": [Window(4), FirstTokens(3)],
     "window, stride and first tokens": [Window(3), Strided(5), FirstTokens(7)],
     "window, cluster and first tokens": [Window(3), Cluster(3, window_size=4), FirstTokens(2)],
+    "window and blocks by content": [Window(4), SelectedBlocks(1, num_blocks=3, segment_size=4)],
+    "window, first tokens, blocks of neighbours and persistent keys": [
+        Window(8, look_back=0),
+        FirstTokens(3),
+        SelectedBlocks(2, num_blocks=2, segment_size=8, by_content=False),
+        Persistent(2),
+    ],
+    "window and blocks of nodes": [
+        Window(8),
+        SelectedBlocks(1, num_blocks=3, segment_size=8, num_nodes=1),
+    ],
     "everything and persistent keys": [Everything(), Persistent(2)],
     "window, cluster of keys and persistent keys": [
         Window(3, max_relative_distance=4),
@@ -191,11 +203,38 @@ def test_training_by_xla(name):
         ([FirstTokens(2)], "FirstTokens needs another set of keys beside it.* Received: none"),
         ([Everything(), FirstTokens(2)], "one without every key. Received: Everything"),
         ([Window(4), Remembered(8)], "Remembered set needs a Cluster"),
+        ([SelectedBlocks(8, num_blocks=2)], "needs a Window of whole blocks.* beside no Window"),
+        ([Window(64), SelectedBlocks(8, num_blocks=2)], "segment_size=256 beside Window"),
+        (
+            [Window(256, sliding_window=9), SelectedBlocks(8, num_blocks=2)],
+            "without sliding_window",
+        ),
+        (
+            [Window(256), Strided(4), SelectedBlocks(8, num_blocks=2)],
+            "beside Window, FirstTokens and Persistent alone. Received: Strided",
+        ),
     ],
 )
 def test_bad_unions(key_sets, message):
     with pytest.raises(ValueError, match=message):
         Heads(2, key_sets)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"segment_size": 12}, "segment_size must be block_size times a power of 2"),
+        ({"segment_size": 20}, "segment_size must be block_size times a power of 2"),
+        ({"num_blocks": 0}, "num_blocks must be an integer of at least 1. Received: num_blocks=0"),
+        ({"num_nodes": 0}, "num_nodes must be"),
+        ({"segment_size": 16, "num_nodes": 2}, "num_nodes needs segments of at least 8 blocks"),
+        ({"num_nodes": 1, "num_blocks": 9}, "num_nodes, of 8 blocks each, must hold num_blocks"),
+        ({"deviation_weight": -1.0}, "deviation_weight must be"),
+    ],
+)
+def test_bad_blocks(options, message):
+    with pytest.raises(ValueError, match=message):
+        SelectedBlocks(**{"block_size": 4, "num_blocks": 2, **options})
 
 
 def test_relative_positions_are_those_of_one_set():

@@ -1,0 +1,159 @@
+"""The blocks of keys that suit a query best."""
+
+import dataclasses
+
+import keras
+
+from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
+from rt_keras.layers.key_sets.first_tokens import FirstTokens
+from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.persistent import Persistent
+from rt_keras.layers.key_sets.window import Window, window_among
+from rt_keras.ops.block_selection import NODE_SIZE
+from rt_keras.ops.selected_blocks import (
+    selected_blocks_attention,
+    selected_blocks_cache,
+    selected_blocks_chunk,
+)
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+@dataclasses.dataclass(frozen=True, repr=False)
+class SelectedBlocks(KeySet):
+    """The keys of the blocks whose summaries a query likes best, of what its window has left.
+
+    See `rt_keras.ops.selected_blocks_attention` for the equation. Nothing is trained: blocks are
+    made of the keys of the text itself, so they work in models that were trained with full
+    attention. They need a `Window` of whole blocks beside them, whose `block_size` the
+    `segment_size` divides; `FirstTokens` and `Persistent` may be there too. Decoding keeps all keys
+    and values.
+
+    Args:
+        block_size: int, keys in a block.
+        num_blocks: int, blocks that a query reads.
+        segment_size: int, keys of a segment, which become blocks when it has ended: `block_size`
+            times a power of 2. Defaults to 256.
+        by_content: bool, whether blocks are of keys of a segment that are alike, and not of
+            neighbours. Defaults to True.
+        deviation_weight: float, weight of a block's standard deviation in its score. Defaults to
+            0.5.
+        num_nodes: int, nodes of 8 blocks that a query looks for blocks in; None, the default, for
+            all.
+        window, num_first_tokens: the keys of other sets, which a union finds itself.
+
+    Raises:
+        ValueError: if a value is out of range, values do not go together, there is no such `Window`
+            beside the set, or there is a set that has the same keys.
+
+    Source: ours; see `rt_keras.ops.selected_blocks_attention`.
+
+    >>> from rt_keras.layers import Heads
+    >>> from rt_keras.layers.key_sets import Window
+    >>> heads = Heads(2, [Window(8), SelectedBlocks(2, num_blocks=3, segment_size=8)])
+    >>> x = keras.random.normal([1, 2, 40, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 40, 8])
+    """
+
+    name = "selected_blocks"
+    cache_grows = True
+    reads_chunks = True
+    takes_global_tokens = False
+
+    block_size: int = key(dataclasses.MISSING, "keys in a block", AT_LEAST_1)
+    num_blocks: int = key(dataclasses.MISSING, "blocks that a query reads", AT_LEAST_1)
+    segment_size: int = key(256, "keys of a segment, which become blocks when it ends", AT_LEAST_1)
+    by_content: bool = key(True, "whether blocks are of keys that are alike, not of neighbours")
+    deviation_weight: float = key(
+        0.5, "weight of a block's standard deviation in its score", NOT_NEGATIVE
+    )
+    num_nodes: int | None = key(
+        None, "nodes of 8 blocks that a query looks for blocks in, null for all", AT_LEAST_1
+    )
+    # The block size and the look-back of the window, and the tokens that FirstTokens has.
+    window: tuple | None = in_union()
+    num_first_tokens: int = dataclasses.field(default=0, repr=False, compare=False, kw_only=True)
+
+    def check(self):
+        blocks = self.segment_size // self.block_size
+        if self.segment_size % self.block_size or blocks & (blocks - 1):
+            raise ValueError(
+                "segment_size must be block_size times a power of 2. Received: "
+                f"segment_size={self.segment_size}, block_size={self.block_size}"
+            )
+        if self.num_nodes is None:
+            return
+        if blocks < NODE_SIZE:
+            raise ValueError(
+                f"num_nodes needs segments of at least {NODE_SIZE} blocks. Received: num_nodes="
+                f"{self.num_nodes}, segment_size={self.segment_size}, block_size={self.block_size}"
+            )
+        if self.num_nodes * NODE_SIZE < self.num_blocks:
+            raise ValueError(
+                f"num_nodes, of {NODE_SIZE} blocks each, must hold num_blocks. Received: num_nodes="
+                f"{self.num_nodes}, num_blocks={self.num_blocks}"
+            )
+
+    def beside(self, others):
+        wrong = [x for x in others if not isinstance(x, (Window, FirstTokens, Persistent))]
+        if wrong:
+            raise ValueError(
+                "SelectedBlocks can stand beside Window, FirstTokens and Persistent alone. "
+                f"Received: {', '.join(map(repr, wrong))}"
+            )
+        window = window_among(others)
+        whole = window is not None and window.sliding_window is None
+        if not whole or window.block_size % self.segment_size:
+            raise ValueError(
+                "SelectedBlocks needs a Window of whole blocks beside it, whose block_size "
+                "segment_size divides, without sliding_window. Received: segment_size="
+                f"{self.segment_size} beside {window or 'no Window'}"
+            )
+        first = [x.num_first_tokens for x in others if isinstance(x, FirstTokens)]
+        return dataclasses.replace(
+            self, window=(window.block_size, window.look_back), num_first_tokens=sum(first)
+        )
+
+    def attend(self, heads, chunk, joins):
+        found = selected_blocks_attention(
+            chunk.query,
+            chunk.keys,
+            chunk.value,
+            **self._of_blocks,
+            **self._of_selection,
+            **chunk.of_sequence,
+        )
+        return found if joins else found[0]
+
+    def fill(self, heads, chunk, max_length):
+        count, kept = chunk.count, self._of_blocks
+        return selected_blocks_cache(chunk.keys, chunk.value, count, max_length=max_length, **kept)
+
+    def read(self, heads, chunk, states, joins):
+        found, state = selected_blocks_chunk(
+            chunk.query,
+            chunk.keys,
+            chunk.value,
+            states[self.name],
+            chunk.position,
+            count=chunk.count,
+            dropout=chunk.dropout,
+            seed=chunk.seed,
+            **self._of_blocks,
+            **self._of_selection,
+        )
+        return found if joins else found[0], state
+
+    step = read
+
+    @property
+    def _of_blocks(self):
+        """What the ops that make blocks take."""
+        names = ("block_size", "segment_size", "by_content", "num_first_tokens")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def _of_selection(self):
+        """What the ops that choose blocks take besides."""
+        names = ("num_blocks", "window", "deviation_weight", "num_nodes")
+        return {name: getattr(self, name) for name in names}

@@ -1,0 +1,162 @@
+"""The choice of the blocks of keys that suit a query best."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import MASKED
+from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
+from rt_keras.ops.chunks import over_blocks
+
+# Blocks in a node of the tree.
+NODE_SIZE = 8
+# Elements that are gathered, or scored, at once: on a CPU, what stays in the cache of a core.
+GATHERED_AT_ONCE = 2**17
+SCORED_AT_ONCE = 2**20
+
+
+def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight):
+    """The blocks with the largest scores, as `selected_blocks_attention` defines them.
+
+    Args:
+        query: `[batch, key_heads, length, queries, depth]`, scaled: those that share keys.
+        blocks: dictionary of "mean" and "variance" of the keys of each block,
+            `[batch, key_heads, blocks, depth]`.
+        reach: two int tensors `[batch or 1, length]`: a query may choose the blocks before the
+            first number, and not before the second.
+        counts: int `[batch or 1, blocks]`, how many keys each block has.
+        num_blocks, num_nodes, deviation_weight: see `selected_blocks_attention`.
+
+    Returns:
+        The blocks, int `[batch, key_heads, length, queries, chosen]`, and how many keys each has, 0
+        for those that a query may not choose.
+    """
+    query = tf.stop_gradient(query)
+    batch, key_heads, total, depth = sizes(blocks["mean"])
+    counts = tf.broadcast_to(counts, [batch, total])
+    mean, variance = (tf.cast(blocks[name], query.dtype) for name in ("mean", "variance"))
+    rows, shared = size(query, 3) * key_heads, {"counts": counts}
+    if num_nodes is None:
+        choose, elements, at_once = _best, rows * total, SCORED_AT_ONCE
+        shared |= {"mean": mean, "variance": variance}
+    else:
+        choose, at_once = _best_of_nodes, GATHERED_AT_ONCE
+        elements = 2 * rows * num_nodes * NODE_SIZE * depth
+        shared |= _nodes(mean, variance, counts)
+
+    def chosen(part):
+        block, score = choose(part, num_blocks, num_nodes, deviation_weight)
+        found = tf.gather(part["counts"], block, batch_dims=1)
+        return block, tf.where(score > MASKED / 2, found, 0)
+
+    before, after = (x[:, None] for x in reach)
+    return over_queries(
+        chosen,
+        {"query": query, "before": before, "after": after},
+        shared,
+        elements,
+        at_once,
+        (tf.int32, tf.int32),
+    )
+
+
+def over_queries(function, per_query, shared, elements, at_once, dtype):
+    """Runs a function over some positions at a time.
+
+    Args:
+        function: takes a dictionary of arguments, with any number of positions, and returns a tuple
+            of tensors `[batch, heads, positions, ...]`.
+        per_query: dictionary of arguments `[batch or 1, heads or 1, length, ...]`.
+        shared: dictionary of arguments that all positions see whole.
+        elements: int, how many elements one position has in memory.
+        at_once: int, how many elements there should be at once.
+        dtype: tuple of the dtypes that the function returns.
+    """
+    query = per_query["query"]
+    batch, length = query.shape[0] or 1, size(query, 2)
+    if not isinstance(length, int):
+        return function({**per_query, **{k: x for k, x in shared.items() if x is not None}})
+    positions = min(max(at_once // (batch * elements), 1), length)
+    chunks = ceil_div(length, positions)
+    missing = chunks * positions - length
+    per_query = {name: pad_axis(x, 2, 0, missing) for name, x in per_query.items()}
+    found = over_blocks(function, per_query, shared, chunks, dtype)
+    return tf.nest.map_structure(lambda x: x[:, :, :length], found)
+
+
+def _best(part, num_blocks, num_nodes, deviation_weight):
+    """The best of all blocks, and their scores."""
+    query, total = part["query"], size(part["mean"], 2)
+    batch, key_heads, *rows, depth = sizes(query)
+    flat = tf.reshape(query, [batch, key_heads, -1, depth])
+    score = tf.matmul(flat, part["mean"], transpose_b=True)
+    if deviation_weight:
+        spread = tf.matmul(tf.square(flat), part["variance"], transpose_b=True)
+        score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
+    usable = _within_reach(part, tf.range(total)) & (part["counts"][:, None, None, None] > 0)
+    score = tf.reshape(score, [batch, key_heads, *rows, total])
+    score, block = tf.math.top_k(_masked(score, usable), min(num_blocks, total))
+    return block, score
+
+
+def _nodes(mean, variance, counts):
+    """The nodes of the tree, each of which has so many consecutive blocks.
+
+    Args:
+        mean, variance: `[batch, key_heads, blocks, depth]`.
+        counts: int `[batch, blocks]`.
+
+    Returns:
+        A dictionary of "node", their mean keys, `[batch, key_heads, nodes, depth]`; of what their
+        blocks have, "means" and "variances", `[batch * key_heads * nodes, NODE_SIZE * depth]`; and
+        "node_counts", int `[batch * nodes, NODE_SIZE]`.
+    """
+    batch, key_heads, total, depth = sizes(mean)
+    nodes = total // NODE_SIZE
+    counts = tf.reshape(counts, [batch, 1, nodes, NODE_SIZE, 1])
+    weight = tf.cast(counts, mean.dtype)
+    sums = tf.reshape(mean, [batch, key_heads, nodes, NODE_SIZE, depth]) * weight
+    return {
+        "node": tf.reduce_sum(sums, axis=3) / tf.maximum(tf.reduce_sum(weight, axis=3), 1),
+        "means": tf.reshape(mean, [batch * key_heads * nodes, NODE_SIZE * depth]),
+        "variances": tf.reshape(variance, [batch * key_heads * nodes, NODE_SIZE * depth]),
+        "node_counts": tf.reshape(counts, [batch * nodes, NODE_SIZE]),
+    }
+
+
+def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
+    """The best blocks of the nodes with the best mean keys, and their scores."""
+    query, nodes = part["query"], size(part["node"], 2)
+    batch, key_heads, *rows, depth = sizes(query)
+    flat = tf.reshape(query, [batch, key_heads, -1, depth])
+    score = tf.matmul(flat, part["node"], transpose_b=True)
+    score = tf.reshape(score, [batch, key_heads, *rows, nodes])
+    # Windows begin where segments do, and so where nodes do.
+    score = _masked(score, _within_reach(part, tf.range(nodes) * NODE_SIZE))
+    score, node = tf.math.top_k(score, min(num_nodes, nodes))
+    of_row = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1]) * nodes
+    usable = tf.gather(part["node_counts"], node + of_row) > 0
+    usable &= (score > MASKED / 2)[..., None]
+    of_head = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1]) * nodes
+    blocks = [batch, key_heads, *rows, size(node, 4) * NODE_SIZE]
+
+    def products(name, vectors):
+        found = tf.reshape(tf.gather(part[name], node + of_head), [*blocks, depth])
+        return tf.linalg.matvec(found, vectors)
+
+    score = products("means", query)
+    if deviation_weight:
+        spread = products("variances", tf.square(query))
+        score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
+    score = _masked(score, tf.reshape(usable, blocks))
+    score, place = tf.math.top_k(score, min(num_blocks, blocks[-1]))
+    node = tf.gather(node, place // NODE_SIZE, batch_dims=4)
+    return node * NODE_SIZE + place % NODE_SIZE, score
+
+
+def _within_reach(part, block):
+    """Which blocks, int `[blocks]`, each query may choose."""
+    before, after = (part[name][..., None, None] for name in ("before", "after"))
+    return (block < before) | (block >= after)
+
+
+def _masked(score, usable):
+    return tf.where(usable, score, tf.cast(MASKED, score.dtype))

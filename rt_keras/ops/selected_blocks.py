@@ -1,0 +1,372 @@
+"""Attention to the blocks of keys that suit a query best, of the segments before its window."""
+
+import tensorflow as tf
+
+from rt_keras.ops.attend import accumulation_dtype, attend
+from rt_keras.ops.block_selection import GATHERED_AT_ONCE, over_queries, select_blocks
+from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, take_places
+from rt_keras.ops.content_order import content_order
+from rt_keras.ops.decode import check_position, put_places, write, write_chunk
+
+
+
+def selected_blocks_attention(
+    query,
+    key,
+    value,
+    *,
+    block_size,
+    num_blocks,
+    segment_size,
+    window,
+    by_content=True,
+    deviation_weight=0.5,
+    num_nodes=None,
+    num_first_tokens=0,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+    dropout=0.0,
+    seed=None,
+):
+    """Attention of each query to the blocks of keys with the best summaries.
+
+    ```
+    score_ig = query_i · mean_g + deviation_weight · sqrt(query_i² · variance_g)
+    output_i = sum_j softmax_j(query_i · key_j) value_j
+    ```
+
+    over the keys j of the `num_blocks` blocks g with the largest scores, with queries scaled by
+    1 / sqrt(depth). The keys of each segment are put into blocks, by content or in their order,
+    when the segment has ended; so blocks do not depend on what follows. A query may choose the
+    blocks of those segments that its window has left. `merge` joins this with attention to the
+    window.
+
+    With `num_nodes`, a query scores the means of nodes of 8 consecutive blocks first, and then the
+    blocks of the best nodes alone: n / (8 · `block_size`) + 8 · `num_nodes` scores a query in the
+    place of n / `block_size`.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        key: `[batch, key_heads, length, depth]`. A key head serves `heads / key_heads` consecutive
+            heads, which choose blocks of their own.
+        value: `[batch, key_heads, length, value_depth]`.
+        block_size: int, keys in a block.
+        num_blocks: int, blocks that a query reads.
+        segment_size: int, keys in a segment: `block_size` times a power of 2.
+        window: tuple of two ints, `block_size` and `look_back` of the local attention whose keys
+            are left out. `segment_size` divides that block size.
+        by_content: bool, whether blocks are of keys that are alike, see `content_order`, and not of
+            neighbours. Defaults to True.
+        deviation_weight: float. Defaults to 0.5.
+        num_nodes: int, or None, the default, to score all blocks.
+        num_first_tokens: int, the first tokens, which are left out. Defaults to 0.
+        causal: bool, whether query i sees key j only if j <= i. Defaults to False.
+        query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
+        dropout: float, share of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, needed if `dropout` is above 0.
+
+    Returns:
+        `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
+        `[batch, heads, length]`. A query that may see no key gets 0.
+
+    Source: ours. Blocks of neighbours by their mean keys: Lu et al. 2025, MoBA: Mixture of Block
+    Attention for Long-Context LLMs, section 2.2.
+
+    >>> x = tf.random.normal([1, 2, 40, 4])
+    >>> options = {"block_size": 2, "num_blocks": 3, "segment_size": 8, "window": (8, 1)}
+    >>> selected_blocks_attention(x, x, x, **options, causal=True)[0].shape
+    TensorShape([1, 2, 40, 4])
+    """
+    length = size(key, 2)
+    places = ceil_div(length, segment_size) * segment_size
+    real = _not_first(places, num_first_tokens) & (tf.range(places) < length)
+    if key_mask is not None:
+        real &= pad_axis(tf.cast(key_mask, tf.bool), 1, 0, places - length)
+    key, value = (pad_axis(x, 2, 0, places - length) for x in (key, value))
+    order = _order(key, real, block_size, segment_size, by_content)
+    counts = _counts(real, block_size, segment_size)
+    blocks = {"key": _ordered(key, order), "value": _ordered(value, order)}
+    blocks |= _summaries(blocks["key"], counts, block_size)
+    own = places_of_rows(0, tf.range(size(query, 2)))
+    reach = _reach(own, window, block_size, causal)
+    if query_mask is not None:
+        # No block comes before the first, and none behind the last.
+        real = tf.cast(query_mask, tf.bool)
+        reach = [tf.where(real, x, none) for x, none in zip(reach, (0, places // block_size))]
+    options = num_blocks, num_nodes, deviation_weight, dropout, seed
+    return _attend(query, blocks, reach, counts, *options)
+
+
+def selected_blocks_cache(
+    key, value, count=None, *, max_length, block_size, segment_size, by_content=True,
+    num_first_tokens=0,
+):
+    """The cache of `selected_blocks_chunk` and `selected_blocks_step`.
+
+    Keys and values of segments that have ended are kept in the order of their blocks, others in
+    their own.
+
+    Args:
+        key: `[batch, key_heads, length, depth]`, of positions from the first on.
+        value: `[batch, key_heads, length, value_depth]`.
+        count: int scalar or `[batch]`, how many positions count, the first ones; None for all.
+        max_length: int, how many positions there will be.
+        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
+
+    Returns:
+        A dictionary of "key", "value", `[batch, key_heads, places, ...]`; and of "mean" and
+        "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`.
+    """
+    places = ceil_div(max_length, segment_size) * segment_size
+    batch, heads, _, depth = sizes(key)
+
+    def zeros(rows, width):
+        return tf.zeros([batch, heads, rows, width], key.dtype)
+
+    empty = {
+        "key": zeros(places, depth),
+        "value": tf.cast(zeros(places, size(value, 3)), value.dtype),
+        "mean": zeros(places // block_size, depth),
+        "variance": zeros(places // block_size, depth),
+    }
+    if size(key, 2) == 0:
+        return empty
+    count = size(key, 2) if count is None else count
+    options = block_size, segment_size, by_content, num_first_tokens
+    key, value = key[:, :, :places], value[:, :, :places]
+    return _with_chunk(empty, key, value, 0, count, *options)
+
+
+def selected_blocks_chunk(
+    query,
+    key,
+    value,
+    cache,
+    position,
+    *,
+    block_size,
+    num_blocks,
+    segment_size,
+    window,
+    count=None,
+    by_content=True,
+    deviation_weight=0.5,
+    num_nodes=None,
+    num_first_tokens=0,
+    dropout=0.0,
+    seed=None,
+):
+    """Causal `selected_blocks_attention` of the positions of a chunk, given those before it.
+
+    Args:
+        query: `[batch, heads, length, depth]`; of one position, this is a decode step.
+        key: `[batch, key_heads, length, depth]`.
+        value: `[batch, key_heads, length, value_depth]`.
+        cache: the cache of `selected_blocks_cache` or of the last chunk, with room for this one.
+        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
+        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
+            others are padding, whose outputs mean nothing. None, the default, for all.
+        block_size, num_blocks, segment_size, window, by_content, deviation_weight, num_nodes,
+            num_first_tokens, dropout, seed: see `selected_blocks_attention`.
+
+    Returns:
+        `[batch, heads, length, value_depth]` and the logsumexp of the logits,
+        `[batch, heads, length]`, as a pair; and the cache with these positions in it.
+
+    >>> x = tf.random.normal([1, 2, 40, 4])
+    >>> blocks = {"block_size": 2, "segment_size": 8}
+    >>> cache = selected_blocks_cache(x[:, :, :30], x[:, :, :30], max_length=40, **blocks)
+    >>> rest = x[:, :, 30:]
+    >>> (output, _), cache = selected_blocks_chunk(
+    ...     rest, rest, rest, cache, 30, num_blocks=3, window=(8, 1), **blocks
+    ... )
+    >>> output.shape
+    TensorShape([1, 2, 10, 4])
+    """
+    length, places = size(query, 2), size(cache["key"], 2)
+    count = length if count is None else count
+    check_position(tf.reduce_max(position + count) - 1, places)
+    options = block_size, segment_size, by_content, num_first_tokens
+    cache = _with_chunk(cache, key, value, position, count, *options)
+    reach = _reach(places_of_rows(position, tf.range(length)), window, block_size, True)
+    counts = _counts(_not_first(places, num_first_tokens), block_size, segment_size)
+    options = num_blocks, num_nodes, deviation_weight, dropout, seed
+    return _attend(query, cache, reach, counts, *options), cache
+
+
+def _not_first(places, num_first_tokens):
+    """Which places are not those of the first tokens, bool `[1, places]`."""
+    return (tf.range(places) >= num_first_tokens)[None]
+
+
+def _counts(real, block_size, segment_size):
+    """How many keys each block has, of those that count, which are the first ones of a segment.
+
+    Args:
+        real: bool `[batch or 1, places]`.
+        block_size, segment_size: ints.
+
+    Returns:
+        int `[batch or 1, blocks]`.
+    """
+    batch, places = sizes(real)
+    segments = tf.reshape(tf.cast(real, tf.int32), [batch, -1, segment_size])
+    first = tf.range(0, segment_size, block_size)
+    counts = tf.reduce_sum(segments, axis=2)[..., None] - first
+    return tf.reshape(tf.clip_by_value(counts, 0, block_size), [batch, places // block_size])
+
+
+def _order(key, real, block_size, segment_size, by_content):
+    """The key at each place of each segment, `[batch, key_heads, segments, segment_size]`."""
+    batch, heads, places, depth = sizes(key)
+    segments = places // segment_size
+    real = tf.reshape(real, [size(real, 0), 1, segments, segment_size])
+    shape = [batch, heads, segments, segment_size]
+    if not by_content:
+        return tf.broadcast_to(tf.argsort(tf.cast(~real, tf.int32), stable=True), shape)
+    key = tf.reshape(key, [*shape, depth])
+    return content_order(key, tf.broadcast_to(real, shape), block_size)
+
+
+def _ordered(x, order):
+    """`[batch, key_heads, places, ...]` in the order of each segment."""
+    shape = sizes(x)
+    return tf.reshape(tf.gather(_in_segments(x, order), order, batch_dims=3), shape)
+
+
+def _in_segments(x, order):
+    return tf.reshape(x, [*sizes(order), size(x, 3)])
+
+
+def _summaries(key, counts, block_size):
+    """Mean and variance of the keys of each block, `[batch, key_heads, blocks, depth]`."""
+    batch, heads, places, depth = sizes(key)
+    blocks = tf.reshape(key, [batch, heads, places // block_size, block_size, depth])
+    blocks = tf.cast(tf.stop_gradient(blocks), accumulation_dtype(key.dtype))
+    real = tf.range(block_size) < counts[:, None, :, None]
+    weight = tf.cast(real, blocks.dtype)[..., None]
+    total = tf.maximum(tf.reduce_sum(weight, axis=3), 1.0)
+    mean = tf.reduce_sum(blocks * weight, axis=3) / total
+    apart = tf.square(blocks - mean[..., None, :]) * weight
+    variance = tf.reduce_sum(apart, axis=3) / total
+    return {"mean": tf.cast(mean, key.dtype), "variance": tf.cast(variance, key.dtype)}
+
+
+def _reach(own, window, block_size, causal):
+    """The blocks that queries may choose: before the first number, or not before the second.
+
+    Args:
+        own: int `[batch or 1, length]`, the positions of the queries.
+        window: tuple of ints, `block_size` and `look_back` of the local attention.
+        block_size: int, of the blocks that are chosen.
+        causal: bool.
+
+    Returns:
+        Two int tensors `[batch or 1, length]`.
+    """
+    window_size, look_back = window
+    in_window = window_size // block_size
+    own = own // window_size
+    before = tf.maximum(own - look_back, 0) * in_window
+    after = tf.fill(tf.shape(own), tf.int32.max) if causal else (own + look_back + 1) * in_window
+    return before, after
+
+
+def _with_chunk(
+    cache, key, value, position, count, block_size, segment_size, by_content, num_first_tokens
+):
+    """A cache with the positions of a chunk in it, and the segments that end there in blocks."""
+    length, places = size(key, 2), size(cache["key"], 2)
+    if length == 1:
+        cache = write(cache, position, tf.reshape(count, [-1]), key=key, value=value)
+    else:
+        cache = write_chunk(cache, position, count, key=key, value=value)
+    # The segments that can end there.
+    number = min((length + segment_size - 2) // segment_size + 1, places // segment_size)
+    position, count = places_of_rows(position, 0), places_of_rows(count, 0)
+    first = tf.minimum(position // segment_size, places // segment_size - number)
+    segment = first + tf.range(number)
+    ended = segment < (position + count) // segment_size
+    ended &= segment >= position // segment_size
+    rows = first * segment_size + tf.range(number * segment_size)
+    real = rows >= num_first_tokens
+    key, value = (take_places(cache[name], rows) for name in ("key", "value"))
+    as_it_is = tf.broadcast_to(
+        tf.range(segment_size), [size(key, 0), size(key, 1), number, segment_size]
+    )
+
+    def order():
+        found = _order(key, real, block_size, segment_size, by_content)
+        return tf.where(ended[:, None, :, None], found, as_it_is)
+
+    order = tf.cond(tf.reduce_any(ended), order, lambda: as_it_is)
+    key, value = _ordered(key, order), _ordered(value, order)
+    cache = put_places(cache, rows, key=key, value=value)
+    counts = _counts(real, block_size, segment_size)
+    blocks = first * (segment_size // block_size)
+    blocks += tf.range(number * (segment_size // block_size))
+    ended = tf.repeat(ended, segment_size // block_size, axis=1)[:, None, :, None]
+    found = {
+        name: tf.where(ended, x, take_places(cache[name], blocks))
+        for name, x in _summaries(key, counts, block_size).items()
+    }
+    return put_places(cache, blocks, **found)
+
+
+def _attend(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight, dropout, seed):
+    """Attention to the best blocks; see `selected_blocks_attention`.
+
+    Args:
+        query: `[batch, heads, length, depth]`.
+        blocks: dictionary of "key", "value", "mean" and "variance"; see `selected_blocks_cache`.
+        reach: see `_reach`.
+        counts: int `[batch or 1, blocks]`, how many keys each block has.
+        num_blocks, num_nodes, deviation_weight, dropout, seed: see `selected_blocks_attention`.
+    """
+    batch, heads, length, depth = sizes(query)
+    key_heads, total = blocks["key"].shape[1], size(blocks["mean"], 2)
+    value_depth = size(blocks["value"], 3)
+    # The heads of one key head are together.
+    shape = [batch, key_heads, heads // key_heads, length, depth]
+    query = tf.reshape(query * depth**-0.5, shape)
+    query = tf.transpose(query, [0, 1, 3, 2, 4])
+    chosen, found = select_blocks(
+        query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight
+    )
+    block_size = size(blocks["key"], 2) // total
+    # One row a block.
+    keys, values = (
+        tf.cast(tf.reshape(x, [batch * key_heads * total, -1]), query.dtype)
+        for x in (blocks["key"], blocks["value"])
+    )
+    sequence = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1])
+    shape = [*sizes(chosen)[:2], -1, size(chosen, 3), size(chosen, 4) * block_size]
+
+    def read(part):
+        key, value = (tf.gather(part[name], part["row"]) for name in ("keys", "values"))
+        allowed = tf.range(block_size) < part["found"][..., None]
+        output, logsumexp = attend(
+            part["query"][..., None, :],
+            tf.reshape(key, [*shape, depth]),
+            tf.reshape(value, [*shape, value_depth]),
+            tf.expand_dims(tf.reshape(allowed, shape), 4),
+            dropout=dropout,
+            seed=part.get("seed"),
+        )
+        return output[..., 0, :], logsumexp[..., 0]
+
+    output, logsumexp = over_queries(
+        read,
+        {"query": query, "row": chosen + sequence * total, "found": found},
+        {"keys": keys, "values": values, "seed": seed},
+        heads * shape[4] * (depth + value_depth),
+        GATHERED_AT_ONCE,
+        (query.dtype, accumulation_dtype(query.dtype)),
+    )
+    output, logsumexp = tf.transpose(output, [0, 1, 3, 2, 4]), tf.transpose(logsumexp, [0, 1, 3, 2])
+    return (
+        tf.reshape(output, [batch, heads, length, value_depth]),
+        tf.reshape(logsumexp, [batch, heads, length]),
+    )

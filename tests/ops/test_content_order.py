@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE, content_order
+
+
+def halves(key, block_size):
+    """The places of the keys of each block, by a loop over parts."""
+    parts = [np.arange(len(key))]
+    while len(parts[0]) > block_size:
+        split = []
+        for part in parts:
+            centered = key[part] - key[part].mean(0)
+            axis = np.cos(START_ANGLE * np.arange(len(part))) @ centered
+            for _ in range(POWER_ITERATIONS):
+                axis = centered.T @ (centered @ axis)
+                axis /= np.linalg.norm(axis)
+            order = part[np.argsort(centered @ axis, kind="stable")]
+            split += [order[: len(part) // 2], order[len(part) // 2 :]]
+        parts = split
+    return parts
+
+
+@pytest.mark.parametrize("length, block_size", [(16, 2), (12, 3), (8, 8), (32, 1)])
+def test_equation(length, block_size):
+    key = np.random.default_rng(0).normal(size=[2, 3, length, 5])
+    order = content_order(tf.constant(key), tf.fill([2, 3, length], True), block_size).numpy()
+    for b, h in np.ndindex(2, 3):
+        expected = [set(part) for part in halves(key[b, h], block_size)]
+        found = [set(block) for block in order[b, h].reshape(-1, block_size)]
+        assert found == expected
+
+
+def test_halving_is_at_the_median_of_the_first_principal_component():
+    rng = np.random.default_rng(1)
+    direction = np.array([3.0, -4.0, 0.0]) / 5
+    place = rng.permutation(np.arange(64) - 31.5)
+    key = place[:, None] * direction + 0.1 * rng.normal(size=[64, 3])
+    order = content_order(tf.constant(key), tf.fill([64], True), 32).numpy()
+    signs = np.sign(place[order])
+    assert abs(signs[:32].sum()) == abs(signs[32:].sum()) == 32
+
+
+def test_keys_that_do_not_count_come_last():
+    rng = np.random.default_rng(2)
+    key = rng.normal(size=[1, 16, 4])
+    real = np.ones([1, 16], bool)
+    real[0, [0, 3, 9]] = False
+    changed = np.where(real[..., None], key, 100.0)
+    orders = [content_order(tf.constant(x), tf.constant(real), 2).numpy() for x in (key, changed)]
+    np.testing.assert_array_equal(orders[0], orders[1])
+    assert sorted(orders[0][0, -3:]) == [0, 3, 9]
+
+
+def test_keys_that_are_all_equal_keep_their_order():
+    order = content_order(tf.ones([8, 3]), tf.fill([8], True), 2)
+    np.testing.assert_array_equal(order, np.arange(8))

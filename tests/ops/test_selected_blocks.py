@@ -1,0 +1,210 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.ops import block_selection, selected_blocks, selected_blocks_attention
+from rt_keras.ops.block_selection import NODE_SIZE
+from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE
+from rt_keras.ops.selected_blocks import selected_blocks_cache, selected_blocks_chunk
+from tests.ops import checks, chunk_checks
+
+LENGTH = 45
+CONTENT = {"block_size": 2, "num_blocks": 3, "segment_size": 8, "window": (8, 1)}
+CASES = {
+    "content": CONTENT,
+    "neighbours": {**CONTENT, "by_content": False, "deviation_weight": 0.0},
+    "nodes": {**CONTENT, "block_size": 1, "num_blocks": 5, "num_nodes": 2, "deviation_weight": 1.0},
+    "own block alone": {**CONTENT, "window": (16, 0), "deviation_weight": 0.0},
+    "first tokens": {**CONTENT, "num_first_tokens": 3},
+    "first tokens in nodes": {**CONTENT, "block_size": 1, "num_nodes": 1, "num_first_tokens": 3},
+    "more blocks than there are": {**CONTENT, "num_blocks": 50},
+}
+
+
+def attention(**arguments):
+    return selected_blocks_attention(**arguments)[0]
+
+
+def blocks_of(key, real, block_size, segment_size, by_content):
+    """The positions of the keys of each block of each segment."""
+    blocks = []
+    for start in range(0, len(real), segment_size):
+        own = list(range(start, start + segment_size))
+        order = by_halves(key, own, real, block_size) if by_content else own
+        order = [i for i in order if real[i]]
+        blocks += [order[i : i + block_size] for i in range(0, segment_size, block_size)]
+    return blocks
+
+
+def by_halves(key, own, real, block_size):
+    """Positions of a segment in the order of blocks, those that do not count last."""
+    parts = [own]
+    while len(parts[0]) > block_size:
+        split = []
+        for part in parts:
+            counts = [i for i in part if real[i]]
+            rest = [i for i in part if not real[i]]
+            if counts:
+                mean = np.mean([key[i] for i in counts], axis=0)
+                centered = {i: key[i] - mean for i in counts}
+                axis = sum(np.cos(START_ANGLE * part.index(i)) * centered[i] for i in counts)
+                for _ in range(POWER_ITERATIONS):
+                    axis = sum((centered[i] @ axis) * centered[i] for i in counts)
+                    norm = np.linalg.norm(axis)
+                    axis = axis / norm if norm > 0 else axis
+                counts = sorted(counts, key=lambda i: centered[i] @ axis)
+            order = counts + rest
+            split += [order[: len(part) // 2], order[len(part) // 2 :]]
+        parts = split
+    return [i for part in parts for i in part]
+
+
+def loop(
+    query,
+    key,
+    value,
+    block_size,
+    num_blocks,
+    segment_size,
+    window,
+    by_content=True,
+    deviation_weight=0.5,
+    num_nodes=None,
+    num_first_tokens=0,
+    causal=False,
+    query_mask=None,
+    key_mask=None,
+):
+    batch, heads, length, depth = query.shape
+    output = np.zeros([*query.shape[:3], value.shape[3]])
+    segments = -(-length // segment_size)
+    window_size, look_back = window
+    for b, h in np.ndindex(batch, heads):
+        of_head = h * key.shape[1] // heads
+        keys = np.zeros([segments * segment_size, depth])
+        keys[:length] = key[b, of_head]
+        real = np.arange(len(keys)) >= num_first_tokens
+        real &= np.arange(len(keys)) < length
+        if key_mask is not None:
+            real[:length] &= key_mask[b]
+        blocks = blocks_of(keys, real, block_size, segment_size, by_content)
+        for i in range(length):
+            if query_mask is not None and not query_mask[b, i]:
+                continue
+            own = i // window_size
+            before = max(own - look_back, 0) * window_size // block_size
+            after = (own + look_back + 1) * window_size // block_size
+            x = query[b, h, i] / np.sqrt(depth)
+            allowed = [
+                g for g in range(len(blocks)) if g < before or (not causal and g >= after)
+            ]
+            if num_nodes is not None:
+                nodes = sorted({g // NODE_SIZE for g in allowed})
+                members = {
+                    node: [j for g in range(NODE_SIZE) for j in blocks[node * NODE_SIZE + g]]
+                    for node in nodes
+                }
+                score = {n: x @ keys[m].mean(0) if m else 0.0 for n, m in members.items()}
+                best = sorted(nodes, key=lambda n: -score[n])[:num_nodes]
+                allowed = [g for g in allowed if g // NODE_SIZE in best]
+            allowed = [g for g in allowed if len(blocks[g])]
+            score = {
+                g: x @ keys[blocks[g]].mean(0)
+                + deviation_weight * np.sqrt(np.square(x) @ keys[blocks[g]].var(0))
+                for g in allowed
+            }
+            best = sorted(allowed, key=lambda g: -score[g])[:num_blocks]
+            seen = [j for g in best for j in blocks[g]]
+            if seen:
+                weights = np.exp(keys[seen] @ x)
+                output[b, h, i] = weights @ value[b, of_head, seen] / weights.sum()
+    return output
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_equation(case, causal):
+    checks.holds(attention, loop, checks.arrays(LENGTH), **CASES[case], causal=causal)
+
+
+@pytest.mark.parametrize("case", ["content", "nodes", "neighbours"])
+@pytest.mark.parametrize("padding", ["left", "right", "scattered", "a whole row"])
+def test_padding(padding, case):
+    mask = checks.mask(padding, LENGTH)
+    options = {**CASES[case], "query_mask": mask, "key_mask": mask}
+    checks.holds(attention, loop, checks.arrays(LENGTH), **options)
+
+
+def test_key_heads_serve_several_heads():
+    inputs, query = checks.arrays(LENGTH), checks.arrays(LENGTH, seed=1)["query"]
+    inputs["query"] = np.concatenate([inputs["query"], query], axis=1)
+    for case in ("content", "nodes"):
+        checks.holds(attention, loop, inputs, **CASES[case], causal=True)
+        checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
+
+
+@pytest.mark.parametrize("case", ["content", "nodes"])
+def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
+    """Memory is bounded by a loop over positions, in the gradient too."""
+    for module in (selected_blocks, block_selection):
+        monkeypatch.setattr(module, "GATHERED_AT_ONCE", 4000)
+    monkeypatch.setattr(block_selection, "SCORED_AT_ONCE", 500)
+    inputs = checks.arrays(LENGTH)
+    checks.holds(attention, loop, inputs, **CASES[case], causal=True)
+    checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
+
+
+def chunk(*arguments, **options):
+    (output, _), cache = selected_blocks_chunk(*arguments, **options)
+    return output, cache
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chunks_are_one_pass(case):
+    options = CASES[case]
+    inputs = checks.arrays(LENGTH)
+    expected = attention(**checks.tensors(inputs), **options, causal=True)
+    names = ("block_size", "segment_size", "by_content", "num_first_tokens")
+    kept = {name: options[name] for name in names if name in options}
+    nothing = (tf.zeros([2, 2, 0, size], tf.float64) for size in (6, 5))
+    cache = selected_blocks_cache(*nothing, max_length=LENGTH, **kept)
+    ends = [1, 2, 15, 16, 17, 24, 40, 45]
+    found, _ = chunk_checks.in_chunks(cache, chunk, inputs, ends, **options)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    chunk_checks.rows_at_own_positions(cache, chunk, inputs, [7, 20], 19, **options)
+
+
+def test_a_cache_of_some_positions_is_that_of_chunks():
+    x = checks.tensors(checks.arrays(LENGTH))
+    options = {"block_size": 2, "segment_size": 8}
+    counts = tf.constant([20, 31])
+    cache = selected_blocks_cache(x["key"], x["value"], counts, max_length=LENGTH, **options)
+    for row, count in enumerate(counts.numpy()):
+        one = [x[name][row : row + 1, :, :count] for name in ("key", "value")]
+        alone = selected_blocks_cache(*one, max_length=LENGTH, **options)
+        for name, tensor in alone.items():
+            np.testing.assert_allclose(cache[name][row], tensor[0], rtol=0, atol=1e-12)
+
+
+def test_a_key_that_no_window_has_is_found():
+    """A key far back that a query likes best is read, whatever the others are."""
+    rng = np.random.default_rng(0)
+    key = rng.normal(size=[1, 1, 256, 8])
+    query = rng.normal(size=[1, 1, 256, 8])
+    value = np.zeros([1, 1, 256, 1])
+    key[0, 0, 37] *= 20 / np.linalg.norm(key[0, 0, 37])
+    value[0, 0, 37] = 1.0
+    query[0, 0, 255] = 5 * key[0, 0, 37]
+    for by_content in (True, False):
+        output = attention(
+            query=tf.constant(query),
+            key=tf.constant(key),
+            value=tf.constant(value),
+            block_size=4,
+            num_blocks=1,
+            segment_size=32,
+            window=(32, 1),
+            by_content=by_content,
+            causal=True,
+        )
+        assert output[0, 0, 255, 0] > 0.99
