@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from rt_keras import config_files, files, progress
-from rt_keras.cli.options import add_options
+from rt_keras.options import add_options
 from rt_keras.tables import table
 
 # What is not said of a head group besides its number of heads, as all layers have it.
