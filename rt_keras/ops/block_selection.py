@@ -116,8 +116,9 @@ def _nodes(mean, variance, counts):
 
     Returns:
         A dictionary of "node" and "node_variance", mean and variance of their keys,
-        `[batch, key_heads, nodes, depth]`; of what their blocks have, "means" and "variances", `[batch * key_heads * nodes, NODE_SIZE * depth]`; and
-        "node_counts", int `[batch * nodes, NODE_SIZE]`.
+        `[batch, key_heads, nodes, depth]`; of what their blocks have, "means" and "variances",
+        `[batch * key_heads * nodes, NODE_SIZE * depth]`; and "node_counts", int
+        `[batch * nodes, NODE_SIZE]`.
     """
     batch, key_heads, total, depth = sizes(mean)
     nodes = total // NODE_SIZE

@@ -59,6 +59,10 @@ def by_halves(key, own, real, block_size):
     return [i for part in parts for i in part]
 
 
+def score_of(x, keys, deviation_weight):
+    return x @ keys.mean(0) + deviation_weight * np.sqrt(x**2 @ keys.var(0))
+
+
 def loop(
     query,
     key,
@@ -96,20 +100,17 @@ def loop(
             after = (own + look_back + 1) * window_size // block_size
             x = query[b, h, i] / np.sqrt(depth)
             allowed = [g for g in range(len(blocks)) if g < before or (not causal and g >= after)]
-
-            def score_of(members):
-                found = keys[members]
-                return x @ found.mean(0) + deviation_weight * np.sqrt(x**2 @ found.var(0))
-
             if num_nodes is not None:
                 score = {}
                 for node in {g // NODE_SIZE for g in allowed}:
                     own = range(node * NODE_SIZE, (node + 1) * NODE_SIZE)
                     members = [j for g in own for j in blocks[g]]
-                    score[node] = score_of(members) if members else 0.0
+                    score[node] = score_of(x, keys[members], deviation_weight) if members else 0.0
                 best = sorted(score, key=lambda node: -score[node])[:num_nodes]
                 allowed = [g for g in allowed if g // NODE_SIZE in best]
-            score = {g: score_of(blocks[g]) for g in allowed if len(blocks[g])}
+            score = {
+                g: score_of(x, keys[blocks[g]], deviation_weight) for g in allowed if blocks[g]
+            }
             best = sorted(score, key=lambda g: -score[g])[:num_blocks]
             seen = [j for g in best for j in blocks[g]]
             if seen:
