@@ -5,6 +5,8 @@ Private names may change with any version. All are here, one in each function or
 package uses that.
 """
 
+import inspect
+
 # In KerasHub's blocks: the self-attention of most, and the methods that make the mask of all pairs,
 # of most and of Gemma's.
 SELF_ATTENTION = "_self_attention_layer"
@@ -241,6 +243,21 @@ def weight_loader():
     from keras_hub.src.utils.transformers.safetensor_utils import SafetensorLoader
 
     return SafetensorLoader
+
+
+def build_cache(model, token_ids):
+    """Reads prompts as KerasHub's `generate` does.
+
+    Args:
+        model: a `keras_hub.models.CausalLM` of text.
+        token_ids: int `[batch, length]`.
+
+    Returns:
+        The last hidden states, `[batch, length, hidden_dim]`, and the cache for `call_with_cache`.
+    """
+    # Those of models that may see pictures take these, too.
+    others = list(inspect.signature(model._build_cache).parameters)[1:]
+    return model._build_cache(token_ids, **dict.fromkeys(others))
 
 
 # TensorFlow.

@@ -17,6 +17,7 @@ import tensorflow as tf
 import rt_keras
 from rt_keras import keras_internals
 from rt_keras.data import ByteTokenizer
+from tests.models.adapted.checks import make_backbone
 
 ROOT = Path(rt_keras.__file__).parent
 # The methods of named tuples and of the process, which are public all the same.
@@ -229,6 +230,20 @@ def test_the_loader_of_weights_has_the_methods_that_are_replaced():
         "get_prefixed_key": ["self", "hf_weight_key", "dict_like"],
     }.items():
         assert list(inspect.signature(getattr(loader, name)).parameters) == arguments
+
+
+@pytest.mark.parametrize("family", ["GPT2", "Llama3", "Gemma3"])
+def test_prompts_are_read_into_a_cache(family):
+    cls = getattr(keras_hub.models, f"{family}CausalLM")
+    task = cls(backbone=make_backbone(family), preprocessor=None)
+    ids = np.arange(1, 9)[None]
+    hidden, cache = keras_internals.build_cache(task, ids)
+    expected = task.backbone({"token_ids": ids, "padding_mask": np.ones_like(ids)})
+    np.testing.assert_allclose(hidden, expected, atol=1e-4)
+    # The last position again.
+    logits, _, _ = task.call_with_cache(ids[:, -1:], cache, 7)
+    all_logits = task.backbone.token_embedding(hidden, reverse=True)
+    np.testing.assert_allclose(logits[:, 0], all_logits[:, -1], atol=1e-4)
 
 
 def test_a_function_of_a_graph_has_a_graph():

@@ -7,6 +7,7 @@ The commands of `rt-keras benchmark`:
 - `input.py`: text that is packed and read, and training that starts at a late step.
 - `quality/`: what models with different heads learn.
 - `approximate/`: what trained models lose when other heads take the place of full attention.
+- `pretrained/`: what other heads cost a pretrained language model.
 - `compare.py`: two files of figures.
 - `plot.py`: time and memory against the length, with slopes.
 

@@ -1,5 +1,6 @@
 """The peak memory of a process."""
 
+import contextlib
 import resource
 import sys
 from pathlib import Path
@@ -18,3 +19,19 @@ def resident_peak():
         return int(fields["VmHWM"].split()[0]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def resident():
+    """The resident memory of this process now, in bytes; the peak is that of what follows.
+
+    Where the system does not let it forget the peak, that stays what it was.
+
+    >>> 10**6 < resident() <= resident_peak()
+    True
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return resident_peak()
+    return int(statm.read_text().split()[1]) * resource.getpagesize()

@@ -1,6 +1,7 @@
 """`rt-keras analyze`: inspects the attention of a model."""
 
 from rt_keras import options
+from rt_keras.cli import analyze_attention as attention
 from rt_keras.cli import examples
 
 SEQUENCES = "number of sequences of the split to inspect"
@@ -18,6 +19,8 @@ def add_arguments(parser):
     options.add_command(commands, "heads", summary, add_heads_arguments, analyze_heads)
     summary = "show which tokens share a cluster, and how large clusters are"
     options.add_command(commands, "clusters", summary, add_clusters_arguments, analyze_clusters)
+    summary = "measure what sets of keys see of a pretrained model's attention"
+    options.add_command(commands, "attention", summary, attention.add_arguments, attention.main)
 
 
 def add_causality_arguments(parser):

@@ -9,6 +9,7 @@ BENCHMARKS = {
     "input": "measure how fast text is packed and read, and training starts",
     "quality": "measure what models with different heads learn",
     "approximate": "measure what other heads lose in the place of full attention",
+    "pretrained": "measure what other heads cost a pretrained language model",
     "repetition": "measure what is remembered of a passage that was read long ago",
     "compare": "compare the figures in two files and fail if some got worse",
     "plot": "draw the figures of the attention benchmark",

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 from rt_keras.benchmarks.memory import resident_peak
 before = resident_peak()
@@ -16,3 +18,22 @@ def test_the_peak_grows_with_what_is_held_and_stays_when_that_is_gone():
     before, held, after = map(int, output.split())
     assert abs(held - before - 10**8) < 10**7
     assert abs(after - held) < 10**7
+
+
+LATER = """
+from rt_keras.benchmarks.memory import resident, resident_peak
+large = bytearray(b"1") * 10**8
+peak, held = resident_peak(), resident()
+del large
+print(peak, held, resident(), resident_peak())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what follows is for Linux alone")
+def test_what_is_held_now_is_told_and_the_peak_forgotten():
+    output = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True).stdout
+    peak, held, after, later = map(int, output.split())
+    assert abs(peak - held) < 10**7
+    assert abs(held - after - 10**8) < 10**7
+    # Where the system does not forget it, the peak stays.
+    assert abs(later - after) < 10**7 or later == peak

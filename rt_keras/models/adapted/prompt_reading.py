@@ -64,7 +64,7 @@ class PromptReading(Decoding):
         total = sum(len(chunks) for _, chunks in groups)
         caches = []
         with progress.bar(
-            "reading the prompt", total, "chunks", verbose if total > 1 else 0
+            "reading the prompt", total, "chunks", verbose=verbose if total > 1 else 0
         ) as update:
             for rows, chunks in groups:
                 of_rows = functools.partial(tf.gather, indices=rows)

@@ -73,6 +73,15 @@ def test_long_prompts_are_read_in_chunks(task, monkeypatch, jit_compile):
     assert sum(name.startswith("reading") for name in task._kept.functions) == 2
 
 
+def test_long_prompts_are_read_in_silence(task, monkeypatch, capfd):
+    monkeypatch.setattr(prompt_reading, "PROMPT_CHUNK", 16)
+    ids = np.arange(3, 43)[None]
+    task.read(ids, verbose=0)
+    assert "reading" not in capfd.readouterr().err
+    task.read(ids)
+    assert "reading the prompt" in capfd.readouterr().err
+
+
 def test_warnings_of_lengths(task):
     with pytest.warns(UserWarning, match="A prompt has .* tokens, of which the first 4 are read"):
         task.generate(PROMPTS[0], max_length=4)

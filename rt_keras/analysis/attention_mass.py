@@ -1,0 +1,205 @@
+"""How concentrated the attention of a pretrained model is, and what sets of keys see of it."""
+
+import textwrap
+
+import numpy as np
+import tensorflow as tf
+
+from rt_keras import progress
+from rt_keras.drawing import drawing
+from rt_keras.layers import Heads
+from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
+from rt_keras.layers.key_sets.key_set import Chunk
+from rt_keras.models.adapted.backbones import attention_layers
+from rt_keras.models.adapted.default_heads import FIRST_TOKENS, LOOK_BACK, SEGMENT_SIZE
+from rt_keras.ops.blocks import repeat_heads
+from rt_keras.tables import table
+
+# Keys in a block.
+BLOCK_SIZE = 8
+# The share of the mass that `keys` hold.
+MASS = 0.9
+# What is measured of each head: headings, formats and titles of pictures.
+SHARES = {
+    "window": ("window", ".3f", "mass that the window has"),
+    "first_tokens": ("first\ntokens", ".3f", "mass of the first tokens before it"),
+    "blocks": ("blocks", ".3f", "mass of the best blocks of neighbours"),
+    "content_blocks": ("content\nblocks", ".3f", "mass of the best blocks by content"),
+    "best_keys": ("best\nkeys", ".3f", "mass of the best keys"),
+}
+MEASURES = {
+    "keys": ("keys of\n90%", ",.0f", "keys that hold 90% of the mass"),
+    "entropy": ("entropy\n(nats)", ".2f", "entropy in nats"),
+    **SHARES,
+}
+
+
+def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
+    """How concentrated attention is, and what share of it sets of keys see, for each head.
+
+    The mass of a set of keys is the sum of their attention weights, exp(z_s - z), where z_s is the
+    logsumexp of their logits and z that of all. Everything is a mean over some queries of the
+    second half of the sequence, so that no more than their logits are in memory.
+
+    Args:
+        model: an adapted causal language model whose layers have full attention or a window of
+            their own, such as `rt_keras.adapt(model, [FullHeads(1)], layers=[])`.
+        token_ids: int array `[length]`.
+        num_queries: int, how many queries. Defaults to 64.
+        num_keys: int, the most keys that each of the last three sets has. Defaults to 128.
+        verbose: 0 for silence, 1 for a progress bar. Defaults to 0.
+
+    Returns:
+        A dictionary of `heads`, a list of dictionaries for each head of each layer:
+        - `layer`, `head`: ints;
+        - `keys`: how many keys hold 90% of the mass;
+        - `entropy`: of the attention weights, in nats;
+        - `window`: the mass of the keys in a query's block of 256 and the two before it;
+        - `first_tokens`: the mass of the first 4 tokens that the window leaves out;
+        - `blocks`, `content_blocks`: of what both leave out, the mass of the blocks of 8
+          neighbours, or of 8 keys that are alike, that suit the query best;
+        - `best_keys`: of what both leave out, the mass of the keys with the largest weights.
+        The masses are None in layers with a window of their own.
+
+    Source: ours.
+    """
+    token_ids = tf.constant(np.asarray(token_ids)[None], tf.int32)
+    length = token_ids.shape[1]
+    places = np.unique(np.linspace(length // 2, length - 1, num_queries).astype(int))
+    layers, found = attention_layers(model.backbone), []
+    with progress.bar("measuring attention", len(layers), "layers", verbose=verbose) as update:
+
+        def observe(groups):
+            ((group, (query, _, key), _),) = groups
+            heads = _heads(group, query, key, places, num_keys)
+            layer = len({row["layer"] for row in found})
+            found.extend({"layer": layer, "head": number, **x} for number, x in enumerate(heads))
+            update(advance=1)
+
+        try:
+            for layer in layers:
+                layer.observer = observe
+            inputs = {"token_ids": token_ids, "padding_mask": tf.ones_like(token_ids)}
+            model.hidden_states(inputs, training=False)
+        finally:
+            for layer in layers:
+                layer.observer = None
+    return {"heads": found}
+
+
+def _heads(group, query, key, places, num_keys):
+    """The figures of each head of a layer."""
+    window = getattr(group, "sliding_window", None)
+    weights, logsumexp = _weights(query, key, places, window)
+    ordered = np.sort(weights, axis=-1)[..., ::-1]
+    found = {
+        "keys": 1 + np.sum(np.cumsum(ordered, axis=-1) < MASS, axis=-1),
+        "entropy": -np.sum(weights * np.log(np.maximum(weights, 1e-30)), axis=-1),
+    }
+    if window is None:
+        for name, x in _logsumexps(query, key, tf.constant(places), num_keys).items():
+            found[name] = np.exp(x.numpy() - logsumexp)
+        far = np.sort(weights * _far(places, weights.shape[-1]), axis=-1)
+        found["best_keys"] = far[..., -num_keys:].sum(-1)
+    means = {name: x.mean(-1) for name, x in found.items()}
+    return [
+        {name: float(means[name][head]) if name in means else None for name in MEASURES}
+        for head in range(len(weights))
+    ]
+
+
+def _weights(query, key, places, window):
+    """Attention weights of some queries, `[heads, queries, length]`, and their logsumexp."""
+    key = repeat_heads(key, query.shape[1])[0]
+    query = tf.gather(query[0], places, axis=1) * query.shape[3] ** -0.5
+    logits = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32).numpy()
+    distance = places[:, None] - np.arange(logits.shape[-1])
+    seen = (distance >= 0) & (distance < (window or logits.shape[-1]))
+    logits = np.where(seen, logits, -np.inf)
+    top = logits.max(-1, keepdims=True)
+    weights = np.exp(logits - top)
+    total = weights.sum(-1, keepdims=True)
+    return weights / total, (top + np.log(total))[..., 0]
+
+
+# One program for all layers of a model.
+@tf.function(jit_compile=True)
+def _logsumexps(query, key, places, num_keys):
+    """The logsumexp of the logits of each set of keys, `[heads, queries]`, of some queries."""
+    chunk, found = Chunk(query=query, key=key, value=key[..., :1]), {}
+    window, first = Window(SEGMENT_SIZE, look_back=LOOK_BACK), FirstTokens(FIRST_TOKENS)
+    for name, by_content in (("blocks", False), ("content_blocks", True)):
+        sizes = BLOCK_SIZE, num_keys // BLOCK_SIZE, SEGMENT_SIZE
+        blocks = SelectedBlocks(*sizes, by_content=by_content)
+        heads = Heads(query.shape[1], [window, first, blocks])
+        for at, key_set in zip(("window", "first_tokens", name), heads.joined_sets):
+            if at not in found:
+                of_all = key_set.attend(heads, chunk, joins=True)[1]
+                found[at] = tf.gather(of_all[0], places, axis=1)
+    return found
+
+
+def _far(places, length):
+    """Which keys neither the window nor the first tokens have, bool `[queries, length]`."""
+    keys = np.arange(length)
+    window = Window(SEGMENT_SIZE, look_back=LOOK_BACK)
+    covered = window.covers(tf.constant(places)[:, None], tf.constant(keys))
+    return ~covered.numpy() & (keys >= FIRST_TOKENS)
+
+
+def report(figures):
+    """The means over the heads of each layer as lines of text.
+
+    Args:
+        figures: what `measure` returned.
+
+    Returns:
+        A string.
+
+    >>> head = {"layer": 0, "head": 0, **dict.fromkeys(MEASURES, 0.5), "keys": 12.0}
+    >>> print(report({"heads": [head]}))
+    mass of attention, means over heads
+    <BLANKLINE>
+          keys of  entropy           first          content   best
+    layer     90%   (nats)  window  tokens  blocks   blocks   keys
+        0      12     0.50   0.500   0.500   0.500    0.500  0.500
+    """
+    columns = {"layer": ",", **{heading: spec for heading, spec, _ in MEASURES.values()}}
+    layers = {}
+    for row in figures["heads"]:
+        layers.setdefault(row["layer"], []).append(row)
+    rows = [
+        [layer, *(_mean([row[name] for row in heads]) for name in MEASURES)]
+        for layer, heads in layers.items()
+    ]
+    return f"mass of attention, means over heads\n\n{table(columns, rows)}"
+
+
+def _mean(values):
+    return None if None in values else sum(values) / len(values)
+
+
+def draw(figures, path):
+    """Draws each measure as an image of layers (rows) and heads (columns).
+
+    Args:
+        figures: what `measure` returned.
+        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+            format.
+    """
+    rows = figures["heads"]
+    shape = [1 + max(row[name] for row in rows) for name in ("layer", "head")]
+    size = 2.2 * len(MEASURES), max(3, 1 + 0.2 * shape[0])
+    with drawing(path, dpi=110, figsize=size) as figure:
+        axes = figure.subplots(1, len(MEASURES), sharey=True)
+        for axis, (name, (_, _, title)) in zip(axes, MEASURES.items()):
+            image = np.full(shape, np.nan)
+            for row in rows:
+                image[row["layer"], row["head"]] = row[name]
+            # Masses are on one scale.
+            scale = {"vmin": 0, "vmax": 1} if name in SHARES else {"vmin": 0}
+            drawn = axis.imshow(image, cmap="viridis", aspect="auto", **scale)
+            axis.set_title(textwrap.fill(title, 22), fontsize=8)
+            axis.set_xlabel("head")
+            figure.colorbar(drawn, ax=axis, shrink=0.7)
+        axes[0].set_ylabel("layer")

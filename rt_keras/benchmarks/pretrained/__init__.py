@@ -1,0 +1,207 @@
+"""`rt-keras benchmark pretrained`: what other heads cost a model that was trained without them.
+
+`kinds.py` has the heads, `chosen_keys.py` those that no model can use, `readers.py` the models and
+`measure.py` a cell of the table.
+"""
+
+import itertools
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+from rt_keras import progress
+from rt_keras.benchmarks import machine, options
+from rt_keras.benchmarks.pretrained.kinds import MEANINGS, head_groups, line_of
+from rt_keras.drawing import drawing
+from rt_keras.files import sum_of_file, write_json
+from rt_keras.options import add_options, add_plot, check_picture, check_range
+from rt_keras.tables import table_of
+
+# Tokens of a sequence, at least: the needle and the question take some.
+LEAST = 128
+
+
+def add_arguments(parser):
+    """Adds the command's options to an `argparse` parser."""
+    parser.description = (
+        "Puts other heads into a pretrained language model, in the layers that have no window of "
+        "their own, and measures each in a process of its own: the loss on the second half of a "
+        "text; on its first tokens, which come again at the end; how often the model finds a "
+        "number that stands in a sentence somewhere in a text; time and memory of the prefill, and "
+        "the time of a token after it."
+    )
+    parser.epilog = (
+        "example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --lengths "
+        "2048 8000 --json pretrained.json"
+    )
+    needed = {
+        "--model DIR|PRESET": "the folder of a pretrained language model, as rt-keras adapt takes "
+        "it, or the name of a preset",
+        "--text FILE": "the text that is scored",
+    }
+    add_options(parser, needed, required=True)
+    meaning = "the text that numbers are hidden in, and centroids fitted to (default: --text)"
+    add_options(parser, {"--other FILE": meaning})
+    options.add_numbers(parser, "lengths", (8000,), "tokens of a sequence")
+    kinds = "; ".join(f"{kind}: {meaning}" for kind, meaning in MEANINGS.items())
+    meaning = (
+        "what to measure, with options behind colons, such as "
+        f"content_blocks:block_size=8:num_blocks=16. {kinds} "
+        "(default: all)"
+    )
+    add_options(parser, {"--kinds NAME": meaning}, nargs="+", default=tuple(MEANINGS))
+    add_plot(parser, "the loss against the keys that a query sees")
+
+
+def main(args):
+    """Measures and prints the table.
+
+    With `--json`, the file is written after each cell, and cells that it holds are not repeated.
+
+    Args:
+        args: namespace of the options.
+
+    Returns:
+        A dictionary of JSON values with one entry of `figures` for each kind and length:
+        - `kind`, `length`, `settings`: what was measured;
+        - `keys`: the keys that a query sees in the replaced layers, on average over the second half
+          of the sequence;
+        - `book`: the loss of the second half of the text, in nats a token;
+        - `again`: that of its first 512 tokens, or of a quarter of a short sequence, at the end,
+          but for 8 tokens that tell which passage it is;
+        - `needles`: the share of numbers found, `needles_at_depths`: which of them;
+        - `seconds`: of the prefill, the median of five, and `first_seconds`, with compilation;
+        - `gigabytes`: the peak memory of the first prefill beyond what the model takes;
+        - `token_seconds`: of a token after the prefill.
+
+    Raises:
+        ValueError: if an option is out of range, there is no such model, a text is too short, or
+            the file is of another benchmark.
+        RuntimeError: if nothing could be measured.
+    """
+    check(args)
+    empty = {"benchmark": "pretrained", "machine": machine.describe(), "figures": []}
+    result = options.earlier(args.json, empty)
+    other = args.other or args.text
+    names = {"model": args.model, "text": args.text, "other": other}
+    settings = {name: Path(path).name for name, path in names.items()}
+    settings |= {f"sum_of_{name}": sum_of_file(names[name]) for name in ("text", "other")}
+    cells = list(itertools.product(*map(dict.fromkeys, (args.lengths, args.kinds))))
+    for length, kind in cells:
+        cell = {"kind": kind, "length": length, "settings": settings}
+        where = f"{kind} at {length:,} tokens"
+        if any(cell.items() <= figure.items() for figure in result["figures"]):
+            progress.say(f"{where}: already in {args.json}")
+            continue
+        with progress.bar(f"measuring {where}"):
+            figure = _measure_alone(args.model, args.text, other, kind, length)
+        if figure is None:
+            progress.say(f"{where}: left out: its process ended, perhaps because memory ran out")
+            continue
+        result["figures"].append({**figure, "settings": settings})
+        if args.json:
+            write_json(args.json, result)
+    measured = [figure for figure in result["figures"] if figure["settings"] == settings]
+    figures = [figure for figure in measured if (figure["length"], figure["kind"]) in cells]
+    if not figures:
+        raise RuntimeError("Nothing could be measured: everything failed.")
+    print(report(result["machine"], figures))
+    if args.plot:
+        draw(figures, args.plot)
+        print(f"wrote {args.plot}")
+    return result
+
+
+def check(args):
+    """Raises a ValueError of one line if an option is out of range."""
+    check_range(args, "lengths", LEAST)
+    check_picture(args)
+    for kind in args.kinds:
+        head_groups(kind, 1)
+    for name in ("text", "other"):
+        path = getattr(args, name)
+        if path is not None and not Path(path).is_file():
+            raise ValueError(f"--{name} must be a text file. Received: {path}")
+
+
+def _measure_alone(*cell):
+    """The figures of a cell, from a process of its own; None if its memory did not do."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(_measure, *cell).result()
+        except BrokenProcessPool:
+            return None
+
+
+def _measure(*cell):
+    import tensorflow as tf
+
+    from rt_keras.benchmarks.pretrained.measure import measure
+
+    try:
+        return measure(*cell)
+    except (MemoryError, tf.errors.ResourceExhaustedError):
+        return None
+
+
+def report(where, figures):
+    """The figures as a table.
+
+    Args:
+        where: string, the machine.
+        figures: list of dictionaries, see `main`.
+
+    Returns:
+        Lines of text.
+    """
+    full = {x["length"]: x["book"] for x in figures if x["kind"] == "full"}
+
+    def over_full(figure):
+        best = full.get(figure["length"])
+        return None if best is None else figure["book"] - best
+
+    columns = {
+        "tokens": (",", lambda figure: figure["length"]),
+        **options.KIND,
+        "keys a\nquery sees": (",.0f", lambda figure: figure["keys"]),
+        "loss\n(nats)": (".4f", lambda figure: figure["book"]),
+        "over\nfull": (".4f", over_full),
+        "again\n(nats)": (".3f", lambda figure: figure["again"]),
+        "needles\nfound": (".0%", lambda figure: figure["needles"]),
+        "prefill\n(s)": (".2f", lambda figure: figure["seconds"]),
+        "beyond the\nmodel (GB)": (".2f", lambda figure: figure["gigabytes"]),
+        "a token\n(ms)": (".1f", lambda figure: 1000 * figure["token_seconds"]),
+    }
+    return f"{_title(figures[0])}\n{where}\n\n{table_of(figures, columns)}"
+
+
+def _title(figure):
+    return "{model} on {text}, needles in {other}".format(**figure["settings"])
+
+
+def draw(figures, path):
+    """Draws the loss against the keys that a query sees: a line for each kind, a plot for a length.
+
+    Args:
+        figures: list of dictionaries, see `main`.
+        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+            format.
+    """
+    lengths = list(dict.fromkeys(figure["length"] for figure in figures))
+    with drawing(path, figsize=(7 * len(lengths), 5)) as picture:
+        (axes,) = picture.subplots(1, len(lengths), squeeze=False)
+        for axis, length in zip(axes, lengths):
+            lines = {}
+            for figure in figures:
+                if figure["length"] == length:
+                    point = figure["keys"], figure["book"]
+                    lines.setdefault(line_of(figure["kind"]), []).append(point)
+            for number, (kind, points) in enumerate(lines.items()):
+                marker = "os^vDPX*"[number % 8]
+                axis.plot(*zip(*sorted(points)), f"{marker}-", label=options.words(kind))
+            axis.set(title=f"{length:,} tokens", xlabel="keys that a query sees, on average")
+            axis.set_ylabel("loss, nats a token")
+            axis.grid(True, alpha=0.3)
+            axis.legend(fontsize=8)
+        picture.suptitle(_title(figures[0]), fontsize=10)

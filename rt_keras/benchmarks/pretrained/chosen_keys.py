@@ -1,0 +1,160 @@
+"""Keys that are chosen by their logits, or at random: what sparse attention is held against."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from rt_keras.keys import AT_LEAST_1, key
+from rt_keras.layers.key_sets import FirstTokens, KeySet
+from rt_keras.layers.key_sets.key_set import in_union
+from rt_keras.ops.attend import attend
+from rt_keras.ops.blocks import (
+    ceil_div,
+    fold_heads,
+    join_blocks,
+    move_axis,
+    places_of_rows,
+    size,
+    split_blocks,
+)
+from rt_keras.ops.decode import write_chunk
+from rt_keras.ops.full_decode import full_cache
+
+# Queries whose logits of all keys are in memory at once.
+QUERIES_AT_ONCE = 128
+# As many as a float32 has bits that tell two logits apart.
+BISECTIONS = 28
+
+
+@keras.saving.register_keras_serializable(package="rt_keras")
+@dataclasses.dataclass(frozen=True, repr=False)
+class ChosenKeys(KeySet):
+    """The keys with the largest logits of each query, or random ones.
+
+    They are chosen among those before the query that a `Window` and `FirstTokens` beside them leave
+    out. All logits are computed to find them, at a cost of O(n²): no heads to use, but a bound on
+    what others of the same union can reach.
+
+    Args:
+        num_keys: int, the most keys that a query sees. Defaults to 128.
+        at_random: bool, whether random keys are chosen. Defaults to False.
+        others: the other sets of the union, which it finds itself.
+
+    Raises:
+        ValueError: if `num_keys` is out of range.
+
+    Source: ours.
+
+    >>> from rt_keras.layers import Heads
+    >>> from rt_keras.layers.key_sets import Window
+    >>> heads = Heads(2, [Window(4), ChosenKeys(3)])
+    >>> x = keras.random.normal([1, 2, 20, 8])
+    >>> heads(x, x, x, use_causal_mask=True).shape
+    TensorShape([1, 2, 20, 8])
+    """
+
+    name = "chosen"
+    needs_causal_mask = True
+    cache_grows = True
+    reads_chunks = True
+    can_be_dense = False
+
+    num_keys: int = key(128, "the most keys that a query sees", AT_LEAST_1)
+    at_random: bool = key(False, "whether random keys are chosen")
+    others: tuple | None = in_union()
+
+    def beside(self, others):
+        return dataclasses.replace(self, others=tuple(others))
+
+    def attend(self, heads, chunk, joins):
+        own = tf.range(size(chunk.query, 2))[None]
+        found = self._in_blocks(chunk.query, chunk.keys, chunk.value, own)
+        return found if joins else found[0]
+
+    def fill(self, heads, chunk, max_length):
+        return full_cache(chunk.keys, chunk.value, max_length=max_length)
+
+    def read(self, heads, chunk, states, joins):
+        cache = write_chunk(
+            states[self.name], chunk.position, chunk.count, key=chunk.keys, value=chunk.value
+        )
+        own = places_of_rows(chunk.position, tf.range(size(chunk.query, 2)))
+        found = self._in_blocks(chunk.query, cache["key"], cache["value"], own)
+        return found if joins else found[0], cache
+
+    step = read
+
+    def _in_blocks(self, query, key, value, own):
+        """Attention of queries at positions `own`, `[batch or 1, queries]`, some at a time."""
+        length = query.shape[2]
+        if length <= QUERIES_AT_ONCE:
+            return self._attend(query, key, value, own)
+        count = ceil_div(length, QUERIES_AT_ONCE)
+        blocks = split_blocks(query, count, QUERIES_AT_ONCE)
+        own = split_blocks(own[:, None, :, None], count, QUERIES_AT_ONCE)
+        output, logsumexp = tf.map_fn(
+            lambda block: self._attend(block[0], key, value, block[1][:, 0, :, 0]),
+            (move_axis(blocks, 2, 0), move_axis(own, 2, 0)),
+            fn_output_signature=(value.dtype, tf.float32),
+            parallel_iterations=1,
+        )
+        output = join_blocks(move_axis(output, 0, 2), length)
+        return output, join_blocks(move_axis(logsumexp, 0, 2)[..., None], length)[..., 0]
+
+    def _attend(self, query, key, value, own):
+        heads, key_heads = query.shape[1], key.shape[1]
+        folded = fold_heads(query * query.shape[3] ** -0.5, key_heads)
+        # The heads of one key head are more queries of it.
+        far = self._far(own, tf.range(size(key, 2)))[:, None]
+        far = tf.tile(far, [1, 1, heads // key_heads, 1])
+        scores = tf.matmul(folded, key, transpose_b=True)
+        if self.at_random:
+            seed = tf.stack([own[0, 0], heads])
+            scores = tf.random.stateless_uniform(tf.shape(scores), seed)
+        seen = scores >= _least_of_best(scores, far, self.num_keys)
+        output, logsumexp = attend(folded, key, value, (far, seen))
+        return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
+
+    def _far(self, own, places):
+        """Which keys no other set has, bool `[batch or 1, queries, keys]`."""
+        own = own[:, :, None]
+        far = places <= own
+        for other in self.others or ():
+            if isinstance(other, FirstTokens):
+                far &= places >= other.num_first_tokens
+            else:
+                far &= ~other.covers(own, places)
+        return far
+
+
+def _least_of_best(scores, allowed, count):
+    """The least of the `count` largest scores of each row, or of all if there are fewer.
+
+    Bisection: XLA on a CPU takes twenty times as long to sort as to count.
+
+    Args:
+        scores: `[..., queries, keys]`.
+        allowed: bool, broadcastable to that, which scores count.
+        count: int.
+
+    Returns:
+        `[..., queries, 1]`.
+
+    >>> scores = tf.constant([[1.0, 5.0, 3.0, 9.0]])
+    >>> found = _least_of_best(scores, scores < 9, 2)
+    >>> tf.cast(scores >= found, tf.int32).numpy().tolist()
+    [[0, 1, 1, 1]]
+    """
+
+    def halve(low, high):
+        middle = (low + high) / 2
+        above = tf.cast(allowed & (scores >= middle), tf.int32)
+        enough = tf.reduce_sum(above, axis=-1, keepdims=True) >= count
+        return tf.where(enough, middle, low), tf.where(enough, high, middle)
+
+    low = tf.reduce_min(tf.where(allowed, scores, 1e30), axis=-1, keepdims=True)
+    high = tf.reduce_max(tf.where(allowed, scores, -1e30), axis=-1, keepdims=True)
+    return tf.while_loop(lambda low, high: True, halve, (low, high), maximum_iterations=BISECTIONS)[
+        0
+    ]

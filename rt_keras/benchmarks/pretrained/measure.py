@@ -1,0 +1,177 @@
+"""A cell of the benchmark: one kind of heads in a pretrained model, on sequences of one length."""
+
+import statistics
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from rt_keras.benchmarks.memory import resident, resident_peak
+from rt_keras.benchmarks.pretrained.kinds import head_groups
+from rt_keras.benchmarks.pretrained.readers import ROOM, load
+from rt_keras.models.adapted import fit_centroids
+from rt_keras.models.adapted.prompt_reading import PROMPT_CHUNK
+from rt_keras.models.adapted.text_tokens import first_tokens_of
+
+# The passage that comes again at the end of a sequence, and the tokens of it that tell which it is.
+PASSAGE, KNOWN = 512, 8
+# Where in a text the sentence with the number stands.
+DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
+SENTENCE, QUESTION = " The magic number is {}.", "\n\nThe magic number is"
+# Tokens that centroids are fitted to.
+FITTED = 2048
+
+
+def measure(model, text, other, kind, length):
+    """The figures of a kind on sequences of a length.
+
+    Args:
+        model: string, the folder of a pretrained model.
+        text, other: strings, the files of the text that is scored, and of the one that needles are
+            hidden in and that centroids are fitted to.
+        kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
+        length: int, tokens of a sequence.
+
+    Returns:
+        A dictionary; see `rt_keras.benchmarks.pretrained.main`.
+
+    Raises:
+        ValueError: if there is no such model or kind, or a text is too short.
+    """
+    reader = load(model, kind)
+    tokenizer = reader.model.preprocessor.tokenizer
+    tokens, hay = (first_tokens_of(path, tokenizer, length) for path in (text, other))
+    ids = text_and_passage(tokens, reader.start, length)
+    if kind == "clustered":
+        some = hay[None, :FITTED]
+        inputs = {"token_ids": some, "padding_mask": np.ones_like(some)}
+        fit_centroids(reader.model, inputs, verbose=0)
+    before = resident()
+    first, (hidden, _) = _timed(reader.read, ids)
+    peak = resident_peak()
+    found = {"kind": kind, "length": length, "keys": keys_seen(kind, length)}
+    found |= losses_of(reader.losses(hidden, ids), length)
+    at_depths, seconds = [], []
+    for number, depth in enumerate(DEPTHS):
+        ids, answer = needle(reader, hay, length, depth, number)
+        passed, (hidden, cache) = _timed(reader.read, ids)
+        seconds.append(passed)
+        best = np.argmax(reader.logits(hidden[-answer - 1 : -1]), axis=-1)
+        at_depths.append(bool(np.all(best == ids[-answer:])))
+    return {
+        **found,
+        "needles": sum(at_depths) / len(DEPTHS),
+        "needles_at_depths": at_depths,
+        "seconds": statistics.median(seconds),
+        "first_seconds": first,
+        "gigabytes": (peak - before) / 1e9,
+        "token_seconds": token_seconds(reader, cache, length),
+    }
+
+
+def passage_length(length):
+    """How many tokens come again at the end of a sequence.
+
+    >>> passage_length(8000), passage_length(1000)
+    (512, 250)
+    """
+    return min(PASSAGE, length // 4)
+
+
+def text_and_passage(tokens, start, length):
+    """A sequence: a text, and its first tokens again.
+
+    >>> text_and_passage(np.arange(10, 30), [1], 8)
+    array([ 1, 10, 11, 12, 13, 14, 10, 11])
+    """
+    again = passage_length(length)
+    text = tokens[: length - len(start) - again]
+    return np.concatenate([np.array(start, text.dtype), text, text[:again]])
+
+
+def losses_of(losses, length):
+    """The means over the second half of the text, and over the passage that comes again."""
+    end = length - passage_length(length)
+    # The loss of the token at i is at i - 1.
+    means = {"book": losses[length // 2 - 1 : end - 1], "again": losses[end + KNOWN - 1 :]}
+    return {name: float(np.mean(x)) for name, x in means.items()}
+
+
+def needle(reader, hay, length, depth, seed):
+    """A sequence that asks for the number in a sentence that stands somewhere in a text.
+
+    Args:
+        reader: a `Reader`.
+        hay: int array, tokens of the text.
+        length: int, that of the sequence.
+        depth: float, where the sentence stands, from 0 to 1.
+        seed: int, of the number.
+
+    Returns:
+        The tokens, the last of which are the answer; and how many these are.
+    """
+    number = np.random.default_rng(seed).integers(10_000, 100_000)
+    sentence, question, answer = map(
+        reader.tokens, (SENTENCE.format(number), QUESTION, f" {number}")
+    )
+    rest = length - len(reader.start) - sum(map(len, (sentence, question, answer)))
+    place = int(depth * rest)
+    parts = [reader.start, hay[:place], sentence, hay[place:rest], question, answer]
+    return np.concatenate(parts).astype(np.int32), len(answer)
+
+
+def token_seconds(reader, cache, position):
+    """The time of a token that is written behind a sequence.
+
+    Args:
+        reader: a `Reader`.
+        cache: that of the sequence, with room for `ROOM` positions more.
+        position: int, the length of the sequence.
+    """
+    write = tf.function(reader.write, jit_compile=True)
+
+    def run(count):
+        return _timed(lambda: write(cache, tf.constant(position), tf.constant(count)).numpy())[0]
+
+    # Programs take a copy of the cache first, which is not of a token.
+    run(ROOM), run(0)
+    return statistics.median(run(ROOM) - run(0) for _ in range(3)) / ROOM
+
+
+def keys_seen(kind, length):
+    """The keys that a query sees in the replaced layers, on average over the second half.
+
+    Keys that all have nearly the same logit: the logsumexp tells how many there are.
+
+    Args:
+        kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
+        length: int, tokens of a sequence.
+
+    Returns:
+        A float. Of heads that see keys through centroids, all that these stand for count.
+
+    >>> keys_seen("full", 8)
+    6.5
+    """
+    (group,) = head_groups(kind, 1) or head_groups("full", 1)
+    if not group.reads_chunks:
+        return float(np.mean(np.arange(length // 2, length) + 1))
+    shape, chunk = [1, 1, length, 8], min(PROMPT_CHUNK, length)
+    group.build(shape, shape, shape)
+    cache, counts = group.new_cache(1, length + chunk, 8, 8), []
+    read = tf.function(
+        lambda x, y, cache, position: group.read_chunk(
+            query=x, key=y, value=y, cache=cache, position=position, return_logsumexp=True
+        )
+    )
+    for start in range(0, length, chunk):
+        x, y = tf.unstack(tf.random.stateless_normal([2, 1, 1, chunk, 8], [start, 0]))
+        (_, logsumexp), cache = read(1e-3 * x, y, cache, tf.constant(start))
+        counts.append(np.exp(logsumexp[0, 0]))
+    return round(float(np.mean(np.concatenate(counts)[length // 2 : length])), 1)
+
+
+def _timed(function, *arguments):
+    start = time.perf_counter()
+    found = function(*arguments)
+    return time.perf_counter() - start, found

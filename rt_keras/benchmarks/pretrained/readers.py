@@ -1,0 +1,132 @@
+"""Pretrained models that read a sequence and go on from it: KerasHub's own and adapted ones."""
+
+import numpy as np
+import tensorflow as tf
+
+import rt_keras
+from rt_keras.benchmarks.pretrained.kinds import head_groups
+from rt_keras.keras_internals import build_cache
+from rt_keras.models.adapted.attention_layers import num_heads
+from rt_keras.models.adapted.backbones import attention_layers, backbone_of
+from rt_keras.models.adapted.folders import load_model
+
+# Positions that a cache has room for behind the sequence.
+ROOM = 32
+# Positions whose logits are computed at once.
+LOGITS_AT_ONCE = 512
+
+
+class Reader:
+    """A language model that reads one sequence at a time.
+
+    Args:
+        model: a task of KerasHub, or an adapted one.
+    """
+
+    def __init__(self, model):
+        self.model = model
+        tokenizer = model.preprocessor.tokenizer
+        starts = model.preprocessor.add_start_token
+        self.start = [tokenizer.start_token_id] if starts else []
+
+    def read(self, ids):
+        """Reads a sequence.
+
+        Args:
+            ids: int array `[length]`.
+
+        Returns:
+            The last hidden states, an array `[length, hidden_dim]`, and a cache with room for
+            `ROOM` further positions.
+        """
+        raise NotImplementedError
+
+    def tokens(self, text):
+        """The tokens of a text, int32 `[length]`."""
+        return np.asarray(self.model.preprocessor.tokenizer(text), np.int32)
+
+    def logits(self, hidden):
+        """The logits of hidden states, `[count, vocabulary_size]`."""
+        return self.model.backbone.token_embedding(tf.constant(hidden), reverse=True)
+
+    def losses(self, hidden, ids):
+        """The loss of each token but the first in nats, given what comes before it."""
+        found = [np.zeros(0)]
+        for start in range(0, len(ids) - 1, LOGITS_AT_ONCE):
+            labels = ids[start + 1 : start + 1 + LOGITS_AT_ONCE]
+            logits = tf.cast(self.logits(hidden[start : start + len(labels)]), tf.float32)
+            found.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits).numpy())
+        return np.concatenate(found)
+
+    def write(self, cache, position, count):
+        """Writes some tokens behind a sequence.
+
+        Args:
+            cache: that of the sequence, from `read`.
+            position: int, the length of the sequence.
+            count: int scalar tensor, how many.
+
+        Returns:
+            int `[1, 1]`, the last of them.
+        """
+
+        def step(number, token, cache):
+            logits, _, cache = self.model.call_with_cache(token, cache, position + number)
+            return number + 1, tf.argmax(logits, axis=-1, output_type=tf.int32), cache
+
+        state = (tf.constant(0), tf.ones([1, 1], tf.int32), cache)
+        return tf.while_loop(lambda number, *_: number < count, step, state)[1]
+
+
+class Original(Reader):
+    """A model as KerasHub computes it: the whole sequence at once."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self._build = tf.function(lambda ids: build_cache(model, ids), jit_compile=True)
+
+    def read(self, ids):
+        hidden, cache = self._build(tf.constant(np.pad(ids, [0, ROOM])[None]))
+        return hidden[0, : len(ids)].numpy(), cache
+
+
+class Adapted(Reader):
+    """An adapted model, which reads in chunks if its heads do."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self._forward = tf.function(model.hidden_states, jit_compile=True)
+
+    def read(self, ids):
+        if self.model._reads_chunks():
+            counts, room = np.array([len(ids)]), len(ids) + ROOM
+            cache, hidden, _ = self.model._read_prompts(
+                ids[None], counts, None, room, verbose=0, with_hidden=True
+            )
+            return hidden[0], cache
+        inputs = {"token_ids": tf.constant(ids[None])}
+        inputs["padding_mask"] = tf.ones_like(inputs["token_ids"])
+        hidden = self._forward(inputs)[0].numpy()
+        return hidden, self.model.new_cache(1, len(ids) + ROOM)
+
+
+def load(folder, kind):
+    """A pretrained model with heads of some kind in the layers that have no window of their own.
+
+    Args:
+        folder: string, see `rt_keras.adapt`.
+        kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
+
+    Returns:
+        A `Reader`.
+
+    Raises:
+        ValueError: if there is no such model or kind, or the model does not continue text.
+    """
+    model, _ = load_model(folder)
+    if not hasattr(model, "call_with_cache"):
+        raise ValueError(f"--model {folder} must be a causal language model")
+    groups = head_groups(kind, num_heads(attention_layers(backbone_of(model))[0]))
+    if groups is None:
+        return Original(model)
+    return Adapted(rt_keras.adapt(model, groups, layers="global"))

@@ -1,0 +1,62 @@
+"""`rt-keras analyze attention`: how concentrated a pretrained model's attention is."""
+
+from pathlib import Path
+
+from rt_keras import progress
+from rt_keras import options
+
+BLOCK_SIZE = 8
+
+
+def add_arguments(parser):
+    """Adds the command's arguments to an `argparse` parser."""
+    parser.description += (
+        " For each head: how many keys hold 90% of the weight, the entropy of the weights, and the "
+        "share of the weight on a window, on the first tokens before it, and on a number of keys "
+        "before it: the best blocks of neighbours, the best blocks of keys that are alike, and the "
+        "best keys."
+    )
+    parser.epilog = (
+        "example: rt-keras analyze attention --model SmolLM2-135M --text book.txt --plot mass.png"
+    )
+    needed = {
+        "--model DIR|PRESET": "the folder of a pretrained language model, as rt-keras adapt takes "
+        "it, or the name of a preset",
+        "--text FILE": "the text that the model reads",
+    }
+    options.add_options(parser, needed, required=True)
+    integers = {
+        "length": (2048, "tokens that the model reads"),
+        "queries": (64, "number of queries of the second half that are looked at"),
+        "keys": (128, f"keys of the best blocks, a multiple of {BLOCK_SIZE}"),
+    }
+    options.add_integers(parser, integers)
+    options.add_plot(parser, "all figures of all heads")
+
+
+def main(args):
+    """Measures what sets of keys see of a pretrained model's attention."""
+    options.check_range(args, "length", 2)
+    options.check_at_least_one(args, "queries", "keys")
+    if args.keys % BLOCK_SIZE:
+        raise ValueError(f"--keys must be a multiple of {BLOCK_SIZE}. Received: {args.keys}")
+    options.check_picture(args)
+    if not Path(args.text).is_file():
+        raise ValueError(f"--text must be a text file. Received: {args.text}")
+    with progress.bar(f"loading {args.model}"):
+        from rt_keras.analysis import attention_mass
+        from rt_keras.layers import FullHeads
+        from rt_keras.models import adapt
+        from rt_keras.models.adapted.text_tokens import first_tokens_of
+
+        # For no layer.
+        model = adapt(args.model, [FullHeads(1)], layers=[])
+    if not hasattr(model, "hidden_states"):
+        raise ValueError(f"--model {args.model} must be a causal language model")
+    tokens = first_tokens_of(args.text, model.preprocessor.tokenizer, args.length)
+    figures = attention_mass.measure(model, tokens, args.queries, args.keys, verbose=1)
+    print(f"{args.length:,} tokens of {args.text}\n{attention_mass.report(figures)}")
+    if args.plot:
+        attention_mass.draw(figures, args.plot)
+        print(f"wrote {args.plot}")
+    return figures

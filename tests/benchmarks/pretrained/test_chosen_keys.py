@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.benchmarks.pretrained import chosen_keys
+from rt_keras.benchmarks.pretrained.chosen_keys import ChosenKeys
+from rt_keras.layers import Heads
+from rt_keras.layers.key_sets import FirstTokens, Window
+
+LENGTH, BLOCK, FIRST, KEYS = 40, 4, 2, 5
+
+
+def union(**options):
+    return Heads(4, [Window(BLOCK), FirstTokens(FIRST), ChosenKeys(KEYS, **options)])
+
+
+def vectors(heads, seed):
+    return np.random.default_rng(seed).normal(size=[2, heads, LENGTH, 8]).astype("float32")
+
+
+def expected(query, key, value):
+    """Attention to the window, the first tokens and the best keys of what is left."""
+    key, value = (np.repeat(x, 2, axis=1) for x in (key, value))
+    logits = query @ key.swapaxes(2, 3) / np.sqrt(8)
+    own, places = np.arange(LENGTH)[:, None], np.arange(LENGTH)[None]
+    causal = places <= own
+    near = (own // BLOCK - places // BLOCK <= 1) | (places < FIRST)
+    far = np.where(causal & ~near, logits, -np.inf)
+    least = np.sort(far, axis=-1)[..., -KEYS, None]
+    seen = causal & (near | (np.isfinite(far) & (far >= least)))
+    weights = np.where(seen, np.exp(logits), 0)
+    return weights / weights.sum(-1, keepdims=True) @ value
+
+
+@pytest.mark.parametrize("at_once", [16, 128])
+def test_a_query_sees_the_best_of_the_keys_that_others_leave_out(monkeypatch, at_once):
+    monkeypatch.setattr(chosen_keys, "QUERIES_AT_ONCE", at_once)
+    query, key, value = vectors(4, 0), vectors(2, 1), vectors(2, 2)
+    found = union()(query, value, key, use_causal_mask=True)
+    np.testing.assert_allclose(found, expected(query, key, value), atol=1e-5)
+
+
+def test_chunks_and_steps_see_what_the_whole_sequence_sees():
+    query, key, value = vectors(4, 0), vectors(2, 1), vectors(2, 2)
+    heads = union()
+    whole = heads(query, value, key, use_causal_mask=True)
+    cache, found = heads.new_cache(2, LENGTH, 8, 8), []
+    for start, stop in [(0, 17), (17, 38), (38, 39), (39, 40)]:
+        rows = (x[:, :, start:stop] for x in (query, value, key))
+        output, cache = heads.call_with_cache(*rows, cache, tf.constant(start))
+        found.append(output)
+    np.testing.assert_allclose(tf.concat(found, axis=2), whole, atol=1e-5)
+
+
+def test_random_keys_are_others_and_as_many():
+    heads = union(at_random=True)
+    query, key = 1e-4 * vectors(4, 0), vectors(2, 1)
+    counts = []
+    for group in (heads, union()):
+        group.build(query.shape, key.shape, key.shape)
+        arguments = {"query": query, "key": key, "value": key, "causal": True}
+        counts.append(np.exp(group.attend(**arguments, return_logsumexp=True)[1]))
+    np.testing.assert_allclose(*counts, rtol=1e-3)
+    query = vectors(4, 0)
+    best = union()(query, key, key, use_causal_mask=True)
+    assert np.abs(heads(query, key, key, use_causal_mask=True) - best).max() > 1e-3

@@ -1,0 +1,105 @@
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rt_keras.benchmarks.pretrained import readers
+from rt_keras.benchmarks.pretrained.kinds import MEANINGS, head_groups
+from rt_keras.benchmarks.pretrained.measure import (
+    keys_seen,
+    losses_of,
+    measure,
+    needle,
+    text_and_passage,
+)
+from tests.models.adapted.llama_folder import write_llama
+
+TEXT = "the cat sat on the mat, and the dog sat on the log. " * 20
+LENGTH = 200
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return str(write_llama(tmp_path_factory.mktemp("llama")))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "text.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return str(path)
+
+
+def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
+    kinds = ["keras_hub", "full", "window", "window_first", "random", "oracle:num_keys=3"]
+    figures = [measure(llama, text, text, kind, LENGTH) for kind in kinds]
+    for figure in figures[1:]:
+        for name in ("book", "again"):
+            assert abs(figure[name] - figures[0][name]) < 1e-4
+        assert figure["needles_at_depths"] == figures[0]["needles_at_depths"]
+        assert figure["keys"] == 150.5
+    for figure in figures:
+        assert all(figure[name] > 0 for name in ("seconds", "first_seconds", "gigabytes"))
+        assert len(figure["needles_at_depths"]) == 5
+
+
+@pytest.mark.end_to_end
+def test_clustered_heads_are_fitted_to_the_other_text(llama, text):
+    figure = measure(llama, text, text, "clustered", 400)
+    assert np.isfinite(figure["book"]) and figure["keys"] == 300.5
+
+
+def test_losses_are_those_of_the_whole_model(llama):
+    reader = readers.load(llama, "full")
+    ids = reader.tokens(TEXT)[:60]
+    hidden, _ = reader.read(ids)
+    found = reader.losses(hidden, ids)
+    model = keras_hub.models.CausalLM.from_preset(llama)
+    logits = model({"token_ids": ids[None], "padding_mask": np.ones([1, 60])})
+    expected = tf.nn.sparse_softmax_cross_entropy_with_logits(ids[1:], logits[0, :-1])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_tokens_are_written_behind_the_sequence(llama):
+    reader = readers.load(llama, "window_first")
+    ids = reader.tokens(TEXT)[:60]
+    _, cache = reader.read(ids)
+    # The first token that goes in has id 1.
+    token = reader.write(cache, 60, tf.constant(1))
+    hidden, _ = reader.read(np.append(ids, np.int32(1)))
+    assert token.numpy() == np.argmax(reader.logits(hidden[-1:]))
+
+
+def test_what_is_scored():
+    ids = text_and_passage(np.arange(10, 90), [1], 40)
+    assert ids.tolist() == [1, *range(10, 39), *range(10, 20)]
+    found = losses_of(np.arange(1, 40), 40)
+    # Tokens 20 to 29 of the text, and 38 and 39, from the ninth of the repetition on.
+    assert found == {"book": 24.5, "again": 38.5}
+
+
+def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(llama):
+    reader = readers.load(llama, "full")
+    tokenizer = reader.model.preprocessor.tokenizer
+    for depth in (0.1, 0.9):
+        ids, answer = needle(reader, reader.tokens(TEXT), LENGTH, depth, 0)
+        shown = tokenizer.detokenize(ids)
+        number = tokenizer.detokenize(ids[-answer:])
+        assert len(ids) == LENGTH and shown.endswith(f"The magic number is{number}")
+        place = shown.index(f" The magic number is{number}.") / len(shown)
+        assert abs(place - depth * 0.7) < 0.1
+
+
+def test_keys_are_counted():
+    # From position 1,000 on: blocks of 256 and two before; four first tokens; 5 others.
+    own = np.arange(1000, 2000)
+    window = np.mean(own % 256 + 1 + 512)
+    assert abs(keys_seen("window", 2000) - window) < 0.3
+    assert abs(keys_seen("window_first", 2000) - window - 4) < 0.3
+    assert abs(keys_seen("oracle:num_keys=5", 2000) - window - 9) < 0.3
+
+
+def test_every_kind_has_heads():
+    for kind in MEANINGS:
+        groups = head_groups(kind, 4)
+        assert groups is None or sum(group.num_heads for group in groups) == 4
