@@ -121,7 +121,7 @@ setup(
     # The YAML files of configs/ are installed as rt_keras/configs/.
     packages=[*find_packages(include=["rt_keras", "rt_keras.*"]), "rt_keras.configs"],
     package_dir={"rt_keras.configs": "configs"},
-    package_data={"rt_keras.configs": ["*.yaml"]},
+    package_data={"rt_keras.configs": ["*.yaml"], "rt_keras.convert": ["*.yaml"]},
     install_requires=on_supported(BASE),
     extras_require={extra: on_supported(needed) for extra, needed in EXTRAS.items()},
     entry_points={"console_scripts": ["rt-keras = rt_keras.__main__:run"]},

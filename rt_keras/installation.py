@@ -33,9 +33,11 @@ class Package:
         >>> Package("matplotlib", ">=3.8,<4", None).problem
         'matplotlib is missing'
         """
+        from packaging.specifiers import SpecifierSet
+
         if self.version is None:
             return f"{self.name} is missing"
-        if not _allows(self.needed, self.version):
+        if not SpecifierSet(self.needed).contains(self.version, prereleases=True):
             return f"{self.name} is {self.version} and must be {self.needed}"
         return None
 
@@ -93,9 +95,3 @@ def installed_version(name):
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _allows(needed, version):
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(needed).contains(version, prereleases=True)

@@ -58,6 +58,23 @@ def one_of(*names):
     return Allowed(f"one of {', '.join(names)}", lambda value: value in names)
 
 
+def check(name, value, allowed):
+    """Raises a ValueError unless the value of an argument is allowed.
+
+    Args:
+        name: string, name of the argument.
+        value: its value, of the right type.
+        allowed: an `Allowed`.
+
+    >>> check("dropout", 1.5, SHARE_BELOW_1)
+    Traceback (most recent call last):
+    ...
+    ValueError: dropout must be at least 0 and below 1. Received: dropout=1.5
+    """
+    if not allowed.holds(value):
+        raise ValueError(f"{name} must be {allowed.text}. Received: {name}={value!r}")
+
+
 def key(default, meaning, allowed=None):
     """A field of a section that holds one value.
 

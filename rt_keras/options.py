@@ -1,11 +1,105 @@
-"""Options of the command line that are numbers, or files of pictures."""
+"""How commands are registered, and the options that several of them share."""
 
+import importlib
 from pathlib import Path
 
+from rt_keras import progress
 from rt_keras.files import check_writable
+from rt_keras.training.cluster import STRATEGIES
 
 # The endings of pictures that can be written.
 PICTURES = (".png", ".svg", ".pdf")
+
+
+def add_commands(parser, package, summaries):
+    """Adds one subcommand for each module of a package.
+
+    Args:
+        parser: `argparse.ArgumentParser` of the command that gets the subcommands.
+        package: string, the package. A module has `add_arguments(parser)` and, unless it has
+            subcommands of its own, `main(args)`.
+        summaries: dictionary from the names of the subcommands to their one-line descriptions.
+    """
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, summary in summaries.items():
+        module = importlib.import_module(f"{package}.{name.replace('-', '_')}")
+        add_command(commands, name, summary, module.add_arguments, getattr(module, "main", None))
+
+
+def add_command(commands, name, summary, add_arguments, main):
+    """Adds one subcommand.
+
+    Args:
+        commands: what `ArgumentParser.add_subparsers` returned.
+        name: string.
+        summary: string, its one-line description.
+        add_arguments: function that adds the subcommand's arguments to a parser.
+        main: function of the parsed arguments that returns figures as JSON values. None for a
+            command that has subcommands.
+    """
+    command = commands.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    add_arguments(command)
+    if main is not None:
+        command.set_defaults(run=main)
+        command.add_argument("--json", metavar="FILE", help="write the printed figures to FILE")
+
+
+def add_model(parser):
+    """Adds `--model`."""
+    add_options(parser, {"--model DIR": "the folder of a run or of a preset"}, required=True)
+
+
+def add_config(parser, required):
+    """Adds `--config` and `--set`."""
+    meaning = "the configuration; `rt-keras configs` lists the published ones"
+    add_options(parser, {"--config NAME|FILE": meaning}, required=required)
+    meaning = "change a key of the configuration, such as optimizer.learning_rate=5e-4"
+    add_options(parser, {"--set KEY=VALUE": meaning}, action="append", default=[])
+
+
+def add_data(parser, default):
+    """Adds `--data`."""
+    meaning = (
+        "a data set, such as python_source, pg19 or cifar10, a text file, or a folder of text "
+        f"files or text pairs (default: {default})"
+    )
+    add_options(parser, {"--data NAME|PATH": meaning})
+
+
+def add_examples(parser):
+    """Adds `--model`, `--data`, `--split` and `--sequence-length`."""
+    add_model(parser)
+    add_data(parser, default="the data that the model was trained on")
+    parser.add_argument("--split", default="test", help="train, validation or test (default: test)")
+    meaning = "tokens in a sequence of a text (default: as many as the model was trained on)"
+    add_options(parser, {"--sequence-length N": meaning}, type=int)
+
+
+def add_strategy(parser):
+    """Adds `--strategy` and `--tpu-address`."""
+    meaning = (
+        "one device, all GPUs of this machine, several machines that TF_CONFIG names, or a TPU "
+        "(default: one_device)"
+    )
+    add_options(parser, {"--strategy": meaning}, choices=STRATEGIES, default="one_device")
+    meaning = "name or address of the TPU (default: a local one)"
+    add_options(parser, {"--tpu-address NAME": meaning}, default="")
+
+
+def load_model(path):
+    """The model in the folder of a run or of a preset, and its task.
+
+    Args:
+        path: string or `Path`, the folder.
+    """
+    with progress.bar(f"loading {path}"):
+        from rt_keras.training import experiment
+        from rt_keras.training.tasks import task_of
+
+        model = experiment.load_model(path)
+    return model, task_of(model)
 
 
 def add_options(parser, options, **common):
@@ -71,23 +165,6 @@ def check_picture(args, name="plot"):
     if Path(path).suffix not in PICTURES:
         raise ValueError(f"--{name} must end in {' or '.join(PICTURES)}. Received: {path}")
     check_writable(f"--{name}", path)
-
-
-def check_share(args, name):
-    """Raises a ValueError if an option is given and not above 0 and at most 1.
-
-    Args:
-        args: namespace of the options.
-        name: string, the option, with underscores.
-
-    >>> import argparse
-    >>> check_share(argparse.Namespace(top_p=0.0), "top_p")
-    Traceback (most recent call last):
-    ValueError: --top-p must be above 0 and at most 1. Received: 0.0
-    """
-    value = getattr(args, name)
-    if value is not None and not 0 < value <= 1:
-        _refuse(name, "above 0 and at most 1", value)
 
 
 def check_at_least_one(args, *names):

@@ -9,7 +9,6 @@ from rt_keras.options import (
     check_at_least_one,
     check_picture,
     check_range,
-    check_share,
 )
 
 
@@ -64,19 +63,9 @@ def test_numbers_out_of_range_are_refused_by_the_name_of_their_option(value, hig
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, 1.5, float("nan")])
-def test_a_share_is_above_0_and_at_most_1(value):
-    with pytest.raises(ValueError) as error:
-        check_share(argparse.Namespace(top_p=value), "top_p")
-    assert str(error.value) == f"--top-p must be above 0 and at most 1. Received: {value}"
-    for allowed in (1e-9, 1.0):
-        check_share(argparse.Namespace(top_p=allowed), "top_p")
-
-
 def test_an_option_that_is_not_given_is_not_refused():
     args = argparse.Namespace(batch=None)
     check_range(args, "batch", 1)
-    check_share(args, "batch")
     check_picture(args, "batch")
 
 

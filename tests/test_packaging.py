@@ -90,6 +90,7 @@ def test_the_wheel_holds_the_package_and_its_configurations_alone(built):
     assert f"rt_keras-{rt_keras.__version__}.dist-info/licenses/LICENSE" in names
     configs = {name for name in names if name.startswith("rt_keras/configs/")}
     assert configs == {f"rt_keras/configs/{path.name}" for path in ROOT.glob("configs/*.yaml")}
+    assert "rt_keras/convert/t2t_hparams.yaml" in names
 
 
 @pytest.mark.end_to_end

@@ -4,6 +4,4 @@
 - `causality.py`: how much a language model sees of its future.
 - `heads.py`: how differently the heads of a layer attend.
 - `clusters.py`, `clusters_picture.py`: which tokens share a cluster, and how large clusters are.
-- `routing_picture.py`: the README's picture of which keys each query sees.
-- `routing_steps.py`: pictures of routing, step by step.
 """

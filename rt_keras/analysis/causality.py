@@ -45,7 +45,7 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
     Raises:
         ValueError: if a number is less than 1, or a sequence shorter than 3 tokens.
     """
-    sequences = np.asarray(sequences)
+    sequences = np.asarray(sequences, np.int32)
     length = sequences.shape[1] - 1
     check_at_least_one(num_positions=num_positions, num_changes=num_changes)
     if length < 2 or not len(sequences):
@@ -60,17 +60,17 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
         sequences, "changing the future", len(sequences), "sequences", verbose
     ):
         tokens, labels = sequence[None, :-1], sequence[None, 1:]
-        nats, before = label_nats(tokens, labels, length)
+        nats, before = label_nats(tokens, labels, tf.constant(length))
         for p in _draw(rng, length, num_positions):
             for _ in range(num_changes):
                 other = tokens.copy()
                 other[0, p:] = rng.choice(sequences.ravel(), length - p)
-                variation, largest = compare(before, other)
+                variation, largest = map(np.asarray, compare(before, other))
                 distances.append(p - np.arange(p))
                 variations.append(variation[:p])
                 changed.append(largest[:p] > TOLERANCE)
             in_parallel.append(nats[p])
-            by_prefix.append(label_nats(tokens, labels, p + 1)[0][p])
+            by_prefix.append(label_nats(tokens, labels, tf.constant(p + 1))[0][p])
     distances, variations, changed = map(np.concatenate, (distances, variations, changed))
     return {
         "share_changed": float(changed.mean()),
@@ -125,18 +125,7 @@ def _functions(model):
         )
         return tf.unstack(tf.reshape(tf.transpose(found, [1, 0, 2]), [2, -1])[:, :length])
 
-    def nats_in_numpy(tokens, labels, known):
-        nats, hidden = label_nats(*map(_int32, (tokens, labels, known)))
-        return nats.numpy(), hidden
-
-    def compare_in_numpy(before, other):
-        return [x.numpy() for x in compare(before, _int32(other))]
-
-    return nats_in_numpy, compare_in_numpy
-
-
-def _int32(x):
-    return tf.convert_to_tensor(x, tf.int32)
+    return label_nats, compare
 
 
 def _draw(rng, length, count):

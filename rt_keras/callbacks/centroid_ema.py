@@ -9,9 +9,8 @@ from rt_keras.callbacks.centroid_rules import (
     moved_load_bias,
     moving_averages,
 )
+from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, SHARE_BELOW_1, check, one_of
 from rt_keras.layers.centroids import heads_with_centroids
-
-UPDATES = ("mean", "count")
 
 
 class CentroidEMA(keras.callbacks.Callback):
@@ -97,18 +96,11 @@ class CentroidEMA(keras.callbacks.Callback):
         restart_after=None,
     ):
         super().__init__()
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must be in [0, 1). Received: decay={decay}")
-        if update not in UPDATES:
-            raise ValueError(f"update must be one of {UPDATES}. Received: update={update!r}")
-        if load_bias_step < 0:
-            raise ValueError(
-                f"load_bias_step must be at least 0. Received: load_bias_step={load_bias_step}"
-            )
-        if restart_after is not None and restart_after < 1:
-            raise ValueError(
-                f"restart_after must be None or at least 1. Received: restart_after={restart_after}"
-            )
+        check("decay", decay, SHARE_BELOW_1)
+        check("update", update, one_of("mean", "count"))
+        check("load_bias_step", load_bias_step, NOT_NEGATIVE)
+        if restart_after is not None:
+            check("restart_after", restart_after, AT_LEAST_1)
         self.decay = decay
         self.update = update
         self.load_bias_step = load_bias_step

@@ -13,7 +13,7 @@ import sys
 import warnings
 
 from rt_keras import __version__, files
-from rt_keras.cli.options import add_commands
+from rt_keras.options import add_commands
 
 COMMANDS = {
     "configs": "list the published configurations",

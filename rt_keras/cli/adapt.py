@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from rt_keras import config_files, files, progress
-from rt_keras.cli.options import add_options
+from rt_keras.options import add_options
 from rt_keras.tables import table
 
 # What is not said of a head group besides its number of heads, as all layers have it.
@@ -40,6 +40,11 @@ def add_arguments(parser):
         "sliding window (default: all)",
     }
     add_options(parser, lists, nargs="+")
+    meaning = (
+        "in the place of --heads: in the layers without a sliding window, each head sees a window, "
+        "the first tokens, and the blocks of keys that suit it best, N keys of them at most"
+    )
+    add_options(parser, {"--keys N": meaning}, type=int)
     meaning = "the dtype policy of the model, such as bfloat16 (default: float32)"
     add_options(parser, {"--dtype POLICY": meaning})
     lengths = {
@@ -70,7 +75,9 @@ def _layers(args):
     if args.heads is None:
         if args.layers is not None:
             raise ValueError("--layers says which layers get new heads; --heads must say which")
-        return []
+        return [] if args.keys is None else None
+    if args.keys is not None:
+        raise ValueError("--keys goes in the place of --heads; give one of them")
     if args.layers is None:
         return None
     if args.layers == ["global"]:
@@ -90,7 +97,7 @@ def _adapted(args, layers):
 
     if args.heads is None:
         # For no layer.
-        head_groups = [FullHeads(1)]
+        head_groups = [FullHeads(1)] if args.keys is None else None
     else:
         values = dict(map(config_files.parse_assignment, args.heads))
         head_groups = read_head_groups(values, attentions_of(args.model))
@@ -98,6 +105,7 @@ def _adapted(args, layers):
         args.model,
         head_groups,
         layers,
+        keys=args.keys,
         max_sequence_length=args.max_length,
         trained_length=args.trained_length,
         dtype=args.dtype,

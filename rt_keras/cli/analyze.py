@@ -1,7 +1,8 @@
 """`rt-keras analyze`: inspects the attention of a model."""
 
+from rt_keras import options
 from rt_keras.cli import analyze_attention as attention
-from rt_keras.cli import examples, options
+from rt_keras.cli import examples
 
 SEQUENCES = "number of sequences of the split to inspect"
 # All pairs of positions are drawn, so there may not be many.

@@ -1,6 +1,6 @@
 """`rt-keras benchmark`: the commands of `rt_keras.benchmarks`."""
 
-from rt_keras.cli.options import add_commands
+from rt_keras.options import add_commands
 
 BENCHMARKS = {
     "attention": "measure time and memory of every kind of attention",

@@ -1,7 +1,7 @@
 """`rt-keras convert`: imports checkpoints of other projects."""
 
 from rt_keras import progress
-from rt_keras.cli.options import add_command, add_options
+from rt_keras.options import add_command, add_options
 
 
 def add_arguments(parser):

@@ -2,7 +2,8 @@
 
 import contextlib
 
-from rt_keras.cli import examples, options
+from rt_keras import options
+from rt_keras.cli import examples
 from rt_keras.tables import table
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rt_keras.cli import options
+from rt_keras import options
 
 
 def load(args):

@@ -1,7 +1,6 @@
 """`rt-keras export`: writes a model as a SavedModel for TensorFlow Serving."""
 
-from rt_keras import progress
-from rt_keras.cli import options
+from rt_keras import options, progress
 
 
 def add_arguments(parser):

@@ -3,8 +3,7 @@
 import itertools
 import os
 
-from rt_keras import extras, files, progress
-from rt_keras.cli import options
+from rt_keras import extras, files, options, progress
 
 # The class of each sampler in KerasHub, and its options.
 SAMPLERS = {
@@ -76,19 +75,19 @@ def main(args):
     if task.generates is None:
         raise ValueError(f"--model {args.model} holds a {task.kind} model, which generates nothing")
     if task.generates == "image":
-        _refuse(args, TEXT_OPTIONS, "an image model")
+        _refuse(args, TEXT_OPTIONS, f"--model {args.model}, an image model")
         return _generate_image(model, args)
-    _refuse(args, IMAGE_OPTIONS, "a text model")
+    _refuse(args, IMAGE_OPTIONS, f"--model {args.model}, a text model")
     return _generate_text(model, task, args)
 
 
-def _refuse(args, names, kind):
-    """Raises a ValueError if an option was given that this kind of model does not have."""
+def _refuse(args, names, what):
+    """Raises a ValueError if an option was given that a model or a sampler does not have."""
     for name in names:
         value = getattr(args, name)
         if value is not None and value is not False:
             option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{option} does not apply: --model {args.model} is {kind}")
+            raise ValueError(f"{option} does not apply to {what}")
 
 
 def _generate_text(model, task, args):
@@ -100,7 +99,7 @@ def _generate_text(model, task, args):
     max_length = args.max_length or 256
     if args.stream and not (task.continues_text and len(args.prompt) == 1):
         raise ValueError("--stream is for one --prompt of a causal language model")
-    model.compile(sampler=_make_sampler(args, model.backbone.vocabulary_size))
+    model.compile(sampler=_make_sampler(args))
     tokenizer = model.preprocessor.tokenizer
     stop = stop_tokens(tokenizer) if args.stop is None else _stops(tokenizer, args.stop)
     # Bytes, as the shell gave them, which need not be UTF-8.
@@ -138,18 +137,14 @@ def _stream(model, prompt, max_length, stop_token_ids):
     return text
 
 
-def _make_sampler(args, vocabulary_size):
+def _make_sampler(args):
     """The sampler of KerasHub that the options describe."""
     from keras_hub import samplers
 
     name = args.sampler or "random"
     sampler, own = SAMPLERS[name]
-    for option in ("top_k", "top_p", "num_beams"):
-        if getattr(args, option) is not None and option not in own:
-            raise ValueError(f"--{option.replace('_', '-')} does not apply to sampler {name}")
-    options.check_range(args, "top_k", 1, vocabulary_size)
-    options.check_share(args, "top_p")
-    options.check_at_least_one(args, "num_beams")
+    others = [option for option in ("top_k", "top_p", "num_beams") if option not in own]
+    _refuse(args, others, f"sampler {name}")
     given = {option: getattr(args, option) for option in own}
     # KerasHub calls two options by a letter, and has no default for one.
     given = {name.removeprefix("top_"): x for name, x in given.items() if x is not None}

@@ -6,8 +6,8 @@ import signal
 import socket
 import sys
 
-from rt_keras import files, supervise
-from rt_keras.cli import options, train
+from rt_keras import files, options, supervise
+from rt_keras.cli import train
 
 # The exit status of `argparse` for wrong arguments, which are no better the next time.
 BAD_USAGE = 2

@@ -4,7 +4,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from rt_keras.cli import options
+from rt_keras import options
 from rt_keras.tables import table
 from rt_keras.tpu import check
 
@@ -103,6 +103,7 @@ def report(result):
         )
     ]
     several = result["cores"] > 1
+    all_cores = f", all {result['cores']} cores," if several else ""
     amounts = [
         ("operations, bfloat16", f"{result['operations'] / 1e12:.3f} T", "operation"),
         ("bytes accessed", f"{result['accessed_bytes'] / 2**30:.3f} GiB", "access"),
@@ -114,7 +115,7 @@ def report(result):
     return "\n".join(
         [
             heading,
-            f"compiles for {result['topology']}{_cores(result)} and fits: "
+            f"compiles for {result['topology']}{all_cores} and fits: "
             f"{held / result['chip_bytes']:.0%} of its memory",
             "",
             table({"memory": "", "size (GiB)": ".3f", "": ""}, memory),
@@ -125,10 +126,6 @@ def report(result):
             f"not included: {', '.join(_left_out(result))}",
         ]
     )
-
-
-def _cores(result):
-    return f", all {result['cores']} cores," if result["cores"] > 1 else ""
 
 
 def _sums(result):

@@ -1,8 +1,9 @@
 """`rt-keras train`: trains the model that a configuration describes."""
 
+import dataclasses
 from pathlib import Path
 
-from rt_keras.cli import options
+from rt_keras import options
 from rt_keras.config_files import flatten
 
 
@@ -55,4 +56,4 @@ def _with_data(config, args):
         raise ValueError(f"--data and --set {twice[0]} exclude each other")
     data = {"directory": None, **Experiment(config).task.data_named(args.data)}
     values = {f"data.{name}": value for name, value in data.items()}
-    return config_lib.make_config({**dict(flatten(config.as_dict())), **values})
+    return config_lib.make_config({**dict(flatten(dataclasses.asdict(config))), **values})

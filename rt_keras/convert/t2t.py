@@ -42,26 +42,13 @@ def load_t2t_checkpoint(
         ...
     FileNotFoundError: there is no checkpoint missing/model.ckpt-1, with an .index file
     """
-    from rt_keras import models
+    from rt_keras.training.tasks import TASKS
 
     reader = _open(str(checkpoint))
     h = t2t_hparams.read_hparams(hparams, image=image_shape is not None)
-    takes_token_bias = any(
-        "token_bias_weight" in name for name in reader.get_variable_to_shape_map()
-    )
-    backbone = make_backbone(
-        h,
-        vocabulary_size,
-        image_shape=image_shape,
-        num_classes=num_classes,
-        token_bias=takes_token_bias,
-    )
-    tasks = (
-        models.RoutingTransformerCausalLM,
-        models.RoutingTransformerSeq2SeqLM,
-        models.RoutingTransformerImageLM,
-    )
-    task = next(task for task in tasks if task.kind == backbone.kind)(backbone)
+    token_bias = any("token_bias_weight" in name for name in reader.get_variable_to_shape_map())
+    backbone = make_backbone(h, vocabulary_size, image_shape, num_classes, token_bias)
+    task = TASKS[backbone.kind].model_class(backbone)
     assign_variables(task, h, reader, strict)
     return T2TModel(task, max_target_length=h.get("max_target_length"))
 
@@ -92,29 +79,24 @@ def convert_t2t_checkpoint(
     from rt_keras import data, models
 
     files.check_new_folder(output)
-    if image_shape is not None:
-        options = {"vocabulary_size": 256, "image_shape": tuple(image_shape)}
-        task = load_t2t_checkpoint(
-            checkpoint, hparams, num_classes=num_classes, strict=strict, **options
-        ).task
-    else:
+    tokenizer = None
+    if image_shape is None:
         if vocabulary is None:
             raise ValueError("a text model needs a vocabulary, the file of its subwords")
         tokenizer = data.T2TSubwordTokenizer(vocabulary)
-        model = load_t2t_checkpoint(
-            checkpoint, hparams, vocabulary_size=tokenizer.vocabulary_size(), strict=strict
-        )
-        task, length = model.task, model.max_target_length
-        if isinstance(task, models.RoutingTransformerSeq2SeqLM):
-            task.preprocessor = models.RoutingTransformerSeq2SeqLMPreprocessor(
-                tokenizer,
-                encoder_sequence_length=t2t_hparams.read_hparams(hparams)["max_length"],
-                decoder_sequence_length=length,
-            )
-        else:
-            task.preprocessor = models.RoutingTransformerCausalLMPreprocessor(
-                tokenizer, sequence_length=length
-            )
+    model = load_t2t_checkpoint(
+        checkpoint,
+        hparams,
+        vocabulary_size=256 if tokenizer is None else tokenizer.vocabulary_size(),
+        image_shape=image_shape,
+        num_classes=num_classes,
+        strict=strict,
+    )
+    task, lengths = model.task, [model.max_target_length]
+    if isinstance(task, models.RoutingTransformerSeq2SeqLM):
+        lengths.insert(0, t2t_hparams.read_hparams(hparams)["max_length"])
+    if tokenizer is not None:
+        task.preprocessor = task.preprocessor_cls(tokenizer, *lengths)
     with files.whole_folder(output) as part:
         task.save_to_preset(str(part))
     return task

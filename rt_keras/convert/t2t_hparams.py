@@ -5,107 +5,17 @@ images. Names and defaults of the hyperparameters are its own.
 """
 
 import math
+from pathlib import Path
 
 import keras
 
-from rt_keras import files, t2t
+from rt_keras import config_files, files, t2t
 from rt_keras.models.routing_transformer_image_embedding import sides
 
-COMMON = {
-    "num_decoder_layers": 24,
-    "hidden_size": 512,
-    "filter_size": 2048,
-    "ffn_layer": "geglu",
-    "local_num_heads": 8,
-    "sparsity_cluster_num_heads": 0,
-    "sparsity_strided_num_heads": 0,
-    "sparsity_cluster_strided_num_heads": 0,
-    "sparsity_cluster_size": 0,
-    "sparsity_cluster_attention_window": 0,
-    "sparsity_skip_first": 0,
-    "query_shape": [512],
-    "memory_query_shape": [512],
-    "memory_flange": [512],
-    "share_qk": True,
-    "local_relative": True,
-    "sparsity_cluster_relative": True,
-    "sparsity_cluster_strided_relative": True,
-    "sparsity_strided_relative": False,
-    "max_relative_position": 1024,
-    "hash_items": False,
-    "beta": 1e-4,
-    "decay": 0.999,
-    "layer_preprocess_sequence": "none",
-    "layer_postprocess_sequence": "dan",
-    "layer_prepostprocess_dropout": 0.1,
-    "norm_epsilon": 1e-6,
-    "attention_key_channels": 0,
-    "attention_value_channels": 0,
-    "attention_dropout": 0.0,
-    "relu_dropout": 0.0,
-    "token_bias_wt_trainable": False,
-    "initializer_gain": 0.2,
-}
-TEXT = {
-    **COMMON,
-    "num_encoder_layers": 0,
-    "embedding_dims": 512,
-    "max_length": 4096,
-    "max_target_length": 4096,
-    "add_timing_signal": False,
-    "dropout": 0.0,
-    "input_dropout": 0.0,
-    "target_dropout": 0.0,
-}
-IMAGE = {
-    **COMMON,
-    "num_decoder_layers": 12,
-    "hidden_size": 256,
-    "filter_size": 256,
-    "ffn_layer": "conv_hidden_relu",
-    "query_shape": [128],
-    "memory_query_shape": [128],
-    "memory_flange": [128],
-    "local_relative": False,
-    "sparsity_cluster_relative": False,
-    "sparsity_cluster_strided_relative": False,
-    "max_relative_position": 0,
-    "layer_prepostprocess_dropout": 0.0,
-    "add_positional_emb": True,
-    "unconditional": True,
-}
-# Hyperparameters that Tensor2Tensor and the two models know besides: training, and unused ones.
-_OTHERS = """
-activation_dtype batch_shuffle_size batch_size bottom cache_padding_bias clip_grad_norm
-compress_steps daisy_chain_variables dropout ema eval_drop_long_sequences eval_run_autoregressive
-factored_logits fast_decode force_full_predict frame_height frame_width grad_noise_scale heads
-initializer input_modalities kernel_height kernel_width kv_filter_width label_smoothing
-layer_prepostprocess_dropout_broadcast_dims learning_rate learning_rate_constant
-learning_rate_cosine_cycle_steps learning_rate_decay_rate learning_rate_decay_scheme
-learning_rate_decay_staircase learning_rate_decay_steps learning_rate_minimum learning_rate_schedule
-learning_rate_warmup_steps length_bucket_step loss max_input_seq_length max_length
-max_target_seq_length min_length min_length_bucket mlperf_mode modality mode moe_hidden_sizes moe_k
-moe_loss_coef moe_num_experts multiply_embedding_mode multiproblem_fixed_train_length
-multiproblem_label_weight multiproblem_max_input_length multiproblem_max_target_length
-multiproblem_mixing_schedule multiproblem_per_task_threshold multiproblem_reweight_label_loss
-multiproblem_schedule_max_examples multiproblem_schedule_threshold multiproblem_target_eval_only
-multiproblem_vocab_size name no_data_parallelism norm_type nucleus_sampling num_decode_cores
-num_hidden_layers optimizer optimizer_adafactor_beta1 optimizer_adafactor_beta2
-optimizer_adafactor_clipping_threshold optimizer_adafactor_decay_type optimizer_adafactor_factored
-optimizer_adafactor_memory_exponent optimizer_adafactor_multiply_by_parameter_scale
-optimizer_adam_beta1 optimizer_adam_beta2 optimizer_adam_epsilon optimizer_momentum_momentum
-optimizer_momentum_nesterov optimizer_multistep_accumulate_steps optimizer_zero_grads pack_dataset
-pad_batch prepend_mode pretrained_model_dir problem q_filter_width sampling_keep_top_k
-sampling_method sampling_temp scheduled_sampling_gold_mixin_prob scheduled_sampling_method
-scheduled_sampling_num_passes scheduled_sampling_prob scheduled_sampling_warmup_schedule
-scheduled_sampling_warmup_steps shared_embedding shared_embedding_and_softmax_weights shared_softmax
-split_targets_chunk_length split_targets_max_chunks split_targets_strided_training split_to_length
-summarize_grads summarize_vars symbol_dropout symbol_modality_num_shards symbol_modality_skip_top
-target_modality top tpu_enable_host_call use_fixed_batch_size use_target_space_embedding use_tpu
-video_num_input_frames video_num_target_frames vocab_divisor vocab_size warm_start_from_second
-weight_decay weight_dtype weight_noise
-"""
-OTHERS = frozenset(_OTHERS.split())
+# The hyperparameters and their defaults.
+_KNOWN = config_files.parse(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+TEXT, IMAGE = ({**_KNOWN["common"], **_KNOWN[kind]} for kind in ("text", "image"))
+OTHERS = _KNOWN["others"].split()
 # The numbers of heads, each with what says whether these have relative positions.
 RELATIVE = {
     "local_num_heads": "local_relative",
@@ -133,7 +43,7 @@ def read_hparams(hparams, image=False):
     if not isinstance(hparams, dict):
         hparams = files.read_json(hparams)
     defaults = IMAGE if image else TEXT
-    unknown = sorted(set(hparams) - set(TEXT) - set(IMAGE) - OTHERS)
+    unknown = sorted({*hparams} - {*TEXT, *IMAGE, *OTHERS})
     if unknown:
         raise ValueError(f"unknown hyperparameters: {', '.join(unknown)}")
     known = {name: value for name, value in hparams.items() if name in defaults}

@@ -25,19 +25,16 @@ def filled_batches(examples, batch_size):
     """
     check_at_least_one(batch_size=batch_size)
 
-    def fill(batch):
-        count = tf.shape(next(iter(batch.values())))[0]
-        filled = {name: _fill(values, batch_size - count) for name, values in batch.items()}
-        for name, values in filled.items():
-            values.set_shape([batch_size, *batch[name].shape[1:]])
-        return filled, tf.range(batch_size) < count
-
-    return examples.batch(batch_size).map(fill)
+    return whole_batches(examples.map(lambda example: (example, True)), batch_size)
 
 
-def _fill(values, count):
-    rest = tf.concat([[count], tf.shape(values)[1:]], axis=0)
-    return tf.concat([values, tf.zeros(rest, values.dtype)], axis=0)
+def whole_batches(examples, batch_size):
+    """Batches in which each example occurs once, the last one filled up with 0, "" and False."""
+    nothing = tf.nest.map_structure(
+        lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
+    )
+    examples = examples.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(batch_size - 1))
+    return examples.batch(batch_size, drop_remainder=True)
 
 
 def prepared(batches, prepare):
@@ -72,7 +69,7 @@ def prepared(batches, prepare):
 
 
 def check_at_least_one(**numbers):
-    """Raises a ValueError that names the first number below 1."""
+    """Raises a ValueError that names the first number below 1; None is none."""
     for name, number in numbers.items():
-        if number < 1:
+        if number is not None and number < 1:
             raise ValueError(f"{name} must be at least 1. Received: {name}={number}")

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings, batch_of_tokens
+from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens
 
 FIRST_BYTE = 2
 
@@ -50,16 +50,10 @@ class ByteTokenizer(ListTokenizer):
         self._keep(["<pad>", "<end>", *map(chr, range(256))])
         self._add_pad_and_end("<pad>", "<end>")
 
-    def tokenize(self, inputs):
-        """Converts strings to tokens; see the class for shapes."""
-        with tf.device("cpu"):
-            strings, one = batch_of_strings(inputs)
-            # All strings are decoded at once: a book costs a copy, not an operation per byte.
-            octets = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
-            tokens = tf.cast(octets, self.compute_dtype) + FIRST_BYTE
-            tokens = tf.RaggedTensor.from_row_lengths(tokens, tf.strings.length(strings))
-            tokens = self._fill(tokens)
-            return tokens[0] if one else tokens
+    def _tokens(self, strings):
+        octets = tf.io.decode_raw(tf.strings.reduce_join(strings), tf.uint8)
+        tokens = tf.cast(octets, tf.int32) + FIRST_BYTE
+        return tf.RaggedTensor.from_row_lengths(tokens, tf.strings.length(strings))
 
     def tokenize_with_offsets(self, strings):
         """Converts strings to tokens that know where they come from: a token is a byte.
@@ -76,21 +70,9 @@ class ByteTokenizer(ListTokenizer):
         starts = tokens.with_flat_values(tf.ragged.range(tokens.row_lengths()).flat_values)
         return tokens, starts, starts + 1
 
-    def detokenize(self, inputs):
-        """Converts tokens to strings of the exact bytes, without padding and end of text.
-
-        Args:
-            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
-
-        Returns:
-            String tensor, `[]` or `[batch]`.
-        """
-        with tf.device("cpu"):
-            if isinstance(inputs, list) and inputs and isinstance(inputs[0], list):
-                inputs = tf.ragged.constant(inputs)
-            tokens = tf.cast(inputs, tf.int32)
-            strings = tf.constant([b"", b""] + [bytes([octet]) for octet in range(256)])
-            return tf.strings.reduce_join(tf.gather(strings, tokens), axis=-1)
+    def _texts(self, tokens):
+        strings = tf.constant([b"", b""] + [bytes([octet]) for octet in range(256)])
+        return tf.strings.reduce_join(tf.gather(strings, tokens), axis=-1)
 
     def save_assets(self, dir_path):
         """Does nothing: there is no vocabulary."""

@@ -5,10 +5,10 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from rt_keras.data import shards
-from rt_keras.data.batches import check_at_least_one
+from rt_keras.data.batches import check_at_least_one, whole_batches
 from rt_keras.data.order import rows_of_share, shuffled
-from rt_keras.data.packing import before, check_whole, length_after, reader, starting
+from rt_keras.data.packing import PackedText, before, check_whole, length_after, starting
+from rt_keras.keys import SHARE_BELOW_1, check
 
 # Tokens that are read at once while the starts of documents are looked for.
 SCANNED_TOKENS = 2**24
@@ -89,12 +89,7 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, s
     windows = windows.map(lambda *window: window[:3])
     if start_token_id is not None:
         windows = windows.map(starting(start_token_id, tokenizer.pad_token_id))
-    # So that the last batch is full too.
-    nothing = tf.nest.map_structure(
-        lambda spec: tf.zeros(spec.shape, spec.dtype), windows.element_spec
-    )
-    windows = windows.concatenate(tf.data.Dataset.from_tensors(nothing).repeat(batch_size - 1))
-    return windows.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    return whole_batches(windows, batch_size).prefetch(tf.data.AUTOTUNE)
 
 
 def carried_dataset(
@@ -145,14 +140,9 @@ def carried_dataset(
     [ True] [[  1  99 100]] [[ 99 100 101]]
     """
     check_at_least_one(length=length, batch_size=batch_size)
-    if not 0 <= state_dropout < 1:
-        raise ValueError(
-            f"state_dropout must be at least 0 and below 1. Received: state_dropout={state_dropout}"
-        )
-    manifest = shards.read_finished(packed, "documents")
-    end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
-    total, read_tokens = reader(packed, manifest)
-    bounds = _bounds(total, read_tokens, end)
+    check("state_dropout", state_dropout, SHARE_BELOW_1)
+    text = PackedText(packed)
+    bounds = _bounds(text)
     chunks = -(-np.diff(bounds) // length)
     _check_chunks(chunks, length, batch_size)
     steps = int(chunks.sum()) // batch_size
@@ -169,8 +159,7 @@ def carried_dataset(
     def read(batch):
         number, step = divmod(int(batch), steps)
         order, ends = order_of(number)
-        tokens = np.full([rows, length + 1], pad, np.int32)
-        counts = np.zeros([rows], np.int32)
+        tokens, counts = [], np.zeros([rows], np.int32)
         dropped = np.random.default_rng([seed, int(batch)]).random(batch_size) < state_dropout
         starts = dropped[first_row : first_row + rows]
         for row in range(rows):
@@ -179,35 +168,28 @@ def carried_dataset(
             document = order[place]
             inside = chunk - (ends[place] - chunks[document])
             first, stop = bounds[document] + inside * length, bounds[document + 1]
-            found = read_tokens(int(first), int(min(first + length + 1, stop)))
-            tokens[row, : len(found)] = found
-            # What the last token of a document predicts.
-            tokens[row, len(found) : len(found) + 1] = end
+            tokens.append(text.row(int(first), int(stop), length))
             counts[row] = min(length, stop - first)
             starts[row] |= inside == 0 or step == 0
-        return tokens, counts, starts
+        return np.stack(tokens), counts, starts
 
     def batch(number):
         dtypes = [tf.int32, tf.int32, tf.bool]
         tokens, counts, starts = tf.numpy_function(read, [number], dtypes)
-        tokens = tf.ensure_shape(tokens, [rows, length + 1])
-        starts = tf.ensure_shape(starts, [rows])
-        mask = tf.range(length) < tf.ensure_shape(counts, [rows])[:, None]
-        inputs = {"token_ids": tf.where(mask, tokens[:, :-1], pad), "padding_mask": mask}
-        return {**inputs, "starts": starts}, tokens[:, 1:], tf.cast(mask, tf.float32)
+        inputs, labels, weights = text.batch(tokens, tf.ensure_shape(counts, [rows]), length)
+        return {**inputs, "starts": tf.ensure_shape(starts, [rows])}, labels, weights
 
     batches = tf.data.Dataset.counter(first_batch)
     batches = batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def _bounds(total, read_tokens, end):
+def _bounds(text):
     """Where documents start in the stream of all tokens, and where the last one ends."""
-    found = [
-        start + np.flatnonzero(read_tokens(start, min(start + SCANNED_TOKENS, total)) == end)
-        for start in range(0, total, SCANNED_TOKENS)
-    ]
-    return np.concatenate([*found, [total]])
+    starts = range(0, text.length, SCANNED_TOKENS)
+    parts = (text.read(start, min(start + SCANNED_TOKENS, text.length)) for start in starts)
+    found = [start + np.flatnonzero(part == text.end) for start, part in zip(starts, parts)]
+    return np.concatenate([*found, [text.length]])
 
 
 def _check_chunks(chunks, length, batch_size):

@@ -49,7 +49,6 @@ class CsvFolder(TextFolder):
     {'label': np.int64(1), 'text': b'Good, and short.'}
     """
 
-    VERSION = TextFolder.VERSION
     split_files = "the file {split}.csv"
 
     def _files_by_split(self):

@@ -2,15 +2,19 @@
 
 import tensorflow as tf
 
-NAMES = ("python_source", "text_folder", "text_file", "pg19", "enwik8", "wikitext103")
-# The sets that read files of a folder, or one file, and their builders.
-FOLDERS = {
-    "text_folder": "TextFolder",
-    "text_file": "TextFile",
-    "enwik8": "Enwik8",
-    "wikitext103": "WikiText103",
-}
-OF_FOLDERS = tuple(FOLDERS)
+from rt_keras.data.data_sets import DataSets
+
+SETS = DataSets(
+    "one of python_source, text_folder, text_file, pg19, enwik8, wikitext103",
+    "pg19",
+    folders={
+        "text_folder": "TextFolder",
+        "text_file": "TextFile",
+        "enwik8": "Enwik8",
+        "wikitext103": "WikiText103",
+    },
+    installed={"python_source": "PythonSource"},
+)
 
 
 def load_documents(name, split, directory=None, data_dir=None, require_utf8=False):
@@ -47,32 +51,12 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
     """
     from rt_keras.data import tfds_sets
 
-    builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
+    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
     examples = tfds_sets.read(builder, split)
     if require_utf8:
         _check_utf8(builder, split)
     feature = "book_text" if name == "pg19" else "text"
     return examples.map(lambda example: example[feature])
-
-
-def make_builder(name, directory=None, data_dir=None):
-    """The builder of a data set of documents, whose files need not be ready.
-
-    Args:
-        name, directory, data_dir: see `load_documents`.
-
-    Returns:
-        A `tfds.core.DatasetBuilder`.
-    """
-    from rt_keras.data import tfds_sets
-
-    if name not in NAMES:
-        raise ValueError(f"name must be one of {', '.join(NAMES)}. Received: name={name!r}")
-    if name == "python_source" and directory is None:
-        from rt_keras.data.python_source import PythonSource
-
-        return PythonSource(data_dir=data_dir)
-    return tfds_sets.make_builder(name, directory, data_dir, FOLDERS)
 
 
 def _check_utf8(builder, split):

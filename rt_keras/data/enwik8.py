@@ -28,7 +28,6 @@ class Enwik8(TextFolder):
     Character-Level Language Modeling with Deeper Self-Attention.
     """
 
-    VERSION = TextFolder.VERSION
     MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
     SPLIT_BYTES = {"train": 90_000_000, "validation": 5_000_000, "test": 5_000_000}
 

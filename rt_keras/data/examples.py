@@ -59,9 +59,7 @@ def pack_examples(examples, folder, identity=None):
         "identity": identity,
     }
     count = int(examples.cardinality())
-    total = count if count >= 0 else None
-    shards.write(folder, contents, read, _save, ".array_record", SHARD_BYTES, total)
-    return Path(folder)
+    return shards.write(folder, contents, read, _save, ".array_record", SHARD_BYTES, count)
 
 
 def _described(name, spec):

@@ -3,15 +3,16 @@
 import tensorflow as tf
 
 from rt_keras.data.batches import filled_batches, prepared
+from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
-# From our name to the name in TensorFlow Datasets and the shape of an image.
-SETS = {
-    "cifar10": ("cifar10", (32, 32, 3)),
-    "downsampled_imagenet": ("downsampled_imagenet/64x64", (64, 64, 3)),
-    "mnist": ("mnist", (28, 28, 1)),
-}
-NAMES = tuple(SETS)
+# The shape of an image of each set.
+SHAPES = {"cifar10": (32, 32, 3), "downsampled_imagenet": (64, 64, 3), "mnist": (28, 28, 1)}
+SETS = DataSets(
+    f"one of {', '.join(SHAPES)}",
+    "|".join(SHAPES),
+    renamed={"downsampled_imagenet": "downsampled_imagenet/64x64"},
+)
 # Parts of "train" for sets without a validation split.
 HELD_OUT = {"train": "[:90%]", "validation": "[90%:]"}
 
@@ -43,36 +44,19 @@ def load_images(name, split, data_dir=None):
     """
     from rt_keras.data import tfds_sets
 
-    builder = tfds_sets.prepare(make_builder(name, data_dir))
-    shape = SETS[name][1]
+    builder = tfds_sets.prepare(SETS.builder(name, data_dir=data_dir))
     if "validation" not in builder.info.splits and split in HELD_OUT:
         examples = tfds_sets.read(builder, "train", HELD_OUT[split])
     else:
         examples = tfds_sets.read(builder, split)
 
     def rename(example):
-        images = {"images": tf.ensure_shape(example["image"], shape)}
+        images = {"images": tf.ensure_shape(example["image"], SHAPES[name])}
         if "label" in example:
             images["labels"] = tf.cast(example["label"], tf.int32)
         return images
 
     return examples.map(rename, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def make_builder(name, data_dir=None):
-    """The builder of a set of images, whose files need not be ready.
-
-    Args:
-        name, data_dir: see `load_images`.
-
-    Returns:
-        A `tfds.core.DatasetBuilder`.
-    """
-    from rt_keras.data import tfds_sets
-
-    if name not in SETS:
-        raise ValueError(f"name must be one of {', '.join(SETS)}. Received: name={name!r}")
-    return tfds_sets.named(SETS[name][0], data_dir)
 
 
 def training_images(

@@ -1,17 +1,17 @@
 """Texts with labels, or pairs of them, for classifiers."""
 
-import re
-
 import tensorflow as tf
 
 from rt_keras.data.batches import filled_batches, prepared
+from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
-# The sets of GLUE whose labels are classes, in TensorFlow Datasets.
-GLUE = re.compile(r"glue/(cola|sst2|mrpc|qqp|mnli|qnli|rte|wnli)")
-# The set that reads files of a folder, and its builder.
-FOLDERS = {"csv_folder": "CsvFolder"}
-NAMES = "csv_folder or a set of GLUE with classes, such as glue/sst2"
+# Of GLUE, the sets whose labels are classes.
+SETS = DataSets(
+    "csv_folder or a set of GLUE with classes, such as glue/sst2",
+    "glue/(cola|sst2|mrpc|qqp|mnli|qnli|rte|wnli)",
+    folders={"csv_folder": "CsvFolder"},
+)
 
 
 def load_labeled_texts(name, split, directory=None, data_dir=None):
@@ -51,8 +51,8 @@ def load_labeled_texts(name, split, directory=None, data_dir=None):
     """
     from rt_keras.data import tfds_sets
 
-    builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
-    columns = builder.texts if name in FOLDERS else builder.builder_config.text_features
+    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
+    columns = builder.texts if name in SETS.folders else builder.builder_config.text_features
     matched = f"{split}_matched"
     if split not in builder.info.splits and matched in builder.info.splits:
         split = matched
@@ -62,31 +62,6 @@ def load_labeled_texts(name, split, directory=None, data_dir=None):
         return {**texts, "label": tf.cast(example["label"], tf.int32)}
 
     return tfds_sets.read(builder, split).map(rename)
-
-
-def make_builder(name, directory=None, data_dir=None):
-    """The builder of a set of labeled texts, whose files need not be ready.
-
-    Args:
-        name, directory, data_dir: see `load_labeled_texts`.
-
-    Returns:
-        A `tfds.core.DatasetBuilder`.
-    """
-    from rt_keras.data import tfds_sets
-
-    if not knows(name):
-        raise ValueError(f"name must be {NAMES}. Received: name={name!r}")
-    return tfds_sets.make_builder(name, directory, data_dir, FOLDERS)
-
-
-def knows(name):
-    """Whether there is a set of labeled texts of this name.
-
-    >>> knows("glue/sst2"), knows("glue/stsb")
-    (True, False)
-    """
-    return name in FOLDERS or bool(GLUE.fullmatch(name))
 
 
 def check_labels(texts, num_classes):

@@ -85,9 +85,7 @@ def pack_documents(documents, tokenizer, folder, identity=None):
         "identity": identity,
     }
     count = int(documents.cardinality())
-    total = count if count >= 0 else None
-    shards.write(folder, contents, read, _save, ".npy", SHARD_TOKENS, total)
-    return Path(folder)
+    return shards.write(folder, contents, read, _save, ".npy", SHARD_TOKENS, count)
 
 
 def _save(path, rows):
@@ -131,68 +129,76 @@ def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0,
     (TensorShape([2, 4]), TensorShape([2, 4]), TensorShape([2, 4]))
     """
     check_at_least_one(sequence_length=sequence_length, batch_size=batch_size)
-    manifest = shards.read_finished(packed, "documents")
-    end, pad = (manifest["contents"][name] for name in ("end_token_id", "pad_token_id"))
-    total, read_tokens = reader(packed, manifest)
+    text = PackedText(packed)
 
     def read(numbers):
-        rows = np.full([len(numbers), sequence_length + 1], pad, np.int32)
-        for row, number in zip(rows, numbers):
-            start = int(number) * sequence_length
-            tokens = read_tokens(start, min(start + sequence_length + 1, total))
-            row[: len(tokens)] = tokens
-            # What the last token of all predicts.
-            row[len(tokens) : len(tokens) + 1] = end
-        return rows
+        starts = [int(number) * sequence_length for number in numbers]
+        return np.stack([text.row(start, text.length, sequence_length) for start in starts])
 
     def batch(numbers):
         rows = tf.numpy_function(read, [numbers], tf.int32)
-        rows = tf.ensure_shape(rows, [numbers.shape[0], sequence_length + 1])
-        left = total - numbers * sequence_length
-        mask = tf.range(sequence_length, dtype=tf.int64) < left[:, None]
-        inputs = {"token_ids": tf.where(mask, rows[:, :-1], pad), "padding_mask": mask}
-        return inputs, rows[:, 1:], tf.cast(mask, tf.float32)
+        return text.batch(rows, text.length - numbers * sequence_length, sequence_length)
 
-    count = -(-total // sequence_length)
+    count = -(-text.length // sequence_length)
     numbers = batches_of_numbers(count, batch_size, seed, first_batch, share)
     batches = numbers.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def reader(packed, manifest):
-    """How the tokens of packed documents are read.
+class PackedText:
+    """The tokens of packed documents, one after the other.
 
     Args:
         packed: folder that `pack_documents` filled.
-        manifest: its manifest, from `shards.read_finished`.
 
-    Returns:
-        The number of all tokens, and a function that reads those from one place to another.
+    Raises:
+        FileNotFoundError: if the folder holds no packed documents, or lacks a file.
+        ValueError: if documents were not packed to the end or a file is damaged.
     """
-    folder = Path(packed)
-    dtype = np.dtype(manifest["contents"]["dtype"])
-    files = manifest["shards"]
-    starts = [0, *itertools.accumulate(file["length"] for file in files)]
 
-    def read_file(place, start, stop):
-        # Read, not mapped into memory: thousands of files may be read without being kept open, and
-        # one that has become shorter is an error, not the end of the process.
-        file, count = files[place], stop - start
-        offset = file["bytes"] + (start - starts[place + 1]) * dtype.itemsize
-        tokens = np.fromfile(folder / file["file"], dtype, count, offset=offset)
-        if len(tokens) < count:
-            raise OSError(f"{folder / file['file']} is shorter than when the training began")
-        return tokens
+    def __init__(self, packed):
+        manifest = shards.read_finished(packed, "documents")
+        contents, self._files = manifest["contents"], manifest["shards"]
+        self.end, self.pad = contents["end_token_id"], contents["pad_token_id"]
+        self._folder, self._dtype = Path(packed), np.dtype(contents["dtype"])
+        self._starts = [0, *itertools.accumulate(file["length"] for file in self._files)]
+        # The number of all tokens.
+        self.length = self._starts[-1]
 
-    def read(start, stop):
-        parts, place = [], bisect.bisect_right(starts, start) - 1
+    def read(self, start, stop):
+        """The tokens from one place to another."""
+        parts, place = [], bisect.bisect_right(self._starts, start) - 1
         while start < stop:
-            here = min(stop, starts[place + 1])
-            parts.append(read_file(place, start, here))
+            here = min(stop, self._starts[place + 1])
+            parts.append(self._read_file(place, start, here))
             start, place = here, place + 1
         return np.concatenate(parts)
 
-    return starts[-1], read
+    def _read_file(self, place, start, stop):
+        # Read, not mapped into memory: thousands of files may be read without being kept open, and
+        # one that has become shorter is an error, not the end of the process.
+        file, count = self._files[place], stop - start
+        offset = file["bytes"] + (start - self._starts[place + 1]) * self._dtype.itemsize
+        path = self._folder / file["file"]
+        tokens = np.fromfile(path, self._dtype, count, offset=offset)
+        if len(tokens) < count:
+            raise OSError(f"{path} is shorter than when the training began")
+        return tokens
+
+    def row(self, start, stop, length):
+        """The tokens of inputs and labels between two places, and end of text after the last."""
+        row = np.full([length + 1], self.pad, np.int32)
+        tokens = self.read(start, min(start + length + 1, stop))
+        row[: len(tokens)] = tokens
+        row[len(tokens) : len(tokens) + 1] = self.end
+        return row
+
+    def batch(self, rows, counts, length):
+        """What a model trains on, of rows and of how many of their positions are real."""
+        rows = tf.ensure_shape(rows, [counts.shape[0], length + 1])
+        mask = tf.range(length, dtype=counts.dtype) < counts[:, None]
+        inputs = {"token_ids": tf.where(mask, rows[:, :-1], self.pad), "padding_mask": mask}
+        return inputs, rows[:, 1:], tf.cast(mask, tf.float32)
 
 
 def evaluation_dataset(documents, tokenizer, sequence_length, batch_size, start_token_id=None):

@@ -1,14 +1,15 @@
 """Pairs of texts, one to be generated from the other: translation and summarization."""
 
-import re
-
 from rt_keras.data.batches import filled_batches, prepared
+from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
-# The sets of TensorFlow Datasets whose examples are pairs of texts.
-PAIRS = re.compile(r"wmt(\d\d|_t2t)_translate/[a-z]{2}-[a-z]{2}|scientific_papers/(arxiv|pubmed)")
-# The set that reads files of a folder, and its builder.
-FOLDERS = {"pairs_folder": "PairsFolder"}
+SETS = DataSets(
+    "pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed, or a set of WMT with its "
+    "languages, such as wmt14_translate/de-en",
+    r"wmt(\d\d|_t2t)_translate/[a-z]{2}-[a-z]{2}|scientific_papers/(arxiv|pubmed)",
+    folders={"pairs_folder": "PairsFolder"},
+)
 
 
 def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
@@ -53,31 +54,12 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
     """
     from rt_keras.data import tfds_sets
 
-    builder = tfds_sets.prepare(make_builder(name, directory, data_dir))
+    builder = tfds_sets.prepare(SETS.builder(name, directory, data_dir))
     first, second = builder.info.supervised_keys
     if reverse:
         first, second = second, first
     pairs = tfds_sets.read(builder, split)
     return pairs.map(lambda pair: {"encoder_text": pair[first], "decoder_text": pair[second]})
-
-
-def make_builder(name, directory=None, data_dir=None):
-    """The builder of a data set of pairs, whose files need not be ready.
-
-    Args:
-        name, directory, data_dir: see `load_pairs`.
-
-    Returns:
-        A `tfds.core.DatasetBuilder`.
-    """
-    from rt_keras.data import tfds_sets
-
-    if name not in FOLDERS and not PAIRS.fullmatch(name):
-        raise ValueError(
-            "name must be pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed or a set "
-            f"of WMT with its languages, such as wmt14_translate/de-en. Received: name={name!r}"
-        )
-    return tfds_sets.make_builder(name, directory, data_dir, FOLDERS)
 
 
 def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):

@@ -44,7 +44,6 @@ class PairsFolder(TextFolder):
     {'source': b'guten Tag', 'target': b'good day'}
     """
 
-    VERSION = TextFolder.VERSION
     split_files = "the files {split}.source and {split}.target"
 
     def _files_by_split(self):

@@ -31,8 +31,6 @@ class PythonSource(TextFolder):
     True
     """
 
-    VERSION = TextFolder.VERSION
-
     def __init__(self, **kwargs):
         super().__init__(sysconfig.get_path("stdlib"), **kwargs)
 

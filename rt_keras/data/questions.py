@@ -1,10 +1,11 @@
 """Questions with the texts that answer them, as in SQuAD."""
 
 from rt_keras.data.batches import filled_batches, prepared
+from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
-# The sets of TensorFlow Datasets in which every question has an answer; the first is the second.
-NAMES = ("squad", "squad/v1.1")
+# Those in which every question has an answer; the first is the second.
+SETS = DataSets("squad or squad/v1.1", "squad(/v1.1)?")
 
 
 def load_questions(name, split, data_dir=None):
@@ -37,24 +38,8 @@ def load_questions(name, split, data_dir=None):
             "answer_starts": example["answers"]["answer_start"],
         }
 
-    builder = tfds_sets.prepare(make_builder(name, data_dir))
+    builder = tfds_sets.prepare(SETS.builder(name, data_dir=data_dir))
     return tfds_sets.read(builder, split).map(rename)
-
-
-def make_builder(name, data_dir=None):
-    """The builder of a set of questions, whose files need not be ready.
-
-    Args:
-        name, data_dir: see `load_questions`.
-
-    Returns:
-        A `tfds.core.DatasetBuilder`.
-    """
-    from rt_keras.data import tfds_sets
-
-    if name not in NAMES:
-        raise ValueError(f"name must be one of {', '.join(NAMES)}. Received: name={name!r}")
-    return tfds_sets.named(name, data_dir)
 
 
 def with_first_answer(questions):

@@ -18,7 +18,7 @@ from rt_keras import files, progress
 MANIFEST = "manifest.json"
 
 
-def write(folder, contents, read, save, suffix, limit, total=None):
+def write(folder, contents, read, save, suffix, limit, total=-1):
     """Packs items into a folder, unless that has been done; goes on if it was interrupted.
 
     Another process that packs into the folder at the same time is waited for. A shard that is
@@ -32,7 +32,10 @@ def write(folder, contents, read, save, suffix, limit, total=None):
         save: function of a `Path` and a list of items, which writes them to this file.
         suffix: string, the end of the names of files.
         limit: int, the length of items at which a shard is full.
-        total: int, the number of items, for the progress bar; None if it is not known.
+        total: int, the number of items, for the progress bar; below 0 if it is not known.
+
+    Returns:
+        The folder, a `Path`.
 
     Raises:
         ValueError: if the folder holds something else, if its manifest is damaged, if there are no
@@ -42,13 +45,14 @@ def write(folder, contents, read, save, suffix, limit, total=None):
     folder = Path(folder)
     manifest = _started(folder, contents)
     if manifest["finished"] and not _missing(folder, manifest):
-        return
+        return folder
     with files.locked(folder, wait=True):
         manifest = _started(folder, contents)
         for place in _missing(folder, manifest):
             _write_again(folder, manifest["shards"], place, read, save)
         if not manifest["finished"]:
             _write_rest(folder, manifest, read, save, suffix, limit, total)
+    return folder
 
 
 def _started(folder, contents):
@@ -99,7 +103,7 @@ def _write_again(folder, shards, place, read, save):
 def _write_rest(folder, manifest, read, save, suffix, limit, total):
     shards, unit = manifest["shards"], manifest["contents"]["unit"]
     done = sum(shard["items"] for shard in shards)
-    with progress.bar(f"packing {unit}", total, unit, done) as update:
+    with progress.bar(f"packing {unit}", total if total >= 0 else None, unit, done) as update:
         items = read(done)
         while taken := _take(items, limit, update):
             name = f"{len(shards):05}{suffix}"

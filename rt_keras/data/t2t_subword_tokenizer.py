@@ -8,14 +8,15 @@ import unicodedata
 import keras
 import numpy as np
 import tensorflow as tf
+import tensorflow_text as tf_text
 
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_strings, batch_of_tokens, read_utf8
+from rt_keras.data.tokenizer import ListTokenizer, read_utf8
 from rt_keras.keras_internals import find_special_tokens
 
 FILE_NAME = "vocabulary.subwords"
 PAD, END = 0, 1
 ESCAPING = "\\_u;0123456789"
-SPACE, NEWLINE, UNDERSCORE, BACKSLASH = map(ord, " \n_\\")
+SPACE, UNDERSCORE, BACKSLASH = map(ord, " _\\")
 UNDEFINED = 0x3013
 CODE_POINTS = sys.maxunicode + 1
 
@@ -29,10 +30,13 @@ class T2TSubwordTokenizer(ListTokenizer):
     newlines and characters outside the vocabulary are escaped as decimal codes such as `\\9731;`, a
     backslash is doubled, `_` becomes `\\u`, and a `_` is appended. The result is split into
     subtokens of the vocabulary from left to right, the longest possible each time. Nothing is lost:
-    detokenizing gives every text back.
+    detokenizing gives every text back. Any tokens make a text: ids outside the vocabulary are
+    skipped, a backslash that begins no escape stands for itself, and an escaped code beyond Unicode
+    gives U+3013. Codes of surrogates, which UTF-8 does not have, give U+FFFD.
 
-    The tokenizer consists of TensorFlow operations, so it runs in `tf.data` and in a SavedModel. As
-    in Tensor2Tensor, Python's `unicodedata` says which characters are letters and numbers; its
+    The tokenizer consists of operations of TensorFlow and tensorflow-text, so it runs in `tf.data`
+    and in a SavedModel, which a process that has imported `tensorflow_text` loads. As in
+    Tensor2Tensor, Python's `unicodedata` says which characters are letters and numbers; its
     versions differ in characters new to Unicode. Bytes that are not UTF-8 are read as U+FFFD. The
     start token is padding, unlike that of other tokenizers, which is end of text.
 
@@ -98,47 +102,40 @@ class T2TSubwordTokenizer(ListTokenizer):
         self._keep(subtokens)
         with tf.init_scope(), tf.device("cpu"):
             self._alphanumeric = tf.constant(_alphanumeric())
-            self._edges = tuple(map(tf.constant, _edges(subtokens)))
+            self._table = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    tf.constant(subtokens), tf.range(len(subtokens), dtype=tf.int64)
+                ),
+                default_value=-1,
+            )
             # The last is for ids outside the vocabulary.
             self._strings = tf.constant(["", "", *subtokens[2:], ""])
+        self._longest_subtokens = tf_text.WordpieceTokenizer(
+            self._table,
+            suffix_indicator="",
+            max_bytes_per_word=tf.int32.max,
+            max_chars_per_token=max(map(len, subtokens)),
+            unknown_token=None,
+        )
         self.pad_token, self.end_token = subtokens[:2]
         # In Tensor2Tensor's models a 0 precedes the first token.
         self.start_token = self.pad_token
         find_special_tokens(self)
 
-    def tokenize(self, inputs):
-        """Converts strings to tokens; see the class for shapes."""
-        with tf.device("cpu"):
-            strings, one = batch_of_strings(inputs)
-            words, texts = _split_words(strings, self._alphanumeric)
-            # A text consists of few different words, so each is split into subtokens once.
-            words, places = tf.unique(words)
-            tokens = tf.gather(_segment(_escape(words, self._edges), self._edges), places)
-            count = tf.size(strings, tf.int64)
-            tokens = tf.RaggedTensor.from_value_rowids(tokens, texts, nrows=count)
-            tokens = self._fill(tf.cast(tokens.merge_dims(1, 2), self.compute_dtype))
-            return tokens[0] if one else tokens
+    def _tokens(self, strings):
+        words, texts = _split_words(strings, self._alphanumeric)
+        # A text consists of few different words, so each is split into subtokens once.
+        words, places = tf.unique(words)
+        tokens = self._longest_subtokens.tokenize(_escape(words, self._table))
+        count = tf.size(strings, tf.int64)
+        tokens = tf.RaggedTensor.from_value_rowids(tf.gather(tokens, places), texts, nrows=count)
+        return tokens.merge_dims(1, 2)
 
-    def detokenize(self, inputs):
-        """Converts tokens to strings, without padding and end of text.
-
-        Any tokens make a text. As in Tensor2Tensor, ids outside the vocabulary are skipped, a
-        backslash that begins no escape stands for itself, and an escaped code beyond Unicode gives
-        U+3013. Codes of surrogates, which UTF-8 does not have, give U+FFFD.
-
-        Args:
-            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
-
-        Returns:
-            String tensor, `[]` or `[batch]`.
-        """
-        with tf.device("cpu"):
-            batch, one = batch_of_tokens(inputs)
-            ids, size = batch.flat_values, self.vocabulary_size()
-            ids = tf.where((ids >= 0) & (ids < size), ids, size)
-            escaped = _join(batch.with_flat_values(tf.gather(self._strings, ids)))
-            texts = _join_words(_unescape(escaped), self._alphanumeric)
-            return texts[0] if one else texts
+    def _texts(self, tokens):
+        ids, size = tokens.flat_values, self.vocabulary_size()
+        ids = tf.where((ids >= 0) & (ids < size), ids, size)
+        escaped = _join(tokens.with_flat_values(tf.gather(self._strings, ids)))
+        return _join_words(_unescape(escaped), self._alphanumeric)
 
     def get_config(self):
         return {**super().get_config(), "vocabulary_size": self._required_size}
@@ -198,33 +195,6 @@ def _alphanumeric():
     return np.array([unicodedata.category(chr(point))[0] in "LN" for point in range(CODE_POINTS)])
 
 
-def _edges(subtokens):
-    """The edges of the trie of all subtokens.
-
-    Nodes, the prefixes of subtokens, are numbered by length and then alphabetically; the empty one
-    is 0. Edges are sorted by the node that they leave, and so by the node that they lead to: edge i
-    leads to node i + 1.
-
-    Returns:
-        Two arrays with an entry per edge: node * CODE_POINTS + code point, ascending; and the id of
-        the subtoken that ends there, or -1.
-    """
-    ids = {subtoken: id for id, subtoken in enumerate(subtokens)}
-    beginnings = {subtoken[:end] for subtoken in ids for end in range(1, len(subtoken) + 1)}
-    beginnings = sorted(sorted(beginnings), key=len)
-    nodes = {beginning: node for node, beginning in enumerate(["", *beginnings])}
-    keys = [nodes[text[:-1]] * CODE_POINTS + ord(text[-1]) for text in beginnings]
-    return np.array(keys, np.int64), np.array([ids.get(text, -1) for text in beginnings], np.int32)
-
-
-def _follow(edges, nodes, points):
-    """Whether each node has an edge for a character, and the index of that edge."""
-    keys = nodes * CODE_POINTS + tf.cast(points, tf.int64)
-    indices = tf.searchsorted(edges[0], keys, out_type=tf.int64)
-    indices = tf.minimum(indices, tf.size(edges[0], tf.int64) - 1)
-    return tf.gather(edges[0], indices) == keys, indices
-
-
 def _join(pieces):
     """Joins each row of ragged pieces into one string.
 
@@ -255,76 +225,15 @@ def _split_words(texts, alphanumeric):
     return words, tf.boolean_mask(tf.gather(rows, starts), kept)
 
 
-def _escape(words, edges):
+def _escape(words, table):
     """Words with special and unknown characters escaped, and an underscore appended."""
     words = tf.strings.regex_replace(words, r"\\", r"\\\\")
     words = tf.strings.regex_replace(words, "_", r"\\u")
     points = tf.strings.unicode_decode(words, "UTF-8")
-    known, _ = _follow(edges, tf.constant(0, tf.int64), points.flat_values)
     codes = tf.strings.join(["\\", tf.strings.as_string(points.flat_values), ";"])
-    characters = tf.strings.unicode_split(words, "UTF-8")
-    pieces = tf.where(known, characters.flat_values, codes)
+    characters = tf.strings.unicode_split(words, "UTF-8").flat_values
+    pieces = tf.where(table.lookup(characters) >= 0, characters, codes)
     return _join(points.with_flat_values(pieces)) + "_"
-
-
-def _segment(words, edges):
-    """Splits escaped words into the longest subtokens from left to right: `[words, (ids)]`."""
-    # Neither subtokens nor escaped words hold a newline, so no subtoken extends beyond its word.
-    points = tf.strings.unicode_decode(words + "\n", "UTF-8").flat_values
-    ids, lengths = _longest_matches(points, edges)
-    is_end = points == NEWLINE
-    begun = _reached(tf.roll(is_end, 1, axis=0), lengths) & ~is_end
-    rows = tf.cumsum(tf.cast(is_end, tf.int64), exclusive=True)
-    return tf.RaggedTensor.from_value_rowids(
-        tf.boolean_mask(ids, begun), tf.boolean_mask(rows, begun), nrows=tf.size(words, tf.int64)
-    )
-
-
-def _longest_matches(points, edges):
-    """The id and the length of the longest subtoken that begins at each character.
-
-    All places descend the trie together; those without a next edge drop out.
-    """
-
-    def one_deeper(places, nodes, depth, ids, lengths):
-        found, indices = _follow(edges, nodes, tf.gather(points, places + depth))
-        found = tf.where(found)[:, 0]
-        places, indices = tf.gather(places, found), tf.gather(indices, found)
-        complete = tf.gather(edges[1], indices)
-        ends = tf.where(complete >= 0)
-        where, depth = tf.gather(places, ends), depth + 1
-        ids = tf.tensor_scatter_nd_update(ids, where, tf.gather_nd(complete, ends))
-        lengths = tf.tensor_scatter_nd_update(lengths, where, tf.fill([tf.size(where)], depth))
-        return places, indices + 1, depth, ids, lengths
-
-    size, any_size = tf.size(points), tf.TensorShape([None])
-    zeros = tf.zeros([size], tf.int32)
-    *_, ids, lengths = tf.while_loop(
-        lambda places, *_: tf.size(places) > 0,
-        one_deeper,
-        (tf.range(size), tf.zeros([size], tf.int64), 0, zeros, zeros),
-        shape_invariants=(any_size, any_size, tf.TensorShape([]), any_size, any_size),
-    )
-    return ids, lengths
-
-
-def _reached(starts, steps):
-    """The places that are reached from the starts if each place leads some steps further on.
-
-    Moves double in each round, so after n rounds all places within 2^n - 1 moves are known.
-    """
-
-    def one_round(_, reached, moves):
-        targets = tf.boolean_mask(moves, reached)
-        more = ~tf.reduce_all(tf.gather(reached, targets))
-        reached = tf.tensor_scatter_nd_update(
-            reached, targets[:, None], tf.ones_like(targets, tf.bool)
-        )
-        return more, reached, tf.gather(moves, moves)
-
-    moves = tf.range(tf.size(steps)) + steps
-    _, reached, _ = tf.while_loop(lambda more, *_: more, one_round, (True, starts, moves))
-    return reached
 
 
 def _unescape(texts):

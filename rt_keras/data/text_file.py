@@ -36,8 +36,6 @@ class TextFile(TextFolder):
     [b'line 19\\n']
     """
 
-    VERSION = TextFolder.VERSION
-
     def __init__(self, directory, **kwargs):
         path = Path(directory).resolve()
         if not path.exists():

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import importlib
 import io
 import json
 from pathlib import Path
@@ -12,38 +11,6 @@ from rt_keras.data.text_folder import SPLITS, TextFolder
 
 with extras.needed("train", "Reading data sets"):
     import tensorflow_datasets as tfds
-
-
-def make_builder(name, directory, data_dir, folders):
-    """The builder of a set that is downloaded or read from a folder.
-
-    Args:
-        name: the name of the set.
-        directory: path of the folder or file to read; None for sets that are downloaded.
-        data_dir: path of the folder for prepared data sets, or None for that of TensorFlow
-            Datasets.
-        folders: dictionary from the names of sets that are read from a folder, which are those of
-            their modules too, to the names of their builders.
-
-    Returns:
-        A `tfds.core.DatasetBuilder`.
-
-    Raises:
-        ValueError: if there is no such set, or if the folder is missing, or is given to a set that
-            is downloaded.
-    """
-    if name in folders:
-        if directory is None:
-            raise ValueError(f"directory must be the path to read for {name}. Received: None")
-        module = importlib.import_module(f"rt_keras.data.{name}")
-        return getattr(module, folders[name])(directory, data_dir=data_dir)
-    if directory is not None:
-        read = "read" if len(folders) > 1 else "reads"
-        raise ValueError(
-            f"directory must be None for {name}; only {', '.join(folders)} {read} a folder. "
-            f"Received: directory={str(directory)!r}"
-        )
-    return named(name, data_dir)
 
 
 def named(name, data_dir=None):

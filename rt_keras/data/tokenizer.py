@@ -11,6 +11,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.keras_internals import SpecialTokens, add_special_token
 
 
@@ -135,11 +136,7 @@ class ListTokenizer(TextTokenizer):
     _vocabulary = None
 
     def __init__(self, sequence_length=None, **kwargs):
-        if sequence_length is not None and sequence_length < 1:
-            raise ValueError(
-                "sequence_length must be at least 1, or None. Received: "
-                f"sequence_length={sequence_length}"
-            )
+        check_at_least_one(sequence_length=sequence_length)
         super().__init__(**kwargs)
         self.sequence_length = sequence_length
 
@@ -171,6 +168,27 @@ class ListTokenizer(TextTokenizer):
         if token not in vocabulary:
             raise ValueError(f"token must be {self.known}. Received: token={token!r}")
         return vocabulary.index(token)
+
+    def tokenize(self, inputs):
+        """Converts strings to tokens; see the class for shapes."""
+        with tf.device("cpu"):
+            strings, one = batch_of_strings(inputs)
+            tokens = self._fill(tf.cast(self._tokens(strings), self.compute_dtype))
+            return tokens[0] if one else tokens
+
+    def detokenize(self, inputs):
+        """Converts tokens to strings, without padding and end of text.
+
+        Args:
+            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
+
+        Returns:
+            String tensor, `[]` or `[batch]`.
+        """
+        with tf.device("cpu"):
+            tokens, one = batch_of_tokens(inputs)
+            texts = self._texts(tokens)
+            return texts[0] if one else texts
 
     def save_assets(self, dir_path):
         """Writes the vocabulary to a folder, one token per line."""

@@ -33,7 +33,6 @@ class WikiText103(TextFolder):
     Source: Merity et al. 2017, Pointer Sentinel Mixture Models, section 4.3.
     """
 
-    VERSION = TextFolder.VERSION
     MD5 = "9ddaacaf6af0710eda8c456decff7832"
     LINES = {"train": 1_801_350, "validation": 3_760, "test": 4_358}
 

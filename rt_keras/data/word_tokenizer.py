@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras import files
-from rt_keras.data.tokenizer import ListTokenizer, batch_of_tokens, read_utf8
+from rt_keras.data.tokenizer import ListTokenizer, read_utf8
 from rt_keras.keras_internals import find_special_tokens
 
 FILE_NAME = "vocabulary.txt"
@@ -99,33 +99,16 @@ class WordTokenizer(ListTokenizer):
                 self._oov,
             )
 
-    def tokenize(self, inputs):
-        """Converts strings to tokens; see the class for shapes."""
-        with tf.device("cpu"):
-            words = tf.strings.split(tf.convert_to_tensor(inputs, tf.string))
-            one = not isinstance(words, tf.RaggedTensor)
-            words = tf.RaggedTensor.from_tensor(words[None]) if one else words
-            tokens = words.with_flat_values(self._table.lookup(words.flat_values))
-            tokens = self._fill(tf.cast(tokens, self.compute_dtype))
-            return tokens[0] if one else tokens
+    def _tokens(self, strings):
+        words = tf.strings.split(strings)
+        return words.with_flat_values(self._table.lookup(words.flat_values))
 
-    def detokenize(self, inputs):
-        """Converts tokens to strings, without padding and end of text.
-
-        Args:
-            inputs: int `[length]`, `[batch, length]` or ragged `[batch, (length)]`.
-
-        Returns:
-            String tensor, `[]` or `[batch]`.
-        """
-        with tf.device("cpu"):
-            batch, one = batch_of_tokens(inputs)
-            ids = batch.flat_values
-            said = (ids != self.pad_token_id) & (ids != self.end_token_id)
-            batch = tf.ragged.boolean_mask(batch, batch.with_flat_values(said))
-            words = batch.with_flat_values(tf.gather(self._words, batch.flat_values))
-            texts = tf.strings.reduce_join(words, axis=-1, separator=" ")
-            return texts[0] if one else texts
+    def _texts(self, tokens):
+        ids = tokens.flat_values
+        said = (ids != self.pad_token_id) & (ids != self.end_token_id)
+        tokens = tf.ragged.boolean_mask(tokens, tokens.with_flat_values(said))
+        words = tokens.with_flat_values(tf.gather(self._words, tokens.flat_values))
+        return tf.strings.reduce_join(words, axis=-1, separator=" ")
 
 
 def write_word_vocabulary(documents, path):

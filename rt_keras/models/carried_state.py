@@ -162,14 +162,11 @@ class CarriedState:
         if None not in (rows, batch) and rows != batch:
             raise ValueError(f"state has {rows} rows, the inputs have {batch}")
         expected = self.new_state(rows or 1)
-        same = [_structure(x) for x in (state, expected)]
-        if same[0] != same[1]:
+        found, expected = (
+            tf.nest.map_structure(lambda x: str(x.shape[1:]), x) for x in (state, expected)
+        )
+        if found != expected:
             raise ValueError(f"state is of another model than {self.name}: use its new_state()")
-
-
-def _structure(state):
-    """The names and sizes of what a state holds, but for the number of rows."""
-    return tf.nest.map_structure(lambda x: str(x.shape[1:]), state)
 
 
 def cleared(state, rows, empty):

@@ -1,19 +1,27 @@
 """What the backbones share: the decoder's blocks, their caches, and the configuration."""
 
+import inspect
+
 import keras
 import keras_hub
 
-from rt_keras.models.kept_arguments import KeptArguments
+from rt_keras.layers import Dropout
+from rt_keras.layers.head_group import positive_int
 from rt_keras.models.model_section import arguments_of, make_all_head_groups
 from rt_keras.models.presets import PublishedPresets
+from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
 from rt_keras.models.transformer_blocks import (
     config_of_groups,
     config_of_options,
+    groups_of_blocks,
     groups_of_config,
+    make_blocks,
+    make_final_norm,
+    take_block_options,
 )
 
 
-class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone):
+class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
     """A backbone with a decoder.
 
     Constructors of subclasses make `transformer_blocks`, `layer_norm`, which may be None, and
@@ -22,6 +30,31 @@ class DecoderBackbone(PublishedPresets, KeptArguments, keras_hub.models.Backbone
 
     # The arguments that are head groups, and where those attend; see `head_kind.Place`.
     attention_of_groups = {"head_groups": "decoder"}
+    embedding_cls = RoutingTransformerEmbedding
+
+    def _make_layers(self, arguments):
+        """Keeps the arguments of a constructor, and makes the layers of a decoder from them."""
+        self.keep_arguments(arguments, leave=self.attention_of_groups)
+        self.block_options = options = take_block_options(arguments["kwargs"])
+        positive_int("num_layers", self.num_layers)
+        all_groups = groups_of_blocks(arguments["head_groups"], self.num_layers)
+        dtype = arguments["dtype"]
+        self.embedding = self._make_embedding(dtype)
+        self.input_dropout = Dropout(options["dropout"], dtype=dtype, name="input_dropout")
+        self.transformer_blocks = make_blocks(
+            all_groups, self.intermediate_dim, options, dtype, "transformer_block"
+        )
+        self.layer_norm = make_final_norm(options, dtype, "layer_norm")
+
+    def _make_embedding(self, dtype):
+        """The embedding of the decoder's input, of the arguments that are kept."""
+        names = inspect.signature(self.embedding_cls.__init__).parameters
+        return self.embedding_cls(
+            **{name: getattr(self, name) for name in names if name in self._kept_arguments},
+            kernel_initializer=self.block_options["kernel_initializer"],
+            dtype=dtype,
+            name="embedding",
+        )
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None, grid=None, **arguments):

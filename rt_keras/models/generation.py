@@ -176,17 +176,6 @@ def no_tokens(length, prefix=""):
     return {f"{prefix}token_ids": tokens, f"{prefix}padding_mask": mask}
 
 
-def check_length(name, length):
-    """Raises a ValueError if a length is given that is less than 1.
-
-    Args:
-        name: string, name of the argument, for errors.
-        length: int or None.
-    """
-    if length is not None and length < 1:
-        raise ValueError(f"{name} must be at least 1. Received: {name}={length}")
-
-
 def bucket(length, max_length):
     """The bucket of a length: the power of two, from 64 up, that holds it; at most `max_length`.
 

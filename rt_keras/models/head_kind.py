@@ -55,6 +55,9 @@ class HeadKind:
     layer = None
     # The keys of which a sequence must be at least as long.
     windows = ()
+    # The keys that are for a causal_lm alone, and whether a decoder's heads can see an encoder.
+    of_causal_lm = ()
+    attends_across = True
 
     def refuse(self, key, reason):
         """Raises the ValueError that a key has a wrong value."""
@@ -83,6 +86,11 @@ class HeadKind:
         except ValueError as error:
             reason = str(error).removeprefix(f"{self.layer.__name__}: ")
             raise ValueError(f"model.{self.name}: {reason}") from error
+        if model.kind == "image_lm" or model.dialect is not None:
+            # Such models have learnt relative positions alone.
+            self.refuse_all(("relative_positions",), "with an image_lm or a model.dialect")
+        if model.kind != "causal_lm":
+            self.refuse_all(self.of_causal_lm, "outside a causal_lm")
 
     def check_attentions(self, attentions):
         """Raises a ValueError where a model would ignore values; for kinds that have heads.
@@ -120,6 +128,7 @@ class HeadKind:
 
     def replacement(self, place):
         """The name of the kind that has these heads where this one cannot; None where it can."""
+        return "full" if place.attention == "cross" and not self.attends_across else None
 
     def arguments(self, place):
         """The arguments of the layer in a place, as a dictionary."""
@@ -162,7 +171,7 @@ class FromBlock(HeadKind):
             self.refuse("first_layer", f"it must be at most model.num_layers, {model.num_layers}")
 
     def replacement(self, place):
-        return "local" if place.block < self.first_layer else None
+        return "local" if place.block < self.first_layer else super().replacement(place)
 
     def arguments(self, place):
         arguments = super().arguments(place)

@@ -44,11 +44,10 @@ class Routing(_Clustered):
         if model.dialect is not None and self.assignment != "balanced":
             self.refuse("assignment", f"with model.dialect {model.dialect} it must be balanced")
 
-    def replacement(self, place):
-        if place.attention == "cross" and self.assignment == "nearest":
-            # "nearest" is of one sequence.
-            return super().replacement(place) or "full"
-        return super().replacement(place)
+    @property
+    def attends_across(self):
+        # "nearest" is of one sequence.
+        return self.assignment != "nearest"
 
 
 @with_keys_of(
@@ -63,16 +62,8 @@ class LocalRouting(_Clustered):
     """Heads that see a window and their cluster: see `rt_keras.layers.LocalRoutingHeads`."""
 
     name = "local_routing"
-
-    def check(self, model):
-        super().check(model)
-        check_positions(self, model)
-
-    def replacement(self, place):
-        if place.attention == "cross":
-            # Windows and clusters are of one sequence.
-            return super().replacement(place) or "full"
-        return super().replacement(place)
+    # Windows and clusters are of one sequence.
+    attends_across = False
 
 
 @with_keys_of(
@@ -84,10 +75,7 @@ class RoutingMemory(LocalRouting):
     """Heads whose clusters remember further back: see `rt_keras.layers.RoutingMemoryHeads`."""
 
     name = "routing_memory"
-
-    def check(self, model):
-        super().check(model)
-        check_causal(self, model)
+    of_causal_lm = ("num_heads",)
 
 
 @dataclasses.dataclass
@@ -173,10 +161,8 @@ class LSH(WithReach):
 
     name = "lsh"
     layer = layers.LSHHeads
-
-    def replacement(self, place):
-        # Queries are their own keys.
-        return "full" if place.attention == "cross" else None
+    # Queries are their own keys.
+    attends_across = False
 
 
 @dataclasses.dataclass
@@ -214,17 +200,15 @@ class Local(WithReach):
 
     name = "local"
     windows = ("block_size",)
+    of_causal_lm = ("sliding_window", "adaptive_span")
 
     def check(self, model):
         super().check(model)
-        check_positions(self, model)
         if self.cross_block_size is not None and not model.num_encoder_layers:
             self.refuse("cross_block_size", "without an encoder it must be null")
         if model.dialect is not None:
             own = ("sliding_window", "adaptive_span", "attention_activation", "num_persistent_keys")
             self.refuse_all(own, f"with model.dialect {model.dialect}")
-        if model.kind != "causal_lm":
-            self.refuse_all(("sliding_window", "adaptive_span"), "outside a causal_lm")
 
     def check_cross_lengths(self, length, encoder_length):
         # Each block of the decoder attends to one of the encoder.
@@ -255,10 +239,7 @@ class Compressive(WithReach):
 
     name = "compressive"
     windows = ("block_size",)
-
-    def check(self, model):
-        super().check(model)
-        check_causal(self, model)
+    of_causal_lm = ("num_heads",)
 
 
 @with_keys_of(layers.FullHeads, "relative_positions memory_length num_persistent_keys")
@@ -266,24 +247,7 @@ class Full(WithReach):
     """Heads that see every key: see `rt_keras.layers.FullHeads`."""
 
     name = "full"
-
-    def check(self, model):
-        super().check(model)
-        check_positions(self, model)
-        if model.kind != "causal_lm":
-            self.refuse_all(("memory_length",), "outside a causal_lm")
-
-
-def check_positions(kind, model):
-    """Raises a ValueError if a model has learnt relative positions alone, and a kind others."""
-    if model.kind == "image_lm" or model.dialect is not None:
-        kind.refuse_all(("relative_positions",), "with an image_lm or a model.dialect")
-
-
-def check_causal(kind, model):
-    """Raises a ValueError if heads that are for a causal_lm alone are in another model."""
-    if model.kind != "causal_lm":
-        kind.refuse("num_heads", "only a causal_lm can have them")
+    of_causal_lm = ("memory_length",)
 
 
 # In the order of a block's head groups: what clusters comes first, as in checkpoints of the paper's

@@ -12,12 +12,11 @@ from rt_keras.models.generation import (
     shortest_prompt,
     written_tokens,
 )
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.ops.blocks import size
 
 
-class LanguageModel(PublishedPresets, KeptArguments, ChunkedLoss):
+class LanguageModel(PublishedPresets, ChunkedLoss):
     """Mixin of language models, before KerasHub's bases: logits of each next token.
 
     ```

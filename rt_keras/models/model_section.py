@@ -151,10 +151,12 @@ def check_heads(model, attentions=("decoder",)):
     """
     counts = head_counts(model)
     # What other heads may become, and the kind whose blocks an image has.
-    useful = {*_replacements(model, attentions), "local"}
+    places = [Place(block=0, attention=attention) for attention in attentions]
+    # The kinds that others become somewhere; local heads are those of the first blocks.
+    useful = {"local"} | {kind.replacement(place) for kind in _present(model) for place in places}
     for name in HEAD_KINDS:
-        in_vain = counts[name] == 0 and name not in useful
-        if in_vain and _has_values_in_vain(getattr(model, name)):
+        kind, in_vain = getattr(model, name), counts[name] == 0 and name not in useful
+        if in_vain and kind.num_heads is None and kind.has_values():
             raise ValueError(
                 f"model.{name} has values but no heads; give model.{name}.num_heads, 0 for none"
             )
@@ -202,17 +204,6 @@ def check_networks(model):
         )
     if model.num_encoder_layers:
         raise ValueError("model.product_keys needs a model without an encoder beside its decoder")
-
-
-def _replacements(model, attentions):
-    """The names of the kinds that some heads of a `ModelSection` become somewhere."""
-    places = [Place(block=0, attention=attention) for attention in attentions]
-    return {kind.replacement(place) for kind in _present(model) for place in places}
-
-
-def _has_values_in_vain(section):
-    """Whether a section says something of heads, but not how many there are."""
-    return section.num_heads is None and section.has_values()
 
 
 def check_length(model, name, length):

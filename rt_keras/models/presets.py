@@ -7,6 +7,7 @@ import keras
 
 from rt_keras import config_files
 from rt_keras.keys import read_section
+from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.litert import LiteRTExport
 from rt_keras.models.model_section import ModelSection, arguments_of
 
@@ -22,7 +23,7 @@ class _Presets:
         }
 
 
-class PublishedPresets(LiteRTExport):
+class PublishedPresets(LiteRTExport, KeptArguments):
     """Mixin of backbones and tasks, before KerasHub's bases: models from configurations.
 
     A published configuration is a preset of its name, without weights: the sizes of a model to

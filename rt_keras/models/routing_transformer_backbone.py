@@ -1,19 +1,9 @@
 """The Routing Transformer without a head: token ids to hidden states."""
 
-import inspect
-
 import keras
 
-from rt_keras.layers import Dropout, ReversibleBlocks
-from rt_keras.layers.head_group import positive_int
+from rt_keras.layers import ReversibleBlocks
 from rt_keras.models.decoder_backbone import DecoderBackbone
-from rt_keras.models.routing_transformer_embedding import RoutingTransformerEmbedding
-from rt_keras.models.transformer_blocks import (
-    groups_of_blocks,
-    make_blocks,
-    make_final_norm,
-    take_block_options,
-)
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -109,25 +99,16 @@ class RoutingTransformerBackbone(DecoderBackbone):
         dtype=None,
         **kwargs,
     ):
-        self.keep_arguments(locals(), leave=self.attention_of_groups)
-        self.block_options = block_options = take_block_options(kwargs)
-        positive_int("num_layers", num_layers)
-        if reversible and block_options["remat"]:
+        if reversible and kwargs.get("remat"):
             raise ValueError("reversible and remat cannot both be True. Received: both are True")
-        all_groups = groups_of_blocks(head_groups, num_layers)
 
         # === Layers ===
-        self.embedding = self._make_embedding(dtype)
-        self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
-        self.transformer_blocks = make_blocks(
-            all_groups, intermediate_dim, block_options, dtype, "transformer_block"
-        )
+        self._make_layers(locals())
         self.reversible_blocks = None
         if reversible:
             self.reversible_blocks = ReversibleBlocks(
                 self.transformer_blocks, dtype=dtype, name="reversible_blocks"
             )
-        self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
 
         # === Functional Model ===
         inputs = {
@@ -217,16 +198,6 @@ class RoutingTransformerBackbone(DecoderBackbone):
         if isinstance(x, tuple):
             x = self.reversible_blocks.join(x)
         return super()._normalized(x)
-
-    def _make_embedding(self, dtype):
-        """The embedding of the decoder's tokens, of the arguments that are kept."""
-        names = inspect.signature(RoutingTransformerEmbedding.__init__).parameters
-        return RoutingTransformerEmbedding(
-            **{name: getattr(self, name) for name in names if name in self._kept_arguments},
-            kernel_initializer=self.block_options["kernel_initializer"],
-            dtype=dtype,
-            name="embedding",
-        )
 
     @property
     def token_embedding(self):

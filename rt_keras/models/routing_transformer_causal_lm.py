@@ -91,7 +91,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         Returns:
             The cache, as from `prefill`.
         """
-        return {"blocks": self.backbone.new_cache(batch, max_length)}
+        return self.backbone.new_cache(batch, max_length)
 
     def prefill(self, token_ids, count, max_length):
         """Runs the model on the first positions of sequences, in parallel, and caches them.
@@ -110,8 +110,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         Raises:
             ValueError: if `cached_decoding` is False.
         """
-        hidden, blocks = self.backbone.prefill(token_ids, count, max_length)
-        return hidden, {"blocks": blocks}
+        return self.backbone.prefill(token_ids, count, max_length)
 
     def prompt_cache(self, token_ids, count):
         """The cache of the first tokens of prompts, by one compiled call.
@@ -157,10 +156,8 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
             ValueError: if `cached_decoding` is False, or the cache belongs to another model or has
                 no room.
         """
-        hidden, blocks = self.backbone.call_with_cache(
-            token_ids, cache["blocks"], cache_update_index
-        )
-        return self.token_logits(hidden), hidden, {**cache, "blocks": blocks}
+        hidden, cache = self.backbone.call_with_cache(token_ids, cache, cache_update_index)
+        return self.token_logits(hidden), hidden, cache
 
     def _start(self, prompt, first, prefill_length, encoded, sampler):
         if not self._reads_in_chunks(prefill_length):
@@ -173,14 +170,13 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
             )
         # No other sampler reads the states.
         hidden = tf.zeros([batch, max_length, self.backbone.hidden_dim], self.compute_dtype)
-        cache = self.new_cache(batch, max_length)
 
-        def read(tokens, blocks, start, count):
-            return self.backbone.call_with_cache(tokens, blocks, start, count=count)[1]
+        def read(tokens, cache, start, count):
+            return self.backbone.call_with_cache(tokens, cache, start, count=count)[1]
 
         prompt, counts = prompt[:, :prefill_length], tf.fill([batch], first - 1)
-        blocks = read_chunks(read, prompt, counts, cache["blocks"], PROMPT_CHUNK)
-        return hidden, {**cache, "blocks": blocks}
+        cache = self.new_cache(batch, max_length)
+        return hidden, read_chunks(read, prompt, counts, cache, PROMPT_CHUNK)
 
     def _reads_in_chunks(self, prefill_length):
         """Whether a prompt is so long that it is read chunk by chunk."""

@@ -4,8 +4,9 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
-from rt_keras.models.generation import check_length, check_texts, no_tokens
+from rt_keras.models.generation import check_texts, no_tokens
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone
 from rt_keras.models.text_preprocessor import TextPreprocessor
 
@@ -70,7 +71,7 @@ class RoutingTransformerCausalLMPreprocessor(
             ValueError: if `sequence_length` is less than 1, or a prompt has more tokens or is not
                 the UTF-8 that the tokenizer needs.
         """
-        check_length("sequence_length", sequence_length)
+        check_at_least_one(sequence_length=sequence_length)
         length = sequence_length or self.sequence_length
         if isinstance(x, (list, tuple)) and not x:
             return no_tokens(length)

@@ -4,18 +4,11 @@ import math
 
 import keras
 
-from rt_keras.layers import Dropout
 from rt_keras.layers.head_group import positive_int
 from rt_keras.models.decoder_backbone import DecoderBackbone
 from rt_keras.models.routing_transformer_image_embedding import (
     RoutingTransformerImageEmbedding,
     sides,
-)
-from rt_keras.models.transformer_blocks import (
-    groups_of_blocks,
-    make_blocks,
-    make_final_norm,
-    take_block_options,
 )
 
 
@@ -83,6 +76,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
     """
 
     kind = "image_lm"
+    embedding_cls = RoutingTransformerImageEmbedding
 
     def __init__(
         self,
@@ -98,41 +92,18 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         dtype=None,
         **kwargs,
     ):
-        positive_int("num_layers", num_layers)
         positive_int("vocabulary_size", vocabulary_size)
         image_shape, block_shape = tuple(image_shape), tuple(block_shape)
         _check_shapes(image_shape, block_shape)
-        self.keep_arguments(locals(), leave=self.attention_of_groups)
-        self.block_options = block_options = take_block_options(kwargs)
 
         # === Layers ===
-        self.embedding = RoutingTransformerImageEmbedding(
-            vocabulary_size,
-            hidden_dim,
-            image_shape,
-            block_shape,
-            num_classes=num_classes,
-            position_embedding=position_embedding,
-            kernel_initializer=block_options["kernel_initializer"],
-            dtype=dtype,
-            name="embedding",
-        )
-        self.input_dropout = Dropout(block_options["dropout"], dtype=dtype, name="input_dropout")
-        self.transformer_blocks = make_blocks(
-            groups_of_blocks(head_groups, num_layers),
-            intermediate_dim,
-            block_options,
-            dtype,
-            "transformer_block",
-        )
-        self.layer_norm = make_final_norm(block_options, dtype, "layer_norm")
+        self._make_layers(locals())
 
         # === Functional Model ===
         inputs = {"images": keras.Input(image_shape, dtype="int32", name="images")}
         if num_classes is not None:
             inputs["labels"] = keras.Input((), dtype="int32", name="labels")
-        x = self.embedding(inputs["images"], labels=inputs.get("labels"))
-        x = self.input_dropout(x)
+        x = self.input_dropout(self.embedding(inputs["images"], labels=inputs.get("labels")))
         for block in self.transformer_blocks:
             x = block(x, use_causal_mask=True)
         super().__init__(inputs=inputs, outputs=self._normalized(x), dtype=dtype, **kwargs)

@@ -192,7 +192,6 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
     # The decoder is a `RoutingTransformerBackbone` that attends to an encoder as well.
     token_embedding = RoutingTransformerBackbone.token_embedding
     check_length = RoutingTransformerBackbone.check_length
-    _make_embedding = RoutingTransformerBackbone._make_embedding
 
     def embed_encoder_tokens(self, token_ids, padding_mask):
         """Embeds the tokens of the encoder.

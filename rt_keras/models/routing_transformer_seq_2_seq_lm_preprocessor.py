@@ -3,7 +3,8 @@
 import keras
 import keras_hub
 
-from rt_keras.models.generation import check_length, check_texts, no_tokens
+from rt_keras.data.batches import check_at_least_one
+from rt_keras.models.generation import check_texts, no_tokens
 from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.routing_transformer_causal_lm_preprocessor import strings_of_tokens
 from rt_keras.models.routing_transformer_seq_2_seq_backbone import RoutingTransformerSeq2SeqBackbone
@@ -75,8 +76,7 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             ValueError: if a length is less than 1, or a text has more tokens or is not the UTF-8
                 that the tokenizer needs.
         """
-        for name, length in lengths.items():
-            check_length(name, length)
+        check_at_least_one(**lengths)
         texts = x if isinstance(x, dict) else {"encoder_text": x}
         decoder_length = lengths.get("decoder_sequence_length") or lengths.get("sequence_length")
         rooms = {

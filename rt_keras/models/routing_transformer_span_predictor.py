@@ -5,7 +5,6 @@ import keras_hub
 import tensorflow as tf
 
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
@@ -19,9 +18,7 @@ NOWHERE = -1e30
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerSpanPredictor(
-    PublishedPresets, KeptArguments, Training, keras_hub.models.Task
-):
+class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.models.Task):
     """A model that answers questions with a span of a text: where it starts and where it ends.
 
     ```

@@ -4,8 +4,8 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
-from rt_keras.models.generation import check_length
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.text_preprocessor import check_tokenizer, make_packer
 
@@ -57,7 +57,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
 
     def __init__(self, tokenizer, sequence_length=512, **kwargs):
         check_tokenizer(tokenizer)
-        check_length("sequence_length", sequence_length)
+        check_at_least_one(sequence_length=sequence_length)
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length

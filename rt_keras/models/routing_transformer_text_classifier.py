@@ -4,8 +4,8 @@ import keras
 import keras_hub
 import tensorflow as tf
 
+from rt_keras.keys import check, one_of
 from rt_keras.layers.head_group import positive_int
-from rt_keras.models.kept_arguments import KeptArguments
 from rt_keras.models.presets import PublishedPresets
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 from rt_keras.models.routing_transformer_masked_lm import check_encoder
@@ -14,13 +14,9 @@ from rt_keras.models.routing_transformer_text_classifier_preprocessor import (
 )
 from rt_keras.models.training import Training
 
-POOLINGS = ("mean", "first")
-
 
 @keras.saving.register_keras_serializable(package="rt_keras")
-class RoutingTransformerTextClassifier(
-    PublishedPresets, KeptArguments, Training, keras_hub.models.TextClassifier
-):
+class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.models.TextClassifier):
     """A classifier of texts, or of pairs of texts: logits of the classes.
 
     ```
@@ -85,10 +81,7 @@ class RoutingTransformerTextClassifier(
         **kwargs,
     ):
         check_encoder(backbone, preprocessor and preprocessor.tokenizer.vocabulary_size())
-        if pooling not in POOLINGS:
-            raise ValueError(
-                f"pooling must be one of {', '.join(POOLINGS)}. Received: pooling={pooling!r}"
-            )
+        check("pooling", pooling, one_of("mean", "first"))
 
         positive_int("num_classes", num_classes)
         # Before the constructor of the base class, which compiles the model.

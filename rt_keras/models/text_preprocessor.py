@@ -3,23 +3,14 @@
 import keras
 import keras_hub
 
-from rt_keras.data.byte_tokenizer import ByteTokenizer
-from rt_keras.data.sentence_piece_tokenizer import SentencePieceTokenizer
-from rt_keras.data.t2t_subword_tokenizer import T2TSubwordTokenizer
+from rt_keras import data
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
-from rt_keras.data.word_piece_tokenizer import WordPieceTokenizer
-from rt_keras.data.word_tokenizer import WordTokenizer
-from rt_keras.models.generation import check_length
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 
 # All are imported here, so that Keras knows them by name when it loads a preset.
-TOKENIZERS = (
-    ByteTokenizer,
-    SentencePieceTokenizer,
-    WordPieceTokenizer,
-    T2TSubwordTokenizer,
-    WordTokenizer,
-)
+# All of them, so that a preset of any can be loaded.
+TOKENIZERS = [getattr(data, name) for name in data.__all__ if name.endswith("Tokenizer")]
 
 
 class TextPreprocessor:
@@ -38,9 +29,7 @@ class TextPreprocessor:
 
     def __init__(self, tokenizer, **kwargs):
         check_tokenizer(tokenizer)
-        for name, value in kwargs.items():
-            if name.endswith("_length"):
-                check_length(name, value)
+        check_at_least_one(**{name: x for name, x in kwargs.items() if name.endswith("_length")})
         super().__init__(tokenizer, **kwargs)
 
 

@@ -34,15 +34,13 @@ class _Union(FromBlock):
     name = "union"
     layer = layers.Heads
     windows = ("window.block_size", "cluster.window_size")
+    # Sets are of one sequence.
+    attends_across = False
 
     def check(self, model):
         super().check(model)
         if model.kind != "causal_lm" and "remembered" in self._given():
             self.refuse("num_heads", "only a causal_lm can have them with a set remembered")
-
-    def replacement(self, place):
-        # Sets are of one sequence.
-        return super().replacement(place) or ("full" if place.attention == "cross" else None)
 
     def arguments(self, place):
         arguments = super().arguments(place)

@@ -80,17 +80,31 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
 
 def _best(part, num_blocks, num_nodes, deviation_weight):
     """The best of all blocks, and their scores."""
-    query, total = part["query"], size(part["mean"], 2)
+    blocks = tf.range(size(part["mean"], 2))
+    score = _scores(part["query"], part["mean"], part["variance"], deviation_weight)
+    usable = _within_reach(part, blocks) & (part["counts"][:, None, None, None] > 0)
+    score, block = tf.math.top_k(_masked(score, usable), min(num_blocks, size(blocks, 0)))
+    return block, score
+
+
+def _scores(query, mean, variance, deviation_weight):
+    """The scores of blocks, or of nodes, by the mean and the variance of their keys.
+
+    Args:
+        query: `[batch, key_heads, length, queries, depth]`.
+        mean, variance: `[batch, key_heads, count, depth]`.
+        deviation_weight: float.
+
+    Returns:
+        `[batch, key_heads, length, queries, count]`.
+    """
     batch, key_heads, *rows, depth = sizes(query)
     flat = tf.reshape(query, [batch, key_heads, -1, depth])
-    score = tf.matmul(flat, part["mean"], transpose_b=True)
+    score = tf.matmul(flat, mean, transpose_b=True)
     if deviation_weight:
-        spread = tf.matmul(tf.square(flat), part["variance"], transpose_b=True)
+        spread = tf.matmul(tf.square(flat), variance, transpose_b=True)
         score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
-    usable = _within_reach(part, tf.range(total)) & (part["counts"][:, None, None, None] > 0)
-    score = tf.reshape(score, [batch, key_heads, *rows, total])
-    score, block = tf.math.top_k(_masked(score, usable), min(num_blocks, total))
-    return block, score
+    return tf.reshape(score, [batch, key_heads, *rows, size(mean, 2)])
 
 
 def _nodes(mean, variance, counts):
@@ -101,17 +115,24 @@ def _nodes(mean, variance, counts):
         counts: int `[batch, blocks]`.
 
     Returns:
-        A dictionary of "node", their mean keys, `[batch, key_heads, nodes, depth]`; of what their
-        blocks have, "means" and "variances", `[batch * key_heads * nodes, NODE_SIZE * depth]`; and
-        "node_counts", int `[batch * nodes, NODE_SIZE]`.
+        A dictionary of "node" and "node_variance", mean and variance of their keys,
+        `[batch, key_heads, nodes, depth]`; of what their blocks have, "means" and "variances",
+        `[batch * key_heads * nodes, NODE_SIZE * depth]`; and "node_counts", int
+        `[batch * nodes, NODE_SIZE]`.
     """
     batch, key_heads, total, depth = sizes(mean)
     nodes = total // NODE_SIZE
     counts = tf.reshape(counts, [batch, 1, nodes, NODE_SIZE, 1])
     weight = tf.cast(counts, mean.dtype)
-    sums = tf.reshape(mean, [batch, key_heads, nodes, NODE_SIZE, depth]) * weight
+    weight /= tf.maximum(tf.reduce_sum(weight, axis=3, keepdims=True), 1)
+    means, spreads = (
+        tf.reshape(x, [batch, key_heads, nodes, NODE_SIZE, depth]) for x in (mean, variance)
+    )
+    node = tf.reduce_sum(means * weight, axis=3)
+    spreads += tf.square(means - node[:, :, :, None])
     return {
-        "node": tf.reduce_sum(sums, axis=3) / tf.maximum(tf.reduce_sum(weight, axis=3), 1),
+        "node": node,
+        "node_variance": tf.reduce_sum(spreads * weight, axis=3),
         "means": tf.reshape(mean, [batch * key_heads * nodes, NODE_SIZE * depth]),
         "variances": tf.reshape(variance, [batch * key_heads * nodes, NODE_SIZE * depth]),
         "node_counts": tf.reshape(counts, [batch * nodes, NODE_SIZE]),
@@ -119,12 +140,10 @@ def _nodes(mean, variance, counts):
 
 
 def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
-    """The best blocks of the nodes with the best mean keys, and their scores."""
+    """The best blocks of the best nodes, and their scores."""
     query, nodes = part["query"], size(part["node"], 2)
     batch, key_heads, *rows, depth = sizes(query)
-    flat = tf.reshape(query, [batch, key_heads, -1, depth])
-    score = tf.matmul(flat, part["node"], transpose_b=True)
-    score = tf.reshape(score, [batch, key_heads, *rows, nodes])
+    score = _scores(query, part["node"], part["node_variance"], deviation_weight)
     # Windows begin where segments do, and so where nodes do.
     score = _masked(score, _within_reach(part, tf.range(nodes) * NODE_SIZE))
     node = indices_of_largest(score, min(num_nodes, nodes))

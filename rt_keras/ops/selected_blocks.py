@@ -41,9 +41,9 @@ def selected_blocks_attention(
     blocks of those segments that its window has left. `merge` joins this with attention to the
     window.
 
-    With `num_nodes`, a query scores the means of nodes of 8 consecutive blocks first, and then the
-    blocks of the best nodes alone: n / (8 · `block_size`) + 8 · `num_nodes` scores a query in the
-    place of n / `block_size`.
+    With `num_nodes`, a query scores nodes of 8 consecutive blocks first, by the same equation, and
+    then the blocks of the best nodes alone: n / (8 · `block_size`) + 8 · `num_nodes` scores a query
+    in the place of n / `block_size`.
 
     Args:
         query: `[batch, heads, length, depth]`.

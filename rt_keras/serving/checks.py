@@ -42,14 +42,14 @@ def checked(name, value, rank, conditions=()):
     return value
 
 
-def one_a_row(name, value, batch, condition):
+def one_a_row(name, value, batch, *conditions):
     """Broadcasts a parameter, a scalar or one value per row, to all rows.
 
     Args:
         name: string, the input's name in the signature.
         value: tensor of any shape.
         batch: int tensor, number of rows.
-        condition: function from the tensor to a bool tensor, True where all is well, and the
+        *conditions: functions from the tensor to a bool tensor, True where all is well, and the
             message for the rest.
 
     Returns:
@@ -62,7 +62,7 @@ def one_a_row(name, value, batch, condition):
     assertion = tf.debugging.Assert(fits, [message, shape])
     with _after(assertion):
         value = tf.broadcast_to(value, [batch])
-    return checked(name, value, 1, [condition])
+    return checked(name, value, 1, conditions)
 
 
 def as_many_rows(name, value, batch):
@@ -80,22 +80,6 @@ def as_many_rows(name, value, batch):
     message = f"{name}: it must have a row for each text; texts and rows are"
     with _after(tf.debugging.Assert(rows == batch, [message, batch, rows])):
         return tf.identity(value)
-
-
-def of_shape(name, value, shape, whose):
-    """Checks that a tensor has a shape.
-
-    Args:
-        name: string, the input's name in the signature.
-        value: tensor.
-        shape: list of ints, None for any.
-        whose: string, what else has that shape.
-
-    Returns:
-        `value`.
-    """
-    # The error shows both shapes and the name of this operation; as in `checked`.
-    return tf.ensure_shape(value, shape, name=f"{name}_must_have_the_shape_of_{whose}")
 
 
 def _after(assertion):
@@ -164,8 +148,3 @@ def at_least_zero(value):
 def share(value):
     """Condition that numbers are above 0 and at most 1."""
     return (value > 0) & (value <= 1), "it must be above 0 and at most 1"
-
-
-def anything(value):
-    """A condition that always holds."""
-    return tf.constant(True), ""

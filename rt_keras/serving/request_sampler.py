@@ -58,15 +58,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
         self.as_compiled = as_compiled
 
     def __call__(
-        self,
-        next,
-        prompt,
-        cache=None,
-        index=0,
-        mask=None,
-        stop_token_ids=None,
-        hidden_states=None,
-        model=None,
+        self, next, prompt, cache=None, index=0, mask=None, stop_token_ids=None, **of_other_samplers
     ):
         """Tokens `[batch, length]`; a row is valid up to its stop token or `max_new_tokens`."""
         return self.sample(next, prompt, cache, index, mask, stop_token_ids)[0]

@@ -204,7 +204,7 @@ def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, see
         temperature=checks.one_a_row("temperature", temperature, batch, checks.temperature),
         top_p=checks.one_a_row("top_p", top_p, batch, checks.share),
         top_k=checks.one_a_row("top_k", top_k, batch, checks.at_least_zero),
-        seed=checks.one_a_row("seed", seed, batch, checks.anything),
+        seed=checks.one_a_row("seed", seed, batch),
         max_new_tokens=checks.one_a_row("max_new_tokens", max_new_tokens, batch, checks.above_zero),
         as_compiled=model.jit_generate,
     )

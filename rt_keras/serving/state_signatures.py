@@ -8,7 +8,7 @@ and an output of the same name, `state_00`, `state_01` and so on, with a row for
 import tensorflow as tf
 
 from rt_keras.models.carried_state import NO_END
-from rt_keras.models.generation import stop_tokens
+from rt_keras.models.generation import stop_tokens, written_tokens
 from rt_keras.serving import checks
 from rt_keras.serving.signatures import (
     MAX_LENGTH,
@@ -125,8 +125,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
 
         def read_one(tokens, read, index):
             """The logits after the token before a place, of rows that have not ended."""
-            before = (places > 0) & (places < index)
-            goes_on = ~tf.reduce_any(_among(tokens, stops) & before, axis=1) & (index <= count)
+            goes_on = written_tokens(tokens, first, stops)[:, index] & (index <= count)
             hidden, read = model.read_on(
                 tokens[:, index - 1, None], read, tf.cast(goes_on, tf.int32)
             )
@@ -140,9 +139,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
             mask=first,
             stop_token_ids=stops,
         )
-        ends = tf.cast(_among(tokens, stops) & (places > 0), tf.int32)
-        kept = (places > 0) & (places <= count[:, None])
-        kept &= tf.cumsum(ends, axis=1, exclusive=True) == 0
+        kept = (places > 0) & (places <= count[:, None]) & written_tokens(tokens, first, stops)
         # The last token is written, and not read yet.
         last = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
         state = {"read": read, "token": tf.gather(tokens, last, batch_dims=1)}
@@ -176,11 +173,6 @@ def _read(model, ids, real, state):
     return hidden, {"read": read, "token": tf.gather(joined, count, batch_dims=1)}
 
 
-def _among(tokens, ids):
-    """Which tokens are one of some ids."""
-    return tf.reduce_any(tokens[..., None] == tf.constant(ids), axis=-1)
-
-
 def _specs(model):
     """The specs of the tensors of a state, by name."""
     tensors = _flat(_first_state(model, 1))
@@ -200,8 +192,9 @@ def _nested(model, tensors, batch):
     names = tf.nest.pack_sequence_as(empty, list(_flat(empty)))
 
     def checked(name, none):
-        shape = [None, *none.shape[1:]]
-        value = checks.of_shape(name, tensors[name], shape, "new_state")
+        # The error shows both shapes and the name of this operation.
+        what = f"{name}_must_have_the_shape_of_new_state"
+        value = tf.ensure_shape(tensors[name], [None, *none.shape[1:]], name=what)
         return checks.as_many_rows(name, value, batch)
 
     state = tf.nest.map_structure(checked, names, empty)

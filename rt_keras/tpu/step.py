@@ -41,7 +41,7 @@ def training_step(experiment, batch_size, cores=1):
     model.optimizer.build(model.trainable_variables)
     centroid_ema = None
     if routing_heads(model):
-        centroid_ema = CentroidEMA(**experiment.config.centroids.as_dict())
+        centroid_ema = CentroidEMA(**vars(experiment.config.centroids))
         centroid_ema.set_model(model)
     example = experiment.task.example_spec(experiment, batch_size)
 

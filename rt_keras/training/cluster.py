@@ -48,11 +48,6 @@ class Cluster:
         return self.rank == 0
 
     @property
-    def num_workers(self):
-        """The number of all workers."""
-        return len(self.tasks)
-
-    @property
     def address(self):
         """The "host:port" of this worker."""
         return self.addresses[self.rank]
@@ -103,8 +98,8 @@ def read_cluster():
 
     >>> os.environ["TF_CONFIG"] = tf_config(["10.0.0.1:2222", "10.0.0.2:2222"], 1)
     >>> cluster = read_cluster()
-    >>> cluster.rank, cluster.num_workers, cluster.address, cluster.is_chief
-    (1, 2, '10.0.0.2:2222', False)
+    >>> cluster.rank, cluster.address, cluster.is_chief
+    (1, '10.0.0.2:2222', False)
     >>> del os.environ["TF_CONFIG"]
     """
     text = os.environ.get("TF_CONFIG", "")
@@ -139,14 +134,11 @@ def _object(config, key, text):
 
 
 def _check_types(cluster):
-    if "ps" in cluster:
-        raise ValueError(
-            'TF_CONFIG names parameter servers ("ps"), which are not supported. Name workers only'
-        )
     unknown = sorted(set(cluster) - {"chief", "worker", "evaluator"})
     if unknown:
         raise ValueError(
-            f'TF_CONFIG must name tasks of type "chief" and "worker". Received: {unknown}'
+            'TF_CONFIG must name tasks of type "chief" and "worker", and no others such as '
+            f'parameter servers ("ps"). Received: {unknown}'
         )
     for kind, addresses in cluster.items():
         if not isinstance(addresses, list):

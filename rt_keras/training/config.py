@@ -1,15 +1,14 @@
 """The typed configuration of an experiment, its YAML files and overrides.
 
-The sections are dataclasses on `official.modeling.hyperparams`. That package rejects unknown keys
-but silently accepts a string instead of a number, so every value is first checked against the
-declaration of its key; see `rt_keras.keys`.
+The sections are dataclasses. Every value is checked against the declaration of its key; see
+`rt_keras.keys`.
 """
 
 import dataclasses
 
 import yaml
 
-from rt_keras import config_files, extras
+from rt_keras import config_files
 from rt_keras.keys import (
     AT_LEAST_0,
     AT_LEAST_1,
@@ -22,6 +21,7 @@ from rt_keras.keys import (
     key,
     keys_of,
     one_of,
+    read_section,
     section,
 )
 from rt_keras.models.model_section import ModelSection
@@ -31,27 +31,9 @@ from rt_keras.training.experiment import Experiment
 from rt_keras.training.tasks import TASKS
 from rt_keras.training.tokenizer import TOKENIZERS
 
-with extras.needed("train", "Training"):
-    from official.modeling import hyperparams
-
-
-def _typed(cls):
-    """A section of `rt_keras.models`, and those inside it, as sections of `hyperparams`."""
-    inside = {
-        field.name: _typed(field.type)
-        for field in dataclasses.fields(cls)
-        if dataclasses.is_dataclass(field.type)
-    }
-    return dataclasses.make_dataclass(
-        cls.__name__,
-        [(name, typed, section(typed)) for name, typed in inside.items()],
-        bases=(cls, hyperparams.Config),
-        namespace={"__doc__": cls.__doc__, "__module__": __name__},
-    )
-
 
 @dataclasses.dataclass
-class ModelConfig(_typed(ModelSection)):
+class ModelConfig(ModelSection):
     """The model: see the backbone of its kind in `rt_keras.models`."""
 
     kind: str = key("causal_lm", "the task that the model is for", one_of(*TASKS))
@@ -61,7 +43,7 @@ class ModelConfig(_typed(ModelSection)):
 
 
 @dataclasses.dataclass
-class TokenizerConfig(hyperparams.Config):
+class TokenizerConfig:
     """The tokenizer."""
 
     name: str = key("bytes", "the tokenizer", one_of(*TOKENIZERS))
@@ -69,7 +51,7 @@ class TokenizerConfig(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class DataConfig(hyperparams.Config):
+class DataConfig:
     """The data, and how they are batched.
 
     `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm` or a
@@ -94,7 +76,7 @@ class DataConfig(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class OptimizerConfig(hyperparams.Config):
+class OptimizerConfig:
     """The optimizer."""
 
     name: str = key("adam", "the optimizer", one_of("adam", "adamw", "adafactor"))
@@ -114,7 +96,7 @@ class OptimizerConfig(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class ScheduleConfig(hyperparams.Config):
+class ScheduleConfig:
     """The learning rate over the steps: see `rt_keras.training.schedule`."""
 
     name: str = key(
@@ -127,7 +109,7 @@ class ScheduleConfig(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class CentroidsConfig(hyperparams.Config):
+class CentroidsConfig:
     """How the centroids move: see `rt_keras.callbacks.CentroidEMA`."""
 
     decay: float = key(0.999, "decay rate of the moving average", SHARE_BELOW_1)
@@ -142,7 +124,7 @@ class CentroidsConfig(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class TrainerConfig(hyperparams.Config):
+class TrainerConfig:
     """The training loop."""
 
     seed: int = key(1, "random seed of weights, dropout and the order of the data", AT_LEAST_0)
@@ -186,7 +168,7 @@ class TrainerConfig(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class ExperimentConfig(hyperparams.Config):
+class ExperimentConfig:
     """Everything that makes one run: what `configs/NAME.yaml` holds."""
 
     model: ModelConfig = section(ModelConfig)
@@ -218,9 +200,8 @@ def load_config(name, overrides=()):
     >>> config.model.routing.assignment, config.optimizer.learning_rate
     ('nearest', 0.0005)
     """
-    return _config(
-        config_files.read_config(name), dict(map(config_files.parse_assignment, overrides))
-    )
+    layers = config_files.read_config(name), dict(map(config_files.parse_assignment, overrides))
+    return make_config(config_files.merge(*(check_values(ExperimentConfig, x) for x in layers)))
 
 
 def make_config(values):
@@ -238,14 +219,7 @@ def make_config(values):
     >>> make_config({"model.hidden_dim": 64}).model.hidden_dim
     64
     """
-    return _config(values)
-
-
-def _config(*layers):
-    """A checked `ExperimentConfig` from values, the later ones over the earlier."""
-    config = ExperimentConfig()
-    for values in layers:
-        config.override(check_values(ExperimentConfig, values))
+    config = read_section(ExperimentConfig, values)
     check_together(Experiment(config))
     return config
 
@@ -278,4 +252,4 @@ def to_yaml(config):
       hidden_dim: 64
     ...
     """
-    return yaml.safe_dump(config.as_dict(), sort_keys=False)
+    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False)

@@ -1,5 +1,7 @@
 """Which values of a configuration go together."""
 
+import dataclasses
+
 from rt_keras.config_files import flatten
 from rt_keras.models.head_kind import Place
 from rt_keras.models.model_section import check_heads, check_length, check_networks, head_counts
@@ -12,9 +14,9 @@ def check_together(experiment):
     check_heads(model, task.attentions)
     check_networks(model)
     _check_use(experiment.config, task)
-    if not task.knows_data(data.name):
+    if data.name not in task.data_sets:
         raise ValueError(
-            f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_names}"
+            f"data.name is {data.name!r}; for kind {task.kind} it must be {task.data_sets.words}"
         )
     task.check(experiment)
     for name, length, num_layers in task.stacks(experiment):
@@ -28,8 +30,8 @@ def check_together(experiment):
 def _check_use(config, task):
     """Raises where a key is set that only other tasks have a use for."""
     others = {key for other in TASKS.values() for key in other.keys} - set(task.keys)
-    defaults = dict(flatten(type(config)().as_dict()))
-    for key, value in flatten(config.as_dict()):
+    defaults = dict(flatten(dataclasses.asdict(type(config)())))
+    for key, value in flatten(dataclasses.asdict(config)):
         section = key[: key.rindex(".") + 1]
         if value != defaults[key] and (key in others or section in others):
             raise ValueError(

@@ -204,7 +204,7 @@ def _check_weights(folder):
 def make_rate(config):
     """The learning rate of an `ExperimentConfig` over its steps, a schedule of Keras."""
     peak, steps = config.optimizer.learning_rate, config.trainer.steps
-    return make_schedule(peak=peak, steps=steps, **config.schedule.as_dict())
+    return make_schedule(peak=peak, steps=steps, **vars(config.schedule))
 
 
 def make_optimizer(config):

@@ -306,7 +306,7 @@ def _callbacks(experiment, model, output, best, example, speed):
     centroids, trainer = experiment.config.centroids, experiment.trainer
     callbacks = [
         speed,
-        *([CentroidEMA(**centroids.as_dict())] if routing_heads(model) else []),
+        *([CentroidEMA(**vars(centroids))] if routing_heads(model) else []),
         StopAtNaN(),
         best,
     ]

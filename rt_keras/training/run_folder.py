@@ -1,5 +1,6 @@
 """The folder of a run: whether one may start or go on there, and what it was at a checkpoint."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -184,7 +185,7 @@ def write_config(output, config):
 
 def _values(config):
     """The values of a configuration by their dotted keys, with absolute paths."""
-    values = dict(flatten(config.as_dict()))
+    values = dict(flatten(dataclasses.asdict(config)))
     return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values.items()}
 
 

@@ -250,3 +250,24 @@ def test_adapted_models_are_exported(run, preset, tmp_path):
     assert status == 0 and "score, score_text, generate, new_state" in shown
     assert "of tensorflow-text" in shown
     assert (tmp_path / "exported" / "1" / "saved_model.pb").is_file()
+
+
+def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
+    figures = tmp_path / "figures.json"
+    status, _, _ = adapt(run, llama, tmp_path / "preset", "--keys", 64, "--json", figures)
+    assert status == 0
+    (layer, _) = json.loads(figures.read_text())["layers"]
+    assert "FirstTokens(num_first_tokens=4), SelectedBlocks(block_size=4, num_blocks=16" in layer
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--keys", 10], "keys must be a positive multiple of 4. Received: keys=10"),
+        (["--keys", 8, "--heads", *LOCAL], "--keys goes in the place of --heads"),
+        (["--keys", 8, "--layers", 0], "--layers says which layers get new heads"),
+    ],
+)
+def test_bad_budgets(run, llama, tmp_path, options, message):
+    status, _, error = adapt(run, llama, tmp_path / "preset", *options)
+    assert_one_line(status, error, message)

@@ -65,30 +65,30 @@ def test_a_stream_comes_in_pieces_once_all_is_compiled(run, tiny_run, monkeypatc
         (["--prompt", "a", "--top-p", 0.5], ["--top-p does not apply to sampler random"]),
         (
             ["--prompt", "a", "--sampler", "top_p", "--top-p", 2],
-            ["--top-p must be above 0 and at most 1. Received: 2.0"],
+            ["p of TopPSampler must be above 0 and at most 1. Received: p=2.0"],
         ),
         (
             ["--prompt", "a", "--sampler", "top_p", "--top-p", 0],
-            ["--top-p must be above 0 and at most 1. Received: 0.0"],
+            ["p of TopPSampler must be above 0 and at most 1. Received: p=0.0"],
         ),
         (
             ["--prompt", "a", "--sampler", "top_p", "--top-p", "nan"],
-            ["--top-p must be above 0 and at most 1. Received: nan"],
+            ["p of TopPSampler must be above 0 and at most 1. Received: p=nan"],
         ),
         (
             ["--prompt", "a", "--sampler", "top_p", "--top-k", 0],
-            ["--top-k must be from 1 to 258. Received: 0"],
+            ["k of TopPSampler must be from 1 to 258, ", "Received: k=0"],
         ),
         (
             ["--prompt", "a", "--sampler", "top_k", "--top-k", 1000000],
-            ["--top-k must be from 1 to 258. Received: 1000000"],
+            ["k of TopKSampler must be from 1 to 258, ", "Received: k=1000000"],
         ),
         (
             ["--prompt", "a", "--sampler", "beam", "--num-beams", 0],
-            ["--num-beams must be at least 1. Received: 0"],
+            ["num_beams of BeamSampler must be at least 1. Received: num_beams=0"],
         ),
-        (["--prompt", "a", "--image", "x.png"], ["--image does not apply", "is a text model"]),
-        (["--prompt", "a", "--label", 0], ["--label does not apply", "is a text model"]),
+        (["--prompt", "a", "--image", "x.png"], ["--image does not apply", ", a text model"]),
+        (["--prompt", "a", "--label", 0], ["--label does not apply", ", a text model"]),
         (["--prompt", "a", "--known-rows", 1], ["--known-rows does not apply"]),
         (["--prompt", "a", "b", "--stream"], ["--stream is for one --prompt"]),
         (

@@ -1,5 +1,7 @@
 """The strictly causal twins of the published configurations whose heads see the future."""
 
+from dataclasses import asdict
+
 import keras
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ OF_TEXT = [name for name in TWINS if name not in OF_IMAGES]
 
 def changes(twin):
     """The sections `model` of a published configuration and its twin, and what differs in all."""
-    base, config = (load_config(name).as_dict() for name in (TWINS[twin], twin))
+    base, config = (asdict(load_config(name)) for name in (TWINS[twin], twin))
     before = dict(flatten(base))
     changed = {key: value for key, value in flatten(config) if before[key] != value}
     assert changed.pop("model.dialect") is None
@@ -66,8 +68,8 @@ def test_every_configuration_that_sees_the_future_has_a_strictly_causal_twin():
     # With routing heads instead of hashed ones, these two are the cluster configurations.
     hashed = {name for name in NAMES if "hash" in name}
     for name in hashed:
-        other = load_config(name.replace("hash", "cluster")).as_dict()
-        found = load_config(name).as_dict()
+        other = asdict(load_config(name.replace("hash", "cluster")))
+        found = asdict(load_config(name))
         changed = {key for key, value in flatten(found) if dict(flatten(other))[key] != value}
         assert all(key.startswith(("model.routing.", "model.hashed.")) for key in changed)
     assert {name for name in NAMES if not causal[name]} == set(TWINS.values()) | hashed

@@ -74,7 +74,7 @@ def test_bad_names_and_folders(folder, tmp_path):
         load_documents("books", "train")
     with pytest.raises(ValueError, match="directory must be the path to read for"):
         load_documents("text_folder", "train")
-    with pytest.raises(ValueError, match="must be None for python_source; only text_folder"):
+    with pytest.raises(ValueError, match="must be None for python_source; it is for text_folder"):
         load_documents("python_source", "train", directory=tmp_path)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load_documents("text_folder", "train", directory=tmp_path / "nowhere")

@@ -76,7 +76,9 @@ def test_bad_names_and_folders(tmp_path):
         load_pairs("wmt14_translate/de-nl", "train", data_dir=tmp_path)
     with pytest.raises(ValueError, match="directory must be the path to read for pairs_folder"):
         load_pairs("pairs_folder", "train")
-    with pytest.raises(ValueError, match="must be None for scientific_papers.*only pairs_folder"):
+    with pytest.raises(
+        ValueError, match="must be None for scientific_papers.*it is for pairs_folder"
+    ):
         load_pairs("scientific_papers/arxiv", "train", directory=tmp_path)
 
 

@@ -29,7 +29,7 @@ def test_questions_of_squad(data_dir):
     assert found["answer_starts"].tolist() == [8, 8]
     with pytest.raises(ValueError, match="split must be one of train, validation"):
         load_questions("squad", "test", data_dir=data_dir)
-    with pytest.raises(ValueError, match="name must be one of squad, squad/v1.1. .*'squad/v2.0'"):
+    with pytest.raises(ValueError, match="name must be squad or squad/v1.1. .*'squad/v2.0'"):
         load_questions("squad/v2.0", "train", data_dir=data_dir)
 
 

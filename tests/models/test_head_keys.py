@@ -36,7 +36,7 @@ def test_encoders_have_kinds_of_their_own():
         ({"local.num_heads": "4"}, ("decoder",), r"model.local.num_heads is '4' \(str\)"),
         ({"clustered.num_heads": 2}, ("decoder",), "in the decoder there can be"),
         ({"causal_clustered.num_heads": 2}, ("encoder",), "in the encoder there can be"),
-        ({"compressive.num_heads": 2}, ("encoder",), "only a causal_lm can have them"),
+        ({"compressive.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
         ({"hashed.num_heads": 2, "hashed.share_qk": True}, ("encoder",), "it must be false"),
         ({"hashed.num_heads": 2, "hashed.first_layer": 1}, ("decoder",), "it must be 0"),
         ({"local.num_heads": 2, "local.cross_block_size": 8}, ("decoder",), "it must be null"),

@@ -495,7 +495,7 @@ def test_the_cache_has_one_size_and_the_batch_on_axis_0(model):
     assert shapes(1024) == shapes(65_536)
     assert all(shape[0] == 3 for shape in shapes(1024))
     full = make_model(head_groups=[FullHeads(1)])
-    assert full.new_cache(3, 100)["blocks"][0]["attention"][0]["full"]["key"].shape == (
+    assert full.new_cache(3, 100)[0]["attention"][0]["full"]["key"].shape == (
         3,
         1,
         100,
@@ -646,7 +646,7 @@ def test_prompts_that_cannot_be_continued(writer, mask, message):
 def test_bad_use_of_the_cache(model):
     cache, tokens = model.new_cache(2, 12), tf.ones([2, 1], tf.int32)
     with pytest.raises(ValueError, match="each of the model's 2 blocks. Received: 1 entries"):
-        model.call_with_cache(tokens, {"blocks": cache["blocks"][:1]}, 0)
+        model.call_with_cache(tokens, cache[:1], 0)
     full = make_model(head_groups=[FullHeads(1)])
     with pytest.raises(ValueError, match="holds 12 positions, 0 to 11. Received: position=12"):
         full.call_with_cache(tokens, full.new_cache(2, 12), 12)

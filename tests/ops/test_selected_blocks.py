@@ -59,6 +59,10 @@ def by_halves(key, own, real, block_size):
     return [i for part in parts for i in part]
 
 
+def score_of(x, keys, deviation_weight):
+    return x @ keys.mean(0) + deviation_weight * np.sqrt(x**2 @ keys.var(0))
+
+
 def loop(
     query,
     key,
@@ -97,21 +101,17 @@ def loop(
             x = query[b, h, i] / np.sqrt(depth)
             allowed = [g for g in range(len(blocks)) if g < before or (not causal and g >= after)]
             if num_nodes is not None:
-                nodes = sorted({g // NODE_SIZE for g in allowed})
-                members = {
-                    node: [j for g in range(NODE_SIZE) for j in blocks[node * NODE_SIZE + g]]
-                    for node in nodes
-                }
-                score = {n: x @ keys[m].mean(0) if m else 0.0 for n, m in members.items()}
-                best = sorted(nodes, key=lambda n: -score[n])[:num_nodes]
+                score = {}
+                for node in {g // NODE_SIZE for g in allowed}:
+                    own = range(node * NODE_SIZE, (node + 1) * NODE_SIZE)
+                    members = [j for g in own for j in blocks[g]]
+                    score[node] = score_of(x, keys[members], deviation_weight) if members else 0.0
+                best = sorted(score, key=lambda node: -score[node])[:num_nodes]
                 allowed = [g for g in allowed if g // NODE_SIZE in best]
-            allowed = [g for g in allowed if len(blocks[g])]
             score = {
-                g: x @ keys[blocks[g]].mean(0)
-                + deviation_weight * np.sqrt(np.square(x) @ keys[blocks[g]].var(0))
-                for g in allowed
+                g: score_of(x, keys[blocks[g]], deviation_weight) for g in allowed if blocks[g]
             }
-            best = sorted(allowed, key=lambda g: -score[g])[:num_blocks]
+            best = sorted(score, key=lambda g: -score[g])[:num_blocks]
             seen = [j for g in best for j in blocks[g]]
             if seen:
                 weights = np.exp(keys[seen] @ x)

@@ -69,7 +69,7 @@ def test_the_step_is_what_fit_and_the_callback_do():
 
     keras.utils.set_random_seed(0)
     fitted = compiled_model(experiment)
-    ema = CentroidEMA(**experiment.config.centroids.as_dict())
+    ema = CentroidEMA(**vars(experiment.config.centroids))
     fitted.fit(inputs, labels, sample_weight=weights, batch_size=2, callbacks=[ema], verbose=0)
 
     keras.utils.set_random_seed(0)

@@ -13,7 +13,7 @@ from rt_keras.training.run import train
 def test_every_published_configuration_loads_and_comes_back_from_its_yaml(path, tmp_path):
     config = config_lib.load_config(path.stem)
     (tmp_path / "config.yaml").write_text(config_lib.to_yaml(config))
-    assert config_lib.load_config(tmp_path / "config.yaml").as_dict() == config.as_dict()
+    assert config_lib.load_config(tmp_path / "config.yaml") == config
 
 
 def test_overrides_win_over_the_file_and_take_yaml_values():

@@ -219,7 +219,7 @@ def test_a_last_checkpoint_that_is_not_written_is_an_error(train, monkeypatch):
             FileNotFoundError,
             "directory must exist. Received: .*no/such/folder",
         ),
-        ({"data.name": "python_source"}, ValueError, "only text_folder, .* read a folder"),
+        ({"data.name": "python_source"}, ValueError, "it is for text_folder, .*, wikitext103"),
     ],
 )
 def test_text_that_is_not_there_is_named_and_starts_no_run(

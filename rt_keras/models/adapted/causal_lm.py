@@ -8,12 +8,12 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 
+from rt_keras.data.batches import check_at_least_one
 from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.graph_generation import GraphGeneration
 from rt_keras.models.adapted.prompt_reading import PromptReading
 from rt_keras.models.adapted.token_scores import TokenScores
 from rt_keras.models.generation import (
-    check_length,
     check_prompts,
     check_sampler,
     check_tokens,
@@ -107,8 +107,7 @@ class AdaptedCausalLM(GraphGeneration, PromptReading, TokenScores):
             ValueError: if the heads cannot decode with a cache, a number is out of range, or the
                 state has other rows or no room.
         """
-        check_length("max_length", max_length)
-        check_length("max_new_tokens", max_new_tokens)
+        check_at_least_one(max_length=max_length, max_new_tokens=max_new_tokens)
         if max_new_tokens is not None and max_length is not None:
             raise ValueError(
                 "Give max_length or max_new_tokens, not both. Received: "

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from rt_keras import data as data_lib
-from rt_keras.data import documents as documents_lib
+from rt_keras.data.documents import SETS
 from rt_keras.data.tokenizer import fingerprint, needs_utf8
 from rt_keras.training.tasks.text_task import TextTask
 
@@ -15,8 +15,7 @@ class DocumentTask(TextTask):
     tokens.
     """
 
-    data_sets = documents_lib.NAMES
-    folder_sets = documents_lib.OF_FOLDERS
+    data_sets = SETS
     file_set = "text_file"
 
     def load_split(self, data, split, preprocessor=None):
@@ -29,9 +28,6 @@ class DocumentTask(TextTask):
                 f"the {split} split of {data.name} has no text: all of its documents are empty"
             )
         return documents
-
-    def make_builder(self, data):
-        return documents_lib.make_builder(data.name, data.directory, data.data_dir)
 
     def training_batches(self, experiment, **order):
         tokenizer, trainer = experiment.preprocessor.tokenizer, experiment.trainer

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from rt_keras.models.routing_transformer_masked_lm_preprocessor import vocabulary_with_mask
+from rt_keras.training.tasks.task import label_nats
 from rt_keras.training.tasks.text_task import TextTask
 
 
@@ -27,10 +28,9 @@ class EncoderTask(TextTask):
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def figures(self, model, inputs, labels):
-        logits = tf.cast(model(inputs, training=False), tf.float32)
+        logits = model(inputs, training=False)
         found = tf.argmax(logits, axis=-1, output_type=tf.int32) == labels
-        nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        return {"nats": nats, "correct": tf.cast(found, tf.float32)}
+        return {"nats": label_nats(logits, labels), "correct": tf.cast(found, tf.float32)}
 
     def scores(self, sums, counts):
         return {

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rt_keras import data as data_lib
 from rt_keras import models
-from rt_keras.data import images
+from rt_keras.data.images import SETS
 from rt_keras.models.routing_transformer_image_embedding import sides
 from rt_keras.training.tasks.task import Task, batch_spec, bits
 
@@ -20,7 +20,7 @@ class ImageLMTask(Task):
     kind = "image_lm"
     model_class = models.RoutingTransformerImageLM
     keys = ("model.image.",)
-    data_sets = images.NAMES
+    data_sets = SETS
     units = (("bits_per_dimension", ".4f"), ("nats_per_token", ".4f"))
     examples = "images"
     generates = "image"
@@ -45,9 +45,6 @@ class ImageLMTask(Task):
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_images(data.name, split, data_dir=data.data_dir)
-
-    def make_builder(self, data):
-        return images.make_builder(data.name, data.data_dir)
 
     def training_batches(self, experiment, **order):
         images = experiment.load_split("train")

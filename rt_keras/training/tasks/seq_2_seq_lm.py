@@ -4,7 +4,7 @@ import math
 
 from rt_keras import data as data_lib
 from rt_keras import models
-from rt_keras.data import pairs
+from rt_keras.data.pairs import SETS
 from rt_keras.models.model_section import check_cross_lengths
 from rt_keras.training.tasks.task import batch_spec
 from rt_keras.training.tasks.text_task import TextTask, token_specs
@@ -25,11 +25,7 @@ class Seq2SeqLMTask(TextTask):
         "data.encoder_sequence_length",
         "data.reverse",
     )
-    data_names = (
-        "pairs_folder, scientific_papers/arxiv, scientific_papers/pubmed, or a pair of WMT's "
-        "languages such as wmt14_translate/de-en"
-    )
-    folder_sets = ("pairs_folder",)
+    data_sets = SETS
     examples = "documents"
     units = (("nats_per_token", ".4f"), ("perplexity_per_token", ",.3f"))
 
@@ -50,9 +46,6 @@ class Seq2SeqLMTask(TextTask):
         length = experiment.data.sequence_length
         check_cross_lengths(experiment.model, length, _encoder_length(experiment))
 
-    def knows_data(self, name):
-        return name in self.folder_sets or bool(pairs.PAIRS.fullmatch(name))
-
     def preprocessor_options(self, experiment):
         return {
             "encoder_sequence_length": _encoder_length(experiment),
@@ -61,9 +54,6 @@ class Seq2SeqLMTask(TextTask):
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_pairs(data.name, split, data.directory, data.data_dir, data.reverse)
-
-    def make_builder(self, data):
-        return pairs.make_builder(data.name, data.directory, data.data_dir)
 
     def training_batches(self, experiment, **order):
         texts, data = experiment.load_split("train"), experiment.data

@@ -24,9 +24,7 @@ class SpanTask(EncoderTask):
     kind = "span"
     model_class = models.RoutingTransformerSpanPredictor
     keys = (*EncoderTask.keys, "model.max_answer_length")
-    data_sets = questions_lib.NAMES
-    data_names = " or ".join(data_sets)
-    folder_sets = ()
+    data_sets = questions_lib.SETS
     text_units = (("exact_match", ".4f"), ("f1", ".4f"))
     units = (("accuracy", ".4f"), ("nats_per_label", ".4f"))
     label_name = "label"
@@ -34,9 +32,6 @@ class SpanTask(EncoderTask):
 
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_questions(data.name, split, data_dir=data.data_dir)
-
-    def make_builder(self, data):
-        return questions_lib.make_builder(data.name, data.data_dir)
 
     def training_batches(self, experiment, **order):
         questions = questions_lib.with_first_answer(experiment.load_split("train"))

@@ -18,9 +18,8 @@ class Task:
         model_class: the class of its models, a `keras_hub.models.Task` with `from_section`.
         keys: names of the configuration keys that this task uses and other tasks may not. A name
             that ends in a dot stands for a section.
-        data_sets: names of its data sets, where they are a few.
-        folder_sets: names of the data sets that read `data.directory`; `--data FOLDER` is the
-            first of them.
+        data_sets: the `rt_keras.data.data_sets.DataSets` that it reads; `--data FOLDER` is the
+            first that is read from a folder.
         file_set: string, the one of them that `--data FILE` is; None if there is none.
         units: pairs of a score and its format, in the order in which they are printed.
         text_units: the same for scores of the texts that the model gives; see `text_scores`.
@@ -34,8 +33,7 @@ class Task:
     kind = None
     model_class = None
     keys = ()
-    data_sets = ()
-    folder_sets = ()
+    data_sets = None
     file_set = None
     units = (("nats_per_token", ".4f"),)
     text_units = ()
@@ -48,11 +46,6 @@ class Task:
     def loss_name(self):
         """What the mean of -ln p over all labels is called among the scores and in the logs."""
         return f"nats_per_{self.label_name}"
-
-    @property
-    def data_names(self):
-        """The names of its data sets in words: "it must be {data_names}"."""
-        return f"one of {', '.join(self.data_sets)}"
 
     # The model.
 
@@ -94,13 +87,9 @@ class Task:
     def check_sources(self, experiment):
         """Raises a ValueError if a configuration does not name a file that training reads."""
         data = experiment.data
-        if data.name in self.folder_sets and data.directory is None:
+        if data.name in self.data_sets.folders and data.directory is None:
             path = "file" if data.name == self.file_set else "folder"
             raise ValueError(f"data.directory must name the {path} for data {data.name}")
-
-    def knows_data(self, name):
-        """Whether the task has a data set of this name."""
-        return name in self.data_sets
 
     def data_named(self, name):
         """The keys of the `data` section for a data set, or for a folder or file of examples.
@@ -115,19 +104,20 @@ class Task:
             FileNotFoundError: if it looks like a path, but nothing is there.
             ValueError: if the task has no such data set, or reads no folders or files.
         """
-        if self.knows_data(name):
+        if name in self.data_sets:
             return {"name": name}
-        if self.folder_sets and Path(name).is_dir():
-            return {"name": self.folder_sets[0], "directory": str(name)}
+        folder_sets = list(self.data_sets.folders)
+        if folder_sets and Path(name).is_dir():
+            return {"name": folder_sets[0], "directory": str(name)}
         if self.file_set and Path(name).is_file():
             return {"name": self.file_set, "directory": str(name)}
-        named = (("folder", self.folder_sets), ("text file", self.file_set))
+        named = (("folder", folder_sets), ("text file", self.file_set))
         kinds = [kind for kind, sets in named if sets]
         if kinds and os.sep in name and not Path(name).exists():
             raise FileNotFoundError(f"--data is {name}; there is no such {' or '.join(kinds)}")
         folder = f" or a {' or '.join(kinds)}" if kinds else ""
         raise ValueError(
-            f"--data is {name!r}; for kind {self.kind} it must be {self.data_names}{folder}"
+            f"--data is {name!r}; for kind {self.kind} it must be {self.data_sets.words}{folder}"
         )
 
     # The data.
@@ -172,7 +162,7 @@ class Task:
         Returns:
             A `tfds.core.DatasetBuilder`.
         """
-        raise NotImplementedError
+        return self.data_sets.builder(data.name, data.directory, data.data_dir)
 
     def packed_split(self, data, **more):
         """Where the training split is packed, and what says which examples these are.

@@ -17,20 +17,13 @@ class TextClassifierTask(EncoderTask):
     kind = "text_classifier"
     model_class = models.RoutingTransformerTextClassifier
     keys = (*EncoderTask.keys, "model.num_classes", "model.pooling")
-    data_names = labeled_texts.NAMES
-    folder_sets = tuple(labeled_texts.FOLDERS)
+    data_sets = labeled_texts.SETS
     units = (("accuracy", ".4f"), ("nats_per_label", ".4f"))
     label_name = "label"
     examples = "texts"
 
-    def knows_data(self, name):
-        return labeled_texts.knows(name)
-
     def load_split(self, data, split, preprocessor=None):
         return data_lib.load_labeled_texts(data.name, split, data.directory, data.data_dir)
-
-    def make_builder(self, data):
-        return labeled_texts.make_builder(data.name, data.directory, data.data_dir)
 
     def training_batches(self, experiment, **order):
         texts = experiment.load_split("train")

@@ -99,8 +99,8 @@ def test_the_command_line_completes_an_image(of_images, tmp_path, capsys):
             ["--output", "x.png", "--label", "1", "--image", "config.yaml"],
             "--image must be an image file. Received: config.yaml",
         ),
-        (["--output", "x.png", "--prompt", "a"], "--prompt does not apply: --model"),
-        (["--output", "x.png", "--stream"], "--stream does not apply: --model"),
+        (["--output", "x.png", "--prompt", "a"], "--prompt does not apply to --model"),
+        (["--output", "x.png", "--stream"], "--stream does not apply to --model"),
     ],
 )
 def test_what_an_image_needs_is_asked_for(arguments, message, of_images, capsys, monkeypatch):

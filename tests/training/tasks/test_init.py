@@ -1,3 +1,5 @@
+import dataclasses
+
 import keras
 import pytest
 
@@ -19,7 +21,7 @@ def test_other_models_have_no_task():
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_keys_of_a_task_exist(task):
-    keys = dict(flatten(ExperimentConfig().as_dict()))
+    keys = dict(flatten(dataclasses.asdict(ExperimentConfig())))
     sections = {key[: key.rindex(".") + 1] for key in keys}
     assert set(task.keys) <= keys.keys() | sections
 

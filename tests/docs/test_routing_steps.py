@@ -1,15 +1,26 @@
 """Tests of the pictures that show routing step by step."""
 
-import subprocess
+import importlib
+import runpy
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rt_keras.analysis import routing_steps
+import rt_keras
+
+PICTURES = Path(rt_keras.__file__).parents[1] / "docs" / "pictures"
 
 
-def test_queries_see_the_last_members_of_their_cluster():
+@pytest.fixture
+def routing_steps(monkeypatch):
+    """The script, whose neighbours it may import."""
+    monkeypatch.syspath_prepend(PICTURES)
+    return importlib.import_module("routing_steps")
+
+
+def test_queries_see_the_last_members_of_their_cluster(routing_steps):
     found = routing_steps.example()
     assert set(found.clusters) == set(range(routing_steps.CLUSTERS))
     for query, seen in enumerate(found.seen):
@@ -17,7 +28,7 @@ def test_queries_see_the_last_members_of_their_cluster():
         np.testing.assert_array_equal(np.flatnonzero(seen), members[-routing_steps.WINDOW :])
 
 
-def test_vectors_are_on_a_circle_and_centroids_move_to_their_members():
+def test_vectors_are_on_a_circle_and_centroids_move_to_their_members(routing_steps):
     found = routing_steps.example()
     np.testing.assert_allclose(np.linalg.norm(found.points, axis=-1), np.sqrt(3), rtol=1e-5)
     np.testing.assert_array_equal((found.points @ found.centroids.T).argmax(-1), found.clusters)
@@ -26,14 +37,13 @@ def test_vectors_are_on_a_circle_and_centroids_move_to_their_members():
         assert after @ mean > before @ mean
 
 
-def test_pictures_are_the_same_whenever_they_are_drawn(tmp_path):
+def test_pictures_are_the_same_whenever_they_are_drawn(routing_steps, tmp_path):
     first, second = (routing_steps.draw(tmp_path / name) for name in ("a", "b"))
     assert [path.name for path in first] == [f"{name}.svg" for name in routing_steps.PICTURES]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-@pytest.mark.end_to_end
-def test_usage_is_said_without_a_folder():
-    command = [sys.executable, "-m", "rt_keras.analysis.routing_steps"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode and "usage" in result.stderr
+def test_usage_is_said_without_a_folder(routing_steps, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["routing_steps.py"])
+    with pytest.raises(SystemExit, match="usage"):
+        runpy.run_path(PICTURES / "routing_steps.py", run_name="__main__")

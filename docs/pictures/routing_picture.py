@@ -1,7 +1,7 @@
 """Draws which keys each query sees in full, local and routing attention.
 
 The weights come from the ops themselves: attention returns them if the values are one-hot vectors
-of the positions. `python -m rt_keras.analysis.routing_picture FILE` draws the README's picture.
+of the positions. `python docs/pictures/routing_picture.py FILE` draws the README's picture.
 """
 
 import sys
@@ -72,5 +72,5 @@ def draw(path):
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m rt_keras.analysis.routing_picture FILE")
+        sys.exit("usage: python docs/pictures/routing_picture.py FILE")
     draw(sys.argv[1])

@@ -1,15 +1,26 @@
 """Tests of the README's picture."""
 
-import subprocess
+import importlib
+import runpy
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rt_keras.analysis import routing_picture
+import rt_keras
+
+PICTURES = Path(rt_keras.__file__).parents[1] / "docs" / "pictures"
 
 
-def test_maps_are_those_of_the_equations():
+@pytest.fixture
+def routing_picture(monkeypatch):
+    """The script, whose neighbours it may import."""
+    monkeypatch.syspath_prepend(PICTURES)
+    return importlib.import_module("routing_picture")
+
+
+def test_maps_are_those_of_the_equations(routing_picture):
     maps, clusters = routing_picture.attention_maps()
     full, local, routing = maps.values()
     i, j = np.indices(full.shape)
@@ -22,14 +33,13 @@ def test_maps_are_those_of_the_equations():
     assert len(set(clusters)) == routing_picture.CLUSTERS
 
 
-def test_picture_is_written(tmp_path):
+def test_picture_is_written(routing_picture, tmp_path):
     path = tmp_path / "picture.png"
     routing_picture.draw(path)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.end_to_end
-def test_usage_is_said_without_a_file():
-    command = [sys.executable, "-m", "rt_keras.analysis.routing_picture"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode and "usage" in result.stderr
+def test_usage_is_said_without_a_file(routing_picture, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["routing_picture.py"])
+    with pytest.raises(SystemExit, match="usage"):
+        runpy.run_path(PICTURES / "routing_picture.py", run_name="__main__")

@@ -1,7 +1,7 @@
 """Draws `nearest` routing step by step: assign, sort, attend, move.
 
 The numbers come from the ops. Vectors have three dimensions, so that normalised ones lie on a
-circle. `python -m rt_keras.analysis.routing_steps FOLDER` draws the pictures of
+circle. `python docs/pictures/routing_steps.py FOLDER` draws the pictures of
 `docs/understand/routing.md`.
 """
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from routing_picture import COLORS
 
-from rt_keras.analysis.routing_picture import COLORS
 from rt_keras.callbacks.centroid_rules import mean_update
 from rt_keras.drawing import drawing
 from rt_keras.ops import nearest_attention, nearest_centroid
@@ -169,5 +169,5 @@ def draw(folder):
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m rt_keras.analysis.routing_steps FOLDER")
+        sys.exit("usage: python docs/pictures/routing_steps.py FOLDER")
     draw(sys.argv[1])

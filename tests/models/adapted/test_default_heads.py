@@ -1,0 +1,115 @@
+"""`adapt` without heads: a window, the first tokens and blocks of keys that are alike."""
+
+import keras
+import numpy as np
+import pytest
+
+import rt_keras
+from rt_keras.layers import Heads
+from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Window
+from rt_keras.models.adapted.attention_layers import window_of
+from rt_keras.models.adapted.backbones import attention_layers
+from tests.models.adapted.checks import make_backbone, make_inputs, outputs_of
+from tests.models.adapted.llama_folder import write_llama
+
+LENGTH = 1200
+
+
+def rows_of(model, inputs):
+    """The outputs of each row of a batch."""
+    return outputs_of(model, inputs).reshape(*inputs["token_ids"].shape, -1)
+
+
+def key_sets_of(backbone):
+    groups = [layer.head_groups[0] for layer in attention_layers(backbone)]
+    return [group.key_sets if type(group) is Heads else None for group in groups]
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return make_backbone("Llama3")
+
+
+def inputs_of(backbone, length=LENGTH):
+    return make_inputs(backbone, length, padded=0)
+
+
+def test_the_layers_without_a_window_get_them():
+    sets = (
+        Window(256, look_back=2),
+        FirstTokens(4),
+        SelectedBlocks(4, num_blocks=16, segment_size=256, num_nodes=16),
+    )
+    original = make_backbone("Gemma3")
+    gemma = rt_keras.adapt(original, keys=64)
+    windows = [window_of(layer) for layer in attention_layers(original)]
+    assert key_sets_of(gemma) == [None if window else sets for window in windows]
+    assert None in key_sets_of(gemma) and sets in key_sets_of(gemma)
+
+
+def test_with_keys_for_all_they_are_full_attention(llama):
+    inputs = inputs_of(llama)
+    expected = rows_of(llama, inputs)
+    # 432 positions lie before the last window, of which the first four are seen anyway.
+    all_keys, few = (rows_of(rt_keras.adapt(llama, keys=n), inputs) for n in (512, 16))
+    np.testing.assert_allclose(all_keys, expected, atol=1e-5)
+    np.testing.assert_allclose(few[:, :768], expected[:, :768], atol=1e-5)
+    assert np.abs(few[:, 768:] - expected[:, 768:]).max() > 1e-4
+
+
+def test_the_past_does_not_change_with_the_future(llama):
+    adapted = rt_keras.adapt(llama, keys=32)
+    inputs = inputs_of(llama, 1100)
+    changed = inputs["token_ids"].copy()
+    changed[:, 1000:] = changed[:, 1000:] % (llama.vocabulary_size - 1) + 1
+    expected, found = (
+        rows_of(adapted, {**inputs, "token_ids": tokens})
+        for tokens in (inputs["token_ids"], changed)
+    )
+    np.testing.assert_allclose(found[:, :1000], expected[:, :1000], atol=1e-6)
+    assert np.abs(found[:, 1000:] - expected[:, 1000:]).max() > 1e-2
+
+
+def test_chunks_and_steps_are_the_whole_sequence(tmp_path):
+    task = rt_keras.adapt(write_llama(tmp_path), keys=16)
+    tokens = np.random.default_rng(0).integers(3, 20, size=[1, 1040])
+    inputs = {"token_ids": tokens, "padding_mask": np.ones_like(tokens)}
+    expected = task.hidden_states(inputs)
+    cache, found, _ = task._read_prompts(
+        tokens, np.array([1035]), None, 1040, verbose=0, with_hidden=True
+    )
+    np.testing.assert_allclose(found[:, :1035], expected[:, :1035], atol=1e-4)
+    for position in range(1035, 1040):
+        token = tokens[:, position : position + 1]
+        _, found, cache = task.call_with_cache(token, cache, position)
+        np.testing.assert_allclose(found[:, 0], expected[:, position], atol=1e-4)
+
+
+def test_it_is_saved_and_loaded(llama, tmp_path):
+    adapted = rt_keras.adapt(llama)
+    adapted.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert key_sets_of(loaded) == key_sets_of(adapted)
+    inputs = inputs_of(llama, 900)
+    np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
+
+
+@pytest.mark.parametrize("keys", [0, -4, 10, 2.0, True])
+def test_bad_budgets(keys, llama):
+    with pytest.raises(ValueError, match="keys must be a positive multiple of 4"):
+        rt_keras.adapt(llama, keys=keys)
+
+
+def test_what_needs_heads(llama):
+    with pytest.raises(ValueError, match="head_groups can be left out for decoders alone"):
+        rt_keras.adapt(make_backbone("Bert"))
+    with pytest.raises(ValueError, match="keys goes without head_groups alone"):
+        rt_keras.adapt(llama, [rt_keras.layers.FullHeads(4)], keys=4)
+    with pytest.raises(ValueError, match="layers goes with head_groups alone"):
+        rt_keras.adapt(llama, layers=[0])
+    with pytest.raises(ValueError, match="whose layers all have a window"):
+        rt_keras.adapt(make_backbone("Mistral"))
+    x = keras.Input([4, 8])
+    graph = keras.Model(x, keras.layers.MultiHeadAttention(2, 4)(x, x))
+    with pytest.raises(ValueError, match="head_groups must be given"):
+        rt_keras.adapt(graph)
