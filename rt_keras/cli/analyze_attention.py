@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from rt_keras import progress
-from rt_keras import options
+from rt_keras import options, progress
 
 BLOCK_SIZE = 8
 
