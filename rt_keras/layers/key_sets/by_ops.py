@@ -31,6 +31,8 @@ class ByOps(KeySet):
         return self.attention_op(*self._inputs(heads, chunk), **options)
 
     def read(self, heads, chunk, states, joins):
+        if self.chunk_op is None:
+            return super().read(heads, chunk, states, joins)
         options = {"dropout": chunk.dropout, "seed": chunk.seed}
         return self._read_by(self.chunk_op, heads, chunk, states, joins, options)
 
