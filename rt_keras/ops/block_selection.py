@@ -33,7 +33,7 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         for those that a query may not choose.
     """
     query = tf.stop_gradient(query)
-    batch, key_heads, total, depth = sizes(blocks["mean"])
+    batch, key_heads, total, _ = sizes(blocks["mean"])
     counts = tf.broadcast_to(counts, [batch, total])
     mean, variance = (tf.cast(blocks[name], query.dtype) for name in ("mean", "variance"))
     shared, rows = {"counts": counts, "mean": mean, "variance": variance}, size(query, 3)

@@ -58,7 +58,7 @@ def test_each_worker_has_its_place_in_one_cluster(launch, monkeypatch):
         assert worker["argv"] == ["configs", "--keys"]
         monkeypatch.setenv("TF_CONFIG", worker["TF_CONFIG"])
         cluster = read_cluster()
-        assert (cluster.rank, cluster.num_workers) == (index, 3)
+        assert (cluster.rank, len(cluster.tasks)) == (index, 3)
         addresses.add(cluster.addresses)
     (addresses,) = addresses
     assert len(set(addresses)) == 3 and all(x.startswith("127.0.0.1:") for x in addresses)
