@@ -51,6 +51,7 @@ def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
 
     Returns:
         A dictionary of `heads`, a list of dictionaries for each head of each layer:
+
         - `layer`, `head`: ints;
         - `keys`: how many keys hold 90% of the mass;
         - `entropy`: of the attention weights, in nats;
@@ -59,6 +60,7 @@ def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
         - `blocks`, `content_blocks`: of what both leave out, the mass of the blocks of 8
           neighbours, or of 8 keys that are alike, that suit the query best;
         - `best_keys`: of what both leave out, the mass of the keys with the largest weights.
+
         The masses are None in layers with a window of their own.
 
     Source: ours.

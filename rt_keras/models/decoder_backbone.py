@@ -30,7 +30,7 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
 
     # The arguments that are head groups, and where those attend; see `head_kind.Place`.
     attention_of_groups = {"head_groups": "decoder"}
-    embedding_cls = RoutingTransformerEmbedding
+    _embedding_cls = RoutingTransformerEmbedding
 
     def _make_layers(self, arguments):
         """Keeps the arguments of a constructor, and makes the layers of a decoder from them."""
@@ -48,8 +48,8 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
 
     def _make_embedding(self, dtype):
         """The embedding of the decoder's input, of the arguments that are kept."""
-        names = inspect.signature(self.embedding_cls.__init__).parameters
-        return self.embedding_cls(
+        names = inspect.signature(self._embedding_cls.__init__).parameters
+        return self._embedding_cls(
             **{name: getattr(self, name) for name in names if name in self._kept_arguments},
             kernel_initializer=self.block_options["kernel_initializer"],
             dtype=dtype,

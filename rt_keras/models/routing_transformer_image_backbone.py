@@ -76,7 +76,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
     """
 
     kind = "image_lm"
-    embedding_cls = RoutingTransformerImageEmbedding
+    _embedding_cls = RoutingTransformerImageEmbedding
 
     def __init__(
         self,

@@ -27,8 +27,8 @@ def first_tokens_of(path, tokenizer, count):
     >>> path = Path(tempfile.mkdtemp(), "text.txt")
     >>> _ = path.write_text("abc")
     >>> tokenizer = ByteTokenizer()
-    >>> tokenizer.detokenize(first_tokens_of(path, tokenizer, 2))
-    'ab'
+    >>> tokenizer.detokenize(first_tokens_of(path, tokenizer, 2)).numpy()
+    b'ab'
     >>> first_tokens_of(path, tokenizer, 4)
     Traceback (most recent call last):
     ...
