@@ -15,6 +15,8 @@ class ByOps(KeySet):
     always_causal = False
     # Whether the ops need keys of each head of queries.
     repeats_keys = False
+    # Whether the ops return the logsumexp of the logits without being told.
+    always_with_logsumexp = False
 
     def op_options(self, heads, chunk, joins):
         """The arguments that all ops take; see `KeySet.attend`."""
@@ -28,7 +30,7 @@ class ByOps(KeySet):
         options |= {**chunk.of_sequence, **self.op_options(heads, chunk, joins)}
         if self.always_causal:
             del options["causal"]
-        return self.attention_op(*self._inputs(heads, chunk), **options)
+        return self._output(self.attention_op(*self._inputs(heads, chunk), **options), joins)
 
     def read(self, heads, chunk, states, joins):
         if self.chunk_op is None:
@@ -42,7 +44,13 @@ class ByOps(KeySet):
     def _read_by(self, op, heads, chunk, states, joins, options):
         """The next positions, by the op for a chunk or that for one position."""
         options = {"count": chunk.count, **options, **self.op_options(heads, chunk, joins)}
-        return op(*self._inputs(heads, chunk), states[self.name], chunk.position, **options)
+        state, position = states[self.name], chunk.position
+        found, state = op(*self._inputs(heads, chunk), state, position, **options)
+        return self._output(found, joins), state
+
+    def _output(self, found, joins):
+        """What an op found, without the logsumexp where that is not needed."""
+        return found[0] if self.always_with_logsumexp and not joins else found
 
     def _inputs(self, heads, chunk):
         key, value = chunk.keys, chunk.value

@@ -5,8 +5,9 @@ import dataclasses
 import keras
 
 from rt_keras.keys import AT_LEAST_1, key
+from rt_keras.layers.key_sets.by_ops import ByOps
 from rt_keras.layers.key_sets.everything import Everything
-from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.window import window_among
 from rt_keras.ops.first_tokens import (
     first_tokens_attention,
@@ -17,7 +18,7 @@ from rt_keras.ops.first_tokens import (
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class FirstTokens(KeySet):
+class FirstTokens(ByOps):
     """The keys of the first tokens; beside a `Window` or `Strided`, those that these leave out.
 
     See `rt_keras.ops.first_tokens_attention`. They need another set in their union. What decoding
@@ -43,6 +44,10 @@ class FirstTokens(KeySet):
 
     name = "first"
     reads_chunks = True
+    always_with_logsumexp = True
+    attention_op, chunk_op, step_op = map(
+        staticmethod, (first_tokens_attention, first_tokens_chunk, first_tokens_chunk)
+    )
 
     num_first_tokens: int = key(
         dataclasses.MISSING, "tokens at the start of a sequence that every query sees", AT_LEAST_1
@@ -61,36 +66,11 @@ class FirstTokens(KeySet):
         return dataclasses.replace(self, covered=covered)
 
     def attend(self, heads, chunk, joins):
-        found = first_tokens_attention(
-            chunk.query,
-            chunk.keys,
-            chunk.value,
-            num_first_tokens=self.num_first_tokens,
-            outside=self._outside,
-            **chunk.of_sequence,
-        )
-        return found if joins else found[0]
+        return super().attend(heads, chunk, joins, num_first_tokens=self.num_first_tokens)
 
     def fill(self, heads, chunk, max_length):
         # A step masks what lies behind its position.
         return first_tokens_cache(chunk.keys, chunk.value, num_first_tokens=self.num_first_tokens)
 
-    def read(self, heads, chunk, states, joins):
-        found, state = first_tokens_chunk(
-            chunk.query,
-            chunk.keys,
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            outside=self._outside,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-        )
-        return found if joins else found[0], state
-
-    step = read
-
-    @property
-    def _outside(self):
-        return tuple(x.covers for x in self.covered or ())
+    def op_options(self, heads, chunk, joins):
+        return {"outside": tuple(x.covers for x in self.covered or ())}

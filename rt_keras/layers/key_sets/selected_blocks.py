@@ -5,8 +5,9 @@ import dataclasses
 import keras
 
 from rt_keras.keys import AT_LEAST_1, NOT_NEGATIVE, key
+from rt_keras.layers.key_sets.by_ops import ByOps
 from rt_keras.layers.key_sets.first_tokens import FirstTokens
-from rt_keras.layers.key_sets.key_set import KeySet, in_union
+from rt_keras.layers.key_sets.key_set import in_union
 from rt_keras.layers.key_sets.persistent import Persistent
 from rt_keras.layers.key_sets.window import Window, window_among
 from rt_keras.ops.block_selection import NODE_SIZE
@@ -19,7 +20,7 @@ from rt_keras.ops.selected_blocks import (
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
-class SelectedBlocks(KeySet):
+class SelectedBlocks(ByOps):
     """The keys of the blocks whose summaries a query likes best, of what its window has left.
 
     See `rt_keras.ops.selected_blocks_attention` for the equation. Nothing is trained: blocks are
@@ -58,6 +59,10 @@ class SelectedBlocks(KeySet):
     name = "selected_blocks"
     cache_grows = True
     reads_chunks = True
+    always_with_logsumexp = True
+    attention_op, chunk_op, step_op = map(
+        staticmethod, (selected_blocks_attention, selected_blocks_chunk, selected_blocks_chunk)
+    )
     takes_global_tokens = False
 
     block_size: int = key(dataclasses.MISSING, "keys in a block", AT_LEAST_1)
@@ -114,46 +119,16 @@ class SelectedBlocks(KeySet):
             self, window=(window.block_size, window.look_back), num_first_tokens=sum(first)
         )
 
-    def attend(self, heads, chunk, joins):
-        found = selected_blocks_attention(
-            chunk.query,
-            chunk.keys,
-            chunk.value,
-            **self._of_blocks,
-            **self._of_selection,
-            **chunk.of_sequence,
-        )
-        return found if joins else found[0]
-
     def fill(self, heads, chunk, max_length):
         count, kept = chunk.count, self._of_blocks
         return selected_blocks_cache(chunk.keys, chunk.value, count, max_length=max_length, **kept)
 
-    def read(self, heads, chunk, states, joins):
-        found, state = selected_blocks_chunk(
-            chunk.query,
-            chunk.keys,
-            chunk.value,
-            states[self.name],
-            chunk.position,
-            count=chunk.count,
-            dropout=chunk.dropout,
-            seed=chunk.seed,
-            **self._of_blocks,
-            **self._of_selection,
-        )
-        return found if joins else found[0], state
-
-    step = read
+    def op_options(self, heads, chunk, joins):
+        names = ("num_blocks", "window", "deviation_weight", "num_nodes")
+        return {**self._of_blocks, **{name: getattr(self, name) for name in names}}
 
     @property
     def _of_blocks(self):
         """What the ops that make blocks take."""
         names = ("block_size", "segment_size", "by_content", "num_first_tokens")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def _of_selection(self):
-        """What the ops that choose blocks take besides."""
-        names = ("num_blocks", "window", "deviation_weight", "num_nodes")
         return {name: getattr(self, name) for name in names}
