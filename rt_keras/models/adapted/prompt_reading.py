@@ -195,9 +195,12 @@ def _wavefront(chunks, layers, at_once):
 
     >>> list(_wavefront(chunks=2, layers=3, at_once=2))
     [[(0, 0)], [(0, 1)], [(0, 2), (1, 0)], [(1, 1)], [(1, 2)]]
+    >>> list(_wavefront(chunks=0, layers=3, at_once=2))
+    []
     """
     apart = ceil_div(layers, at_once)
-    for turn in range(apart * (chunks - 1) + layers):
+    # Without chunks there is no turn: a prompt of one token is not read before it is continued.
+    for turn in range(apart * (chunks - 1) + layers if chunks else 0):
         jobs = [(chunk, turn - apart * chunk) for chunk in range(chunks)]
         yield [(chunk, number) for chunk, number in jobs if 0 <= number < layers]
 
