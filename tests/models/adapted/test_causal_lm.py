@@ -82,6 +82,16 @@ def test_long_prompts_are_read_in_silence(task, monkeypatch, capfd):
     assert "reading the prompt" in capfd.readouterr().err
 
 
+def test_nothing_is_read_of_an_empty_beginning(task):
+    ids = np.full([1, 4], 5)
+    cache, hidden, room = task._read_prompts(ids, np.array([0]), None, 8, verbose=0)
+    assert hidden is None and room == 8
+    for found, expected in zip(
+        tf.nest.flatten(cache), tf.nest.flatten(task.new_cache(1, 8)), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_warnings_of_lengths(task):
     with pytest.warns(UserWarning, match="A prompt has .* tokens, of which the first 4 are read"):
         task.generate(PROMPTS[0], max_length=4)
