@@ -100,11 +100,23 @@ def _scores(query, mean, variance, deviation_weight):
     """
     batch, key_heads, *rows, depth = sizes(query)
     flat = tf.reshape(query, [batch, key_heads, -1, depth])
-    score = tf.matmul(flat, mean, transpose_b=True)
-    if deviation_weight:
-        spread = tf.matmul(tf.square(flat), variance, transpose_b=True)
-        score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
+    score = _with_deviation(
+        lambda summary, vectors: tf.matmul(vectors, summary, transpose_b=True),
+        (mean, variance),
+        flat,
+        deviation_weight,
+    )
     return tf.reshape(score, [batch, key_heads, *rows, size(mean, 2)])
+
+
+def _with_deviation(products, summaries, query, deviation_weight):
+    """Scores of queries by the means and the variances, and a function that multiplies them."""
+    mean, variance = summaries
+    score = products(mean, query)
+    if deviation_weight:
+        spread = products(variance, tf.square(query))
+        score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
+    return score
 
 
 def _nodes(mean, variance, counts):
@@ -154,15 +166,12 @@ def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
     of_head = tf.reshape(tf.range(batch * key_heads), [batch, key_heads, 1, 1, 1]) * nodes
 
     def scores(part):
-        def products(name, vectors):
+        def products(rows, vectors):
             shape = [batch, key_heads, -1, *blocks[3:], depth]
-            return tf.linalg.matvec(tf.reshape(tf.gather(part[name], part["row"]), shape), vectors)
+            return tf.linalg.matvec(tf.reshape(tf.gather(rows, part["row"]), shape), vectors)
 
-        score = products("means", part["query"])
-        if deviation_weight:
-            spread = products("variances", tf.square(part["query"]))
-            score += deviation_weight * tf.sqrt(tf.maximum(spread, 0))
-        return score
+        summaries = part["means"], part["variances"]
+        return _with_deviation(products, summaries, part["query"], deviation_weight)
 
     blocks = [batch, key_heads, *rows, size(node, 4) * NODE_SIZE]
     score = over_queries(

@@ -49,6 +49,23 @@ def indices_of_largest(x, count):
     return run % runs * RUN_SIZE + place
 
 
+def are_largest(x, count):
+    """Which entries of each row are no smaller than its `count`-th largest one.
+
+    Args:
+        x: `[..., length]`, compared in float32.
+        count: int; all entries are, if there are no more.
+
+    Returns:
+        bool `[..., length]`, with more than `count` if entries are equal.
+
+    >>> are_largest(tf.constant([1.0, 5.0, 3.0, 9.0, 3.0]), 3).numpy().tolist()
+    [False, True, True, True, True]
+    """
+    bits = _ordered_bits(tf.cast(x, tf.float32))
+    return bits >= _least_of_largest(bits, count)[..., None]
+
+
 def _ordered_bits(x):
     """Integers in the order of floats."""
     bits = tf.bitcast(x + 0.0, tf.int32)

@@ -6,7 +6,7 @@ from rt_keras.ops.attend import accumulation_dtype, attend
 from rt_keras.ops.block_selection import GATHERED_AT_ONCE, over_queries, select_blocks
 from rt_keras.ops.blocks import ceil_div, pad_axis, places_of_rows, size, sizes, take_places
 from rt_keras.ops.content_order import content_order
-from rt_keras.ops.decode import check_position, put_places, write, write_chunk
+from rt_keras.ops.decode import check_position, pad_to, put_places, write, write_chunk
 
 
 def selected_blocks_attention(
@@ -109,7 +109,7 @@ def selected_blocks_cache(
     by_content=True,
     num_first_tokens=0,
 ):
-    """The cache of `selected_blocks_chunk` and `selected_blocks_step`.
+    """The cache of `selected_blocks_chunk`.
 
     Keys and values of segments that have ended are kept in the order of their blocks, others in
     their own.
@@ -126,16 +126,12 @@ def selected_blocks_cache(
         "variance" of the keys of each block, `[batch, key_heads, blocks, depth]`.
     """
     places = ceil_div(max_length, segment_size) * segment_size
-    batch, heads, _, depth = sizes(key)
-
-    def zeros(rows, width):
-        return tf.zeros([batch, heads, rows, width], key.dtype)
-
+    no_key, no_value = key[:, :, :0], value[:, :, :0]
     empty = {
-        "key": zeros(places, depth),
-        "value": tf.cast(zeros(places, size(value, 3)), value.dtype),
-        "mean": zeros(places // block_size, depth),
-        "variance": zeros(places // block_size, depth),
+        "key": pad_to(no_key, places),
+        "value": pad_to(no_value, places),
+        "mean": pad_to(no_key, places // block_size),
+        "variance": pad_to(no_key, places // block_size),
     }
     if size(key, 2) == 0:
         return empty
@@ -238,12 +234,8 @@ def _order(key, real, block_size, segment_size, by_content):
 
 def _ordered(x, order):
     """`[batch, key_heads, places, ...]` in the order of each segment."""
-    shape = sizes(x)
-    return tf.reshape(tf.gather(_in_segments(x, order), order, batch_dims=3), shape)
-
-
-def _in_segments(x, order):
-    return tf.reshape(x, [*sizes(order), size(x, 3)])
+    in_segments = tf.reshape(x, [*sizes(order), size(x, 3)])
+    return tf.reshape(tf.gather(in_segments, order, batch_dims=3), sizes(x))
 
 
 def _summaries(key, counts, block_size):

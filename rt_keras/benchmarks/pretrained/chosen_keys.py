@@ -8,7 +8,7 @@ import tensorflow as tf
 from rt_keras.keys import AT_LEAST_1, key
 from rt_keras.layers.key_sets import FirstTokens, KeySet
 from rt_keras.layers.key_sets.key_set import in_union
-from rt_keras.ops.attend import attend
+from rt_keras.ops.attend import MASKED, attend
 from rt_keras.ops.blocks import (
     ceil_div,
     fold_heads,
@@ -20,11 +20,10 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.decode import write_chunk
 from rt_keras.ops.full_decode import full_cache
+from rt_keras.ops.largest import are_largest
 
 # Queries whose logits of all keys are in memory at once.
 QUERIES_AT_ONCE = 128
-# As many as a float32 has bits that tell two logits apart.
-BISECTIONS = 28
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
@@ -112,7 +111,7 @@ class ChosenKeys(KeySet):
         if self.at_random:
             seed = tf.stack([own[0, 0], heads])
             scores = tf.random.stateless_uniform(tf.shape(scores), seed)
-        seen = scores >= _least_of_best(scores, far, self.num_keys)
+        seen = are_largest(tf.where(far, scores, tf.cast(MASKED, scores.dtype)), self.num_keys)
         output, logsumexp = attend(folded, key, value, (far, seen))
         return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
 
@@ -126,35 +125,3 @@ class ChosenKeys(KeySet):
             else:
                 far &= ~other.covers(own, places)
         return far
-
-
-def _least_of_best(scores, allowed, count):
-    """The least of the `count` largest scores of each row, or of all if there are fewer.
-
-    Bisection: XLA on a CPU takes twenty times as long to sort as to count.
-
-    Args:
-        scores: `[..., queries, keys]`.
-        allowed: bool, broadcastable to that, which scores count.
-        count: int.
-
-    Returns:
-        `[..., queries, 1]`.
-
-    >>> scores = tf.constant([[1.0, 5.0, 3.0, 9.0]])
-    >>> found = _least_of_best(scores, scores < 9, 2)
-    >>> tf.cast(scores >= found, tf.int32).numpy().tolist()
-    [[0, 1, 1, 1]]
-    """
-
-    def halve(low, high):
-        middle = (low + high) / 2
-        above = tf.cast(allowed & (scores >= middle), tf.int32)
-        enough = tf.reduce_sum(above, axis=-1, keepdims=True) >= count
-        return tf.where(enough, middle, low), tf.where(enough, high, middle)
-
-    low = tf.reduce_min(tf.where(allowed, scores, 1e30), axis=-1, keepdims=True)
-    high = tf.reduce_max(tf.where(allowed, scores, -1e30), axis=-1, keepdims=True)
-    return tf.while_loop(lambda low, high: True, halve, (low, high), maximum_iterations=BISECTIONS)[
-        0
-    ]

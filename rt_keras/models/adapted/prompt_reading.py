@@ -108,7 +108,13 @@ class PromptReading(Decoding):
             `[batch, chunk, hidden_dim]`.
         """
         backbone, made_of = self.backbone, architecture(self.backbone)
-        layers = list(zip(backbone.transformer_layers, self._causal_attention()))
+        blocks, attention = backbone.transformer_layers, self._causal_attention()
+        alike = list(map(_rotation_name, attention))
+        last = len(blocks) - 1
+        programs = [
+            self._block_program(block, layer, with_hidden or number < last)
+            for number, (block, layer) in enumerate(zip(blocks, attention))
+        ]
         outputs, rotations = {}, {}
 
         def begin(chunk):
@@ -116,31 +122,30 @@ class PromptReading(Decoding):
             positions = places_of_rows(position, tf.range(tokens.shape[1]))
             outputs[chunk] = made_of.embed(backbone, tf.constant(tokens), positions)
             rotations[chunk] = {
-                _rotation_name(attention): attention.rotation_at(position, tokens.shape[1])
-                for attention in {_rotation_name(x): x for _, x in layers}.values()
+                name: layer.rotation_at(position, tokens.shape[1])
+                for name, layer in dict(zip(alike, attention)).items()
             }
 
         def advance(job):
             chunk, number = job
             if number == 0:
                 begin(chunk)
-            block, attention = layers[number]
-            run = self._block_program(block, attention, with_hidden or number < len(layers) - 1)
+            block = blocks[number]
             weights = [
                 [weight.value for weight in kind]
                 for kind in (block.trainable_variables, block.non_trainable_variables)
             ]
-            rotation = rotations[chunk][_rotation_name(attention)]
-            outputs[chunk], cache[number] = run(
+            rotation = rotations[chunk][alike[number]]
+            outputs[chunk], cache[number] = programs[number](
                 *weights, outputs[chunk], cache[number], *parts[chunk][1:], rotation
             )
 
         with concurrent.futures.ThreadPoolExecutor(CHUNKS_AT_ONCE) as pool:
-            for jobs in _wavefront(len(parts), len(layers), CHUNKS_AT_ONCE):
+            for jobs in _wavefront(len(parts), len(blocks), CHUNKS_AT_ONCE):
                 # Also raises what was raised in a thread.
                 list(pool.map(advance, jobs))
                 chunk, number = jobs[0]
-                if number == len(layers) - 1:
+                if number == last:
                     x = outputs.pop(chunk)
                     del rotations[chunk]
                     yield backbone.layer_norm(x) if with_hidden else None
