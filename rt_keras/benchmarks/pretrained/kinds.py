@@ -6,8 +6,8 @@ a number of keys further back have the same window and first tokens beside them.
 
 from rt_keras import config_files
 
-# Keys that blocks have unless a kind says otherwise, and centroids.
-KEYS, CLUSTERS = 128, 100
+# Centroids of clustered attention.
+CLUSTERS = 100
 MEANINGS = {
     "keras_hub": "the model as KerasHub computes it",
     "full": "every key, in blocks",
@@ -71,7 +71,7 @@ def _chosen(kind, options):
     from rt_keras.benchmarks.pretrained.chosen_keys import ChosenKeys
     from rt_keras.layers.key_sets import SelectedBlocks
     from rt_keras.layers.key_sets.key_set import options_of
-    from rt_keras.models.adapted.default_heads import BLOCK_SIZE, SEGMENT_SIZE
+    from rt_keras.models.adapted.default_heads import BLOCK_SIZE, KEYS, SEGMENT_SIZE
 
     cls, defaults = ChosenKeys, {"num_keys": KEYS}
     if "by_content" in FIXED[kind]:

@@ -31,9 +31,6 @@ from rt_keras.models.adapted.tasks import TASKS
 from rt_keras.models.adapted.tokenizers import adapted_preprocessor, restored_preprocessor
 from rt_keras.models.adapted.weights import made_with_weights_of
 
-# What a query reads beyond its window and the first tokens.
-DEFAULT_KEYS = 128
-
 
 def adapt(
     model,
@@ -185,7 +182,7 @@ def _heads_and_layers(backbone, head_groups, layers, keys):
     """What is asked for, or the heads that a backbone gets without being asked."""
     if head_groups is not None:
         return head_groups, layers
-    return default_head_groups(backbone, DEFAULT_KEYS if keys is None else keys)
+    return default_head_groups(backbone, keys)
 
 
 def _check_fits(head_groups, layers, keys, backbone):

@@ -6,6 +6,8 @@ from rt_keras.models.adapted.architectures import architecture
 from rt_keras.models.adapted.attention_layers import num_heads, window_of
 from rt_keras.models.adapted.backbones import attention_blocks
 
+# What a query reads at most beyond its window and the first tokens.
+KEYS = 128
 # Keys in a block: smaller ones find more of what full attention sees, and cost more to find.
 BLOCK_SIZE = 4
 # The window has the segments that have not become blocks yet.
@@ -14,12 +16,13 @@ SEGMENT_SIZE, LOOK_BACK = 256, 2
 FIRST_TOKENS = 4
 
 
-def default_head_groups(backbone, keys):
+def default_head_groups(backbone, keys=None):
     """A window, the first tokens, and blocks of keys that are alike.
 
     Args:
         backbone: a backbone of KerasHub.
-        keys: int, how many keys a query reads at most beyond the window and the first tokens.
+        keys: int, how many keys a query reads at most beyond the window and the first tokens; None,
+            the default, for `KEYS`.
 
     Returns:
         A list of one head group, for all heads of a layer; and the numbers of the layers that get
@@ -29,6 +32,7 @@ def default_head_groups(backbone, keys):
         ValueError: if `keys` is no multiple of the size of a block, the model has an encoder, or
             every layer has a window.
     """
+    keys = KEYS if keys is None else keys
     if isinstance(keys, bool) or not isinstance(keys, int) or keys < 1 or keys % BLOCK_SIZE:
         raise ValueError(
             f"keys must be a positive multiple of {BLOCK_SIZE}. Received: keys={keys!r}"
