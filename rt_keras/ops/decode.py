@@ -135,11 +135,8 @@ def put_places(cache, places, **rows):
     """
 
     def put(kept, new):
-        batch, heads, length, *inner = sizes(kept)
-        first = tf.reshape(tf.range(batch * heads) * length, [batch, heads, 1])
-        row = tf.reshape(first + places[:, None], [-1, 1])
-        flat = tf.reshape(kept, [batch * heads * length, *inner])
-        new = tf.reshape(tf.cast(new, kept.dtype), [-1, *inner])
+        flat, row = _flat_rows(kept, places[:, None])
+        new = tf.reshape(tf.cast(new, kept.dtype), [-1, *sizes(kept)[3:]])
         return tf.reshape(tf.tensor_scatter_nd_update(flat, row, new), sizes(kept))
 
     return like({**cache, **{name: put(cache[name], new) for name, new in rows.items()}}, cache)
@@ -170,20 +167,33 @@ def put_rows(kept, place, new, count=None):
         new: `[batch, heads, 1, ...]`.
         count: int `[batch]`, 0 for rows of the batch that stay as they are; None for none.
     """
-    shape = sizes(kept)
-    batch, heads, places, *inner = shape
+    batch, heads, _, *inner = shape = sizes(kept)
     if count is not None:
         # Their place may lie behind the last one.
         place = tf.where(tf.reshape(count, [-1, 1]) > 0, place, 0)
-    first = tf.reshape(tf.range(batch * heads) * places, [batch, heads])
-    row = tf.reshape(first + place, [-1, 1])
-    flat = tf.reshape(kept, [batch * heads * places, *inner])
+    flat, row = _flat_rows(kept, tf.expand_dims(place, -1))
     new = tf.reshape(tf.cast(new, kept.dtype), [batch, heads, *inner])
     if count is not None:
         held = tf.reshape(tf.gather_nd(flat, row), [batch, heads, *inner])
         new = where_counted(count, new, held)
     new = tf.reshape(new, [batch * heads, *inner])
     return tf.reshape(tf.tensor_scatter_nd_update(flat, row, new), shape)
+
+
+def _flat_rows(kept, places):
+    """Tensors with batch, heads and places as one axis, and the numbers of some rows on it.
+
+    Args:
+        kept: `[batch, heads, places, ...]`.
+        places: int, broadcastable to `[batch, heads, n]`.
+
+    Returns:
+        `[batch * heads * places, ...]`, and int `[batch * heads * n, 1]`.
+    """
+    batch, heads, length, *inner = sizes(kept)
+    first = tf.reshape(tf.range(batch * heads) * length, [batch, heads, 1])
+    flat = tf.reshape(kept, [batch * heads * length, *inner])
+    return flat, tf.reshape(first + places, [-1, 1])
 
 
 def like(cache, before):
