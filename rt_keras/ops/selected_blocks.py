@@ -170,8 +170,9 @@ def selected_blocks_chunk(
         position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
         count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
             others are padding, whose outputs mean nothing. None, the default, for all.
-        block_size, num_blocks, segment_size, window, by_content, deviation_weight, num_nodes,
-            num_first_tokens, dropout, seed: see `selected_blocks_attention`.
+        block_size, segment_size, by_content, num_first_tokens: see `selected_blocks_attention`.
+        num_blocks, window, deviation_weight, num_nodes: see `selected_blocks_attention`.
+        dropout, seed: see `selected_blocks_attention`.
 
     Returns:
         `[batch, heads, length, value_depth]` and the logsumexp of the logits,
