@@ -195,14 +195,14 @@ def _alphanumeric():
     return np.array([unicodedata.category(chr(point))[0] in "LN" for point in range(CODE_POINTS)])
 
 
-def _join(pieces):
-    """Joins each row of ragged pieces into one string.
+def _join(parts):
+    """Joins each row of ragged parts into one string.
 
     By way of the characters, because reduce_join pads the rows and unsorted_segment_join copies a
     row once per piece.
     """
-    characters = tf.strings.unicode_decode(pieces.flat_values, "UTF-8")
-    return tf.strings.unicode_encode(pieces.with_values(characters).merge_dims(1, 2), "UTF-8")
+    characters = tf.strings.unicode_decode(parts.flat_values, "UTF-8")
+    return tf.strings.unicode_encode(parts.with_values(characters).merge_dims(1, 2), "UTF-8")
 
 
 def _changes(values):
@@ -232,8 +232,8 @@ def _escape(words, table):
     points = tf.strings.unicode_decode(words, "UTF-8")
     codes = tf.strings.join(["\\", tf.strings.as_string(points.flat_values), ";"])
     characters = tf.strings.unicode_split(words, "UTF-8").flat_values
-    pieces = tf.where(table.lookup(characters) >= 0, characters, codes)
-    return _join(points.with_flat_values(pieces)) + "_"
+    parts = tf.where(table.lookup(characters) >= 0, characters, codes)
+    return _join(points.with_flat_values(parts)) + "_"
 
 
 def _unescape(texts):
@@ -242,13 +242,13 @@ def _unescape(texts):
     words = tf.ragged.boolean_mask(words, words != "")
     # Words hold no underscores now, so these can delimit what is escaped: every second piece.
     marked = tf.strings.regex_replace(words.flat_values, r"\\(u|\\|[0-9]+;)", r"_\1_")
-    pieces = tf.strings.split(marked, "_")
-    escaped = tf.where(tf.ragged.range(pieces.row_lengths()).flat_values % 2 == 1)
-    characters = _unescaped(tf.gather_nd(pieces.flat_values, escaped))
-    pieces = pieces.with_flat_values(
-        tf.tensor_scatter_nd_update(pieces.flat_values, escaped, characters)
+    parts = tf.strings.split(marked, "_")
+    escaped = tf.where(tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1)
+    characters = _unescaped(tf.gather_nd(parts.flat_values, escaped))
+    parts = parts.with_flat_values(
+        tf.tensor_scatter_nd_update(parts.flat_values, escaped, characters)
     )
-    return words.with_flat_values(_join(pieces))
+    return words.with_flat_values(_join(parts))
 
 
 def _unescaped(codes):
