@@ -81,7 +81,7 @@ def test_bad_names_and_folders(folder, tmp_path):
 
 
 def test_pg19_is_the_set_of_tensorflow_datasets(tmp_path):
-    """With two books in the form that its builder writes, where it would put them."""
+    """Writes two books in the format and place of the data set's builder."""
     builder = tfds.builder("pg19", data_dir=tmp_path)
     keys = ("book_id", "book_title", "publication_date", "book_link")
     books = {
