@@ -1,4 +1,4 @@
-"""Local attention as the paper authors' code computes it."""
+"""Local attention as in the authors' code."""
 
 import tensorflow as tf
 
@@ -29,11 +29,11 @@ def local_attention(
     dropout=0.0,
     seed=None,
 ):
-    """`rt_keras.ops.local_attention` in the paper authors' dialect.
+    """Computes `rt_keras.ops.local_attention` in the dialect of the authors' code.
 
-    Relative distances are those to a block of queries that stands last in its window, which
-    differs if windows go on behind the block. Padded queries are not masked. A query without keys
-    gets the mean of its window, zeros beyond the edges included.
+    Relative distances assume that the block of queries is the last in its window, even if the
+    window extends beyond the block. Padded queries are not masked. A query without keys gets the
+    mean of its window, including zeros beyond the edges.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -96,7 +96,7 @@ def _local_attention(arguments, windows, dropout):
             seed=seed,
         )
 
-    # A query without keys needs all keys of its window, later ones too.
+    # A query without keys needs all keys of its window, including later ones.
     in_order = windows.one_way and "key_mask" not in arguments
     output = in_parts(
         attend_rows, windows.block_size, in_order, windows.start, arguments.get("seed")
@@ -117,14 +117,14 @@ def local_step(
     count=None,
     **tables,
 ):
-    """`rt_keras.ops.local_decode.local_step` in the paper authors' dialect.
+    """Computes `rt_keras.ops.local_decode.local_step` in the dialect of the authors' code.
 
     Args:
-        query, key, value, cache, position, block_size, look_back, grid, count: see there.
-        **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
+        query, key, value, cache, position, block_size, look_back, grid, count: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, and the cache updated with this position.
     """
     cache = add_position(cache, position, key, value, grid, count)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
@@ -146,12 +146,12 @@ def local_cross_step(
     key_mask=None,
     **tables,
 ):
-    """`rt_keras.ops.local_decode.local_cross_step` in the paper authors' dialect.
+    """Computes `rt_keras.ops.local_decode.local_cross_step` in the dialect of the authors' code.
 
     Args:
-        query, key, value, position, block_size, key_block_size: see there.
-        look_back, grid, key_mask: see there.
-        **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
+        query, key, value, position, block_size, key_block_size: see that function.
+        look_back, grid, key_mask: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
@@ -171,7 +171,7 @@ def local_cross_step(
 
 
 def _as_last_block(seen, position, block_size):
-    """The keys in a window, with distances as if the query's block stood last in it."""
+    """Sets the distances of keys in a window as if the query's block were the last in it."""
     keys = size(seen["key"], 2)
     distance = from_rows(position % block_size, keys - block_size - tf.range(keys))
     return {**seen, "distance": distance}
