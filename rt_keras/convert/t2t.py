@@ -75,6 +75,11 @@ def convert_t2t_checkpoint(
     Raises:
         FileExistsError: if `output` is not empty.
         ValueError: if a text model has no vocabulary, or as in `load_t2t_checkpoint`.
+
+    >>> convert_t2t_checkpoint("pg19/model.ckpt-1", "pg19/hparams.json", "models/pg19")
+    Traceback (most recent call last):
+        ...
+    ValueError: vocabulary must be the path of the subword file for a text model
     """
     from rt_keras import data, models
 

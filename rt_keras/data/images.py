@@ -64,9 +64,9 @@ def training_images(
 ):
     """Returns endless batches to `fit` a `RoutingTransformerImageLM` with `steps_per_epoch`.
 
-    Batch b depends only on the images, the seed and b: each pass shuffles the images anew, and the
-    order is computed one index at a time. Training can therefore start at any batch without delay,
-    and each of several workers can read its part of every batch.
+    Batch b depends only on the images, the seed and b: each pass uses a new random order, computed
+    one index at a time. Training can therefore start at any batch without delay, and each of
+    several workers can read its part of every batch.
 
     Args:
         packed: path of a folder of images packed by `pack_examples`.

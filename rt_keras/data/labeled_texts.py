@@ -95,8 +95,8 @@ def training_labeled_texts(packed, preprocessor, batch_size, seed=0, first_batch
     """Returns endless batches to `fit` a `RoutingTransformerTextClassifier`.
 
     Use them with `steps_per_epoch`. Batch b depends only on the texts, the seed and b: each pass
-    shuffles the texts anew, and the order is computed one index at a time. Training can therefore
-    start at any batch without delay, and each of several workers can read its part of every batch.
+    uses a new random order, computed one index at a time. Training can therefore start at any batch
+    without delay, and each of several workers can read its part of every batch.
 
     Args:
         packed: path of a folder of labeled texts packed by `pack_examples`.
@@ -147,6 +147,16 @@ def evaluation_labeled_texts(texts, preprocessor, batch_size):
 
     Raises:
         ValueError: if `batch_size` is less than 1.
+
+    Example:
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> from rt_keras.models import RoutingTransformerTextClassifierPreprocessor
+    >>> preprocessor = RoutingTransformerTextClassifierPreprocessor(ByteTokenizer(), 6)
+    >>> texts = tf.data.Dataset.from_tensors({"text": "good", "label": 1})
+    >>> for _, labels, weights in evaluation_labeled_texts(texts, preprocessor, batch_size=2):
+    ...     print(labels.numpy(), weights.numpy())
+    [1 0] [1. 0.]
     """
     return prepared(filled_batches(texts, batch_size), _prepare(preprocessor))
 

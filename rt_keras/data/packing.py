@@ -96,9 +96,9 @@ def _save(path, rows):
 def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0, share=(0, 1)):
     """Returns endless batches to `fit` a causal language model with `steps_per_epoch`.
 
-    Batch b depends only on the text, the seed and b: each pass shuffles the sequences anew, and the
-    order is computed one index at a time. Training can therefore start at any batch without delay,
-    and each of several workers can read its part of every batch.
+    Batch b depends only on the text, the seed and b: each pass uses a new random order, computed
+    one index at a time. Training can therefore start at any batch without delay, and each of
+    several workers can read its part of every batch.
 
     Args:
         packed: path of a folder packed by `pack_documents`.

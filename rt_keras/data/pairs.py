@@ -65,9 +65,9 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
 def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
     """Returns endless batches to `fit` a `RoutingTransformerSeq2SeqLM` with `steps_per_epoch`.
 
-    Batch b depends only on the pairs, the seed and b: each pass shuffles the pairs anew, and the
-    order is computed one index at a time. Training can therefore start at any batch without delay,
-    and each of several workers can read its part of every batch.
+    Batch b depends only on the pairs, the seed and b: each pass uses a new random order, computed
+    one index at a time. Training can therefore start at any batch without delay, and each of
+    several workers can read its part of every batch.
 
     Args:
         packed: path of a folder of pairs packed by `pack_examples`.

@@ -68,9 +68,8 @@ def training_questions(packed, preprocessor, batch_size, seed=0, first_batch=0, 
     """Returns endless batches to `fit` a `RoutingTransformerSpanPredictor`.
 
     Use them with `steps_per_epoch`. Batch b depends only on the questions, the seed and b: each
-    pass shuffles the questions anew, and the order is computed one index at a time. Training can
-    therefore start at any batch without delay, and each of several workers can read its part of
-    every batch.
+    pass uses a new random order, computed one index at a time. Training can therefore start at any
+    batch without delay, and each of several workers can read its part of every batch.
 
     Args:
         packed: path of a folder of questions `with_first_answer`, packed by `pack_examples`.
@@ -125,5 +124,17 @@ def evaluation_questions(questions, preprocessor, batch_size):
 
     Raises:
         ValueError: if `batch_size` is less than 1.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> from rt_keras.data import ByteTokenizer
+    >>> from rt_keras.models import RoutingTransformerSpanPredictorPreprocessor
+    >>> preprocessor = RoutingTransformerSpanPredictorPreprocessor(ByteTokenizer(), 24)
+    >>> question = {"question": "who?", "context": "it was Ann"}
+    >>> questions = tf.data.Dataset.from_tensors({**question, "answer": "Ann", "answer_start": 7})
+    >>> for _, _, weights in evaluation_questions(questions, preprocessor, batch_size=2):
+    ...     print(weights.numpy().tolist())
+    [[1.0, 1.0], [0.0, 0.0]]
     """
     return prepared(filled_batches(questions, batch_size), preprocessor)

@@ -31,8 +31,8 @@ class T2TSubwordTokenizer(ListTokenizer):
     backslash is doubled, `_` becomes `\\u`, and a `_` is appended. The result is split greedily
     from left to right into the longest subtokens of the vocabulary. Detokenizing restores every
     text exactly. Any tokens can be detokenized: ids outside the vocabulary are skipped, a backslash
-    that begins no escape stands for itself, and an escaped code beyond Unicode becomes U+3013.
-    Surrogate codes, which UTF-8 does not have, become U+FFFD.
+    that begins no escape is kept, and an escaped code beyond Unicode becomes U+3013. Surrogate
+    codes, which UTF-8 does not have, become U+FFFD.
 
     The tokenizer consists of operations of TensorFlow and TensorFlow Text, so it runs in `tf.data`
     and in a SavedModel, which can be loaded once `tensorflow_text` is imported. As in
@@ -45,9 +45,9 @@ class T2TSubwordTokenizer(ListTokenizer):
             subtoken per line in single or double quotes. The first is `<pad>` or `<pad>_`, the
             second `<EOS>` or `<EOS>_`; each character of a subtoken, and each of `\\_u;0123456789`,
             must be a subtoken too. Ids are indices into the list. None if assets are loaded later.
-            Defaults to None. vocabulary_size: int or None, the required number of subtokens.
-            Defaults to None, any
-                number.
+            Defaults to None.
+        vocabulary_size: int or None, the required number of subtokens. Defaults to None, any
+            number.
         sequence_length: int or None. If given, outputs are dense: padded with 0 or truncated to
             this many tokens. Defaults to None.
         dtype: integer dtype of the tokens. Defaults to "int32".

@@ -78,7 +78,7 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     """Builder of a dataset with one document per `.txt` file of a folder.
 
     If the folder has any of the subfolders `train`, `validation` and `test`, like PG-19, they are
-    the splits, and files beside them are ignored; a split without files does not exist. Otherwise
+    the splits, and files next to them are ignored; a split without files does not exist. Otherwise
     `split_of` assigns each file to a split by its relative path, including files in subfolders. If
     this leaves a split without files, as with a single file, every file is cut instead: its first
     90% are for training, the next 5% for validation and the last 5% for testing. The bytes are not

@@ -137,7 +137,7 @@ def identity(builder, split):
 
 
 def packed_folder(builder, split, identity):
-    """Returns the folder in which a split is packed, beside the prepared set.
+    """Returns the folder in which a split is packed, next to the prepared set.
 
     Args:
         builder: a `tfds.core.DatasetBuilder`.

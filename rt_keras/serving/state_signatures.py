@@ -31,6 +31,17 @@ def starting_function(model):
 
     Returns:
         A `tf.function` that maps `rows`, int32 scalar, to a dictionary of the tensors of a state.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> state = starting_function(model)(tf.constant(2))
+    >>> {x.shape[0] for x in state.values()}
+    {2}
     """
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="rows")], autograph=False)
@@ -57,6 +68,18 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
         A `tf.function` that maps `ids`, int32 `[batch, length]`, and the tensors of a state by name
         to a dictionary with `log_probabilities`, float32 `[batch, length]`, and the tensors of the
         next state.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> state = starting_function(model)(tf.constant(1))
+    >>> outputs = state_scoring_function(model)(tf.constant([[97, 98]]), state)
+    >>> outputs.pop("log_probabilities").shape, outputs.keys() == state.keys()
+    (TensorShape([1, 2]), True)
     """
     known = checks.known_tokens(model.backbone.vocabulary_size)
     tokenizer = model.preprocessor.tokenizer
@@ -96,6 +119,19 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         tensors of a state by name, and the parameters of `generating_function` with its defaults.
         It returns a dictionary with `continuations`, string `[batch]`, and the tensors of the next
         state.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> state = starting_function(model)(tf.constant(1))
+    >>> generate_next = state_generating_function(model)
+    >>> outputs = generate_next(tf.constant(["abc"]), state, max_new_tokens=tf.constant(4))
+    >>> outputs.pop("continuations").shape, outputs.keys() == state.keys()
+    (TensorShape([1]), True)
     """
     tokenizer = model.preprocessor.tokenizer
     stops = stop_tokens(tokenizer)

@@ -20,8 +20,14 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     Args:
         num_heads: int, number of heads in the group.
         block_size: int, number of positions in a block.
-        **kwargs: `token_bias` of `TokenBias`; `look_back`, `max_relative_distance`, `grid` and
-            `key_block_size` of `LocalHeads`; and base layer keyword arguments.
+        look_back, grid, key_block_size: see `LocalHeads`.
+        max_relative_distance: int or None, largest relative distance. None disables relative
+            positions. Defaults to None.
+        dense_below: int or None, see `HeadGroup`. Defaults to None, never.
+        **kwargs: `token_bias` of `TokenBias`; and base layer keyword arguments.
+
+    Raises:
+        ValueError: if a size is not a positive integer, or `token_bias` is unknown.
 
     Source: the code of Roy et al. 2021.
 

@@ -8,9 +8,9 @@ def write_set(name, data_dir, splits):
     """Writes a few examples with the set's builder, as if they were the whole download.
 
     Args:
-        name: as TensorFlow Datasets has it.
-        data_dir: where the builder looks for what it prepared.
-        splits: dict from each split to the list of its examples.
+        name: name in TensorFlow Datasets.
+        data_dir: folder of the builder's prepared data.
+        splits: dictionary from each split to the list of its examples.
     """
     builder = tfds.builder(name, data_dir=data_dir)
     here = tfds.download.DownloadConfig(try_download_gcs=False)

@@ -44,7 +44,7 @@ def cluster_attention(
         pick_members, weights, query, key, value, num_clusters, window_size: see that function.
         block_size: int, sequences are padded to a multiple of this size.
         causal: bool, whether the query of rank i sees the key of rank j only if j <= i.
-        query_mask: has no effect in that code.
+        query_mask: ignored, as in that code.
         key_mask: bool `[batch, keys]`, False for padding, which is not attended to; or None.
         token_bias: `[batch, keys]`, added to the logits of each key, or None.
         relative_embeddings: `[1, 2 m + 1, depth]`, or None.
@@ -54,6 +54,16 @@ def cluster_attention(
 
     Returns:
         `[batch, heads, queries, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.balanced import nearest_members
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> inputs = {"query": x, "key": x, "value": x}
+    >>> sizes = {"num_clusters": 2, "window_size": 4, "block_size": 4}
+    >>> weights = {"centroids": tf.random.normal([2, 2, 4])}
+    >>> cluster_attention(nearest_members, weights, **inputs, **sizes, causal=True).shape
+    TensorShape([1, 2, 10, 4])
     """
 
     def members_of(x, arguments):

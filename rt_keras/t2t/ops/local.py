@@ -41,13 +41,19 @@ def local_attention(
         value: `[batch, heads, keys, value_depth]`.
         block_size, look_back, grid, key_block_size, causal, key_mask, dropout, seed: see
             `rt_keras.ops.local_attention`.
-        query_mask: has no effect in that code.
+        query_mask: ignored, as in that code.
         token_bias: `[batch, keys]`, added to the logits of each key, or None.
         relative_embeddings: `[1, 2 m + 1, depth]`, or None.
         relative_values: `[1, 2 m + 1, value_depth]`, or None.
 
     Returns:
         `[batch, heads, length, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> local_attention(x, x, x, block_size=4, causal=True).shape
+    TensorShape([1, 2, 10, 4])
     """
     query, value = (tf.convert_to_tensor(x) for x in (query, value))
     key = query if key is None else tf.convert_to_tensor(key)
@@ -125,6 +131,16 @@ def local_step(
 
     Returns:
         `[batch, heads, 1, value_depth]`, and the cache updated with this position.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.local_decode import local_cache
+    >>> x = tf.random.normal([1, 2, 50, 4])
+    >>> cache = local_cache(x, x, 49, block_size=8)
+    >>> last = x[:, :, 49:]
+    >>> output, cache = local_step(last, last, last, cache, 49, block_size=8)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
     """
     cache = add_position(cache, position, key, value, grid, count)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
@@ -155,6 +171,12 @@ def local_cross_step(
 
     Returns:
         `[batch, heads, queries, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 6, 4])
+    >>> local_cross_step(x[:, :, :1], x, x, 7, block_size=4, key_block_size=2).shape
+    TensorShape([1, 2, 1, 4])
     """
     key_block_size = key_block_size or block_size
     seen = keys_in_window(
