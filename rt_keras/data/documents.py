@@ -66,8 +66,8 @@ def _check_utf8(builder, split):
     bad = [name for name in not_utf8 if name in builder.files[split]]
     if bad:
         raise ValueError(
-            f"{builder.directory / bad[0]} is not UTF-8 text ({len(bad)} such in {split}). "
-            "Convert it, or use the byte tokenizer, which takes any bytes."
+            f"{builder.directory / bad[0]} is not UTF-8 text (such files in {split}: {len(bad)}). "
+            "Convert it, or use the byte tokenizer, which accepts any bytes."
         )
 
 

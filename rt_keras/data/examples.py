@@ -65,7 +65,7 @@ def _described(name, spec):
     """Returns the dtype and shape of a tensor as JSON values."""
     if not spec.shape.is_fully_defined() or (spec.dtype == tf.string and spec.shape.rank):
         raise ValueError(
-            f"examples must have strings and tensors of one shape. Received: {name!r} of shape "
+            f"examples must be strings and tensors of a fixed shape. Received: {name!r} of shape "
             f"{spec.shape} and type {spec.dtype.name}"
         )
     return {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}

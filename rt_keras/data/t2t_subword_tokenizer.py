@@ -79,7 +79,7 @@ class T2TSubwordTokenizer(ListTokenizer):
     b'the cat'
     """
 
-    # As Tensor2Tensor writes it.
+    # The format of Tensor2Tensor.
     line = "'{}'\n"
 
     def __init__(
@@ -240,8 +240,7 @@ def _unescape(texts):
     """Splits texts into words and reverses `_escape`: `[texts, (words)]`."""
     words = tf.strings.split(texts, "_")
     words = tf.ragged.boolean_mask(words, words != "")
-    # Words hold no underscores now, so these can delimit the escapes, which become every second
-    # part.
+    # Words hold no underscores now, so these can delimit the escapes: every second part is one.
     marked = tf.strings.regex_replace(words.flat_values, r"\\(u|\\|[0-9]+;)", r"_\1_")
     parts = tf.strings.split(marked, "_")
     escaped = tf.where(tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1)

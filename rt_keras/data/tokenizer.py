@@ -139,7 +139,7 @@ class ListTokenizer(TextTokenizer):
         self.sequence_length = sequence_length
 
     def _keep(self, vocabulary):
-        # Not a list, since Keras tracks every entry of a list.
+        # An array instead of a list, since Keras tracks every entry of a list.
         self._vocabulary = np.array(vocabulary, dtype=object)
 
     def vocabulary_size(self):

@@ -23,7 +23,7 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
         look_back, grid, key_block_size: see `LocalHeads`.
         max_relative_distance: int or None, largest relative distance. None disables relative
             positions. Defaults to None.
-        dense_below: int or None, see `HeadGroup`. Defaults to None, never.
+        dense_below: not supported; must be None.
         **kwargs: `token_bias` of `TokenBias`; and base layer keyword arguments.
 
     Raises:

@@ -20,7 +20,7 @@ class T2TStridedHeads(RelativeTables, Heads):
         stride: int, distance between consecutive keys.
         max_relative_distance: int or None, largest relative distance, in strides. None disables
             relative positions. Defaults to None.
-        dense_below: int or None, see `HeadGroup`. Defaults to None, never.
+        dense_below: not supported; must be None.
         **kwargs: base layer keyword arguments.
 
     Raises:
