@@ -55,6 +55,21 @@ def export_saved_model(model, path, max_length=None):
         FileExistsError: if the version exists.
         ModuleNotFoundError: without the extra `serving`.
         ValueError: if the model has no preprocessor, or `max_length` is out of range.
+
+    >>> import tempfile
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> path = export_saved_model(model, tempfile.mkdtemp(), max_length=64)
+    >>> path.name
+    '1'
+    >>> served = tf.saved_model.load(str(path))
+    >>> served.score_text(tf.constant(["abc"]))["tokens"].numpy()
+    array([4], dtype=int32)
     """
     if getattr(model, "preprocessor", None) is None:
         raise ValueError(
