@@ -248,7 +248,7 @@ def test_a_context_that_heads_do_not_allow_gives_one_line(run, llama, books, tmp
 def test_adapted_models_are_exported(run, preset, tmp_path):
     status, shown, _ = run("export", "--model", preset, "--output", tmp_path / "exported")
     assert status == 0 and "score, score_text, generate, new_state" in shown
-    assert "of tensorflow-text" in shown
+    assert "from TensorFlow Text" in shown
     assert (tmp_path / "exported" / "1" / "saved_model.pb").is_file()
 
 
