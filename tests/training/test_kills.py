@@ -74,7 +74,7 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
         print(f"kill {number + 1} of {'start' if early else 'training'}: at step {steps(killed)}")
         assert process.returncode in (0, -signal.SIGKILL), output
         if process.returncode == 0:
-            # It came to its end; the next one starts anew.
+            # It has finished; the next one starts from step 0.
             assert_equal_runs(killed, whole)
             shutil.rmtree(killed)
     subprocess.run(command(settings, killed), check=True, capture_output=True)

@@ -28,7 +28,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
 def test_a_run_without_a_whole_checkpoint_is_not_trained_anew(train, tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(ValueError, match="holds no checkpoint to resume; --overwrite starts anew"):
+    message = "holds no checkpoint to resume from; --overwrite starts again from step 0"
+    with pytest.raises(ValueError, match=message):
         train(resume=True)
     assert (tmp_path / "run" / "model").exists()
 
@@ -55,8 +56,8 @@ def test_a_cosine_that_has_ended_may_get_more_steps(train, tiny_settings, tmp_pa
     run.train(longer, tmp_path / "run", resume=True)
     rate = make_rate(longer)
     assert (
-        "trainer.steps is 8, and was 4: the learning rate of schedule cosine falls over all of "
-        f"them, and so goes on from {float(rate(4)):.3g}, where it had come to 0.0005"
+        "trainer.steps is 8, and was 4: the cosine schedule now spans all 8 steps, so the learning "
+        f"rate resumes at {float(rate(4)):.3g} instead of 0.0005"
     ) in capsys.readouterr().out
     rows = csv.DictReader(io.StringIO((tmp_path / "run" / "log.csv").read_text()))
     rates = [float(row["learning_rate"]) for row in rows]
@@ -136,7 +137,7 @@ def test_a_folder_with_a_run_is_refused(train, tiny_run, tmp_path):
     assert before.items() <= {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}.items()
     with pytest.raises(FileNotFoundError, match="holds no run to resume"):
         train(resume=True)
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="mutually exclusive"):
         train(tiny_run, resume=True, overwrite=True)
     message = "differs from that of .*: optimizer.learning_rate is 0.0001, and was 0.01$"
     with pytest.raises(ValueError, match=message):
