@@ -57,7 +57,7 @@ def test_a_full_disk_keeps_the_model_before_and_the_next_one_is_written(
         patch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 9}))
         end_epoch(best, 20, 1.0)
     assert "the best model was not written" in (said := capsys.readouterr().out)
-    assert "no space left" in said and "9 free" in said and "training goes on" in said
+    assert "no space left" in said and "9 free" in said and "training continues" in said
     assert value_in(tmp_path) == 10 and best.values == {"step": 10, "value": 3.0}
     end_epoch(best, 30, 2.0)
     assert value_in(tmp_path) == 30

@@ -112,7 +112,9 @@ def test_a_run_that_goes_on_computes_the_same_bits(whole, tmp_path, stop_at, kep
 
 
 def test_a_checkpoint_of_another_model_is_refused(whole):
-    with pytest.raises(ValueError, match="is of another model: .* has shape .* there, .* here"):
+    with pytest.raises(
+        ValueError, match="belongs to another model: .* has shape .* there, .* here"
+    ):
         fit(whole[0].folder, 12, epochs=[(2, 3, 6)], model=make_model("sgd"))
 
 
@@ -129,7 +131,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_goes_on(
 
     monkeypatch.setattr(Checkpoints, "write", fail_at_first)
     checkpoints, _ = fit(tmp_path)
-    assert capsys.readouterr().out == "the disk is full; training goes on\n"
+    assert capsys.readouterr().out == "the disk is full; training continues\n"
     assert checkpoints.newest()[0] == 12
 
 
