@@ -20,7 +20,7 @@ class CentroidEMA(keras.callbacks.Callback):
     number:
 
     ```
-    "mean":   centroid_c = normalise(λ centroid_c + (1 - λ) / 2 q_c + (1 - λ) / 2 k_c)
+    "mean":   centroid_c = normalize(λ centroid_c + (1 - λ) / 2 q_c + (1 - λ) / 2 k_c)
     "count":  count_c = λ count_c + (1 - λ) n_c,   sum_c = λ sum_c + (1 - λ) (sum of members)
               centroid_c = sum_c / smoothed count_c
     load:     b_c = b_c - step clip(n_c / mean(n) - 1, -1, 1)

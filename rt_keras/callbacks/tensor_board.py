@@ -9,10 +9,10 @@ from rt_keras.keras_internals import open_writers, train_writer, validation_writ
 class TensorBoard(keras.callbacks.TensorBoard):
     """Logs scalars every `log_every` steps and after each epoch, and pictures after each epoch.
 
-    During an epoch, it logs `batch_loss`, the other metrics (means over the epoch so far), the
-    learning rate, the figures of `MeasureSpeed` and, for models with a `gradient_norm`, the norm of
-    the last gradients, by step. After the epoch, it logs everything in the epoch's logs by epoch,
-    as Keras does: `epoch_loss` and so on.
+    During an epoch, it logs by step, with the prefix `batch_`: the loss and other metrics (means
+    over the epoch so far), the learning rate, the figures of `MeasureSpeed` and, for models with a
+    `gradient_norm`, the norm of the last gradients. After the epoch, it logs the epoch's logs by
+    epoch, with the prefix `epoch_`, as Keras does.
 
     Keras's own `update_freq` counts executions, from 0 in each `fit`. This callback counts the
     steps of the run, so a resumed run continues its curves. Everything is written to disk at once,

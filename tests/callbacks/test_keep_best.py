@@ -25,7 +25,7 @@ def best(model, tmp_path):
 
 
 def end_epoch(best, step, loss):
-    """Ends an epoch with a model that can be told from others."""
+    """Ends an epoch with a model that differs from others."""
     best.model.optimizer.iterations.assign(step)
     table = best.model.backbone.token_embedding.embeddings
     table.assign(np.full(table.shape, step))
@@ -77,7 +77,7 @@ def test_changed_weights_are_refused(best, tmp_path):
             assert "is damaged" in str(error)
             refused += 1
         else:
-            # HDF5 leaves gaps, and keeps names and times that nobody reads.
+            # HDF5 leaves gaps, and stores names and times that are never read.
             for found, weight in zip(experiment.load_model(tmp_path).weights, expected):
                 np.testing.assert_array_equal(found, weight)
     assert refused > 3
