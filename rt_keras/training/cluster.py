@@ -146,15 +146,15 @@ def _check_types(cluster):
                 f'TF_CONFIG must have a list of addresses as "{kind}". Received: {addresses}'
             )
     if len(cluster.get("chief", [])) > 1:
-        raise ValueError(f"TF_CONFIG must name one chief at most. Received: {cluster['chief']}")
+        raise ValueError(f"TF_CONFIG must name at most one chief. Received: {cluster['chief']}")
 
 
 def _own_task(task, tasks):
     kind, index = task.get("type"), str(task.get("index"))
     if kind == "evaluator":
         raise ValueError(
-            "TF_CONFIG makes this task an evaluator, but every worker of a run validates. Start no "
-            "evaluator"
+            "TF_CONFIG makes this task an evaluator, but every worker of a run validates. Do not "
+            "start an evaluator"
         )
     # Some launchers write the index as a string, which TensorFlow also accepts.
     own = (kind, int(index)) if index.isdecimal() else None
@@ -197,9 +197,9 @@ def check_port(cluster):
         socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
     except OSError as error:
         raise OSError(
-            f"this worker cannot listen at port {port} of its address {cluster.address}: "
-            f"{os.strerror(error.errno)}. End the process that has it, such as a worker of an "
-            "earlier start, or name another port in the TF_CONFIG of all workers"
+            f"this worker cannot listen on port {port} of its address {cluster.address}: "
+            f"{os.strerror(error.errno)}. End the process that uses it, such as a worker of an "
+            "earlier start, or set another port in the TF_CONFIG of all workers"
         ) from None
 
 
@@ -277,8 +277,8 @@ def peer_errors(cluster):
             raise
         raise ConnectionError(
             f"{_failed_tasks(cluster, message)} cannot be reached or has ended, so this worker, "
-            f"{cluster.describe(cluster.task_type, cluster.index)}, ends too. Start all again with "
-            "--resume=auto"
+            f"{cluster.describe(cluster.task_type, cluster.index)}, ends too. Restart all workers "
+            "with --resume=auto"
         ) from error
 
 

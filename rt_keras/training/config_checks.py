@@ -49,7 +49,7 @@ def check_sources(experiment):
     """
     experiment.task.check_sources(experiment)
     if experiment.trainer.strategy == "tpu" and experiment.trainer.tpu_address is None:
-        raise ValueError('trainer.tpu_address must be set for strategy tpu; "" is a local one')
+        raise ValueError('trainer.tpu_address must be set for strategy tpu; use "" for a local TPU')
 
 
 def check_replicas(config, count):

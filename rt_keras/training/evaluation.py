@@ -72,7 +72,7 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         batches = _batches(task, model, examples, batch_size, context, stride)
         sums = _sums(model, task, shared_batches(batches, batch_size, strategy), verbose)
     if not sums["labels"]:
-        raise ValueError("there is nothing to score: nothing that the model predicts has weight")
+        raise ValueError("there is nothing to score: all predictions of the model have weight 0")
     of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
     labels = {f"{task.label_name}s": int(sums["labels"])}
     if context == "carry":

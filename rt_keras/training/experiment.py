@@ -150,7 +150,7 @@ def _what_is_in(folder):
     """Describes the content of the folder of a model without a task."""
     config = files.read_json(folder / "config.json")
     if "class_name" in config:
-        return f"a {config['class_name']} alone"
+        return f"only a {config['class_name']}"
     return f"a model of type {config.get('model_type')!r}"
 
 

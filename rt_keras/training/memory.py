@@ -119,7 +119,7 @@ def activation_bytes(experiment):
 
 
 def input_bytes(experiment):
-    """Computes the bytes of one example in a batch and in the batch that is prefetched."""
+    """Computes the bytes of one example in a batch and in the prefetched next batch."""
     specs = tf.nest.flatten(experiment.task.example_spec(experiment, batch_size=1))
     return 2 * sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
 

@@ -43,7 +43,7 @@ def draw_centroids(centroids):
 
     Returns:
         uint8 `[height, width, 3]`: red for 1, white for 0, blue for -1. Distinct clusters show a
-        red diagonal on white; collapsed clusters show a square of one colour.
+        red diagonal on white; collapsed clusters show a square of one color.
     """
     norms = np.linalg.norm(centroids, axis=-1, keepdims=True)
     units = centroids / np.maximum(norms, np.finfo(centroids.dtype).tiny)

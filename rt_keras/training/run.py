@@ -119,7 +119,9 @@ def _train(experiment, output, before, strategy, verbose):
     first_step = 0 if before is None else run_folder.go_back(output, checkpoints, best)
     first_step = workers.of_chief(first_step)
     if first_step > config.trainer.steps:
-        raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
+        raise ValueError(
+            f"trainer.steps is {config.trainer.steps}; the run has already completed {first_step}"
+        )
     with strategy.scope():
         model = compiled_model(experiment)
         if config.model.preset is not None and first_step == 0:
@@ -246,7 +248,7 @@ def describe(experiment, model, first_step=0):
     batch = f"{data.batch_size} x {task.tokens(experiment):,} tokens"
     if first_step >= trainer.steps:
         return (
-            f"nothing left to train: the run of {size} on {data.name} has done all of its "
+            f"nothing left to train: the run of {size} on {data.name} has completed all of its "
             f"{trainer.steps:,} steps"
         )
     steps = (

@@ -52,9 +52,9 @@ IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("optimizer.learning_rat=1", "learning_rat;.*nearest right one is optimizer.learning_rate"),
-        ("learning_rate=1", "nearest right one is optimizer.learning_rate"),
-        ("optimiser.name=adam", "nearest right one is optimizer.name"),
+        ("optimizer.learning_rat=1", "learning_rat;.*nearest known key is optimizer.learning_rate"),
+        ("learning_rate=1", "nearest known key is optimizer.learning_rate"),
+        ("optimiser.name=adam", "nearest known key is optimizer.name"),
         ("model.num_clusters=4", "there are model.routing.num_clusters, model.local_routing"),
         ("model.routing=4", "model.routing is a section"),
         ("trainer.steps", "section.key=value"),
@@ -104,7 +104,7 @@ def test_a_model_without_a_decoder_has_clustered_heads(kind):
     made = Experiment(config_lib.make_config({**model, **clustered})).make_model()
     (group,) = made.backbone.transformer_blocks[0].attention.head_groups
     assert (type(group), group.num_clusters) == (ClusteredHeads, 10)
-    # Those of the causal kind become such heads; what is said of them must not be lost.
+    # Heads of the causal kind become such heads and must keep their options.
     causal = {"model.causal_clustered.num_heads": 2, "model.clustered.num_clusters": 10}
     assert config_lib.make_config({**model, **causal}).model.clustered.num_clusters == 10
     with pytest.raises(ValueError, match="model.causal_clustered has values but an encoder has"):
@@ -200,7 +200,7 @@ def test_absent_heads_set_no_bounds():
 def test_a_wrong_key_in_a_file_is_named(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: {routing: {windw_size: 8}}")
-    with pytest.raises(ValueError, match="nearest right one is model.routing.window_size"):
+    with pytest.raises(ValueError, match="nearest known key is model.routing.window_size"):
         config_lib.load_config(path)
 
 

@@ -42,7 +42,7 @@ def test_a_run_may_get_more_steps(train, tiny_run, tmp_path):
     assert config_lib.load_config(str(tmp_path / "run" / "config.yaml")).trainer.steps == 6
     rows = (tmp_path / "run" / "log.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows] == ["epoch", "0", "1", "4", "5"]
-    with pytest.raises(ValueError, match="trainer.steps is 4; the run has done 6"):
+    with pytest.raises(ValueError, match="trainer.steps is 4; the run has already completed 6"):
         train(resume=True)
 
 
@@ -62,7 +62,7 @@ def test_a_cosine_that_has_ended_may_get_more_steps(train, tiny_settings, tmp_pa
     rows = csv.DictReader(io.StringIO((tmp_path / "run" / "log.csv").read_text()))
     rates = [float(row["learning_rate"]) for row in rows]
     np.testing.assert_allclose(rates[2:], [rate(6), rate(8)], rtol=1e-6)
-    # The steps that came later are resumed to the same bits as others.
+    # The additional steps also resume to the same bits.
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     (last,) = tmp_path.glob("again/checkpoints/8.data*")
     last.write_bytes(last.read_bytes()[:-1])
@@ -117,7 +117,7 @@ def test_a_relative_path_is_that_of_the_run(
     relative = {"data.directory": directory.name}
     config = config_lib.make_config({**tiny_settings, **relative})
     if as_given:
-        # As earlier releases wrote it.
+        # The format of earlier releases.
         (tmp_path / "run" / "config.yaml").write_text(config_lib.to_yaml(config))
     assert train(tmp_path / "run", relative, resume=True)["new_steps"] == 0
     assert train(tmp_path / "run", resume=True)["new_steps"] == 0

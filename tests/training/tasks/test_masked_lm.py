@@ -60,7 +60,7 @@ def test_a_run_learns_is_scored_and_starts_another(settings, tmp_path, capsys):
     assert "val_accuracy" in (tmp_path / "first" / "log.csv").read_text().partition("\n")[0]
     again = {**settings, "model.tie_embeddings": False, "model.preset": str(tmp_path / "first")}
     figures = train(make_config(again), tmp_path / "second", verbose=0)
-    # The first model began at log 259, about 5.6.
+    # The loss of the first model began at log 259, about 5.6.
     assert figures["validation_nats_per_token"] < 4.5
     different = {**again, "model.intermediate_dim": 32}
     with pytest.raises(ValueError, match="model.preset is .* with other weights: .*kernel"):
