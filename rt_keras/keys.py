@@ -142,13 +142,13 @@ class Key:
         )
 
     def allows(self, value):
-        """Returns whether a value has the key's type and is allowed."""
+        """Returns whether a value has the key's type. Ints are also floats; bools are not ints."""
         if value is None:
             return self.optional
         return self._is_of_type(value) and self.allowed.holds(value)
 
     def _is_of_type(self, value):
-        """Returns whether a value has the key's type. An int counts as a float, a bool not as an int."""
+        """Returns whether a value has the key's type. Ints are also floats; bools are not ints."""
         if isinstance(value, bool):
             return self.type is bool
         return isinstance(value, (int, float) if self.type is float else self.type)
