@@ -36,9 +36,7 @@ def load(args):
 def _set_length(args, model):
     """Sets the sequence length of a model's preprocessor to `--sequence-length`."""
     if not hasattr(model.preprocessor, "sequence_length"):
-        raise ValueError(
-            f"--sequence-length does not apply: {args.model} does not read single texts"
-        )
+        raise ValueError(f"--sequence-length does not apply to --model {args.model}")
     longest = getattr(model.backbone, "max_sequence_length", None)
     options.check_range(args, "sequence_length", 1, longest)
     model.preprocessor.sequence_length = args.sequence_length

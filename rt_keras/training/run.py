@@ -119,9 +119,7 @@ def _train(experiment, output, before, strategy, verbose):
     first_step = 0 if before is None else run_folder.go_back(output, checkpoints, best)
     first_step = workers.of_chief(first_step)
     if first_step > config.trainer.steps:
-        raise ValueError(
-            f"trainer.steps is {config.trainer.steps}; the run has already completed {first_step}"
-        )
+        raise ValueError(f"trainer.steps is {config.trainer.steps}; the run has done {first_step}")
     with strategy.scope():
         model = compiled_model(experiment)
         if config.model.preset is not None and first_step == 0:

@@ -42,9 +42,7 @@ def check(output, experiment, resume, overwrite):
     """
     saved = output / "config.yaml"
     if resume and overwrite:
-        raise ValueError(
-            "resume and overwrite are mutually exclusive: continue the run or delete it"
-        )
+        raise ValueError("resume and overwrite are mutually exclusive: continue or delete the run")
     if not saved.exists():
         if resume and resume != "auto":
             raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
@@ -120,9 +118,7 @@ def go_back(output, checkpoints, best):
         print(message, flush=True)
     if step is None:
         if damaged or (output / "model").exists():
-            raise ValueError(
-                f"{output} holds no checkpoint to resume from; --overwrite starts again from step 0"
-            )
+            raise ValueError(f"{output} holds no intact checkpoint; --overwrite starts from step 0")
         for name in ("log.csv", "tensorboard"):
             files.delete(output / name)
         return 0

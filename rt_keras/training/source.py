@@ -36,7 +36,7 @@ def check(experiment, output):
     if not saved.exists():
         raise FileNotFoundError(
             f"the run in {output} cannot be resumed: it has no {FILE_NAME}, the record of its "
-            "training data; --overwrite starts again from step 0"
+            "training data; --overwrite starts from step 0"
         )
     ours, theirs = _source(experiment), files.read_json(saved)
     changes = _changes(ours, theirs)
@@ -44,7 +44,7 @@ def check(experiment, output):
         more = f" (the first of {len(changes):,} files)" if changes[1:] else ""
         raise ValueError(
             f"the training data have changed since the run in {output} began: {changes[0]}{more}. "
-            "Restore them, or start again from step 0 with --overwrite"
+            "Restore them, or start from step 0 with --overwrite"
         )
 
 

@@ -215,7 +215,7 @@ def test_a_missing_configuration_names_those_there_are():
         ({"tokenizer.name": "word_piece"}, "tokenizer.vocabulary must name a file"),
         (
             {"tokenizer.name": "words", "tokenizer.vocabulary": "no/such/file"},
-            "no/such/file'?, which is not a file",
+            "no/such/file'?, not a file",
         ),
         ({"data.name": "text_folder"}, "data.directory must name the folder"),
         ({**SEQ_2_SEQ}, "data.directory must name the folder"),

@@ -89,9 +89,7 @@ class TextTask(Task):
                 f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}"
             )
         if not Path(tokenizer.vocabulary).is_file():
-            raise ValueError(
-                f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is not a file"
-            )
+            raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, not a file")
 
     def figures(self, model, inputs, labels):
         hidden = model.hidden_states(inputs, False)
