@@ -116,7 +116,7 @@ def test_one_file_is_split_trained_on_resumed_and_scored(run, tiny_settings, tmp
         (["--data", "pg91"], ["'pg91'", "or a folder or text file"]),
         (
             ["--data", "pg19", "--set", "data.directory=x"],
-            ["--data and --set data.directory=x exclude each other"],
+            ["--data and --set data.directory=x are mutually exclusive"],
         ),
     ],
 )

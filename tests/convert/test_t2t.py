@@ -288,7 +288,7 @@ def test_nothing_is_written_where_a_checkpoint_is_refused(case, vocabulary, tmp_
     assert not output.exists()
     output.mkdir()
     (output / "something").touch()
-    with pytest.raises(FileExistsError, match="already holds something"):
+    with pytest.raises(FileExistsError, match="already exists; name a new"):
         convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=vocabulary)
 
 

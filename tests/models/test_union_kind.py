@@ -60,8 +60,8 @@ CLUSTER = {"cluster.num_clusters": 4, "cluster.window_size": 4}
     "values, message",
     [
         ({}, "model.union: key_sets must be a list of at least one set of keys"),
-        ({"windw.block_size": 8}, "unknown key .*windw.*nearest right one is .*union.window.block"),
-        ({"window.blok_size": 8}, "unknown key .*nearest right one is model.union.window.block_si"),
+        ({"windw.block_size": 8}, "unknown key .*windw.*nearest known key is .*union.window.block"),
+        ({"window.blok_size": 8}, "unknown key .*nearest known key is model.union.window.block_si"),
         ({"window.key_block_size": 8}, "unknown key model.union.window.key_block_size"),
         ({"strided": 4}, "model.union.strided is a section; set its keys: .*strided.stride"),
         (
