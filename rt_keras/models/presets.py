@@ -40,7 +40,7 @@ class PublishedPresets(LiteRTExport, KeptArguments):
         Args:
             model: the `rt_keras.models.model_section.ModelSection` of a configuration.
             vocabulary_size: int, number of token ids, or of values of a channel of an image.
-            dtype: dtype policy. Defaults to Keras's global one.
+            dtype: dtype policy. Defaults to Keras's global policy.
 
         Returns:
             A model of this class.

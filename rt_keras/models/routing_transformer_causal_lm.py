@@ -26,24 +26,24 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     logits = backbone(inputs) · token_embeddingᵀ
     ```
 
-    If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
-    embedding has another width than the blocks, another dense layer comes before it.
+    If the backbone does not tie embeddings, a dense layer replaces this product. If the embedding
+    is not as wide as the blocks, another dense layer precedes it.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerBackbone`.
-        preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, to work on
-            token ids.
-        loss_chunk_size: int, the number of positions whose logits `fit` and `evaluate` hold at
-            once; they are computed a second time for the gradient. Defaults to None, all positions
-            of a batch: a float for each position and token id, and as many for their gradient.
+        preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, for
+            inputs of token ids.
+        loss_chunk_size: int, number of positions whose logits `fit` and `evaluate` hold at once;
+            they are recomputed for the gradient. Defaults to None, all positions of a batch, which
+            takes one float per position and token id, and as many for the gradient.
         **kwargs: keyword arguments of `keras_hub.models.CausalLM`, such as `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
@@ -68,11 +68,11 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
 
     def hidden_states(self, inputs, training=None):
-        """The states that logits are computed from.
+        """Computes the hidden states that the logits are computed from.
 
         Args:
             inputs: dictionary as in a call.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -86,7 +86,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
 
         Args:
             batch: int or scalar tensor, rows of the cache.
-            max_length: int, the number of positions that there will be.
+            max_length: int, maximum sequence length.
 
         Returns:
             The cache, as from `prefill`.
@@ -98,9 +98,8 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
 
         Args:
             token_ids: int `[batch, length]`.
-            count: int scalar, how many of the positions the cache holds. The others may have any
-                token.
-            max_length: int, the number of positions that there will be.
+            count: int scalar, number of positions to cache. Later positions may hold any token.
+            max_length: int, maximum sequence length.
 
         Returns:
             Hidden states, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and
@@ -143,7 +142,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
 
         Args:
             token_ids: int `[batch, length]`.
-            cache: the cache that `prefill`, `new_cache` or the last call returned.
+            cache: cache from `prefill`, `new_cache` or the previous call.
             cache_update_index: int scalar, the position of the first of these tokens, which is the
                 number of positions in the cache.
 

@@ -25,7 +25,7 @@ class RoutingTransformerCausalLMPreprocessor(
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        sequence_length: int, the number of tokens that the model sees. Defaults to 1024.
+        sequence_length: int, length of the sequences. Defaults to 1024.
         **kwargs: keyword arguments of `keras_hub.models.CausalLMPreprocessor`, such as `name`.
 
     Call arguments:
@@ -37,7 +37,7 @@ class RoutingTransformerCausalLMPreprocessor(
         of them, and `sample_weight` is False where that is padding.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if `sequence_length` is less than 1.
 
     >>> from rt_keras.data import ByteTokenizer
@@ -79,20 +79,20 @@ class RoutingTransformerCausalLMPreprocessor(
         return super().generate_preprocess(x, sequence_length=sequence_length)
 
     def generate_postprocess(self, x):
-        """Turns tokens back into strings, without padding and end of text.
+        """Converts tokens to strings, without padding and end-of-text tokens.
 
         Args:
             x: dictionary of "token_ids" and "padding_mask", from generation.
 
         Returns:
-            List of strings, or one string for one sequence; bytes that are not UTF-8 become
-            U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
+            A list of strings, or a string for a single sequence. Invalid UTF-8 becomes U+FFFD.
+            Inside a TensorFlow function, a string tensor of the exact bytes.
         """
         return strings_of_tokens(self.tokenizer, x["token_ids"], x["padding_mask"])
 
 
 def strings_of_tokens(tokenizer, token_ids, padding_mask):
-    """Turns tokens back into strings, without padding and end of text.
+    """Converts tokens to strings, without padding and end-of-text tokens.
 
     Args:
         tokenizer: the tokenizer of the tokens.

@@ -36,7 +36,7 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
 
     Call arguments:
         inputs: int `[batch, length]`.
-        training: bool, whether dropout is on.
+        training: bool, whether to apply dropout.
         start: int or scalar tensor, the first position. Defaults to 0.
 
     Returns:

@@ -41,15 +41,15 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
             must divide the image.
         num_classes: int, number of classes of images. Defaults to None, images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
-        dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
-            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
-            keyword arguments, such as `name`.
+        dtype: dtype policy. Defaults to Keras's global policy.
+        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
+            `name`.
 
     Call arguments:
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and with
             `num_classes` "labels", int `[batch]`.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
@@ -161,7 +161,7 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
             Outputs, `[batch, 1, hidden_dim]`, and the cache with this place added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
+            ValueError: if `cached_decoding` is False or the cache belongs to another model.
         """
         x = self.embedding.embed(before, labels, start=place)
         return self._call_blocks_with_cache(x, cache, place)

@@ -33,7 +33,7 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
     Call arguments:
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and for models with
             classes "labels", int `[batch]`.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:

@@ -22,25 +22,25 @@ class RoutingTransformerMaskedLM(PublishedPresets, Training, keras_hub.models.Ma
 
     If the backbone does not tie embeddings, the head has a matrix of its own.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerEncoderBackbone`, with one token id more than the tokenizer.
-        preprocessor: a `RoutingTransformerMaskedLMPreprocessor`. Defaults to None, to work on
-            token ids.
+        preprocessor: a `RoutingTransformerMaskedLMPreprocessor`. Defaults to None, for
+            inputs of token ids.
         **kwargs: keyword arguments of `keras_hub.models.MaskedLM`, such as `name`.
 
     Call arguments:
         inputs: dictionary of the inputs of the backbone, and "mask_positions", int
             `[batch, masks]`, the positions of the tokens to predict.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits, `[batch, masks, vocabulary_size]`.
 
     Raises:
-        TypeError: if the backbone is no encoder.
+        TypeError: if the backbone is not a `RoutingTransformerEncoderBackbone`.
         ValueError: if the backbone has too few token ids for the preprocessor.
 
     Source: Devlin et al. 2019, BERT, section 3.1.

@@ -21,7 +21,7 @@ class RoutingTransformerMaskedLMPreprocessor(
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        sequence_length: int, the number of tokens that the model sees. Defaults to 512.
+        sequence_length: int, length of the sequences. Defaults to 512.
         truncate: string, how several texts in one sequence are truncated; see
             `keras_hub.layers.MultiSegmentPacker`. Defaults to `"round_robin"`.
         mask_selection_rate: float, share of the tokens to predict. Defaults to 0.15.
@@ -41,7 +41,7 @@ class RoutingTransformerMaskedLMPreprocessor(
         the tokens at those positions, and `sample_weight` is 0 where there are fewer.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if a length is less than 1.
 
     Source: Devlin et al. 2019, BERT, section 3.1.

@@ -57,16 +57,16 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             None, no position embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
-        dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
-            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
-            keyword arguments, such as `name`.
+        dtype: dtype policy. Defaults to Keras's global policy.
+        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
+            `name`.
 
     Call arguments:
         inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`;
             "encoder_padding_mask" and "decoder_padding_mask", bool or int `[batch, length]`, 0 for
             padding.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
@@ -213,7 +213,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         Args:
             embedded: `[batch, length, hidden_dim]`, from `embed_encoder_tokens`.
             padding_mask: bool or int `[batch, length]`, 0 for padding.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -241,7 +241,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             padding_mask: bool or int `[batch, length]`, 0 for padding.
             encoder_outputs: `[batch, encoder_length, hidden_dim]`, from `encode`.
             encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -282,9 +282,8 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         Args:
             token_ids: int `[batch, length]`.
             cross_caches: the cross-attention cache, from `make_cross_cache`.
-            count: int scalar, how many of the positions the cache holds. The others may have any
-                token.
-            max_length: int, the number of positions that there will be.
+            count: int scalar, number of positions to cache. Later positions may hold any token.
+            max_length: int, maximum sequence length.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
@@ -303,14 +302,14 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             token_ids: int `[batch, 1]`. The batch may be a multiple of the encoder's: the beams of
                 each of its sequences, one after the other.
             cross_caches: the cross-attention cache, from `make_cross_cache`.
-            cache: the cache that `prefill`, `new_cache` or the last call returned.
-            position: int scalar, how many positions came before.
+            cache: cache from `prefill`, `new_cache` or the previous call.
+            position: int scalar, number of preceding positions.
 
         Returns:
             Outputs, `[batch, 1, hidden_dim]`, and the cache with this position added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
+            ValueError: if `cached_decoding` is False or the cache belongs to another model.
         """
         x = self.embedding(token_ids, training=False, start=position)
         return self._call_blocks_with_cache(x, cache, position, cross_caches)

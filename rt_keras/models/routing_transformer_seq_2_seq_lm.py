@@ -19,23 +19,23 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     logits = decoder outputs · token_embeddingᵀ
     ```
 
-    If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
-    embedding has another width than the blocks, another dense layer comes before it.
+    If the backbone does not tie embeddings, a dense layer replaces this product. If the embedding
+    is not as wide as the blocks, another dense layer precedes it.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerSeq2SeqBackbone`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. Defaults to None, to work on
-            token ids.
-        loss_chunk_size: int, the number of positions whose logits `fit` and `evaluate` hold at
-            once; they are computed a second time for the gradient. Defaults to None, all positions
-            of a batch: a float for each position and token id, and as many for their gradient.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. Defaults to None, for
+            inputs of token ids.
+        loss_chunk_size: int, number of positions whose logits `fit` and `evaluate` hold at once;
+            they are recomputed for the gradient. Defaults to None, all positions of a batch, which
+            takes one float per position and token id, and as many for the gradient.
         **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLM`, such as `name`.
 
     Call arguments:
         inputs: dictionary as the backbone takes it.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
@@ -67,11 +67,11 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     decoder_prefix = "decoder_"
 
     def hidden_states(self, inputs, training=None):
-        """The states that logits are computed from.
+        """Computes the hidden states that the logits are computed from.
 
         Args:
             inputs: dictionary as in a call.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, decoder_length, hidden_dim]`.

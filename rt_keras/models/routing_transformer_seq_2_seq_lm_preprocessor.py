@@ -33,7 +33,7 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
         each of the decoder's, `[batch, decoder_sequence_length]`; and False where that is padding.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if a length is less than 1.
 
     >>> from rt_keras.data import ByteTokenizer
@@ -93,13 +93,13 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
         return super().generate_preprocess(x, **lengths)
 
     def generate_postprocess(self, x):
-        """Turns tokens back into strings, without padding and end of text.
+        """Converts tokens to strings, without padding and end-of-text tokens.
 
         Args:
             x: dictionary of "decoder_token_ids" and "decoder_padding_mask", from generation.
 
         Returns:
-            List of strings, or one string for one sequence; bytes that are not UTF-8 become
-            U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
+            A list of strings, or a string for a single sequence. Invalid UTF-8 becomes U+FFFD.
+            Inside a TensorFlow function, a string tensor of the exact bytes.
         """
         return strings_of_tokens(self.tokenizer, x["decoder_token_ids"], x["decoder_padding_mask"])

@@ -27,26 +27,26 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
 
     Positions outside the context have no probability.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerEncoderBackbone`.
-        preprocessor: a `RoutingTransformerSpanPredictorPreprocessor`. Defaults to None, to work on
-            token ids.
+        preprocessor: a `RoutingTransformerSpanPredictorPreprocessor`. Defaults to None, for
+            inputs of token ids.
         max_answer_length: int, the most tokens of an answer. Defaults to 128.
         **kwargs: keyword arguments of `keras_hub.models.Task`, such as `name`.
 
     Call arguments:
         inputs: dictionary of the inputs of the backbone, and "context_mask", bool or int
             `[batch, length]`, 0 for what is no part of the context.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits of the start and of the end, `[batch, 2, length]`.
 
     Raises:
-        TypeError: if the backbone is no encoder.
+        TypeError: if the backbone is not a `RoutingTransformerEncoderBackbone`.
         ValueError: if `max_answer_length` is less than 1, or the backbone has too few token ids for
             the preprocessor.
 
@@ -83,11 +83,11 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        # In float32 under mixed precision too.
+        # float32 also under mixed precision.
         self.output_dense = backbone.make_dense(2, "logits", dtype="float32")
 
         # === Config ===
-        # Before the constructor of the base class, which compiles the model.
+        # Set before calling the base constructor, which compiles the model.
         positive_int("max_answer_length", max_answer_length)
         self.keep_arguments({"max_answer_length": max_answer_length})
 

@@ -22,7 +22,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        sequence_length: int, the number of tokens that the model sees. Defaults to 512.
+        sequence_length: int, length of the sequences. Defaults to 512.
         **kwargs: keyword arguments of `keras_hub.models.Preprocessor`, such as `name`.
 
     Call arguments:
@@ -38,7 +38,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         `sample_weight`, `[batch, 2]`, is 0 where the answer has been left out.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if `sequence_length` is less than 1, or strings are no batch.
 
     >>> from rt_keras.data import ByteTokenizer

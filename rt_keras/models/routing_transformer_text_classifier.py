@@ -24,13 +24,13 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
     logits = dropout(tanh(dropout(h) W + b)) V + c
     ```
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerEncoderBackbone`.
         num_classes: int, number of classes.
-        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. Defaults to None, to work
-            on token ids.
+        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. Defaults to None, for
+            inputs of token ids.
         pooling: string, what stands for the text: `"mean"`, the default, or `"first"`, its first
             position, which in one block sees only what its heads reach.
         dropout: float, dropout rate of the head. Defaults to 0.0.
@@ -38,14 +38,14 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
 
     Call arguments:
         inputs: dictionary of the inputs of the backbone.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits, `[batch, num_classes]`.
 
     Raises:
-        TypeError: if the backbone is no encoder.
+        TypeError: if the backbone is not a `RoutingTransformerEncoderBackbone`.
         ValueError: if an argument is out of range, or the backbone has too few token ids for the
             preprocessor.
 
@@ -84,7 +84,7 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
         check("pooling", pooling, one_of("mean", "first"))
 
         positive_int("num_classes", num_classes)
-        # Before the constructor of the base class, which compiles the model.
+        # Set before calling the base constructor, which compiles the model.
         self.keep_arguments(locals(), leave=["backbone", "preprocessor"])
 
         # === Layers ===
@@ -100,7 +100,7 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
         self.output_dropout = keras.layers.Dropout(
             dropout, dtype=backbone.dtype_policy, name="output_dropout"
         )
-        # In float32 under mixed precision too.
+        # float32 also under mixed precision.
         self.output_dense = backbone.make_dense(num_classes, "logits", dtype="float32")
 
         # === Functional Model ===

@@ -17,7 +17,7 @@ class RoutingTransformerTextClassifierPreprocessor(
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        sequence_length: int, the number of tokens that the model sees. Defaults to 512.
+        sequence_length: int, length of the sequences. Defaults to 512.
         truncate: string, how two texts are truncated: `"round_robin"`, the default, takes as much
             from both, and `"waterfall"` keeps the first one.
         **kwargs: other keyword arguments of `keras_hub.models.TextClassifierPreprocessor`.
@@ -33,7 +33,7 @@ class RoutingTransformerTextClassifierPreprocessor(
         tuple of it and them.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if `sequence_length` is less than 1.
 
     >>> from rt_keras.data import ByteTokenizer

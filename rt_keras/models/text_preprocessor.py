@@ -21,7 +21,7 @@ class TextPreprocessor:
         **kwargs: arguments of KerasHub's preprocessor. Those that end in "_length" are at least 1.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if a length is less than 1.
     """
 

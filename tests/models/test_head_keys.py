@@ -3,7 +3,7 @@ import pytest
 from rt_keras.models.head_keys import read_head_groups
 from rt_keras.models.head_kinds import HEAD_KINDS
 
-# What a causal model cannot have, and what a kind needs besides the number of heads.
+# Kinds that a causal model does not support, and keys that a kind requires.
 NOT_CAUSAL = ("clustered",)
 NEEDED = {"union": {"union.window.block_size": 8}}
 
@@ -31,11 +31,11 @@ def test_encoders_have_kinds_of_their_own():
     ("values", "attentions", "message"),
     [
         ({}, ("decoder",), "there are no heads; one of model.routing.num_heads"),
-        ({"local.block_size": 4}, ("decoder",), "model.local.num_heads is None; but"),
+        ({"local.block_size": 4}, ("decoder",), "num_heads is None; model.local has other values"),
         ({"num_layers": 4}, ("decoder",), "unknown key model.num_layers"),
         ({"local.num_heads": "4"}, ("decoder",), r"model.local.num_heads is '4' \(str\)"),
-        ({"clustered.num_heads": 2}, ("decoder",), "in the decoder there can be"),
-        ({"causal_clustered.num_heads": 2}, ("encoder",), "in the encoder there can be"),
+        ({"clustered.num_heads": 2}, ("decoder",), "in the decoder, use model.causal_clustered"),
+        ({"causal_clustered.num_heads": 2}, ("encoder",), "in the encoder, use model.clustered"),
         ({"compressive.num_heads": 2}, ("encoder",), "outside a causal_lm it must be null"),
         ({"hashed.num_heads": 2, "hashed.share_qk": True}, ("encoder",), "it must be false"),
         ({"hashed.num_heads": 2, "hashed.first_layer": 1}, ("decoder",), "it must be 0"),

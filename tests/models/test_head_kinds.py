@@ -136,14 +136,14 @@ def test_grouping_a_decoder_needs_values_that_count():
     kind("clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
     kind("clustered", num_clusters=5, top_k=2, causal_by_mask=True).check_attentions(("decoder",))
     kind("clustered", num_heads=4).check_attentions(("decoder",))
-    with pytest.raises(ValueError, match="a decoder has the heads of model.causal_clustered"):
+    with pytest.raises(ValueError, match="a decoder uses model.causal_clustered"):
         kind("clustered", num_clusters=5).check_attentions(("decoder",))
 
 
 def test_causal_groups_of_an_encoder_have_no_values():
     kind("causal_clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
     kind("causal_clustered", num_heads=4).check_attentions(("encoder",))
-    with pytest.raises(ValueError, match="an encoder has the heads of model.clustered"):
+    with pytest.raises(ValueError, match="an encoder uses model.clustered"):
         kind("causal_clustered", num_clusters=5).check_attentions(("encoder",))
 
 
@@ -241,12 +241,12 @@ def test_a_dialect_routes_balanced():
 def test_a_sequence_is_at_least_as_long_as_a_window(name, window):
     heads = kind(name, **{window: 8})
     heads.check_length("the length", 8)
-    with pytest.raises(ValueError, match=f"model.{name}.{window} is 8 and the length only 7"):
+    with pytest.raises(ValueError, match=f"model.{name}.{window} is 8 but the length is only 7"):
         heads.check_length("the length", 7)
 
 
 def test_an_encoder_has_as_many_local_blocks_as_the_decoder():
     heads = kind("local", block_size=8, cross_block_size=16)
     heads.check_cross_lengths(32, 64)
-    with pytest.raises(ValueError, match="is 16; .*48 positions must make 4 blocks.* 12 would do"):
+    with pytest.raises(ValueError, match="is 16; .*48 positions must form 4 blocks.* use 12"):
         heads.check_cross_lengths(32, 48)

@@ -216,11 +216,11 @@ def test_a_dialect_has_only_its_own_heads():
         ),
         (
             {"routing": {"window_size": 8}},
-            "model.routing has values but no heads; give model.routing.num_heads, 0 for none",
+            "model.routing has values but no heads; set model.routing.num_heads, 0 for none",
         ),
         (
             {"full": {"num_heads": 3}, "hidden_dim": 256},
-            r"hidden_dim is 256, .*3 heads \(full 3\) do not divide.*such as 255",
+            r"hidden_dim is 256, .*not divisible by the 3 heads \(full 3\).*such as 255",
         ),
         (
             {"causal_clustered": {"num_heads": 2}, "clustered": {"bits": 5}},
@@ -275,7 +275,7 @@ def test_heads_that_do_not_go_together_are_named(values, message):
         ({"product_key_layer": 0}, "product_key_layer needs model.product_keys"),
         ({"product_keys": 4, "num_experts": 2}, "product_keys and model.num_experts cannot"),
         ({"product_keys": 4, "product_key_layer": 4}, "is 4; it must be below model.num_layers, 4"),
-        ({"product_keys": 4, "num_encoder_layers": 2}, "without an encoder"),
+        ({"product_keys": 4, "num_encoder_layers": 2}, "model.num_encoder_layers cannot be"),
     ],
 )
 def test_networks_that_do_not_go_together_are_named(values, message):

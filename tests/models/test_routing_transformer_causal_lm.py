@@ -633,7 +633,7 @@ def test_contrastive_search_without_a_cache(prompts):
     "mask, message",
     [
         ([[1, 1, 0], [0, 0, 0]], "row 1 is an empty prompt. .* such as end-of-text"),
-        ([[1, 1, 0], [0, 1, 1]], "row 1 starts with padding; prompts must be at the left"),
+        ([[1, 1, 0], [0, 1, 1]], "row 1 starts with padding; left-align the prompts"),
         ([[1, 0, 1], [1, 1, 1]], "row 0 has padding inside its prompt"),
     ],
 )

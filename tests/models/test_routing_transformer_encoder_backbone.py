@@ -65,5 +65,5 @@ def test_a_section_makes_an_encoder_of_all_its_layers():
 def test_an_encoder_does_not_decode(backbone):
     assert not backbone.cached_decoding
     for decode in (backbone.new_cache, backbone.prefill, backbone.call_with_cache):
-        with pytest.raises(ValueError, match="RoutingTransformerEncoderBackbone sees whole"):
+        with pytest.raises(ValueError, match="EncoderBackbone has bidirectional attention"):
             decode(keras.ops.ones([1, 4], "int32"), count=4, max_length=8)

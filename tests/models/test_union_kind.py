@@ -94,7 +94,7 @@ def test_what_does_not_go_together_is_named(values, message):
 def test_what_depends_on_the_model_is_named():
     remembered = {**WINDOW, **CLUSTER, "remembered.memory_length": 8}
     check_heads(model_section(remembered))
-    with pytest.raises(ValueError, match="only a causal_lm can have them with a set remembered"):
+    with pytest.raises(ValueError, match="the set remembered needs a causal_lm"):
         check_heads(model_section(remembered, kind="masked_lm"), ("encoder",))
     with pytest.raises(ValueError, match="union.num_heads is 4; model.dialect t2t has no such"):
         check_heads(model_section(NEAR_AND_FAR, dialect="t2t"))
@@ -106,5 +106,5 @@ def test_what_depends_on_the_model_is_named():
 def test_a_sequence_is_at_least_as_long_as_a_window(values, size):
     model = model_section(values)
     check_length(model, "the length", 8)
-    with pytest.raises(ValueError, match=f"model.union.{size}.* and the length only 3"):
+    with pytest.raises(ValueError, match=f"model.union.{size}.* but the length is only 3"):
         check_length(model, "the length", 3)

@@ -174,7 +174,7 @@ LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
         ({**IMAGES, "model.local.block_size": 100}, "do not divide an image of 3072 values"),
         (
             {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192, **LOCAL},
-            "cross_block_size is None.*8192 positions must make 16 blocks.* 512 would do",
+            "cross_block_size is None.*8192 positions must form 16 blocks.* use 512",
         ),
         (
             {"trainer.watch_heads": True, "model.compressive.num_heads": 4},
