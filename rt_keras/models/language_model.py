@@ -107,10 +107,10 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
         tokens of its prompt left, these are its next tokens. An encoder runs once.
 
         Args:
-            inputs: dictionary as returned by `generate_preprocess` of the model's preprocessor. It
-                contains "token_ids", int `[batch, max_length]`, and "padding_mask", bool `[batch,
-                max_length]`, whose names have the prefix `decoder_prefix`. The mask is True at the
-                prompts, which are left-aligned and have at least one token.
+            inputs: dictionary as returned by `generate_preprocess` of the model's preprocessor. Its
+                entries "token_ids" and "padding_mask", with `decoder_prefix` before their names,
+                are int and bool `[batch, max_length]`. The mask is True at the prompts, which are
+                left-aligned and have at least one token.
             stop_token_ids: ids that end a sequence. Defaults to None, no stop tokens.
             sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
                 with.

@@ -1,4 +1,4 @@
-"""The Routing Transformer as a language model."""
+"""Routing Transformer language model."""
 
 import keras
 import keras_hub
@@ -13,14 +13,14 @@ from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
 )
 from rt_keras.ops.blocks import size
 
-# Tokens of a prompt that are read at once. Longer prompts go through the model in chunks, if its
-# heads allow for it, so that they take no more memory.
+# Prompts with more tokens are read in chunks of this size, if the heads support it, to bound
+# memory.
 PROMPT_CHUNK = 8192
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.CausalLM):
-    """A language model: logits of each next token.
+    """A causal language model that computes logits of each next token.
 
     ```
     logits = backbone(inputs) · token_embeddingᵀ
@@ -33,8 +33,8 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
 
     Args:
         backbone: a `RoutingTransformerBackbone`.
-        preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, for
-            inputs of token ids.
+        preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, for inputs of
+            token ids.
         loss_chunk_size: int, number of positions whose logits `fit` and `evaluate` hold at once;
             they are recomputed for the gradient. Defaults to None, all positions of a batch, which
             takes one float per position and token id, and as many for the gradient.
@@ -48,6 +48,11 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
 
     Returns:
         Logits, `[batch, length, vocabulary_size]`.
+
+    Raises:
+        ValueError: if `loss_chunk_size` is not a positive integer.
+
+    Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerBackbone(
@@ -82,10 +87,10 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     # Decoding.
 
     def new_cache(self, batch, max_length):
-        """Makes an empty cache for `call_with_cache`.
+        """Creates an empty cache for `call_with_cache`.
 
         Args:
-            batch: int or scalar tensor, rows of the cache.
+            batch: int or scalar tensor, batch size.
             max_length: int, maximum sequence length.
 
         Returns:
@@ -94,7 +99,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return self.backbone.new_cache(batch, max_length)
 
     def prefill(self, token_ids, count, max_length):
-        """Runs the model on the first positions of sequences, in parallel, and caches them.
+        """Runs the model on the first positions of sequences, in parallel, and fills a cache.
 
         Args:
             token_ids: int `[batch, length]`.
@@ -112,14 +117,14 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return self.backbone.prefill(token_ids, count, max_length)
 
     def prompt_cache(self, token_ids, count):
-        """The cache of the first tokens of prompts, by one compiled call.
+        """Computes the cache of the first tokens of prompts in one compiled call.
 
         Args:
             token_ids: int tensor `[batch, max_length]`.
-            count: int, how many of the tokens the cache holds.
+            count: int, number of tokens to cache.
 
         Returns:
-            The cache, as from `prefill`; nothing if `cached_decoding` is False.
+            The cache, as from `prefill`; `()` if `cached_decoding` is False.
         """
         if not self.cached_decoding:
             return ()
@@ -135,25 +140,25 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return compiled(token_ids[:, : bucket(count + 1, width)], tf.constant(count), width)
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
-        """Runs the model on the next tokens, given the cache of those before them.
+        """Runs the model on the next tokens, given the cache of the preceding ones.
 
-        One token at a time, or a long sequence in chunks of any lengths, the outputs are those of
-        one pass over everything.
+        The tokens can be read one at a time or in chunks of any length. The outputs are those of a
+        single pass over the whole sequence.
 
         Args:
             token_ids: int `[batch, length]`.
             cache: cache from `prefill`, `new_cache` or the previous call.
-            cache_update_index: int scalar, the position of the first of these tokens, which is the
+            cache_update_index: int scalar, position of the first of these tokens, which equals the
                 number of positions in the cache.
 
         Returns:
-            Logits of the tokens after these, `[batch, length, vocabulary_size]`; the hidden states
-            that they come from, `[batch, length, hidden_dim]`; and the cache with these positions
-            added.
+            Logits of each next token, `[batch, length, vocabulary_size]`; the hidden states that
+            they are computed from, `[batch, length, hidden_dim]`; and the cache with these
+            positions added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache belongs to another model or has
-                no room.
+            ValueError: if `cached_decoding` is False, or if the cache belongs to another model or
+                is full.
         """
         hidden, cache = self.backbone.call_with_cache(token_ids, cache, cache_update_index)
         return self.token_logits(hidden), hidden, cache
@@ -164,10 +169,10 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         batch, max_length = size(prompt, 0), size(prompt, 1)
         if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
             raise ValueError(
-                "A ContrastiveSampler compares the states of all tokens of a prompt, which may "
-                f"have at most {PROMPT_CHUNK} tokens with it. Received: {max_length} positions"
+                "A ContrastiveSampler compares the hidden states of all tokens, so a prompt must "
+                f"have at most {PROMPT_CHUNK} tokens. Received: {max_length} positions"
             )
-        # No other sampler reads the states.
+        # No other sampler reads the hidden states.
         hidden = tf.zeros([batch, max_length, self.backbone.hidden_dim], self.compute_dtype)
 
         def read(tokens, cache, start, count):
@@ -178,7 +183,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return hidden, read_chunks(read, prompt, counts, cache, PROMPT_CHUNK)
 
     def _reads_in_chunks(self, prefill_length):
-        """Whether a prompt is so long that it is read chunk by chunk."""
+        """Returns True if a prompt is read in chunks."""
         long = prefill_length is not None and prefill_length > PROMPT_CHUNK
         return long and why_no_state(self.backbone) is None
 

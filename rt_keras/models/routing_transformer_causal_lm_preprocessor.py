@@ -1,4 +1,4 @@
-"""The preprocessor of causal language models, from strings to token ids and back."""
+"""Preprocessor of causal language models, from strings to token ids and back."""
 
 import keras
 import keras_hub
@@ -17,11 +17,11 @@ class RoutingTransformerCausalLMPreprocessor(
 ):
     """KerasHub's preprocessor of causal language models, for any tokenizer of `rt_keras.data`.
 
-    A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
-    It starts with end of text because that precedes a document in training, where documents are
-    packed one after the other; with a `T2TSubwordTokenizer` it starts with padding, as for its
-    models. All of it runs inside TensorFlow functions, so that a served model takes and returns
-    strings.
+    A sequence consists of end of text, the tokens of a text, and end of text. It is truncated or
+    padded to `sequence_length`. It starts with end of text because training packs documents one
+    after the other, so that end of text precedes each document. With a `T2TSubwordTokenizer`, it
+    starts with padding, as in the models of that tokenizer. Preprocessing runs inside TensorFlow
+    functions, so that a served model takes and returns strings.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
@@ -32,9 +32,9 @@ class RoutingTransformerCausalLMPreprocessor(
         x: a string, or strings `[batch]`.
 
     Returns:
-        Tuple `(x, y, sample_weight)` of `[batch, sequence_length]`, or `[sequence_length]` for one
-        string: `x` is a dictionary of "token_ids" and "padding_mask", `y` has the token after each
-        of them, and `sample_weight` is False where that is padding.
+        Tuple `(x, y, sample_weight)` of `[batch, sequence_length]`, or `[sequence_length]` for a
+        single string: `x` is a dictionary of "token_ids" and "padding_mask", `y` contains the next
+        token of each position, and `sample_weight` is False where that token is padding.
 
     Raises:
         TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
@@ -58,7 +58,7 @@ class RoutingTransformerCausalLMPreprocessor(
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
     def generate_preprocess(self, x, sequence_length=None):
-        """Turns prompts into the inputs of generation: a start token, the prompt, and padding.
+        """Converts prompts to the inputs of generation: a start token, the prompt and padding.
 
         Args:
             x: a string, or strings `[batch]`.
@@ -68,8 +68,8 @@ class RoutingTransformerCausalLMPreprocessor(
             Dictionary of "token_ids" and "padding_mask", `[batch, sequence_length]`.
 
         Raises:
-            ValueError: if `sequence_length` is less than 1, or a prompt has more tokens or is not
-                the UTF-8 that the tokenizer needs.
+            ValueError: if `sequence_length` is less than 1, or if a prompt has more tokens or is
+                not the UTF-8 that the tokenizer needs.
         """
         check_at_least_one(sequence_length=sequence_length)
         length = sequence_length or self.sequence_length
@@ -113,11 +113,11 @@ def strings_of_tokens(tokenizer, token_ids, padding_mask):
 
 
 def _decode(strings):
-    """Bytes, or an array of them, as text."""
+    """Decodes bytes, or an array of them."""
     if isinstance(strings, bytes):
         return strings.decode("utf-8", errors="replace")
     return [_decode(string) for string in strings]
 
 
-# How KerasHub finds the tokenizer of a preset by its backbone.
+# KerasHub finds the tokenizer of a preset by its backbone.
 TextTokenizer.backbone_cls = RoutingTransformerBackbone

@@ -1,4 +1,4 @@
-"""The Routing Transformer as a classifier of texts."""
+"""Routing Transformer text classifier."""
 
 import keras
 import keras_hub
@@ -17,10 +17,10 @@ from rt_keras.models.training import Training
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.models.TextClassifier):
-    """A classifier of texts, or of pairs of texts: logits of the classes.
+    """A classifier of texts or pairs of texts that computes logits of the classes.
 
     ```
-    h = the mean of backbone(inputs) over all positions but padding, or the first of them
+    h = mean of backbone(inputs) over all positions except padding, or its first position
     logits = dropout(tanh(dropout(h) W + b)) V + c
     ```
 
@@ -31,8 +31,9 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
         num_classes: int, number of classes.
         preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. Defaults to None, for
             inputs of token ids.
-        pooling: string, what stands for the text: `"mean"`, the default, or `"first"`, its first
-            position, which in one block sees only what its heads reach.
+        pooling: string, `"mean"` for the mean over all positions, or `"first"` for the first
+            position, which in one block sees only the keys that its heads reach. Defaults to
+            `"mean"`.
         dropout: float, dropout rate of the head. Defaults to 0.0.
         **kwargs: keyword arguments of `keras_hub.models.TextClassifier`, such as `name`.
 
@@ -46,7 +47,7 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
 
     Raises:
         TypeError: if the backbone is not a `RoutingTransformerEncoderBackbone`.
-        ValueError: if an argument is out of range, or the backbone has too few token ids for the
+        ValueError: if an argument is out of range, or if the backbone has fewer token ids than the
             preprocessor.
 
     Source: Devlin et al. 2019, BERT, section 4.1.
@@ -114,9 +115,9 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """Checks the labels of `fit` and `evaluate` and applies the preprocessor."""
         if y is not None:
-            # There would be no loss for others.
+            # The loss is not defined for other labels.
             y, most = tf.convert_to_tensor(y), self.num_classes - 1
-            message = f"labels must be from 0 to {most}, the number of classes less 1"
+            message = f"labels must be from 0 to {most}, the number of classes minus 1"
             tf.debugging.assert_non_negative(y, message)
             tf.debugging.assert_less_equal(y, tf.cast(most, y.dtype), message)
         return super().preprocess_samples(x, y, sample_weight)

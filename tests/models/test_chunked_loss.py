@@ -109,9 +109,9 @@ def test_wrong_sizes_are_refused(size):
     [
         ({"loss": "mse"}, "loss must be 'auto'"),
         ({"loss": keras.losses.SparseCategoricalCrossentropy()}, "from_logits=True"),
-        ({"weighted_metrics": ["mae"]}, "no logits for metrics"),
-        ({"metrics": [keras.metrics.SparseTopKCategoricalAccuracy()]}, "no logits for metrics"),
-        ({"metrics": [keras.metrics.SparseCategoricalCrossentropy()]}, "no logits for metrics"),
+        ({"weighted_metrics": ["mae"]}, "a metric must be a Sparse"),
+        ({"metrics": [keras.metrics.SparseTopKCategoricalAccuracy()]}, "a metric must be a Sparse"),
+        ({"metrics": [keras.metrics.SparseCategoricalCrossentropy()]}, "a metric must be a Sparse"),
     ],
 )
 def test_losses_and_metrics_that_need_logits_are_refused(options, word):

@@ -51,7 +51,9 @@ def test_a_configuration_has_no_weights_to_load():
 
 
 def test_a_configuration_of_another_kind_is_refused():
-    with pytest.raises(ValueError, match="is of kind image_lm, not of RoutingTransformerCausalLM"):
+    with pytest.raises(
+        ValueError, match="has kind image_lm, which RoutingTransformerCausalLM cannot"
+    ):
         models.RoutingTransformerCausalLM.from_preset("mnist_full", load_weights=False)
 
 

@@ -37,7 +37,7 @@ def test_answers_are_found_among_the_tokens_and_come_back():
     assert x["context_mask"].numpy()[0].nonzero()[0].tolist() == list(range(6, 24))
     assert spans.numpy().tolist() == [[13, 15], [18, 18]] and np.all(weights == 1)
     assert preprocessor().answers(QUESTIONS, spans) == ANSWERS["answer"]
-    # Questions are no answers, and none ends before it starts.
+    # No answer lies in the question, and none ends before it starts.
     assert preprocessor().answers(QUESTIONS, tf.constant([[0, 3], [18, 13]])) == ["", ""]
 
 
@@ -105,7 +105,7 @@ def test_learns_to_answer_and_is_exported(tmp_path):
 def test_wrong_arguments_are_refused(model):
     with pytest.raises(ValueError, match="max_answer_length must be a positive integer"):
         models.RoutingTransformerSpanPredictor(model.backbone, max_answer_length=0)
-    with pytest.raises(ValueError, match="without a preprocessor cannot read texts"):
+    with pytest.raises(ValueError, match="needs a preprocessor. Received: preprocessor=None"):
         models.RoutingTransformerSpanPredictor(model.backbone).answer(QUESTIONS)
     with pytest.raises(ValueError, match="batches of strings, .* a context of shape \\(\\)"):
         preprocessor()({"question": "who?", "context": "Ann"})
