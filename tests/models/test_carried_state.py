@@ -36,7 +36,7 @@ def compiled(model, **options):
 
 
 def read(model, state, chunks, **options):
-    """The logits of chunks, one after the other, and the state after them."""
+    """Reads chunks one after the other; returns their logits and the last state."""
     outputs = []
     for inputs in chunks:
         logits, state = model.call_with_state(inputs, state, **options)
@@ -73,7 +73,7 @@ def read(model, state, chunks, **options):
 def test_rows_at_their_own_positions_are_one_pass(changes):
     model = make_model(**changes)
     expected = model(checks.inputs(TOKENS))
-    # The first row is padded at the end of the first chunk, so it is behind from then on.
+    # The first row is padded at the end of the first chunk, so its position is smaller afterwards.
     first = checks.inputs(TOKENS[:, :16], [11, 16])
     _, state = model.call_with_state(first, model.new_state(2))
     assert state["position"].numpy().tolist() == [11, 16]
@@ -110,10 +110,10 @@ def test_training_goes_on_where_it_was():
         chunk = {name: batch[name] for name in ("token_ids", "padding_mask")}
         state = cleared(state, batch["starts"], model.new_state(2))
         expected, state = model.call_with_state(chunk, state)
-        # As a step does, with the same weights.
+        # The outputs of a step with the same weights.
         found = model.step_outputs(batch, None, training=False)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-        # A call is one by itself.
+        # A call does not use the state.
         np.testing.assert_array_equal(model(batch), model(chunk))
     assert model.carried_rows
     kept = {"position": [x for x in model.carried_rows if x.shape == [2]][0]}
@@ -121,7 +121,7 @@ def test_training_goes_on_where_it_was():
     names = {weight.path for weight in model.weights}
     model.train_on_batch(batches[1], TOKENS[:, 8:16])
     assert kept["position"].numpy().tolist() == [32, 16]
-    # A batch without starts is one by itself, such as one of validation.
+    # A batch without starts, such as a validation batch, does not use the state.
     model.test_on_batch(checks.inputs(TOKENS), TOKENS)
     assert kept["position"].numpy().tolist() == [32, 16]
     assert {weight.path for weight in model.weights} == names
@@ -130,7 +130,7 @@ def test_training_goes_on_where_it_was():
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("options", [{}, {"loss_chunk_size": 5}], ids=str)
 def test_gradients_are_those_of_a_chunk_alone(options):
-    """Carrying the state over, and reading it from a call, train the same."""
+    """Training with a state works in compiled steps; statistics are collected."""
     model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1), **options)
     compiled(model, jit_compile=True)
     model.carry_state(2)
@@ -192,7 +192,7 @@ print(json.dumps(test.trained_rows(model, strategy)))
 
 
 def trained_rows(model, strategy):
-    """The losses of three batches whose rows go on, and the state after them."""
+    """The losses of three stateful batches, and the state after them."""
     model.carry_state(2)
     x = {name: [] for name in ("token_ids", "padding_mask", "starts")}
     labels = []
@@ -208,7 +208,7 @@ def trained_rows(model, strategy):
         batches = strategy.experimental_distribute_dataset(batches)
     history = model.fit(batches, steps_per_epoch=3, shuffle=False, verbose=0).history
     rows = [tf.convert_to_tensor(rows).numpy() for rows in model.carried_rows]
-    # They are assigned as they are read.
+    # Rows can be assigned in the form in which they are read.
     for variable, value in zip(model.carried_rows, rows):
         variable.assign(value)
         np.testing.assert_array_equal(tf.convert_to_tensor(variable), value)

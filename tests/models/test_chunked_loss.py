@@ -145,7 +145,7 @@ for a, b in zip(found, expected, strict=True):
 
 @pytest.mark.end_to_end
 def test_replicas_learn_what_one_device_does_that_keeps_all():
-    # In a process of its own: devices are counted when TensorFlow starts.
+    # In a separate process, since TensorFlow counts devices when it starts.
     command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]

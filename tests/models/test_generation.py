@@ -1,4 +1,4 @@
-"""What is refused before anything is generated; what is generated is tested with each model."""
+"""Checks before generation. The tests of each model check its generated tokens."""
 
 import keras_hub
 import numpy as np
@@ -38,7 +38,7 @@ def test_a_prompt_without_room_is_refused(model):
         model.generate("12345678")
     with pytest.raises(ValueError, match="prompt 1 must have at most 3 tokens.*Received: 4"):
         model.generate(["1", "123"], max_length=3)
-    # One that just fits comes back as it is.
+    # A prompt that just fits is returned unchanged.
     assert model.generate("1234567") == "1234567"
 
 

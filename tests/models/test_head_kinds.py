@@ -82,7 +82,7 @@ def kind(name, **values):
     return read_section(HEAD_KINDS[name], values, f"model.{name}.")
 
 
-# Sets of keys have options of their own: see `test_union_kind.py`.
+# `test_union_kind.py` tests the options of sets of keys.
 @pytest.mark.parametrize("name", [name for name in HEAD_KINDS if name != "union"])
 def test_every_key_reaches_the_layer(name):
     values = {"num_heads": 2, **VALUES[name]}

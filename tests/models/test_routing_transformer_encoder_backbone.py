@@ -58,7 +58,7 @@ def test_a_section_makes_an_encoder_of_all_its_layers():
     encoder = RoutingTransformerEncoderBackbone.from_section(model, vocabulary_size=9)
     groups = [block.attention.head_groups for block in encoder.transformer_blocks]
     assert len(groups) == 3 and isinstance(groups[0][1], LocalHeads)
-    # As in the encoder of an encoder-decoder, queries have keys of their own.
+    # As in the encoder of an encoder-decoder, keys are separate from queries.
     assert not any(block[0].share_qk for block in groups)
 
 

@@ -8,7 +8,7 @@ from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerImageBackbone, RoutingTransformerImageLM
 
 SHAPE = (4, 4, 3)
-# The order of values, and local heads that fit it.
+# Orders of the values, with matching local heads.
 ORDERS = {
     "raster": ((12,), LocalHeads(1, 12)),
     "blocks": ((2, 6), LocalHeads(1, 12, grid=(2, 2))),

@@ -75,8 +75,8 @@ def test_the_decoder_sees_the_whole_encoder_and_its_own_past(model):
     changed = {**inputs, "decoder_token_ids": inputs["decoder_token_ids"].copy()}
     changed["decoder_token_ids"][:, 7:] = 3
     found = model(changed).numpy()
-    # Balanced routing to the encoder lets the queries of a cluster vie with later ones, so only
-    # local cross attention would leave the past as it was; see below.
+    # In balanced cross-attention, queries of a cluster compete with later ones. Only with local
+    # cross-attention are earlier outputs unchanged; see below.
     assert np.abs(found[:, 7:] - expected[:, 7:]).max() > 1e-2
     changed = {**inputs, "encoder_token_ids": inputs["encoder_token_ids"].copy()}
     changed["encoder_token_ids"][0, -1] = 3
@@ -122,7 +122,7 @@ def test_generation_from_strings(model):
     assert isinstance(first, str) and second.startswith("x")
     tokens = model.preprocessor.generate_preprocess(inputs)
     tokens = {name: np.asarray(x) for name, x in tokens.items()}
-    # Token by token, as the model itself scores them.
+    # Token by token, by the scores of the model itself.
     written = tokens["decoder_token_ids"].copy()
     for t in range(1, 8):
         given = {**tokens, "decoder_token_ids": written}
@@ -196,7 +196,7 @@ def test_samplers_get_what_recomputing_gives_them(cross, sampler, monkeypatch):
 
 @pytest.mark.end_to_end
 def test_generation_compiled_by_xla():
-    # The encoder runs once, before anything is generated, and is compiled with routing below.
+    # The encoder runs once, before generation, and is compiled with routing below.
     heads = {"encoder_head_groups": [FullHeads(2)], "cross_head_groups": CROSS["local"]}
     model = RoutingTransformerSeq2SeqLM(make_backbone(**heads))
     inputs = make_inputs()

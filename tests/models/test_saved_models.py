@@ -1,4 +1,4 @@
-"""Presets, checkpoints and states that an earlier version wrote are read as what they were."""
+"""Presets, checkpoints and states of earlier versions still load and give the same outputs."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
 @pytest.fixture(scope="module")
 def carried():
-    """What the state of the file goes with, by the step it is of."""
+    """The arrays of the file: states, outputs and results of training, by step."""
     found = {}
     for name, x in np.load(SAVED / f"{saved_models.CARRIED}.npz").items():
         step, _, rest = name.partition("/")
@@ -45,7 +45,7 @@ def test_a_state_goes_on_as_it_did(carried):
     arrays, _ = Checkpoints(SAVED / saved_models.CARRIED).read(saved_models.STEPS)
     for number, variable in enumerate(model.variables):
         variable.assign(arrays[f"model_{number}"])
-    # Files hold the tensors of a state by number.
+    # Files store the tensors of a state by number.
     numbered = tf.nest.flatten(saved_models.nested(carried["state"]))
     state = tf.nest.pack_sequence_as(model.new_state(2), numbered)
     outputs, state = model.call_with_state(saved_models.chunk(3)[0], state)

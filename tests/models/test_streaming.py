@@ -18,7 +18,7 @@ def make_model(**routing):
     tokenizer = ByteTokenizer()
     groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4, **routing)]
     backbone = RoutingTransformerBackbone(tokenizer.vocabulary_size(), 1, 8, 8, groups)
-    # Far from even: each token then calls for a few others.
+    # Uneven probabilities, so that each token has a few likely successors.
     for weight in backbone.trainable_weights:
         weight.assign(weight * 3.0)
     preprocessor = RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=64)
@@ -43,7 +43,7 @@ def model():
     ids=["greedy", "random", "top_p"],
 )
 def test_the_chunks_are_what_generate_returns(model, make_sampler):
-    # One of them through XLA, which takes seconds.
+    # XLA compiles only one of them, since this takes seconds.
     xla = isinstance(make_sampler(), keras_hub.samplers.TopPSampler)
     model.compile(sampler=make_sampler(), jit_compile=xla)
     whole = model.generate("héllo", max_length=40)
@@ -73,7 +73,7 @@ def test_chunks_of_every_tokenizer_are_whole(tokenizer):
 
 
 class Recites(keras_hub.samplers.Sampler):
-    """Says given bytes whatever the model thinks."""
+    """Samples given bytes regardless of the probabilities."""
 
     def __init__(self, text):
         super().__init__()

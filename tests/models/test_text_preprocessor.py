@@ -4,7 +4,7 @@ import pytest
 from rt_keras import models
 from rt_keras.data import ByteTokenizer
 
-# The preprocessors, and an argument of each that is a length.
+# The preprocessors, each with one of its length arguments.
 PREPROCESSORS = {
     models.RoutingTransformerCausalLMPreprocessor: "sequence_length",
     models.RoutingTransformerSeq2SeqLMPreprocessor: "decoder_sequence_length",
@@ -27,7 +27,7 @@ def test_configurations_make_the_same_again(cls):
     preprocessor = cls(ByteTokenizer(), **{PREPROCESSORS[cls]: 7})
     config = preprocessor.get_config()
     assert config[PREPROCESSORS[cls]] == 7
-    # KerasHub changes the dictionary that it is given.
+    # KerasHub changes the dictionary that it receives.
     assert cls.from_config({**config}).get_config() == config
 
 

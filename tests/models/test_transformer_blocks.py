@@ -116,5 +116,5 @@ def test_configs_there_and_back():
         ]
         assert serialized == config[blocks_of]
     assert back["head_groups"][0][1].share_qk
-    # The config itself stays as it was.
+    # The config itself is unchanged.
     assert isinstance(config["head_groups"][0][0], dict)

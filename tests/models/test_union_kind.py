@@ -12,7 +12,7 @@ NEAR_AND_FAR = {**WINDOW, "strided.stride": 4, "persistent.num_persistent_keys":
 
 
 def model_section(values, **others):
-    """A `ModelSection` with four of these heads."""
+    """A `ModelSection` with four heads of a union."""
     return read_section(ModelSection, {"union": {"num_heads": 4, **values}, **others}, "model.")
 
 
