@@ -16,10 +16,10 @@ NO_END = 2**30
 class CarriedState:
     """Mixin of stateful language models, which read texts in chunks.
 
-    It precedes `LanguageModel` among the bases of a model. The state of a row holds the number of
-    tokens read and the caches of the heads. `call_with_state` reads the next chunk of each row. Its
-    outputs are those of a single pass over all chunks of the row, but gradients do not flow into
-    earlier chunks. A state thus bounds memory, but not the context of a token.
+    List it before `LanguageModel`. The state of a row holds the number of tokens read and the
+    caches of the heads. `call_with_state` reads the next chunk of each row. Its outputs are those
+    of a single pass over all chunks of the row, but gradients do not flow into earlier chunks. A
+    state thus bounds memory, but not the context of a token.
 
     For `fit`, the model stores the state itself, as Keras's stateful RNNs do; see `carry_state`.
 
@@ -53,7 +53,7 @@ class CarriedState:
         From then on, a step whose inputs include "starts", bool `[batch]`, begins with the final
         state of the previous step. Rows in which "starts" is True begin with an empty state.
         Batches without "starts" neither use nor change the state. The state is not a weight of the
-        model and is not saved. Gradients do not flow into earlier batches.
+        model and is not saved with it. Gradients do not flow into earlier batches.
 
         Args:
             batch_size: int, global batch size, over all replicas.

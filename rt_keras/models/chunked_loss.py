@@ -15,7 +15,7 @@ class ChunkedLoss(Training):
     cross entropy of each token and the most likely token, and losses and metrics read these two.
     The rest of a step is unchanged.
 
-    The mixin precedes KerasHub's classes among the bases of a model. A subclass defines
+    List the mixin before KerasHub's base classes. A subclass defines
     `hidden_states(inputs, training)`.
     """
 

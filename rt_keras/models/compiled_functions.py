@@ -6,7 +6,7 @@ import types
 class CompiledFunctions:
     """Mixin that caches compiled functions, as `keras.Model` does with `test_function`.
 
-    It precedes KerasHub's classes among the bases of a model.
+    List it before KerasHub's base classes.
     """
 
     # True if XLA compiles the functions; set by `compile`.

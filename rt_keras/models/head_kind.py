@@ -24,7 +24,7 @@ BETWEEN_SEQUENCES = {
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A place of heads in a model.
+    """The place of an attention layer in a model.
 
     Args:
         block: int, index of the block.
@@ -119,7 +119,7 @@ class HeadKind:
                 )
 
     def check_cross_lengths(self, length, encoder_length):
-        """Raises a ValueError if a kind with heads does not support cross-attention of lengths.
+        """Raises a ValueError if a kind with heads does not support these cross-attention lengths.
 
         Args:
             length: int, number of positions of the decoder.

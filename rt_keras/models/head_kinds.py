@@ -182,7 +182,7 @@ class ClusterStrided(WithReach):
 
 @with_keys_of(layers.StridedHeads, "stride", stride=128)
 class Strided(WithReach):
-    """Heads that attend at multiples of a stride; see `rt_keras.layers.StridedHeads`."""
+    """Heads that attend to every n-th key; see `rt_keras.layers.StridedHeads`."""
 
     name = "strided"
 

@@ -6,7 +6,7 @@ import keras
 class KeptArguments:
     """Mixin that stores constructor arguments and returns them from `get_config`.
 
-    It precedes Keras's classes among the bases of a layer or model.
+    List it before Keras's base classes.
     """
 
     _kept_arguments = ()

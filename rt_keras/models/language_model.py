@@ -26,7 +26,7 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
     If the backbone does not tie embeddings, a dense layer replaces this product. If the embedding
     is not as wide as the blocks, another dense layer precedes it.
 
-    The mixin precedes KerasHub's classes among the bases of a model. A subclass defines
+    List the mixin before KerasHub's base classes. A subclass defines
     `hidden_states(inputs, training)` and, for generation, `prefill` and `call_with_cache`. For
     heads that decode without a cache, it defines `_decoder_states(tokens, padding_mask, *encoded)`
     instead. With an encoder, it also defines `_encode(inputs)`, which returns a tuple of the

@@ -7,12 +7,12 @@ from rt_keras.layers.layers_inside import layers_inside
 class LiteRTExport:
     """Mixin whose `export` refuses models that LiteRT cannot run.
 
-    By default, it does not print a line for each weight, as Keras does. It precedes KerasHub's
-    classes among the bases of a backbone or task.
+    By default, it does not print a line for each weight, as Keras does. List it before KerasHub's
+    base classes.
     """
 
     def export(self, filepath, format="tf_saved_model", verbose=False, **kwargs):
-        """Exports the model. Exports to LiteRT only if LiteRT can run the model.
+        """Exports the model, to LiteRT only if LiteRT can run it.
 
         Args:
             filepath: path of the file or folder to write.

@@ -222,7 +222,7 @@ def check_length(model, name, length):
 
 
 def check_cross_lengths(model, length, encoder_length):
-    """Raises a ValueError if a `ModelSection` does not support cross-attention of these lengths.
+    """Raises a ValueError if a `ModelSection` does not support these cross-attention lengths.
 
     Args:
         model: the `ModelSection`.

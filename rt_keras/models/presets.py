@@ -26,9 +26,9 @@ class _Presets:
 class PublishedPresets(LiteRTExport, KeptArguments):
     """Mixin that creates backbones and tasks from configurations.
 
-    It precedes KerasHub's classes among the bases of a backbone or task. Each published
-    configuration is a preset of the same name without weights, for training from scratch. `kind` is
-    the value of `model.kind` in the configurations of a class.
+    List it before KerasHub's base classes. Each published configuration is a preset of the same
+    name without weights, for training from scratch. `kind` is the value of `model.kind` in the
+    configurations of a class.
     """
 
     kind = None

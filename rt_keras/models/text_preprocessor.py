@@ -15,7 +15,7 @@ TOKENIZERS = [getattr(data, name) for name in data.__all__ if name.endswith("Tok
 class TextPreprocessor:
     """Mixin of preprocessors for any tokenizer of `rt_keras.data`.
 
-    It precedes KerasHub's class among the bases of a preprocessor.
+    List it before KerasHub's base class.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`.
@@ -38,7 +38,7 @@ class TextPreprocessor:
 class EncoderPreprocessor(TextPreprocessor):
     """Mixin of preprocessors that pack texts into one sequence.
 
-    It precedes KerasHub's class among the bases of a preprocessor.
+    List it before KerasHub's base class.
 
     Args:
         tokenizer, sequence_length, truncate: see `RoutingTransformerTextClassifierPreprocessor`.

@@ -15,9 +15,9 @@ from rt_keras.models.compiled_functions import CompiledFunctions
 class Training(CompiledFunctions, FirstBatch):
     """Mixin of tasks whose `fit` runs under any `tf.distribute` strategy.
 
-    It precedes KerasHub's classes among the bases of a task. A step computes the same as on one
-    device with the whole batch: each replica computes the gradients of its share, and the gradients
-    are summed. Multiple workers get their data from `strategy.distribute_datasets_from_function`.
+    List it before KerasHub's base classes. A step computes the same as on one device with the whole
+    batch: each replica computes the gradients of its share, and the gradients are summed. Multiple
+    workers get their data from `strategy.distribute_datasets_from_function`.
 
     By default, losses and metrics read the output of the model's call. A subclass in which they
     read something else overrides `step_outputs`, and `compile_arguments` if it also needs other
@@ -31,8 +31,7 @@ class Training(CompiledFunctions, FirstBatch):
     - Keras clips the gradients of each replica before summing them. Here, the sum is clipped.
     - Before `fit`, Keras averages a batch over the replicas to infer its shape. Multiple workers
       cannot average a structure of tensors. Here, the share of one replica is used.
-    - KerasHub treats datasets that are already distributed as arrays. Here, they are passed to
-      Keras's `fit`.
+    - KerasHub mistakes distributed datasets for arrays. Here, they are passed to Keras's `fit`.
     - Keras averages the logs of multiple workers over the first axis, but logs are scalars. Here,
       they get an axis.
     - Keras's loop of `steps_per_execution` steps checks for more data before each step, which fails
@@ -55,8 +54,8 @@ class Training(CompiledFunctions, FirstBatch):
             gradient_accumulation_steps: int, number of equal parts of a batch, or of a replica's
                 share, that the model processes one after the other. The weights are updated once,
                 with the accumulated gradients. A step takes the memory of one part. Defaults to 1.
-                The option of the same name of Keras's optimizers instead updates the weights once
-                in so many steps, and fails on multiple replicas.
+                Keras's optimizers have an option of the same name, which updates the weights only
+                every so many steps and fails on multiple replicas.
         """
         args, kwargs = self.compile_arguments(*args, **kwargs)
         super().compile(*args, jit_compile=jit_compile, **kwargs)
