@@ -70,7 +70,7 @@ def read(model, state, chunks, **options):
     ],
     ids=["local_and_nearest", "local_routing", "routing_memory"],
 )
-def test_rows_at_their_own_positions_are_one_pass(changes):
+def test_rows_at_different_positions_equal_one_pass(changes):
     model = make_model(**changes)
     expected = model(checks.inputs(TOKENS))
     # The first row is padded at the end of the first chunk, so its position is smaller afterwards.
@@ -88,7 +88,7 @@ def test_rows_at_their_own_positions_are_one_pass(changes):
 
 
 @pytest.mark.end_to_end
-def test_no_tokens_leave_a_state_as_it_is():
+def test_an_empty_chunk_does_not_change_the_state():
     model = make_model(head_groups=[LocalRoutingHeads(2, 4, 3, 4)], shift_tokens=True)
     _, before = read(model, model.new_state(2), [checks.inputs(TOKENS[:, :9])])
     nothing = checks.inputs(np.zeros([2, 4]), [0, 0])
@@ -99,7 +99,7 @@ def test_no_tokens_leave_a_state_as_it_is():
 
 
 @pytest.mark.end_to_end
-def test_training_goes_on_where_it_was():
+def test_training_resumes_from_the_state():
     model = compiled(make_model(), run_eagerly=True)
     model.carry_state(2)
     state, batches = model.new_state(2), []
@@ -129,7 +129,7 @@ def test_training_goes_on_where_it_was():
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("options", [{}, {"loss_chunk_size": 5}], ids=str)
-def test_gradients_are_those_of_a_chunk_alone(options):
+def test_compiled_training_with_a_state(options):
     """Training with a state works in compiled steps; statistics are collected."""
     model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1), **options)
     compiled(model, jit_compile=True)
@@ -157,7 +157,7 @@ def test_gradients_are_those_of_a_chunk_alone(options):
         ({"max_sequence_length": 24}, "without learned positions.*max_sequence_length=24"),
     ],
 )
-def test_models_that_cannot_carry_a_state(changes, message):
+def test_models_that_do_not_support_a_state(changes, message):
     with pytest.raises(ValueError, match=message):
         make_model(**changes).new_state(2)
 

@@ -44,7 +44,7 @@ def steps(model, metrics=None, loss=None):
     [{}, {"tie_embeddings": False, "embedding_dim": 4}, {"dtype": "mixed_bfloat16"}],
     ids=str,
 )
-def test_steps_are_those_of_a_model_that_holds_all_logits(changes):
+def test_steps_equal_those_with_all_logits(changes):
     (expected, weights), (found, found_weights) = (
         steps(make_model(size, **changes)) for size in (None, 7)
     )
@@ -144,7 +144,7 @@ for a, b in zip(found, expected, strict=True):
 
 
 @pytest.mark.end_to_end
-def test_replicas_learn_what_one_device_does_that_keeps_all():
+def test_replicas_equal_one_device_with_all_logits():
     # In a separate process, since TensorFlow counts devices when it starts.
     command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True)

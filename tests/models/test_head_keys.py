@@ -9,7 +9,7 @@ NEEDED = {"union": {"union.window.block_size": 8}}
 
 
 @pytest.mark.parametrize("name", [name for name in HEAD_KINDS if name not in NOT_CAUSAL])
-def test_every_kind_can_be_said(name):
+def test_every_kind_can_be_configured(name):
     (group,) = read_head_groups({f"{name}.num_heads": 4, **NEEDED.get(name, {})})
     assert type(group) is HEAD_KINDS[name].layer and group.num_heads == 4
 
@@ -20,7 +20,7 @@ def test_groups_of_several_kinds_and_their_values():
     assert (local.num_heads, local.block_size, full.num_heads) == (4, 32, 2)
 
 
-def test_encoders_have_kinds_of_their_own():
+def test_encoders_have_other_kinds():
     (group,) = read_head_groups({"clustered.num_heads": 2}, ("encoder",))
     assert type(group) is HEAD_KINDS["clustered"].layer
     (group,) = read_head_groups({"routing.num_heads": 2}, ("encoder", "decoder"))
@@ -42,6 +42,6 @@ def test_encoders_have_kinds_of_their_own():
         ({"local.num_heads": 2, "local.cross_block_size": 8}, ("decoder",), "it must be null"),
     ],
 )
-def test_what_does_not_go_together_is_refused(values, attentions, message):
+def test_incompatible_values_are_refused(values, attentions, message):
     with pytest.raises(ValueError, match=message):
         read_head_groups(values, attentions)

@@ -33,7 +33,7 @@ def test_keys_are_options_of_the_sets():
     assert keys["block_size"] == dataclasses.replace(of_window["block_size"], default=64)
 
 
-def test_what_the_layer_refuses_is_refused_in_its_words():
+def test_errors_of_the_layer_keep_its_message():
     section = read_section(LocalStrided, {"num_heads": 2, "stride": 5})
     section.check(ModelSection())
     assert section.layer(**section.arguments(Place(0))).key_sets == (Window(64), Strided(5))
@@ -43,7 +43,7 @@ def test_what_the_layer_refuses_is_refused_in_its_words():
         section.check(ModelSection())
 
 
-def test_an_option_that_must_be_given_may_be_null_in_the_section_of_a_set():
+def test_required_options_default_to_null_in_the_section_of_a_set():
     keys = keys_of(section_of_set(Window, without=("key_block_size",)))
     assert keys["block_size"].optional and keys["block_size"].default is None
     assert keys["look_back"] == keys_of(Window)["look_back"]
@@ -51,7 +51,7 @@ def test_an_option_that_must_be_given_may_be_null_in_the_section_of_a_set():
     assert not {"key_block_size", "grid", "position_biases"} & keys.keys()
 
 
-def test_values_of_the_section_are_told_from_defaults():
+def test_has_values_compares_with_the_defaults():
     assert not LocalStrided(num_heads=2).has_values()
     assert LocalStrided(stride=5).has_values()
 

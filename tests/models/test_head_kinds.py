@@ -106,7 +106,7 @@ def test_two_sequences_have_no_relative_positions(name):
 
 
 @pytest.mark.parametrize("name", ["routing", "local_routing", "hashed"])
-def test_queries_are_their_own_keys_in_a_decoder_alone(name):
+def test_queries_are_also_keys_only_in_a_decoder(name):
     heads = kind(name, share_qk=True)
     shared = [heads.arguments(Place(0, x))["share_qk"] for x in ("decoder", "encoder", "cross")]
     assert shared == [True, False, False]
@@ -127,12 +127,12 @@ def test_the_first_blocks_may_have_local_heads_instead(name):
         ("lsh", {}, [None, None, "full"]),
     ],
 )
-def test_groups_do_not_leak_into_a_decoder_unasked(name, values, expected):
+def test_groups_leak_into_a_decoder_only_on_request(name, values, expected):
     heads = kind(name, **values)
     assert [heads.replacement(Place(0, x)) for x in ("decoder", "encoder", "cross")] == expected
 
 
-def test_grouping_a_decoder_needs_values_that_count():
+def test_values_that_a_decoder_would_ignore_are_refused():
     kind("clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
     kind("clustered", num_clusters=5, top_k=2, causal_by_mask=True).check_attentions(("decoder",))
     kind("clustered", num_heads=4).check_attentions(("decoder",))
@@ -140,7 +140,7 @@ def test_grouping_a_decoder_needs_values_that_count():
         kind("clustered", num_clusters=5).check_attentions(("decoder",))
 
 
-def test_causal_groups_of_an_encoder_have_no_values():
+def test_values_that_an_encoder_would_ignore_are_refused():
     kind("causal_clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
     kind("causal_clustered", num_heads=4).check_attentions(("encoder",))
     with pytest.raises(ValueError, match="an encoder uses model.clustered"):
@@ -152,7 +152,7 @@ def test_random_members_differ_from_block_to_block():
     assert heads.arguments(Place(0))["seed"] != heads.arguments(Place(1))["seed"]
 
 
-def test_blocks_of_an_encoder_have_their_own_size():
+def test_blocks_of_an_encoder_can_have_another_size():
     sizes = {None: 8, 12: 12}
     for given, expected in sizes.items():
         heads = kind("local", block_size=8, cross_block_size=given)
@@ -211,7 +211,7 @@ def test_local_heads_of_images_know_the_grid():
         ),
     ],
 )
-def test_values_that_do_not_go_together_are_named(name, values, message):
+def test_incompatible_values_are_refused(name, values, message):
     with pytest.raises(ValueError, match=message):
         kind(name, **values).check(ModelSection())
 

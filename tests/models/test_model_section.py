@@ -201,7 +201,7 @@ def test_a_section_makes_the_layer_of_its_kind(name):
     assert (type(group), group.num_heads) == (HEAD_KINDS[name].layer, 3)
 
 
-def test_a_dialect_has_only_its_own_heads():
+def test_a_dialect_supports_only_some_heads():
     model = model_section(dialect="t2t", full={"num_heads": 2})
     with pytest.raises(ValueError, match="full.num_heads is 2; model.dialect t2t has no such"):
         check_heads(model)
@@ -264,7 +264,7 @@ def test_a_dialect_has_only_its_own_heads():
         ),
     ],
 )
-def test_heads_that_do_not_go_together_are_named(values, message):
+def test_incompatible_heads_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         check_heads(model_section(**values))
 
@@ -278,7 +278,7 @@ def test_heads_that_do_not_go_together_are_named(values, message):
         ({"product_keys": 4, "num_encoder_layers": 2}, "model.num_encoder_layers cannot be"),
     ],
 )
-def test_networks_that_do_not_go_together_are_named(values, message):
+def test_incompatible_networks_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         check_networks(model_section(num_layers=4, **values))
 
@@ -291,7 +291,7 @@ def test_clustered_heads_of_a_decoder_have_the_values_of_the_causal_kind():
     assert (type(group), group.num_clusters) == (layers.CausalClusteredHeads, 5)
 
 
-def test_heads_of_a_depth_of_their_own_need_not_divide_the_width():
+def test_heads_with_a_given_depth_need_not_divide_the_width():
     check_heads(model_section(full={"num_heads": 3}, hidden_dim=256, key_dim=7))
 
 

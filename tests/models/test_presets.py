@@ -37,7 +37,7 @@ def test_an_image_model_from_a_preset_has_its_sizes_and_dtype():
     assert model({"images": keras.ops.zeros([1, 32, 32, 3], "int32")}).shape == (1, 32, 32, 3, 256)
 
 
-def test_a_task_from_a_preset_stands_on_such_a_backbone():
+def test_a_task_from_a_preset_has_the_backbone_of_the_preset():
     model = models.RoutingTransformerImageLM.from_preset(
         "sparse_imagetransformer_base", load_weights=False
     )

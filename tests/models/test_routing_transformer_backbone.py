@@ -79,7 +79,7 @@ def test_config_makes_an_equal_model(changes):
     np.testing.assert_array_equal(copy(inputs), expected)
 
 
-def test_each_block_has_head_groups_of_its_own():
+def test_each_block_has_separate_head_groups():
     given = checks.groups()
     backbone = checks.make_backbone(head_groups=given)
     first, second = checks.routing_heads(backbone)

@@ -66,11 +66,11 @@ def test_no_output_depends_on_later_tokens(routing):
 
 
 @pytest.mark.end_to_end
-def test_nor_in_float32():
+def test_no_output_depends_on_later_tokens_in_float32():
     assert checks.leak(make_model(head_groups=checks.groups(num_probes=2))) <= 1e-5
 
 
-def test_nor_with_all_options():
+def test_no_output_depends_on_later_tokens_with_all_options():
     changes = {"shift_tokens": True, "normalize_first": False, "max_sequence_length": 24}
     assert checks.leak(make_model(**changes, dtype="float64")) <= 1e-12
 
@@ -119,7 +119,7 @@ def fitted(jit_compile=False, loss_chunk_size=None, **changes):
 
 
 @pytest.mark.end_to_end
-def test_what_saves_memory_learns_the_same_where_xla_compiles_it():
+def test_options_that_save_memory_learn_the_same_with_xla():
     options = {"remat": True, "feed_forward_chunk_size": 4, "loss_chunk_size": 30}
     found, history = fitted(**options, jit_compile=True)
     expected, expected_history = fitted()
@@ -130,7 +130,7 @@ def test_what_saves_memory_learns_the_same_where_xla_compiles_it():
 
 
 @pytest.mark.end_to_end
-def test_reversible_blocks_learn_the_same_where_xla_compiles_them():
+def test_reversible_blocks_learn_the_same_with_xla():
     (found, history), (expected, expected_history) = (
         fitted(reversible=True, jit_compile=jit_compile) for jit_compile in (True, False)
     )
@@ -525,7 +525,9 @@ def small_writer():
 # "top p" only in their use of the logits.
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("sampler", ["top p", "beam", "contrastive"])
-def test_samplers_get_what_recomputing_gives_them(small_writer, prompts, sampler, monkeypatch):
+def test_samplers_get_the_same_logits_as_with_recomputation(
+    small_writer, prompts, sampler, monkeypatch
+):
     def generate():
         given = SAMPLERS[sampler]()
         step = tf.function(lambda x: small_writer.generate_step(x, sampler=given))
@@ -540,7 +542,7 @@ def test_samplers_get_what_recomputing_gives_them(small_writer, prompts, sampler
 
 @pytest.mark.parametrize("sampler", ["beam", "contrastive"])
 @pytest.mark.end_to_end
-def test_prompts_of_different_lengths_go_on_as_each_alone(small_writer, prompts, sampler):
+def test_prompts_of_different_lengths_continue_as_each_alone(small_writer, prompts, sampler):
     small_writer.compile(sampler=SAMPLERS[sampler](), jit_compile=False)
     together = small_writer.generate(prompts, stop_token_ids=None)["token_ids"]
     for row in range(4):
@@ -550,7 +552,7 @@ def test_prompts_of_different_lengths_go_on_as_each_alone(small_writer, prompts,
 
 
 @pytest.mark.end_to_end
-def test_what_stands_behind_the_prompts_is_not_seen(writer, prompts, continuations):
+def test_tokens_after_the_prompts_are_ignored(writer, prompts, continuations):
     behind = np.where(prompts["padding_mask"], prompts["token_ids"], 7)
     step = tf.function(writer.generate_step)
     sampler = SAMPLERS["greedy"]()

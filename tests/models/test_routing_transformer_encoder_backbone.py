@@ -30,7 +30,7 @@ def test_weights_are_those_of_a_decoder(backbone):
     assert shapes[0] == shapes[1]
 
 
-def test_comes_back_from_its_config(backbone):
+def test_config_makes_an_equal_model(backbone):
     copy = type(backbone).from_config(backbone.get_config())
     copy.set_weights(backbone.get_weights())
     inputs = checks.inputs(checks.random_tokens(2, 9), [9, 5])

@@ -171,7 +171,7 @@ def test_logits_of_one_position_at_a_time(cross, changes):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("cross, sampler", [("full", "contrastive"), ("local", "beam")])
-def test_samplers_get_what_recomputing_gives_them(cross, sampler, monkeypatch):
+def test_samplers_get_the_same_logits_as_with_recomputation(cross, sampler, monkeypatch):
     model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=CROSS[cross]))
     inputs = make_inputs()
     # Prompts of lengths 2 and 5.
@@ -212,7 +212,7 @@ def test_generation_compiled_by_xla():
         assert found[row, length:].tolist() == likeliest[row, length - 1 : -1].tolist()
 
 
-def test_balanced_attention_to_the_encoder_keeps_no_cache(model):
+def test_balanced_cross_attention_has_no_cache(model):
     assert not model.cached_decoding
 
 
@@ -239,7 +239,7 @@ def test_compiled_by_xla(model):
     np.testing.assert_allclose(compiled(inputs), model(inputs), rtol=0, atol=1e-4)
 
 
-def test_preprocessor_refuses_what_is_wrong():
+def test_preprocessor_refuses_wrong_arguments():
     with pytest.raises(TypeError, match="tokenizer must be .* a str"):
         Preprocessor("bytes")
     with pytest.raises(ValueError, match="must be at least 1. Received: decoder_sequence_length=0"):

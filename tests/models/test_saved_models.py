@@ -33,14 +33,14 @@ def all_close(found, expected):
         close(found[name], x, 1e-5)
 
 
-def test_a_preset_gives_what_it_gave():
+def test_a_preset_gives_the_same_outputs():
     folder = SAVED / saved_models.PRESET
     model = RoutingTransformerCausalLM.from_preset(str(folder))
     assert model.preprocessor.sequence_length == 24
     close(saved_models.logits(model), np.load(folder / "logits.npy"), 1e-5)
 
 
-def test_a_state_goes_on_as_it_did(carried):
+def test_a_state_continues_with_the_same_outputs(carried):
     model = saved_models.carrying_model()
     arrays, _ = Checkpoints(SAVED / saved_models.CARRIED).read(saved_models.STEPS)
     for number, variable in enumerate(model.variables):
@@ -55,7 +55,7 @@ def test_a_state_goes_on_as_it_did(carried):
         close(x, expected, 1e-5)
 
 
-def test_training_goes_on_as_it_did(carried, tmp_path):
+def test_training_resumes_with_the_same_results(carried, tmp_path):
     folder = tmp_path / "checkpoints"
     shutil.copytree(SAVED / saved_models.CARRIED, folder)
     found = saved_models.train(saved_models.carrying_model(), folder, epoch=1)

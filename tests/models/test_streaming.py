@@ -42,7 +42,7 @@ def model():
     ],
     ids=["greedy", "random", "top_p"],
 )
-def test_the_chunks_are_what_generate_returns(model, make_sampler):
+def test_the_joined_chunks_equal_the_output_of_generate(model, make_sampler):
     # XLA compiles only one of them, since this takes seconds.
     xla = isinstance(make_sampler(), keras_hub.samplers.TopPSampler)
     model.compile(sampler=make_sampler(), jit_compile=xla)
@@ -53,7 +53,7 @@ def test_the_chunks_are_what_generate_returns(model, make_sampler):
 
 
 @pytest.mark.end_to_end
-def test_so_where_the_sequence_is_recomputed():
+def test_chunks_equal_generate_with_recomputation():
     model = make_model(assignment="balanced")
     model.compile(sampler="greedy", jit_compile=False)
     assert "".join(stream(model, "ab", max_length=16)) == model.generate("ab", max_length=16)
@@ -87,7 +87,7 @@ class Recites(keras_hub.samplers.Sampler):
 
 
 @pytest.mark.end_to_end
-def test_characters_are_not_torn_and_the_text_ends_at_its_end(model):
+def test_characters_are_not_split_and_the_text_ends_at_its_end(model):
     text = "aé☃𝄞" * 5
     model.compile(sampler=Recites(text.encode()), jit_compile=False)
     chunks = list(stream(model, "", max_length=64))

@@ -101,7 +101,7 @@ def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(whole):
 
 
 @pytest.mark.end_to_end
-def test_parts_of_a_batch_make_the_step_of_the_whole(whole):
+def test_a_step_of_parts_equals_that_of_the_whole_batch(whole):
     assert_equal(trained(make_model(gradient_accumulation_steps=2)), whole)
 
 
@@ -183,18 +183,18 @@ def replicas():
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", ["eager", "jit", "parts", "steps"])
-def test_replicas_make_the_step_of_one_device(replicas, whole, name):
+def test_replicas_equal_one_device(replicas, whole, name):
     assert_equal(replicas[name], whole)
 
 
 @pytest.mark.end_to_end
-def test_replicas_draw_other_seeds(replicas):
+def test_replicas_draw_different_seeds(replicas):
     first, second = replicas["seeds"]
     assert first == [5, 0] and second != first
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("case", ["jit on replicas", "steps on replicas", "several workers"])
-def test_keras_still_needs_the_remedies(replicas, case):
+def test_keras_still_needs_the_workarounds(replicas, case):
     # If this fails, a workaround in `rt_keras/models/training.py` can be removed.
     assert replicas[case] is not None
