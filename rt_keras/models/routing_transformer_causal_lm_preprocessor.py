@@ -68,8 +68,8 @@ class RoutingTransformerCausalLMPreprocessor(
             Dictionary of "token_ids" and "padding_mask", `[batch, sequence_length]`.
 
         Raises:
-            ValueError: if `sequence_length` is less than 1, or if a prompt has more tokens or is
-                not the UTF-8 that the tokenizer needs.
+            ValueError: if `sequence_length` is less than 1, or if a prompt is too long or is not
+                the UTF-8 that the tokenizer needs.
         """
         check_at_least_one(sequence_length=sequence_length)
         length = sequence_length or self.sequence_length

@@ -75,7 +75,7 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             "decoder_padding_mask", `[batch, decoder_sequence_length]`.
 
         Raises:
-            ValueError: if a length is less than 1, or if a text has more tokens or is not the UTF-8
+            ValueError: if a length is less than 1, or if a text is too long or is not the UTF-8
                 that the tokenizer needs.
         """
         check_at_least_one(**lengths)

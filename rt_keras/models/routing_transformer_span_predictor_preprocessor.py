@@ -96,7 +96,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         return inputs, spans, weights
 
     def _spans(self, x, in_context, starts, ends):
-        """Returns the tokens of the answers, and weights that are 0 where these are truncated."""
+        """Returns the first and last token of each answer, and weights, 0 if it is truncated."""
         count = x["answer_start"]
         before = tf.strings.substr(x["context"], tf.zeros_like(count), count, unit="UTF8_CHAR")
         first = tf.strings.length(before)
@@ -112,7 +112,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         return tf.where(whole[:, None], tf.stack([begin, end], axis=1), 0), weights
 
     def _sequences(self, x):
-        """Returns token ids, and the first and last bytes of context tokens, 0 for others."""
+        """Returns token ids and the byte offsets of context tokens; the end is 0 for others."""
         question, _, _ = self.tokenizer.tokenize_with_offsets(x["question"])
         context, starts, ends = self.tokenizer.tokenize_with_offsets(x["context"])
         token_ids, _ = self.packer((question, context))
