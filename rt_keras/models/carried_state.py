@@ -169,9 +169,7 @@ class CarriedState:
             tf.nest.map_structure(lambda x: str(x.shape[1:]), x) for x in (state, expected)
         )
         if found != expected:
-            raise ValueError(
-                f"state belongs to another model than {self.name}; use its new_state()"
-            )
+            raise ValueError(f"state does not belong to {self.name}; use its new_state()")
 
 
 def cleared(state, rows, empty):

@@ -108,9 +108,7 @@ class Clustered(WithReach):
     """
 
     num_clusters: int = key(100, "groups of queries per head", AT_LEAST_1)
-    top_k: int | None = key(
-        None, "keys to which each query also attends individually, null for none", AT_LEAST_1
-    )
+    top_k: int | None = key(None, "keys that each query attends to individually", AT_LEAST_1)
     bits: int = key(63, "random projections used to group queries", AT_LEAST_1)
     iterations: int = key(10, "k-means iterations per step", AT_LEAST_1)
     causal_by_mask: bool = key(

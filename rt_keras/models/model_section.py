@@ -32,9 +32,7 @@ class ImageSection:
     height: int = key(32, "rows of pixels", AT_LEAST_1)
     width: int = key(32, "columns of pixels", AT_LEAST_1)
     channels: int = key(3, "values per pixel", AT_LEAST_1)
-    block_height: int | None = key(
-        None, "rows of a local block, null for blocks of consecutive values", AT_LEAST_1
-    )
+    block_height: int | None = key(None, "rows of a local block, null for raster order", AT_LEAST_1)
     num_classes: int | None = key(None, "classes, null for images without classes", AT_LEAST_1)
     position_embedding: bool = key(True, "whether to add embeddings of rows and columns")
 
@@ -122,9 +120,7 @@ class _ModelKeys:
         None, "positions whose logits are computed at once, null for all", AT_LEAST_1
     )
     num_classes: int = key(2, "classes of a text classifier", AT_LEAST_1)
-    pooling: str = key(
-        "mean", "pooling of a text classifier over the positions", one_of("mean", "first")
-    )
+    pooling: str = key("mean", "pooling of a text classifier", one_of("mean", "first"))
     max_answer_length: int = key(128, "maximum number of tokens in an answer", AT_LEAST_1)
     initializer_scale: float = key(
         1.0, "initial variance of dense layers, relative to Glorot's", POSITIVE

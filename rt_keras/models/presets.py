@@ -81,9 +81,7 @@ class PublishedPresets(LiteRTExport, KeptArguments):
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
         model, _ = published()[preset]
         if model.kind != cls.kind:
-            raise ValueError(
-                f"preset={preset!r} has kind {model.kind}, which {cls.__name__} cannot load"
-            )
+            raise ValueError(f"{cls.__name__} cannot load preset={preset!r} of kind {model.kind}")
         if load_weights:
             raise ValueError(
                 f"preset={preset!r} is a configuration without weights; pass load_weights=False"

@@ -170,7 +170,7 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="state has 3 rows but the inputs have 2"):
         model.call_with_state(inputs, model.new_state(3))
     other = make_model(head_groups=checks.groups(max_relative_distance=None))
-    with pytest.raises(ValueError, match="state belongs to another model"):
+    with pytest.raises(ValueError, match="state does not belong to .*; use its new_state"):
         model.call_with_state(inputs, other.new_state(2))
     with pytest.raises(ValueError, match="need a call of carry_state"):
         compiled(model).test_on_batch({**inputs, "starts": np.array([True, True])}, TOKENS)
