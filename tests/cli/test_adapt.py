@@ -86,7 +86,7 @@ def test_encoders(run, tmp_path):
     status, _, error = adapt(
         run, tmp_path / "bert", tmp_path / "other", "--heads", "causal_clustered.num_heads=2"
     )
-    assert_one_line(status, error, "in the encoder there can be those of model.clustered")
+    assert_one_line(status, error, "in the encoder, use model.clustered")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_encoders(run, tmp_path):
     [
         (["--heads", "local"], "override 'local' must have the form"),
         (["--heads", "locl.num_heads=4"], "the nearest known key is model.local.num_heads"),
-        (["--heads", "local.block_size=8"], "give their number"),
+        (["--heads", "local.block_size=8"], "so it must be given"),
         (["--heads", "local.num_heads=0"], "there are no heads"),
         (["--heads", *LOCAL, "local.look_back=-1"], "model.local.look_back is -1 (int)"),
         (["--heads", *LOCAL, "local.sliding_window=99"], "model.local: sliding_window must be"),

@@ -107,7 +107,7 @@ def test_a_model_without_a_decoder_has_clustered_heads(kind):
     # Heads of the causal kind become such heads and must keep their options.
     causal = {"model.causal_clustered.num_heads": 2, "model.clustered.num_clusters": 10}
     assert config_lib.make_config({**model, **causal}).model.clustered.num_clusters == 10
-    with pytest.raises(ValueError, match="model.causal_clustered has values but an encoder has"):
+    with pytest.raises(ValueError, match="model.causal_clustered has values but an encoder uses"):
         config_lib.make_config({**model, **causal, "model.causal_clustered.block_size": 8})
 
 
@@ -118,20 +118,20 @@ LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"model.hidden_dim": 250}, "hidden_dim is 250, which its 4 heads .* multiple of 4"),
+        ({"model.hidden_dim": 250}, "hidden_dim is 250, .* by the 4 heads .* multiple of 4"),
         (
             {"model.local.num_heads": 0, "model.routing.num_heads": 0},
             "no heads; .*model.routing.num_h",
         ),
         (
             {"model.routing.window_size": 4096, **ROUTING},
-            "window_size is 4096.*sequence_length only 2048",
+            "window_size is 4096.*sequence_length is only 2048",
         ),
         (
             {"model.local.block_size": 4096, **LOCAL},
-            "block_size is 4096.*sequence_length only 2048",
+            "block_size is 4096.*sequence_length is only 2048",
         ),
-        ({"data.sequence_length": 64, **LOCAL}, "sequence_length only 64"),
+        ({"data.sequence_length": 64, **LOCAL}, "sequence_length is only 64"),
         ({"model.max_sequence_length": 1024}, "at least data.sequence_length, 2048"),
         (
             {"model.routing.num_probes": 17, **ROUTING},
@@ -174,7 +174,7 @@ LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
         ({**IMAGES, "model.local.block_size": 100}, "do not divide an image of 3072 values"),
         (
             {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192, **LOCAL},
-            "cross_block_size is None.*8192 positions must make 16 blocks.* 512 would do",
+            "cross_block_size is None.*8192 positions must form 16 blocks.* use 512",
         ),
         (
             {"trainer.watch_heads": True, "model.compressive.num_heads": 4},
