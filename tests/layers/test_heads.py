@@ -200,9 +200,9 @@ def test_training_by_xla(name):
             [Window(4, sliding_window=3), Cluster(3, window_size=4, routed_key="key")],
             "sliding_window must be None beside a Cluster with routed_key='key'",
         ),
-        ([FirstTokens(2)], "FirstTokens needs another set of keys beside it.* Received: none"),
+        ([FirstTokens(2)], "FirstTokens needs another set of keys.* Received: none"),
         ([Everything(), FirstTokens(2)], "one without every key. Received: Everything"),
-        ([Window(4), Remembered(8)], "Remembered set needs a Cluster"),
+        ([Window(4), Remembered(8)], "Remembered needs a Cluster"),
         ([SelectedBlocks(8, num_blocks=2)], "needs a Window of whole blocks.* beside no Window"),
         ([Window(64), SelectedBlocks(8, num_blocks=2)], "segment_size=256 beside Window"),
         (
