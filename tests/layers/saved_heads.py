@@ -317,7 +317,7 @@ def found_by(model, inputs):
             found[f"{step}/{name}"] = np.asarray(x)[..., : WIDTH // 2]
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="With use_causal_mask=True no query")
+        warnings.filterwarnings("ignore", message="With use_causal_mask=True, queries")
         ema = CentroidEMA(0.5, "count", initialize_from_batch=True, restart_after=5)
         ema.set_model(model)
         note("call", model(inputs))

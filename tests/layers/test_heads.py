@@ -239,7 +239,7 @@ def test_bad_blocks(options, message):
 
 def test_relative_positions_are_those_of_one_set():
     heads = Heads(2, [Window(4, max_relative_distance=2), Strided(3, max_relative_distance=2)])
-    with pytest.raises(ValueError, match="max_relative_distance must be None in all but one"):
+    with pytest.raises(ValueError, match="max_relative_distance must be None in all sets"):
         heads.build([1, 2, 8, 4], [1, 2, 8, 4])
 
 

@@ -416,5 +416,5 @@ def test_bad_arguments(options, message):
 
 def test_a_mask_of_pairs_that_a_group_cannot_take():
     x = checks.random(2, 5, 6)
-    with pytest.raises(ValueError, match="LocalHeads cannot take an attention_mask"):
+    with pytest.raises(ValueError, match="LocalHeads do not support an attention_mask"):
         mixed()(x, x, attention_mask=np.ones((2, 5, 5), bool))

@@ -304,7 +304,7 @@ def test_queries_that_are_their_own_keys_are_not_grouped():
     with pytest.raises(ValueError, match="=2, 2 consecutive .* RoutingHeads with share_qk=True"):
         MultiHeadAttention([shared], num_key_value_heads=2)
     MultiHeadAttention([shared], num_key_value_heads=4)
-    with pytest.raises(ValueError, match="as many with share_qk=True. Received: 2 heads"):
+    with pytest.raises(ValueError, match="equal it with share_qk=True. Received: 2 key"):
         shared(x, x[:, :2])
-    with pytest.raises(ValueError, match="must divide .*: 3 heads of values for 4 heads of Full"):
+    with pytest.raises(ValueError, match="must divide .*: 3 key/value heads for 4 heads of Full"):
         FullHeads(4)(x, x[:, :3], x[:, :3])
