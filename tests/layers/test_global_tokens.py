@@ -147,10 +147,10 @@ def test_in_a_functional_model():
 @pytest.mark.parametrize(
     "group, message",
     [
-        (lambda: HashedHeads(1, 2, 3), "HashedHeads cannot have global tokens"),
+        (lambda: HashedHeads(1, 2, 3), "HashedHeads do not support global tokens"),
         (
             lambda: RoutingHeads(1, 2, 3, assignment="balanced"),
-            "RoutingHeads of assignment 'balanced' cannot have global tokens",
+            "RoutingHeads of assignment 'balanced' do not support global tokens",
         ),
         (
             lambda: LocalHeads(1, 2, attention_activation="entmax15"),
@@ -171,7 +171,7 @@ def test_bad_arguments():
     layer, x = attention([FullHeads(1)], num_global_tokens=1), inputs()
     with pytest.raises(ValueError, match="at most 1 global tokens .* a mask of 2"):
         layer(x, x, global_mask=GLOBAL)
-    with pytest.raises(ValueError, match="goes with no attention_mask"):
+    with pytest.raises(ValueError, match="cannot be combined with an attention_mask"):
         layer(x, x, global_mask=GLOBAL, attention_mask=np.tri(LENGTH, dtype=bool))
     with pytest.raises(ValueError, match="of length 12, query of length 12, value of length 5"):
         layer(x, x[:, :5], global_mask=GLOBAL)

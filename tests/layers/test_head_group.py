@@ -224,7 +224,7 @@ def test_who_can_have_no_persistent_keys(group, options, message):
 
 def test_global_tokens_and_persistent_keys_are_not_combined():
     with pytest.raises(
-        ValueError, match="LocalHeads cannot have global tokens.* no persistent keys"
+        ValueError, match="LocalHeads do not support global tokens.* no persistent keys"
     ):
         MultiHeadAttention([LocalHeads(2, 4, num_persistent_keys=3)], num_global_tokens=1)
 
