@@ -220,7 +220,7 @@ class MixtureOfExperts(SameShape):
         return stairs.of_rows(x[None, None])
 
     def _dense(self, x, kernel, bias, of_tile):
-        """Computes a dense layer of `[tiles, rows, width]` with the weights of each expert."""
+        """Applies the dense layer of each tile's expert to `[tiles, rows, width]`."""
         x = tf.matmul(x, tf.gather(tf.cast(kernel, x.dtype), of_tile))
         return x if bias is None else x + tf.gather(tf.cast(bias, x.dtype), of_tile)[:, None]
 

@@ -154,7 +154,7 @@ def test_in_a_functional_model():
         ),
         (
             lambda: LocalHeads(1, 2, attention_activation="entmax15"),
-            "LocalHeads cannot .* with attention_activation 'softmax'",
+            "LocalHeads do not support .* with attention_activation 'softmax'",
         ),
     ],
 )
