@@ -86,7 +86,7 @@ def test_empty_batches_and_sequences(top_k, static):
 
 
 @pytest.mark.end_to_end
-def test_beside_other_heads_a_model_is_saved_and_loaded(tmp_path):
+def test_a_model_with_other_heads_is_saved_and_loaded(tmp_path):
     inputs = keras.Input((9, 6))
     layer = MultiHeadAttention([ClusteredHeads(1, 3), ClusteredHeads(1, 2, 4)], 4)
     model = keras.Model(inputs, layer(inputs, inputs))
