@@ -41,8 +41,8 @@ class LocalRoutingHeads(Heads):
     the query of position j - 1, so a query finds the positions that followed similar queries. Equal
     content gives equal queries whatever the weights, so a model can continue repetitions from the
     first training step. Queries and keys are sorted by cluster only once, as one list. Compared
-    with local heads, the layer has only the scale, the bias and the convolution as additional
-    weights. With "key", the cluster uses the keys of the window and leaves out those inside the
+    with local heads, only the scale, the bias and the convolution are additional trainable weights.
+    With "key", the cluster uses the keys of the window and leaves out those inside the
     window. Training must then first align queries and keys.
 
     Routed queries are convolved over the last `kernel_size` positions, separately in each

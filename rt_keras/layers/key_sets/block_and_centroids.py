@@ -46,7 +46,7 @@ class BlockAndCentroids(ByOps):
     attention_op, step_op = map(staticmethod, (causal_clustered_attention, causal_clustered_step))
 
     num_clusters: int = key(100, "centroids per head", AT_LEAST_1)
-    block_size: int = key(128, "positions per block; queries attend to the keys", AT_LEAST_1)
+    block_size: int = key(128, "positions per block", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
     seed: int | None = None
 

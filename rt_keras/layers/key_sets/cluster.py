@@ -21,7 +21,7 @@ from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Cluster(KeySet):
-    """The last keys of a query's cluster, wherever they are in the sequence; online k-means.
+    """The last keys of a query's cluster, found by online k-means, at any distance.
 
     See `rt_keras.ops.nearest_attention` and, for `assignment` "balanced",
     `rt_keras.ops.balanced_attention` for the equations. The fields are arguments of
@@ -70,7 +70,7 @@ class Cluster(KeySet):
         dataclasses.MISSING, "members of its cluster that a query attends to", AT_LEAST_1
     )
     routed_key: str = key(
-        "previous_query", "vector used as key of a position", one_of("previous_query", "key")
+        "previous_query", "vector used as a position's key", one_of("previous_query", "key")
     )
     num_probes: int = key(1, "nearest clusters that a query attends to", AT_LEAST_1)
     normalize: bool = key(True, "whether logits use normalized queries and keys")
@@ -79,7 +79,7 @@ class Cluster(KeySet):
     kernel_size: int | None = key(
         None, "positions per routed query; null for 4, or 1 with routed_key key", AT_LEAST_1
     )
-    assignment: str = key("nearest", "rule of cluster membership", one_of("nearest", "balanced"))
+    assignment: str = key("nearest", "assignment to clusters", one_of("nearest", "balanced"))
     max_relative_distance: int | None = key(
         None, "largest distance of the relative positions, null for none", AT_LEAST_1
     )

@@ -76,7 +76,7 @@ class Window(Positioned):
         "softmax", "function that turns logits into attention weights", one_of(*ACTIVATIONS)
     )
     adaptive_span: bool = key(False, "whether each head learns its attention span")
-    span_ramp: int = key(32, "positions over which weights fall to 0 at its end", AT_LEAST_1)
+    span_ramp: int = key(32, "positions over which a span's weights fall to 0", AT_LEAST_1)
     span_loss_weight: float = key(2e-6, "weight of the loss on the mean span", NOT_NEGATIVE)
 
     def check(self):
