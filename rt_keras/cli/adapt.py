@@ -42,7 +42,8 @@ def add_arguments(parser):
     add_options(parser, lists, nargs="+")
     meaning = (
         "in the place of --heads: in the layers without a sliding window, each head sees a window, "
-        "the first tokens, and the blocks of keys that suit it best, N keys of them at most"
+        "in decoders the first tokens, and the blocks of keys that suit it best, N keys of them at "
+        "most"
     )
     add_options(parser, {"--keys N": meaning}, type=int)
     meaning = "the dtype policy of the model, such as bfloat16 (default: float32)"
