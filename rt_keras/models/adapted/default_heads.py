@@ -11,7 +11,7 @@ KEYS = 128
 # Keys in a block: smaller ones find more of what full attention sees, and cost more to find.
 BLOCK_SIZE, ENCODER_BLOCK_SIZE = 4, 2
 # The window of a decoder has the segments that have not become blocks yet.
-SEGMENT_SIZE, LOOK_BACK = 256, 2
+SEGMENT_SIZE, LOOK_BACK = 256, 3
 # That of an encoder has no such task: the keys that it does without go further in blocks.
 ENCODER_SEGMENT_SIZE = 4
 # What full attention gives weight that it has no other place for. In an encoder, they are found.
