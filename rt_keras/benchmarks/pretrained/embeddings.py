@@ -9,8 +9,7 @@ import tensorflow as tf
 
 import rt_keras
 from rt_keras.benchmarks.pretrained.kinds import head_groups
-from rt_keras.benchmarks.pretrained.measure import FITTED
-from rt_keras.layers import Heads
+from rt_keras.benchmarks.pretrained.measure import FITTED, keys_seen
 from rt_keras.models.adapted import fit_centroids
 from rt_keras.models.adapted.attention_layers import num_heads
 from rt_keras.models.adapted.backbones import attention_layers, backbone_of
@@ -53,7 +52,7 @@ def measure(model, text, other, kind, length):
     return {
         "kind": kind,
         "length": length,
-        "keys": keys_seen(kind, length),
+        "keys": keys_seen(kind, length, causal=False),
         "cosine": float(np.mean(np.sum(found * expected, axis=-1))),
         "retrieval": found_first(looking, found),
         "seconds": statistics.median(seconds),
@@ -106,27 +105,6 @@ def found_first(spans, passages):
     """
     own = np.repeat(np.arange(len(passages)), len(spans) // len(passages))
     return float(np.mean(np.argmax(spans @ passages.T, axis=1) == own))
-
-
-def keys_seen(kind, length):
-    """The keys that a query sees, on average; see `rt_keras.benchmarks.pretrained.measure`.
-
-    Args:
-        kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
-        length: int, tokens of a passage.
-
-    >>> keys_seen("full", 8)
-    8.0
-    """
-    (group,) = head_groups(kind, 1, causal=False)
-    if not isinstance(group, Heads):
-        return float(length)
-    shape, values = [1, 1, length, 8], tf.eye(length)[None, None]
-    group.build(shape, values.shape, shape)
-    x, y = tf.unstack(tf.random.stateless_normal([2, *shape], [0, 0]))
-    # Attention to rows of the identity: the weights.
-    weights = group.attend(query=x, key=y, value=values, causal=False)
-    return round(float(np.mean(np.sum(weights > 0, axis=-1))), 1)
 
 
 def _between(ends, rows):

@@ -61,13 +61,6 @@ def test_spans_are_of_their_passages():
     assert np.all((spans[:, 0] >= own[:, 0]) & (spans[:, -1] <= own[:, -1]))
 
 
-def test_64_keys_are_seen_at_512_tokens():
-    kinds = {"content_blocks": 64, "blocks": 64, "oracle": 64, "random": 64, "window": 63}
-    for kind, keys in kinds.items():
-        assert abs(embeddings.keys_seen(kind, 512) - keys) < 0.6
-    assert embeddings.keys_seen("full", 512) == embeddings.keys_seen("clustered", 512) == 512
-
-
 def test_every_kind_has_heads():
     for kind in ENCODER_MEANINGS:
         assert sum(group.num_heads for group in head_groups(kind, 4, causal=False)) == 4
