@@ -51,8 +51,12 @@ def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     groups = "2 LocalHeads(block_size=8), 2 FullHeads()"
     assert found["layers"] == ["4 FullHeads()", groups]
     assert found["model"] == "AdaptedLlama3CausalLM" and found["trained_length"] == 48
+    assert [layer["left_alone"] for layer in found["attention"]] == [
+        "not among the chosen layers",
+        "",
+    ]
     assert found["bytes"] == sum(x.stat().st_size for x in output.rglob("*") if x.is_file())
-    assert f"1 {groups}" in " ".join(shown.split())
+    assert "1 2 LocalHeads(block_size=8) 16 0 0" in " ".join(shown.split())
     assert "trained on sequences of 48 tokens" in shown
     loaded = experiment.load_model(output)
     assert loaded.count_params() == found["parameters"]
