@@ -268,6 +268,8 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
     ("options", "message"),
     [
         (["--keys", 10], "keys must be a positive multiple of 4. Received: keys=10"),
+        (["--keys", 0], "keys must be a positive multiple of 4. Received: keys=0"),
+        (["--keys", -4], "keys must be a positive multiple of 4. Received: keys=-4"),
         (["--keys", 8, "--heads", *LOCAL], "--keys goes in the place of --heads"),
         (["--keys", 8, "--layers", 0], "--layers says which layers get new heads"),
     ],
@@ -275,3 +277,26 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
 def test_bad_budgets(run, llama, tmp_path, options, message):
     status, _, error = adapt(run, llama, tmp_path / "preset", *options)
     assert_one_line(status, error, message)
+    assert not (tmp_path / "preset").exists()
+
+
+@pytest.mark.parametrize("keys", ["2.5", "true", "many"])
+def test_a_budget_that_is_no_integer(capsys, keys):
+    from rt_keras import cli
+
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["adapt", "--model", "any", "--output", "any", "--keys", keys])
+    assert stopped.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"rt-keras adapt: error: argument --keys: invalid int value: '{keys}'"
+
+
+def test_a_budget_above_the_text_is_full_attention(run, llama, tmp_path):
+    assert adapt(run, llama, tmp_path / "preset", "--keys", 10**8)[0] == 0
+    original = keras_hub.models.CausalLM.from_preset(str(llama))
+    loaded = experiment.load_model(tmp_path / "preset")
+    np.testing.assert_allclose(logits(loaded), logits(original), atol=1e-5)
+    assert (
+        run("generate", "--model", tmp_path / "preset", "--prompt", "the", "--max-length", 8)[0]
+        == 0
+    )
