@@ -1,8 +1,9 @@
 """Routing Transformers in Keras.
 
-If Keras has been imported, so are the layers and models here, and Keras finds them by name when it
-loads a saved model. Otherwise `rt_keras.layers`, `rt_keras.models`, ... are imported on first use,
-so that `rt-keras --help` answers at once; import `rt_keras.models` before Keras loads a model.
+If Keras is already imported, this package imports its layers and models, so that Keras can find
+them by name when it loads a saved model. Otherwise `rt_keras.layers`, `rt_keras.models`, ... are
+imported on first use, so that `rt-keras --help` is fast. In that case, import `rt_keras.models`
+before Keras loads a model.
 
 >>> import rt_keras
 >>> rt_keras.layers.RoutingHeads.__name__
@@ -17,7 +18,7 @@ import sys
 
 __version__ = "0.1.0"
 
-# What is offered here besides those, and where it is.
+# Functions of this package, and the modules that define them.
 _FUNCTIONS = {name: "rt_keras.models" for name in ("adapt", "restore", "fit_centroids", "distill")}
 _PARTS = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
 

@@ -1,4 +1,4 @@
-"""The process of `rt-keras`, which is also `python -m rt_keras`."""
+"""The entry point of `rt-keras` and `python -m rt_keras`."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ import sys
 
 from rt_keras.cli import main
 
-# Log lines below fatal of TensorFlow, XLA and CUDA, in their two formats.
+# Log lines of TensorFlow, XLA and CUDA below the level "fatal", in their two formats.
 LOG_LINE = re.compile(
     rb"[IWE]\d{4} [\d:.]+ +\d+ \S+\]"
     rb"|\d{4}-\d\d-\d\d [\d:.]+: [IWE] "
@@ -18,9 +18,9 @@ LOG_LINE = re.compile(
 
 
 def run():
-    """Runs the command of this process without the logs of the libraries that it uses.
+    """Runs the command of this process without the logs of its libraries.
 
-    With the environment variable `RT_KERAS_TRACE` the logs are kept.
+    The environment variable `RT_KERAS_TRACE` keeps the logs.
     """
     if "RT_KERAS_TRACE" not in os.environ:
         silence_logs()
@@ -30,11 +30,11 @@ def run():
 def silence_logs():
     """Keeps the logs of TensorFlow, absl, XLA and CUDA from this process's standard error.
 
-    TensorFlow's own log level does not reach all that its libraries write to file descriptor 2,
-    so a child process filters what goes there. Python's `sys.stderr` keeps the original.
+    TensorFlow's own log level does not apply to everything that its libraries write to file
+    descriptor 2, so a child process filters this output. Python's `sys.stderr` keeps the original.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Where it is missing, so is TensorFlow, as `rt-keras doctor` says.
+    # Without absl, TensorFlow is missing too. `rt-keras doctor` reports this.
     with contextlib.suppress(ModuleNotFoundError):
         from absl import logging as absl_logging
 
@@ -53,8 +53,8 @@ def silence_logs():
 
 
 def filter_lines(source, target):
-    """Copies lines from one file descriptor to another, without those of logs, until the end."""
-    # An interruption is for the parent, whose last lines still come.
+    """Copies lines from one file descriptor to another, except log lines, until the end."""
+    # An interruption is for the parent, which may still write lines.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(source, "rb") as lines:
         for line in lines:

@@ -1,7 +1,7 @@
-"""Configuration files: where the published ones are, and how one is read with what it builds on.
+"""Configuration files: the published ones, and reading a file with its base.
 
-A file holds sections of keys as YAML. With `base: NAME` it builds on another configuration, a
-published one or a file beside it, and holds only the keys that differ.
+A file holds sections of keys as YAML. With `base: NAME`, it builds on another configuration, either
+a published one or a file in the same folder, and holds only the keys that differ.
 """
 
 import difflib
@@ -11,12 +11,12 @@ import yaml
 
 from rt_keras import files
 
-# Sections inside sections, keys included: more than any key needs, such as model.local.num_heads.
+# The maximum number of parts of a key. `model.local.num_heads` has 3.
 DEEPEST = 4
 
 
 def published_names():
-    """The names of the published configurations, in alphabetical order.
+    """Returns the names of the published configurations, in alphabetical order.
 
     >>> "quickstart" in published_names()
     True
@@ -25,11 +25,11 @@ def published_names():
 
 
 def find_config(name, beside=None):
-    """The file of a configuration.
+    """Finds the file of a configuration.
 
     Args:
         name: name of a published configuration, or path of a YAML file.
-        beside: folder that a relative path starts from; by default the working directory.
+        beside: folder that a relative path starts from. Defaults to None, the working directory.
 
     Returns:
         A `Path`.
@@ -51,7 +51,7 @@ def find_config(name, beside=None):
 
 
 def read_summary(name):
-    """What a configuration is: the comment at its start, up to a line that ends a sentence.
+    """Reads the summary of a configuration, the first sentence of the comment at its start.
 
     >>> read_summary("cifar10_full")
     'CIFAR-10: full attention.'
@@ -74,12 +74,13 @@ def read_config(name):
         name: name of a published configuration, or path of a YAML file.
 
     Returns:
-        A dictionary of sections, which are dictionaries of values and sections. Nothing says yet
-        that there are such keys, or that they may have such values.
+        A dictionary of sections, which are dictionaries of values and sections. The keys and values
+        are not validated.
 
     Raises:
         FileNotFoundError: if the file or its base does not exist.
-        ValueError: if a file is no YAML mapping, is empty, holds a key twice, or builds on itself.
+        ValueError: if a file is not a YAML mapping, is empty, holds a key twice, or builds on
+            itself.
 
     >>> read_config("quickstart")["data"]["name"]
     'python_source'
@@ -88,11 +89,11 @@ def read_config(name):
 
 
 class GivenTwice(yaml.YAMLError):
-    """The error that a mapping holds a key twice, of which YAML's readers would drop the first."""
+    """Raised when a mapping holds a key twice. YAML's own readers drop the first value."""
 
 
 def parse(text):
-    """What a text in YAML holds.
+    """Parses a text in YAML.
 
     Args:
         text: string.
@@ -110,10 +111,10 @@ def parse(text):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice."""
+    """A YAML loader that rejects duplicate keys."""
 
     def compose_mapping_node(self, anchor):
-        # Before `<<` brings in keys of other mappings, which the mapping's own may replace.
+        # Before `<<` merges other mappings, whose keys may be overridden.
         node = super().compose_mapping_node(anchor)
         found = {}
         for key, _ in node.value:
@@ -128,7 +129,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_assignment(text):
-    """The key and the value of a text `key=value`, with the value as YAML.
+    """Parses a text `key=value` whose value is YAML.
 
     Args:
         text: string.
@@ -137,7 +138,7 @@ def parse_assignment(text):
         Tuple of a string and a value.
 
     Raises:
-        ValueError: if it has another form, or the value is not valid YAML.
+        ValueError: if the text has another form, or the value is not valid YAML.
 
     >>> parse_assignment("model.num_layers=3")
     ('model.num_layers', 3)
@@ -154,7 +155,7 @@ def parse_assignment(text):
 
 
 def merge(base, changes):
-    """The sections of `base` with those of `changes` over them.
+    """Merges the sections of `changes` into those of `base`.
 
     >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}, "b": {"z": 4}})
     {'a': {'x': 1, 'y': 3}, 'b': {'z': 4}}
@@ -195,7 +196,7 @@ def _read(path, chain):
 
 
 def _load(path):
-    """The mapping that a YAML file holds."""
+    """Reads the mapping in a YAML file."""
     try:
         values = parse(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Drawings of matplotlib in files."""
+"""Figures of matplotlib in files."""
 
 import contextlib
 from pathlib import Path
@@ -9,12 +9,12 @@ from rt_keras.files import whole_file
 
 @contextlib.contextmanager
 def drawing(path, dpi=120, **kwargs):
-    """A drawing that is written to a file, completely or not at all, at the end.
+    """Yields a figure and writes it to a file at the end, atomically.
 
-    The same drawing gives the same file whenever it is drawn.
+    The file is reproducible: the same figure always gives the same bytes.
 
     Args:
-        path: string or `Path`, the file; its ending (`.png`, `.svg` or `.pdf`) sets the format.
+        path: string or `Path`, the file. Its extension (`.png`, `.svg` or `.pdf`) sets the format.
         dpi: int, dots per inch. Defaults to 120.
         **kwargs: keyword arguments of `matplotlib.figure.Figure`, such as `figsize`.
 

@@ -1,18 +1,18 @@
-"""Packages that only an extra of the installation brings."""
+"""Packages that only an extra installs."""
 
 import contextlib
 
 
 @contextlib.contextmanager
 def needed(extra, purpose):
-    """Makes a failed import say which extra brings the package.
+    """Adds to the error of a failed import the extra that installs the package.
 
     Args:
-        extra: the name of an extra in `setup.py`.
-        purpose: what needs it, as the start of a sentence.
+        extra: string, the name of an extra in `setup.py`.
+        purpose: string, the subject of the error message.
 
     Raises:
-        ModuleNotFoundError: if a package that is imported inside is not installed.
+        ModuleNotFoundError: if a package imported in the `with` block is not installed.
 
     >>> with needed("plot", "Drawing"):
     ...     import no_such_package

@@ -1,4 +1,4 @@
-"""The folder of the published configurations; files and folders that are written whole or not."""
+"""The folder of the published configurations; atomic writes of files and folders; locks."""
 
 import contextlib
 import errno
@@ -15,9 +15,9 @@ import filelock
 
 
 def config_folder():
-    """The folder of the published configurations.
+    """Returns the folder of the published configurations.
 
-    It is inside the installed package and beside it in a checkout.
+    It is inside the installed package, and next to it in a checkout.
     """
     package = Path(__file__).resolve().parent
     inside = package / "configs"
@@ -26,20 +26,20 @@ def config_folder():
 
 @contextlib.contextmanager
 def whole_file(path, suffix=""):
-    """Gives the name of a temporary file that replaces `path` once it is written.
+    """Yields the path of a temporary file, which replaces `path` once it is written.
 
-    An error while writing, such as a full disk or an interruption, leaves `path` as it was.
+    An error during writing, such as a full disk or an interruption, leaves `path` unchanged.
 
     Args:
         path: string or `Path`, the file to write. Missing folders are created.
-        suffix: string, the end of the temporary name, for writers that depend on it. Defaults
+        suffix: string, the suffix of the temporary name, for writers that depend on it. Defaults
             to "".
 
     Yields:
         The `Path` to write to, in the folder of `path`.
 
     Raises:
-        FileNotFoundError: if `path` is a dangling link, or is below one.
+        FileNotFoundError: if `path` or a folder above it is a dangling link.
         NotADirectoryError: if `path` is below a file.
 
     >>> import tempfile
@@ -57,7 +57,7 @@ def whole_file(path, suffix=""):
     part = Path(name)
     try:
         yield part
-        # mkstemp makes files that only their owner can read; give this one the usual rights.
+        # mkstemp creates files that only their owner can read. This one gets the usual permissions.
         mask = os.umask(0)
         os.umask(mask)
         part.chmod(0o666 & ~mask)
@@ -68,17 +68,17 @@ def whole_file(path, suffix=""):
 
 @contextlib.contextmanager
 def whole_folder(path):
-    """Gives a temporary folder that replaces `path` once it is written.
+    """Yields a temporary folder, which replaces `path` once it is written.
 
     Args:
-        path: string or `Path`, the folder to write; it must not exist yet or be empty.
+        path: string or `Path`, the folder to write. It must be new or empty.
 
     Yields:
-        The `Path` of the folder to write to, beside `path`.
+        The `Path` of the folder to write to, next to `path`.
 
     Raises:
-        FileExistsError: if there is already something at `path`.
-        FileNotFoundError: if `path` is a dangling link, or is below one.
+        FileExistsError: if `path` is a file or a folder that is not empty.
+        FileNotFoundError: if `path` or a folder above it is a dangling link.
         NotADirectoryError: if `path` is below a file.
 
     >>> import tempfile
@@ -99,24 +99,24 @@ def whole_folder(path):
 
 
 def check_new_folder(path):
-    """Raises an `OSError` that says why no new folder can be written to a path.
+    """Raises an `OSError` if a new folder cannot be written to a path.
 
     Args:
-        path: string or `Path`; an empty folder may be there.
+        path: string or `Path`. It may be an empty folder.
 
     Raises:
-        FileExistsError: if there is already something at `path`.
-        FileNotFoundError: if `path` is a dangling link, or is below one.
+        FileExistsError: if `path` is a file or a folder that is not empty.
+        FileNotFoundError: if `path` or a folder above it is a dangling link.
         NotADirectoryError: if `path` is below a file.
     """
     path = Path(path)
     _check_path(path)
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise FileExistsError(f"{path} already holds something; name a new or an empty folder")
+        raise FileExistsError(f"{path} already exists; name a new or an empty folder")
 
 
 def write_json(path, values):
-    """Writes values to a file as JSON, whole or not at all.
+    """Writes values to a file as JSON, atomically.
 
     Args:
         path: string or `Path`, the file.
@@ -137,7 +137,7 @@ def read_json(path):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it holds anything but a JSON object.
+        ValueError: if the file does not hold a JSON object.
     """
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -149,7 +149,7 @@ def read_json(path):
 
 
 def write_sealed_json(path, values):
-    """Writes values to a file as JSON, with a sum of them, which `read_sealed_json` compares.
+    """Writes values to a file as JSON, with a checksum that `read_sealed_json` compares.
 
     Args:
         path: string or `Path`, the file.
@@ -159,7 +159,7 @@ def write_sealed_json(path, values):
 
 
 def read_sealed_json(path):
-    """Reads what `write_sealed_json` wrote.
+    """Reads the values that `write_sealed_json` wrote.
 
     Args:
         path: string or `Path`, the file.
@@ -169,7 +169,7 @@ def read_sealed_json(path):
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is damaged.
+        ValueError: if the file is damaged.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "list.json"
@@ -188,7 +188,7 @@ def _sum_of_values(values):
 
 
 def sum_of_file(path):
-    """The SHA-256 sum of a file, in hexadecimal digits.
+    """Computes the SHA-256 sum of a file, in hexadecimal digits.
 
     Args:
         path: string or `Path`, the file.
@@ -198,10 +198,10 @@ def sum_of_file(path):
 
 
 def seal_weights(path):
-    """Adds a sum of their bytes to a file of weights, which `check_weights` compares.
+    """Adds a checksum to a file of weights, which `check_weights` compares.
 
     Args:
-        path: string or `Path`, the file, in HDF5.
+        path: string or `Path`, the HDF5 file.
     """
     import h5py
 
@@ -213,8 +213,8 @@ def check_weights(path):
     """Raises a ValueError if a file of weights is damaged or holds something else.
 
     Args:
-        path: string or `Path`, the file, in HDF5. If it went through `seal_weights`, its weights
-            must have the same bytes as then.
+        path: string or `Path`, the HDF5 file. If `seal_weights` added a checksum, the weights must
+            match it.
     """
     import h5py
 
@@ -223,7 +223,7 @@ def check_weights(path):
             found, expected = _sum_of_weights(file), file.attrs.get("sha256")
     except FileNotFoundError:
         raise
-    # What HDF5 finds where bytes have changed can be anything.
+    # Changed bytes can raise any exception in HDF5.
     except Exception as error:
         raise ValueError(f"{path} is damaged: its weights cannot be read ({error})") from None
     if expected not in (None, found):
@@ -231,7 +231,7 @@ def check_weights(path):
 
 
 def _sum_of_weights(file):
-    """The SHA-256 sum of all arrays in an HDF5 file and their names."""
+    """Computes the SHA-256 sum of all arrays in an HDF5 file and their names."""
     import h5py
     import numpy as np
 
@@ -248,16 +248,16 @@ def _sum_of_weights(file):
 
 
 def check_space(folder, size):
-    """Raises an `OSError` if a disk has no room for a file.
+    """Raises an `OSError` if a disk has no space for a file.
 
-    HDF5 may crash the process if it runs out of room while it writes.
+    HDF5 may crash the process if the disk is full.
 
     Args:
         folder: string or `Path`.
-        size: int, bytes of the file. A tenth and a megabyte more are asked for.
+        size: int, bytes of the file. The free space must exceed it by 10% and a megabyte.
 
     Raises:
-        OSError: if fewer are free.
+        OSError: if there is less free space.
     """
     needed, free = size + size // 10 + 2**20, shutil.disk_usage(folder).free
     if free < needed:
@@ -267,10 +267,10 @@ def check_space(folder, size):
 
 
 def delete(path):
-    """Deletes a file or a folder with all in it.
+    """Deletes a file, or a folder with its contents.
 
     Args:
-        path: `Path`; nothing need be there.
+        path: `Path`. It need not exist.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -280,17 +280,16 @@ def delete(path):
 
 @contextlib.contextmanager
 def locked(folder, wait=False):
-    """Keeps other processes out of a folder, as long as they ask too.
+    """Locks a folder against other processes that lock it.
 
     Args:
-        folder: string or `Path`. If it does not exist it is created, and deleted in the end if
-            nothing was written to it. The lock is on the file `.lock` in it, and ends with the
-            process, whatever ends that.
-        wait: bool, whether to wait for a process that has the folder, and say so. Defaults to
+        folder: string or `Path`. A missing folder is created, and deleted at the end if it is
+            empty. The lock is on the file `.lock` in it, and the end of the process releases it.
+        wait: bool, whether to wait for a process that has the lock, with a message. Defaults to
             False.
 
     Raises:
-        BlockingIOError: if another process has the folder, unless `wait` is set.
+        BlockingIOError: if another process has the lock, unless `wait` is set.
     """
     path = Path(folder) / ".lock"
     with _acquired(path, wait):
@@ -304,16 +303,16 @@ def locked(folder, wait=False):
 
 
 def _acquired(path, wait):
-    """The lock on a file, which nobody else has, until the `with` statement that it is in ends."""
+    """Acquires the lock on a file and returns it as a context manager, which releases it."""
     lock = filelock.FileLock(path)
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever had the folder may delete it in the end.
+        # The previous owner may delete the folder at its end.
         with contextlib.suppress(FileNotFoundError):
             try:
                 return lock.acquire(blocking=False)
             except filelock.Timeout:
-                # Whoever has just locked it has not written its name yet.
+                # A new owner has not written its name yet.
                 owner = path.read_text(encoding="utf-8") or "another process"
             if not wait:
                 raise BlockingIOError(f"{path.parent} is in use by {owner}")
@@ -325,8 +324,8 @@ def check_writable(name, path):
     """Raises a ValueError if no file can be written to a path.
 
     Args:
-        name: string, what the error calls the path.
-        path: string or `Path`; the folders above it need not exist.
+        name: string, the name of the path in the error.
+        path: string or `Path`. The folders above it need not exist.
     """
     path = Path(path)
     folder = next((folder for folder in path.absolute().parents if folder.exists()), path)
@@ -339,7 +338,7 @@ def check_writable(name, path):
 
 
 def _check_path(path):
-    """Raises an `OSError` if `path` is a dangling link, or is below one or below a file."""
+    """Raises an `OSError` if `path` is a dangling link, or is below one, or below a file."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             raise FileNotFoundError(

@@ -1,6 +1,6 @@
-"""Which packages rt_keras needs, and which of them are installed, by what the installer recorded.
+"""The packages that rt_keras needs, and their installed versions, from the installer's records.
 
-Nothing is imported, so a package that is missing or broken does not matter.
+Nothing is imported, so missing and broken packages do no harm.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ class Package:
 
     Attributes:
         name: string.
-        needed: string, the versions that will do, such as ">=3.15,<3.16".
-        version: string, the installed version; None if there is none.
+        needed: string, the supported versions, such as ">=3.15,<3.16".
+        version: string, the installed version; None if the package is not installed.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Package:
 
     @property
     def problem(self):
-        """What is wrong with it, in words; None if nothing is.
+        """The problem with the installed version, in words; None if there is no problem.
 
         >>> Package("keras", ">=3.15,<3.16", "3.15.1").problem
         >>> Package("keras", ">=3.15,<3.16", "3.14.0").problem
@@ -43,10 +43,10 @@ class Package:
 
 
 def needed_packages():
-    """The packages that rt_keras needs on this Python, and which of them are installed.
+    """Returns the packages that rt_keras needs on this Python, with their installed versions.
 
     Returns:
-        A dictionary from "", for the base, and from each extra to the list of its `Package`s.
+        A dictionary from "", for the base, and from the name of each extra to a list of `Package`s.
 
     Raises:
         ModuleNotFoundError: if rt_keras itself is not installed.
@@ -61,8 +61,8 @@ def needed_packages():
         extras = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ()
     except metadata.PackageNotFoundError:
         raise ModuleNotFoundError(
-            "rt_keras is not installed, so what it needs is not known; run `pip install .` in its "
-            "folder"
+            "rt_keras is not installed, so its requirements are unknown; run `pip install .` in "
+            "its folder"
         ) from None
     base = [x for x in declared if _counts(x, "")]
     found = {"": base} | {
@@ -72,7 +72,7 @@ def needed_packages():
 
 
 def needed_python():
-    """The versions of Python that rt_keras supports, such as ">=3.11,<3.13".
+    """Returns the versions of Python that rt_keras supports, such as ">=3.11,<3.13".
 
     >>> needed_python().startswith(">=3.11")
     True
@@ -90,7 +90,7 @@ def _package(requirement):
 
 
 def installed_version(name):
-    """The version of a package as installed; None if it is not installed."""
+    """Returns the installed version of a package; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

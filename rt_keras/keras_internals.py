@@ -1,14 +1,14 @@
-"""What Keras, KerasHub and TensorFlow keep to themselves, and this package needs all the same.
+"""The private names of Keras, KerasHub and TensorFlow that this package uses.
 
-Private names may change with any version. All are here, one in each function or class, and
-`tests/test_keras_internals.py` says of each what it has to do. Where there is a public name, the
-package uses that.
+Private names may change in any version. All of them are here, one in each function or class, and
+`tests/test_keras_internals.py` tests the behavior of each. Where a public name exists, the package
+uses it.
 """
 
 import inspect
 
-# In KerasHub's blocks: the self-attention of most, and the methods that make the mask of all pairs,
-# of most and of Gemma's.
+# Names in KerasHub's blocks: the self-attention of most blocks, and the methods that compute the
+# mask of all pairs, in most blocks and in Gemma's.
 SELF_ATTENTION = "_self_attention_layer"
 PAIR_MASK = "_compute_self_attention_mask"
 PAIR_MASK_OF_GEMMA = "_compute_attention_mask"
@@ -18,13 +18,13 @@ PAIR_MASK_OF_GEMMA = "_compute_attention_mask"
 
 
 def layers_of(layer):
-    """The layers that a layer holds itself, in the order in which it got them.
+    """Returns the direct sublayers of a layer, in the order of their assignment.
 
     Args:
         layer: a `keras.layers.Layer`, such as a model.
 
     Returns:
-        A list, in which one that is held twice is twice.
+        A list. A layer that is assigned twice appears twice.
 
     >>> import keras
     >>> model = keras.Sequential([keras.layers.ReLU(name="a"), keras.layers.ReLU(name="b")])
@@ -35,36 +35,37 @@ def layers_of(layer):
 
 
 def all_layers_of(layer):
-    """The layers that a layer holds, and those that these hold, and so on.
+    """Returns all sublayers of a layer, recursively.
 
     Args:
         layer: a `keras.layers.Layer`, such as a model.
 
     Returns:
-        A list without doubles.
+        A list without duplicates.
     """
     return list(layer._flatten_layers(include_self=False))
 
 
 def replace_layer(holder, name, new):
-    """Puts a layer in the place of another, also in a layer that is built and takes no further one.
+    """Replaces a sublayer, even in a built layer, which accepts no new ones.
 
     Args:
-        holder: the layer that holds the other.
-        name: string, its attribute.
-        new: the layer that takes the place.
+        holder: the layer that holds the sublayer.
+        name: string, the attribute of the sublayer.
+        new: the new layer.
     """
     holder._tracker.replace_tracked_value("layers", getattr(holder, name), new)
     setattr(holder, name, new)
 
 
 def part_of(layer, name, *default):
-    """An attribute that some of KerasHub's layers keep in public, and some in private.
+    """Returns an attribute that is public in some of KerasHub's layers and private in others.
 
     Args:
         layer: the layer.
         name: string, the public name.
-        *default: what is returned if the layer has neither; without it, that is an AttributeError.
+        *default: the value to return if the layer has neither; without it, an AttributeError is
+            raised.
 
     >>> import keras
     >>> part_of(keras.layers.MultiHeadAttention(2, 4), "kernel_initializer").__class__.__name__
@@ -77,7 +78,7 @@ def part_of(layer, name, *default):
 
 
 def mask_of(tensor):
-    """The mask that Keras carries along with a tensor, or None.
+    """Returns the mask that Keras attaches to a tensor, or None.
 
     Args:
         tensor: a tensor.
@@ -86,7 +87,7 @@ def mask_of(tensor):
 
 
 def carry_mask(tensor, mask):
-    """Has Keras carry a mask along with a tensor.
+    """Attaches a mask to a tensor, as Keras does.
 
     Args:
         tensor: a tensor.
@@ -96,9 +97,9 @@ def carry_mask(tensor, mask):
 
 
 def initialize_by(variable, initializer):
-    """Changes what a variable begins with that was made in a `keras.StatelessScope`.
+    """Replaces the initializer of a variable that was created in a `keras.StatelessScope`.
 
-    It is initialized once the scope ends.
+    The variable is initialized when the scope ends.
 
     Args:
         variable: a `keras.Variable`.
@@ -108,7 +109,7 @@ def initialize_by(variable, initializer):
 
 
 def is_initialized(variable):
-    """Whether nothing is to be initialized when a `keras.StatelessScope` ends.
+    """Returns whether no initialization is pending at the end of a `keras.StatelessScope`.
 
     Args:
         variable: a `keras.Variable`.
@@ -120,19 +121,20 @@ def is_initialized(variable):
 
 
 def keep_gradients(optimizer):
-    """Has an optimizer take gradients as they are, and not sum them over replicas.
+    """Disables an optimizer's sum of gradients over replicas.
 
     Args:
-        optimizer: a `keras.optimizers.Optimizer`, not one that wraps another.
+        optimizer: a `keras.optimizers.Optimizer` that does not wrap another one.
     """
     optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
 
 
 class FirstBatch:
-    """Mixin of models, before Keras's: a method that says how `fit` looks at a batch before it.
+    """A mixin of models, before Keras's class, that hooks into the first batch of `fit`.
 
-    There it builds what is not built yet. A subclass defines `look_at_batch(look, iterator,
-    data_batch)`, where `look(iterator, data_batch)` is what Keras does.
+    From this batch, `fit` builds everything that is not built yet. A subclass defines
+    `look_at_batch(look, iterator, data_batch)`, where `look(iterator, data_batch)` is Keras's own
+    method.
     """
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
@@ -140,7 +142,7 @@ class FirstBatch:
 
 
 def train_writer(board):
-    """The writer of training's figures. TensorBoard follows one file of a folder at a time.
+    """Returns the writer of training metrics. TensorBoard follows one file per folder at a time.
 
     Args:
         board: a `keras.callbacks.TensorBoard`, in training.
@@ -149,7 +151,7 @@ def train_writer(board):
 
 
 def validation_writer(board):
-    """The writer of validation's figures, likewise.
+    """Returns the writer of validation metrics.
 
     Args:
         board: a `keras.callbacks.TensorBoard`, in training.
@@ -158,7 +160,7 @@ def validation_writer(board):
 
 
 def open_writers(board):
-    """The writers of training's figures and of validation's that have been asked for, as a list.
+    """Returns a list of the writers that have been created.
 
     Args:
         board: a `keras.callbacks.TensorBoard`, in training.
@@ -170,18 +172,19 @@ def open_writers(board):
 
 
 def add_special_token(tokenizer, token, name):
-    """Gives a tokenizer a special token, and its id once there is a vocabulary.
+    """Adds a special token to a tokenizer, which sets its id when it has a vocabulary.
 
     Args:
         tokenizer: a `keras_hub.tokenizers.Tokenizer`.
         token: string.
-        name: string, the attribute, such as "pad_token"; that of the id is "pad_token_id" then.
+        name: string, the attribute of the token, such as "pad_token". The attribute of the id is
+            then "pad_token_id".
     """
     tokenizer._add_special_token(token, name)
 
 
 def find_special_tokens(tokenizer):
-    """Looks for the ids of a tokenizer's special tokens in its vocabulary.
+    """Updates the ids of a tokenizer's special tokens from its vocabulary.
 
     Args:
         tokenizer: a `keras_hub.tokenizers.Tokenizer`.
@@ -190,10 +193,10 @@ def find_special_tokens(tokenizer):
 
 
 class SpecialTokens:
-    """Mixin of tokenizers, before KerasHub's, that check special tokens before they get ids.
+    """A mixin of tokenizers, before KerasHub's class, that checks special tokens.
 
-    A subclass defines `check_special_tokens`. KerasHub's own tokenizers look for the ids whenever
-    they get a vocabulary.
+    A subclass defines `check_special_tokens`, which runs before KerasHub sets the ids of the
+    tokens, whenever the vocabulary changes.
     """
 
     def _update_special_token_ids(self):
@@ -202,10 +205,10 @@ class SpecialTokens:
 
 
 def preset_loader(preset):
-    """KerasHub's loader of a preset, which knows its format, its class and how to convert it.
+    """Returns KerasHub's loader of a preset, for its format and class.
 
     Args:
-        preset: string, a folder or a preset's name.
+        preset: string, a folder or the name of a preset.
     """
     from keras_hub.src.utils.preset_utils import get_preset_loader
 
@@ -213,14 +216,14 @@ def preset_loader(preset):
 
 
 def preset_file(preset, name):
-    """The path of a file of a preset, which may have to be fetched.
+    """Returns the path of a file of a preset. Downloads the file if needed.
 
     Args:
-        preset: string, a folder or a preset's name.
+        preset: string, a folder or the name of a preset.
         name: string, the name of the file.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if the preset has no such file.
     """
     from keras_hub.src.utils.preset_utils import get_file
 
@@ -228,10 +231,10 @@ def preset_file(preset, name):
 
 
 def saved_class(config):
-    """The class of which KerasHub saved an object.
+    """Returns the class of an object that KerasHub saved.
 
     Args:
-        config: dictionary, the JSON of its file.
+        config: dictionary, the content of its JSON file.
     """
     from keras_hub.src.utils.preset_utils import check_config_class
 
@@ -239,14 +242,14 @@ def saved_class(config):
 
 
 def weight_loader():
-    """KerasHub's class that reads weights in Hugging Face's files, and gives them to variables."""
+    """Returns KerasHub's class that loads weights from Hugging Face's files into variables."""
     from keras_hub.src.utils.transformers.safetensor_utils import SafetensorLoader
 
     return SafetensorLoader
 
 
 def build_cache(model, token_ids):
-    """Reads prompts as KerasHub's `generate` does.
+    """Runs the prefill of KerasHub's `generate`.
 
     Args:
         model: a `keras_hub.models.CausalLM` of text.
@@ -255,7 +258,7 @@ def build_cache(model, token_ids):
     Returns:
         The last hidden states, `[batch, length, hidden_dim]`, and the cache for `call_with_cache`.
     """
-    # Those of models that may see pictures take these, too.
+    # The method has more parameters in models that accept images.
     others = list(inspect.signature(model._build_cache).parameters)[1:]
     return model._build_cache(token_ids, **dict.fromkeys(others))
 
@@ -264,25 +267,27 @@ def build_cache(model, token_ids):
 
 
 def function_in(graph, name):
-    """A function that a graph calls.
+    """Returns a function that a graph calls.
 
     Args:
         graph: a `tf.Graph`.
         name: string, the name of the function.
 
     Returns:
-        An object whose `graph` is that of the function.
+        An object whose `graph` is the graph of the function.
     """
     return graph._get_function(name)
 
 
 def await_workers(counts, leader, seconds):
-    """Says how long a worker waits for the others; call it before anything else is computed.
+    """Sets the time that a worker waits for the others.
+
+    Call this function before TensorFlow computes anything.
 
     Args:
-        counts: dictionary from types of tasks, such as "worker", to their numbers.
+        counts: dictionary from types of tasks, such as "worker", to their counts.
         leader: string, the type of the first task, for which the others wait.
-        seconds: int. TensorFlow waits for an hour.
+        seconds: int. TensorFlow's own default is an hour.
     """
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
@@ -296,5 +301,5 @@ def await_workers(counts, leader, seconds):
             for kind, count in counts.items()
         ],
     )
-    # Else the timeout holds for those that wait for the chief, but not for the chief.
+    # Without this, the timeout applies only to the workers that wait for the chief.
     context.context().coordination_service.cluster_register_with_barrier = True

@@ -1,8 +1,8 @@
 """The keys of a configuration, each declared once: type, range, default and meaning.
 
-A section of a configuration is a dataclass. Each of its fields is a key, made by `key`, or another
-section, made by `section`. The checks of values, their messages and the table of all keys come from
-these declarations alone.
+A section of a configuration is a dataclass. Each of its fields is a key, created by `key`, or
+another section, created by `section`. The checks of values, their messages and the table of all
+keys follow from these declarations.
 
 >>> @dataclasses.dataclass
 ... class Training:
@@ -27,11 +27,11 @@ from collections.abc import Callable
 
 @dataclasses.dataclass(frozen=True)
 class Allowed:
-    """The values of a type that a key allows.
+    """The allowed values of a key.
 
     Args:
-        text: what they are, for messages: "it must be {text}".
-        holds: function that tells whether a value of the right type is one of them.
+        text: string, the description for messages: "it must be {text}".
+        holds: function that returns whether a value of the key's type is allowed.
     """
 
     text: str
@@ -54,16 +54,16 @@ ANY = {
 
 
 def one_of(*names):
-    """Allows these strings alone."""
+    """Allows only the given strings."""
     return Allowed(f"one of {', '.join(names)}", lambda value: value in names)
 
 
 def check(name, value, allowed):
-    """Raises a ValueError unless the value of an argument is allowed.
+    """Raises a ValueError if the value of an argument is not allowed.
 
     Args:
         name: string, name of the argument.
-        value: its value, of the right type.
+        value: the value of the argument, of the correct type.
         allowed: an `Allowed`.
 
     >>> check("dropout", 1.5, SHARE_BELOW_1)
@@ -76,40 +76,41 @@ def check(name, value, allowed):
 
 
 def key(default, meaning, allowed=None):
-    """A field of a section that holds one value.
+    """Creates a field of a section that holds one value.
 
     Args:
-        default: its default; `dataclasses.MISSING` if a value must be given.
-        meaning: what it means, in a few words.
-        allowed: the `Allowed` values of the field's type. Defaults to all.
+        default: the default value; `dataclasses.MISSING` for a required key.
+        meaning: string, the meaning of the key, in a few words.
+        allowed: the `Allowed` values. Defaults to None, all values of the type.
 
     Returns:
-        A `dataclasses.field`. Its annotation is `bool`, `int`, `float` or `str`, or one of these
-        `| None` where null is allowed as well.
+        A `dataclasses.field`. Its annotation must be `bool`, `int`, `float` or `str`, or one of
+        these `| None` to allow null.
     """
     metadata = {"meaning": meaning, "allowed": allowed}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def section(cls):
-    """A field of a section that is another section.
+    """Creates a field of a section that is another section.
 
     Args:
-        cls: the dataclass, whose docstring says what it means. The annotation is the same.
+        cls: the dataclass of the section, with a docstring. The annotation of the field must be the
+            same class.
     """
     return dataclasses.field(default_factory=cls)
 
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """The declaration of one key, as `keys_of` gives it.
+    """The declaration of one key, as returned by `keys_of`.
 
     Args:
-        name: the key with the sections that it is in, such as "model.local.block_size".
+        name: string, the key with its sections, such as "model.local.block_size".
         type: `bool`, `int`, `float` or `str`.
-        optional: whether it may be None, null in YAML.
-        default: its default.
-        meaning: what it means.
+        optional: bool, whether the value may be None (null in YAML).
+        default: the default value.
+        meaning: string, the meaning of the key.
         allowed: the `Allowed` values.
     """
 
@@ -126,10 +127,10 @@ class Key:
         return self.allowed.text + (", or null" if self.optional else "")
 
     def check(self, value):
-        """Returns the value, or raises the ValueError that says what is allowed."""
+        """Returns the value in the key's type; raises a ValueError if it is not allowed."""
         if value is None and self.optional:
             return None
-        # YAML 1.1 reads 1e-3 and 1e6, without a point, as text.
+        # YAML 1.1 reads 1e-3 and 1e6, without a decimal point, as text.
         if self.type in (int, float) and re.fullmatch(r"[-+]?\d+[eE][-+]?\d+", str(value)):
             value = float(value)
             if self.type is int and value.is_integer():
@@ -141,24 +142,24 @@ class Key:
         )
 
     def allows(self, value):
-        """Whether a value is of the key's type, and one of those that it may have."""
+        """Returns whether a value has the key's type. Ints are also floats; bools are not ints."""
         if value is None:
             return self.optional
         return self._is_of_type(value) and self.allowed.holds(value)
 
     def _is_of_type(self, value):
-        """Whether the value is of the key's type: an int is a float too, but a bool is no int."""
+        """Returns whether a value has the key's type. Ints are also floats; bools are not ints."""
         if isinstance(value, bool):
             return self.type is bool
         return isinstance(value, (int, float) if self.type is float else self.type)
 
 
 def keys_of(cls, prefix=""):
-    """The declarations of all keys of a section and of the sections in it.
+    """Returns the declarations of all keys of a section and of its subsections.
 
     Args:
         cls: the section, a dataclass.
-        prefix: what their names start with, such as "model.".
+        prefix: string, the prefix of the names, such as "model.". Defaults to "".
 
     Returns:
         Dictionary from names, such as "model.local.block_size", to `Key`.
@@ -167,7 +168,7 @@ def keys_of(cls, prefix=""):
     for field in dataclasses.fields(cls):
         name, hint = prefix + field.name, hints[field.name]
         if not (field.metadata or dataclasses.is_dataclass(hint)):
-            # Part of an object that files of configurations do not hold.
+            # Configuration files do not hold this field.
             continue
         if dataclasses.is_dataclass(hint):
             found |= keys_of(hint, f"{name}.")
@@ -186,19 +187,20 @@ def keys_of(cls, prefix=""):
 
 
 def check_values(cls, values, prefix=""):
-    """Holds values against the declarations of their keys.
+    """Validates values against the declarations of their keys.
 
     Args:
         cls: the section, a dataclass.
-        values: dictionary of the section's keys. The keys of a section inside are in a dictionary
-            of their own, or have its name and a dot before theirs.
-        prefix: what the names of the keys start with in messages, such as "model.".
+        values: dictionary of the section's keys. The keys of a subsection are in a nested
+            dictionary, or have its name and a dot as prefix.
+        prefix: string, the prefix of the names of keys in messages, such as "model.". Defaults to
+            "".
 
     Returns:
-        The values, with a dictionary for each section inside.
+        The values, with a nested dictionary for each subsection.
 
     Raises:
-        ValueError: if a key is unknown, or its value of the wrong type or out of range.
+        ValueError: if a key is unknown, or its value has the wrong type or is out of range.
 
     >>> @dataclasses.dataclass
     ... class Heads:
@@ -222,7 +224,7 @@ def check_values(cls, values, prefix=""):
 
 
 def _flat(values, keys, prefix):
-    """Names and values; goes into what is declared as a section alone."""
+    """Yields names and values. Only declared sections are flattened."""
     for name, value in values.items():
         name = f"{prefix}{name}"
         if isinstance(value, dict) and any(known.startswith(f"{name}.") for known in keys):
@@ -232,14 +234,14 @@ def _flat(values, keys, prefix):
 
 
 def read_section(cls, values, prefix=""):
-    """A section with values, all of them checked.
+    """Creates a section from values, after checking them.
 
     Args:
         cls: the section, a dataclass.
         values, prefix: see `check_values`.
 
     Returns:
-        An object of class `cls`; keys without a value have their default.
+        An object of class `cls`. Keys without a value have their default.
 
     Raises:
         ValueError: as for `check_values`.
@@ -253,7 +255,7 @@ def _made(cls, nested):
 
 
 def unknown_key(name, known):
-    """What to say of a key that is none of the known ones."""
+    """Returns the error message for an unknown key, with the nearest known key."""
     inside = [other for other in known if other.startswith(f"{name}.")]
     if inside:
         return f"{name} is a section; set its keys: {', '.join(inside)}"
@@ -265,4 +267,4 @@ def unknown_key(name, known):
     if len(same) > 1:
         return f"unknown key {name}; there are {', '.join(same)}"
     nearest = difflib.get_close_matches(own, rests, n=1, cutoff=0.0)[0]
-    return f"unknown key {name}; the nearest right one is {prefix}{nearest}"
+    return f"unknown key {name}; the nearest known key is {prefix}{nearest}"

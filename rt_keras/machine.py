@@ -1,11 +1,11 @@
-"""What this process may use of the machine."""
+"""The memory and the cores that this process may use."""
 
 import os
 from pathlib import Path
 
 
 def machine_memory():
-    """Bytes of memory that this process may use.
+    """Returns the bytes of memory that this process may use.
 
     >>> machine_memory() > 1e9
     True
@@ -19,7 +19,7 @@ def machine_memory():
 
 
 def count_cores():
-    """The number of processor cores that this process may run on.
+    """Returns the number of processor cores that this process may use.
 
     >>> count_cores() >= 1
     True

@@ -1,4 +1,4 @@
-"""How commands are registered, and the options that several of them share."""
+"""Registration of commands, and options that several commands share."""
 
 import importlib
 from pathlib import Path
@@ -7,7 +7,7 @@ from rt_keras import progress
 from rt_keras.files import check_writable
 from rt_keras.training.cluster import STRATEGIES
 
-# The endings of pictures that can be written.
+# The extensions of supported picture formats.
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -30,12 +30,12 @@ def add_command(commands, name, summary, add_arguments, main):
     """Adds one subcommand.
 
     Args:
-        commands: what `ArgumentParser.add_subparsers` returned.
+        commands: the object that `ArgumentParser.add_subparsers` returned.
         name: string.
         summary: string, its one-line description.
         add_arguments: function that adds the subcommand's arguments to a parser.
-        main: function of the parsed arguments that returns figures as JSON values. None for a
-            command that has subcommands.
+        main: function of the parsed arguments that returns a dictionary of JSON values; None for a
+            command with subcommands.
     """
     command = commands.add_parser(
         name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
@@ -73,7 +73,7 @@ def add_examples(parser):
     add_model(parser)
     add_data(parser, default="the data that the model was trained on")
     parser.add_argument("--split", default="test", help="train, validation or test (default: test)")
-    meaning = "tokens in a sequence of a text (default: as many as the model was trained on)"
+    meaning = "tokens in a sequence of a text (default: the sequence length in training)"
     add_options(parser, {"--sequence-length N": meaning}, type=int)
 
 
@@ -89,7 +89,7 @@ def add_strategy(parser):
 
 
 def load_model(path):
-    """The model in the folder of a run or of a preset, and its task.
+    """Loads the model in the folder of a run or of a preset; returns the model and its task.
 
     Args:
         path: string or `Path`, the folder.
@@ -103,13 +103,13 @@ def load_model(path):
 
 
 def add_options(parser, options, **common):
-    """Adds options that are alike.
+    """Adds options with common keyword arguments.
 
     Args:
         parser: an `argparse` parser or group of options.
-        options: dictionary from options, as the help shows them, to their meanings, such as
+        options: dictionary from options, as shown in the help, to their meanings, such as
             `{"--output DIR": "a new or empty folder"}`.
-        **common: what they have in common: keyword arguments of `add_argument`.
+        **common: keyword arguments of `add_argument` for all options.
 
     >>> import argparse
     >>> parser = argparse.ArgumentParser()
@@ -125,11 +125,11 @@ def add_options(parser, options, **common):
 
 
 def add_integers(parser, integers):
-    """Adds options that are integers.
+    """Adds integer options.
 
     Args:
         parser: an `argparse` parser or group of options.
-        integers: dictionary from names, with underscores, to defaults and meanings.
+        integers: dictionary from names, with underscores, to pairs of a default and a meaning.
     """
     for name, (default, meaning) in integers.items():
         option = f"--{name.replace('_', '-')} N"
@@ -142,13 +142,13 @@ def add_plot(parser, what):
 
     Args:
         parser: an `argparse` parser or group of options.
-        what: string, what is drawn.
+        what: string, the content of the picture.
     """
     add_options(parser, {"--plot FILE": f"draw {what} to FILE ({', '.join(PICTURES)})"})
 
 
 def check_picture(args, name="plot"):
-    """Raises an error if an option is given and names no picture that can be written.
+    """Raises an error if an option is given and does not name a writable picture.
 
     Args:
         args: namespace of the options.
@@ -168,7 +168,7 @@ def check_picture(args, name="plot"):
 
 
 def check_at_least_one(args, *names):
-    """Raises a ValueError if one of the named options is given and less than 1.
+    """Raises a ValueError if any of the named options is given and less than 1.
 
     Args:
         args: namespace of the options.
@@ -184,8 +184,8 @@ def check_range(args, name, lowest, highest=None):
     Args:
         args: namespace of the options.
         name: string, the option, with underscores.
-        lowest: number, the least value that is allowed.
-        highest: number, the greatest value that is allowed. Defaults to None, no limit.
+        lowest: number, the minimum value.
+        highest: number, the maximum value. Defaults to None, no limit.
 
     >>> import argparse
     >>> check_range(argparse.Namespace(top_k=0), "top_k", 1, 258)

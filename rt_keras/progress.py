@@ -7,23 +7,24 @@ import sys
 
 @contextlib.contextmanager
 def bar(description, total=None, unit="", completed=0, verbose=1):
-    """Shows how far a computation has come, on standard error.
+    """Shows the progress of a computation on standard error.
 
-    In a terminal it draws one bar with the elapsed and the remaining time, which disappears at the
-    end; what is printed meanwhile appears above it, and a bar inside takes its place. Elsewhere, as
-    in a file or a notebook, it prints `description` once, without control characters.
+    In a terminal, it draws a bar with the elapsed and the remaining time, which disappears at the
+    end. Printed output appears above it, and a nested bar replaces it. Elsewhere, such as in a file
+    or a notebook, it prints `description` once, without control characters.
 
     Args:
-        description: string, what is being done.
-        total: int, the number of units in all. Defaults to None, unknown.
-        unit: string, what is counted, in the plural. Defaults to "".
-        completed: int, the number of units done before. Defaults to 0.
-        verbose: 0 for nothing, 1 for a bar in a terminal, 2 for the line even there. Defaults to 1.
+        description: string, the description of the computation.
+        total: int, the total number of units. Defaults to None, unknown.
+        unit: string, the unit, in the plural. Defaults to "".
+        completed: int, the number of units that are already completed. Defaults to 0.
+        verbose: int. 0 shows nothing, 1 shows a bar in a terminal and the line elsewhere, 2 prints
+            the line everywhere. Defaults to 1.
 
     Yields:
         `rich.progress.Progress.update` for this bar, a function with the optional keyword arguments
-        `advance` (units done since the last call), `completed` (units done in all), `description`
-        and `note` (text beside the bar).
+        `advance` (units since the last call), `completed` (units in total), `description` and
+        `note` (text next to the bar).
 
     >>> with bar("counting", total=3, verbose=0) as update:
     ...     for number in range(3):
@@ -46,13 +47,13 @@ def bar(description, total=None, unit="", completed=0, verbose=1):
         yield functools.partial(progress.update, task)
 
 
-# What is drawn, the innermost last.
+# The bars on the screen, the innermost last.
 _drawn = []
 
 
 @contextlib.contextmanager
 def _alone(progress):
-    """Draws a bar, in the place of the one that it is inside of."""
+    """Draws a bar in place of the bar around it."""
     outer = _drawn[-1:]
     for other in outer:
         other.stop()
@@ -92,7 +93,7 @@ def say(line):
 
 
 def is_drawn(verbose=1):
-    """Whether a `bar` of this `verbose` is drawn, and not only said to begin.
+    """Returns whether a `bar` of this `verbose` is drawn.
 
     >>> is_drawn(verbose=2)
     False
@@ -101,7 +102,7 @@ def is_drawn(verbose=1):
 
 
 def in_terminal(stream):
-    """Whether a text stream is a terminal that can redraw a line.
+    """Returns whether a text stream is a terminal that can redraw a line.
 
     >>> import io
     >>> in_terminal(io.StringIO())
@@ -111,7 +112,7 @@ def in_terminal(stream):
 
 
 def duration(seconds):
-    """A duration as hours, minutes and seconds.
+    """Formats a duration as hours, minutes and seconds.
 
     >>> duration(3725.4), duration(65)
     ('1:02:05', '0:01:05')
@@ -127,7 +128,7 @@ def _console():
 
 
 def _columns(total, unit):
-    """The columns of a bar; in a narrow terminal the bar itself gives way first."""
+    """Returns the columns of a bar. In a narrow terminal, the bar itself shrinks first."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.table import Column
 

@@ -1,4 +1,4 @@
-"""Processes that work together: when one fails all end, and none outlives what started them."""
+"""Groups of processes: when one fails, all end, and none outlives its parent."""
 
 import contextlib
 import ctypes
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 
-# What is kept of the output of a process that is not shown, and how much of that is reported.
+# The bytes to keep of the output of a process that is not shown, and the lines of it to report.
 KEPT_BYTES = 2**16
 KEPT_LINES = 20
 PR_SET_PDEATHSIG = 1
@@ -19,13 +19,13 @@ PR_SET_PDEATHSIG = 1
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """How processes ended that did not all succeed.
+    """The first failure in a group of processes.
 
     Attributes:
-        number: int, that of the process that failed first.
-        status: int, its exit status as a shell counts it, 128 + n after signal n.
-        lines: list of strings, the last lines that it wrote, if they were not shown.
-        stopped: bool, whether a signal to this process ended them all.
+        number: int, the index of the process that failed first.
+        status: int, its exit status in a shell, 128 + n after signal n.
+        lines: list of strings, the last lines of its output, if they were not shown.
+        stopped: bool, whether a signal to this process ended all processes.
     """
 
     number: int
@@ -38,10 +38,10 @@ class Failure:
 def caught_signals():
     """Catches SIGTERM and SIGINT for `run_together`.
 
-    It is for the main thread, where Python has its signals.
+    Use it in the main thread, where Python handles signals.
 
     Yields:
-        The queue of what happens, which `run_together` takes.
+        The queue of events for `run_together`.
     """
     events = queue.SimpleQueue()
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -59,16 +59,16 @@ def caught_signals():
 def run_together(commands, events, grace=10.0):
     """Runs processes until all have ended.
 
-    What the first one writes is shown as it comes; of the others, the end is kept. When one fails,
-    the others get SIGTERM and, after `grace` seconds, SIGKILL. A signal to this process is passed
-    on to all once, which then have all the time that they need; a second one kills them. On Linux
-    they are also killed when this process ends, however it ends.
+    The output of the first process is shown; the end of the others' output is kept. When a process
+    fails, the others get SIGTERM and, after `grace` seconds, SIGKILL. The first signal to this
+    process is passed on to all processes, which may take any time to end. A second signal kills
+    them. On Linux, they are also killed when this process ends for any reason.
 
     Args:
         commands: list of pairs (list of strings, dictionary), the arguments of a process and its
             environment variables.
-        events: what `caught_signals` yielded.
-        grace: float, seconds. Defaults to 10.
+        events: the queue that `caught_signals` yielded.
+        grace: float, seconds. Defaults to 10.0.
 
     Returns:
         A `Failure`, or None if all processes ended with status 0.
@@ -115,22 +115,22 @@ def run_together(commands, events, grace=10.0):
 
 
 def _start(arguments, environment, shown):
-    """Starts a process, whose output is shown or can be read."""
+    """Starts a process. Its output is shown or can be read."""
     return subprocess.Popen(
         arguments,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         stdout=None if shown else subprocess.PIPE,
-        # The file descriptor 2 of `rt-keras` itself is no terminal: see `rt_keras.__main__`.
+        # File descriptor 2 of `rt-keras` itself is not a terminal: see `rt_keras.__main__`.
         stderr=sys.stderr if shown else subprocess.STDOUT,
-        # Ctrl-C in a terminal goes to all processes of its session; it is passed on instead.
+        # A terminal sends Ctrl-C to all processes of its session. This process passes it on.
         start_new_session=True,
         preexec_fn=_end_with_parent(os.getpid()) if sys.platform == "linux" else None,
     )
 
 
 def _end_with_parent(parent):
-    """A function that has the system kill the process that calls it when its parent ends."""
+    """Returns a function that makes Linux kill the calling process when its parent ends."""
     prctl = ctypes.CDLL(None).prctl
 
     def ask():
@@ -142,7 +142,7 @@ def _end_with_parent(parent):
 
 
 class _Tail:
-    """The end of what a process writes to a stream, or nothing if there is no stream."""
+    """The end of the output in a stream; empty without a stream."""
 
     def __init__(self, stream):
         self._kept = b""
@@ -155,7 +155,7 @@ class _Tail:
                 self._kept = (self._kept + chunk)[-KEPT_BYTES:]
 
     def lines(self):
-        """The last lines. The wait for them ends, as a child of the process may hold the stream."""
+        """Returns the last lines. Waits at most 1 s, because a child may keep the stream open."""
         self._reader.join(1)
         return self._kept.decode(errors="replace").splitlines()[-KEPT_LINES:]
 
@@ -166,7 +166,7 @@ def _wait(number, process, events):
 
 
 def _next(events, deadline):
-    """What happens next, or None at the deadline."""
+    """Returns the next event, or None at the deadline."""
     left = None if deadline is None else max(0, deadline - time.monotonic())
     try:
         return events.get(timeout=left)
@@ -180,7 +180,7 @@ def _send(processes, number):
 
 
 def _kill(processes):
-    """Kills those that still run, with what they started."""
+    """Kills the running processes and their children."""
     for process in processes.values():
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

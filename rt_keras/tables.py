@@ -1,13 +1,13 @@
-"""Tables of text, in which numbers are aligned to the right and have their unit in the heading."""
+"""Text tables with right-aligned numbers and units in the headings."""
 
 
 def table(columns, rows):
-    """Lays out rows as text, without a limit on the width.
+    """Formats rows as a text table of any width.
 
     Args:
         columns: dictionary from headings to format specifications of their values, such as
-            `{"length": ",", "time (s)": ".4f"}`. An empty specification is for strings, which are
-            aligned to the left. A heading may have several lines.
+            `{"length": ",", "time (s)": ".4f"}`. An empty specification is for left-aligned
+            strings. A heading may have several lines.
         rows: iterable of sequences, one value for each column; None is shown as "-".
 
     Returns:
@@ -36,12 +36,12 @@ def table(columns, rows):
 
 
 def table_of(items, columns):
-    """Lays out a row for each item, as `table` does.
+    """Formats a text table with a row for each item.
 
     Args:
         items: iterable.
-        columns: dictionary from headings to pairs of a format specification and the function that
-            gives the value of an item.
+        columns: dictionary from headings to pairs of a format specification and a function that
+            returns the value for an item.
 
     Returns:
         A string of lines without a line break at the end.

@@ -1,4 +1,4 @@
-"""Whether modules can be imported, tried in a process of its own: a broken one may end that.
+"""Trial imports in a separate process, which a broken module may crash.
 
 A library compiled for another processor or another version of CUDA does not raise an exception.
 """
@@ -18,8 +18,8 @@ def try_imports(names):
         names: list of strings, the modules.
 
     Returns:
-        A tuple of a dictionary from each name to what went wrong, None if nothing did, and the
-        list of TensorFlow's devices, in words, which is empty if it was not imported.
+        A tuple of a dictionary from each name to its problem, or None, and a list of strings, the
+        devices of TensorFlow, which is empty if TensorFlow was not imported.
 
     >>> problems, devices = try_imports(["json", "no_such_module"])
     >>> problems["json"], problems["no_such_module"]
@@ -28,7 +28,7 @@ def try_imports(names):
     []
     """
     problems, devices = {}, []
-    # A process that ended early has found out about at least one more module.
+    # A process that crashed has tried at least one more module.
     while rest := [name for name in names if name not in problems]:
         found, status = _run(rest)
         devices = found.pop("devices", devices)
@@ -39,7 +39,7 @@ def try_imports(names):
 
 
 def _run(names):
-    """What a process found out about modules before it ended, and its exit status."""
+    """Returns the results of a process before it ended, and its exit status."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found"
         path.touch()
@@ -51,7 +51,7 @@ def _run(names):
 
 
 def main(path, *names):
-    """Imports modules and adds a line about each to a file; then one about TensorFlow's devices."""
+    """Imports modules and appends a line on each, and then on TensorFlow's devices, to a file."""
     with open(path, "a", encoding="utf-8", buffering=1) as file:
 
         def tell(name, value):
@@ -72,7 +72,7 @@ def _problem(name):
 
 
 def _devices():
-    """TensorFlow's devices, each with its number and, of a GPU, what it is."""
+    """Returns TensorFlow's devices, each with its number and, for a GPU, its model."""
     import tensorflow as tf
 
     def words(device):

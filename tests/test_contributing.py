@@ -1,4 +1,4 @@
-"""The examples for contributors in the documentation, in a copy of the package."""
+"""Tests of the examples for contributors, in a copy of the package."""
 
 import os
 import re
@@ -73,7 +73,7 @@ def block(page, language, path):
 
 
 def patched(text, diff):
-    """A text with the changes of a diff, whose removed and kept lines are in it."""
+    """Applies a diff to a text, which must contain its removed and unchanged lines."""
     for hunk in diff.split("@@\n"):
         lines = hunk.splitlines(keepends=True)
         before = "".join(line[1:] for line in lines if line[0] != "+")
@@ -83,7 +83,7 @@ def patched(text, diff):
 
 
 def output(folder, command, page, new, changed):
-    """What Python prints in a copy of the project with the page's new and changed files."""
+    """Runs Python in a copy of the project with the page's files; returns the output."""
     for name in ("rt_keras", "configs", "tests"):
         shutil.copytree(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)

@@ -1,4 +1,4 @@
-"""What the base install does, and what it says of the rest."""
+"""Tests of the base installation, without extras."""
 
 import importlib
 import json
@@ -62,7 +62,7 @@ def test_the_error_names_the_extra_and_the_package():
 
 @pytest.fixture(scope="module")
 def base_process(tmp_path_factory):
-    """What the process prints on standard error: above all, the commands and how they end."""
+    """The standard error of the process, with the commands and their exit statuses."""
     folder = str(tmp_path_factory.mktemp("base"))
     preset = f"{folder}/preset"
     commands = [

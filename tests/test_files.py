@@ -41,7 +41,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path):
         (part / "weights").write_text("whole")
     assert (tmp_path / "model" / "weights").read_text() == "whole"
     with (
-        pytest.raises(FileExistsError, match="already holds"),
+        pytest.raises(FileExistsError, match="already exists; name a new"),
         files.whole_folder(tmp_path / "model"),
     ):
         pass
@@ -168,7 +168,7 @@ def test_an_owner_that_has_not_said_yet_who_it_is(tmp_path):
 
 
 def test_who_waits_gets_the_folder_once_it_is_free(tmp_path):
-    """Even if the first to have it deletes it, since nothing was written."""
+    """Tests this even if the first owner deletes the folder because it is empty."""
     folder, order = tmp_path / "run", []
 
     def wait():
@@ -176,7 +176,7 @@ def test_who_waits_gets_the_folder_once_it_is_free(tmp_path):
             order.append("second")
             (folder / "a").write_text("")
 
-    # What pytest captures would be lost if it were read while it is written.
+    # Output that pytest captures would be lost if it were read during a write.
     with contextlib.redirect_stderr(io.StringIO()) as shown, ThreadPoolExecutor() as threads:
         with files.locked(folder):
             second = threads.submit(wait)

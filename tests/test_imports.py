@@ -1,4 +1,4 @@
-"""Imports go down only, and not in circles."""
+"""Tests that imports go down only, without cycles."""
 
 import ast
 import graphlib
@@ -7,7 +7,7 @@ from pathlib import Path
 import rt_keras
 
 ROOT = Path(rt_keras.__file__).parent
-# From the bottom; a folder may import those below it.
+# From the bottom. A folder may import only folders below it.
 FLOORS = [
     ("ops",),
     ("layers",),
@@ -43,7 +43,7 @@ def graph():
 
 
 def floor(name):
-    """The number of the floor of a module; None for files beside the folders."""
+    """The floor of a module; None for files outside the folders."""
     folder = name.split(".")[1] if "." in name else ""
     return next((number for number, names in enumerate(FLOORS) if folder in names), None)
 
@@ -65,7 +65,7 @@ def test_no_folder_imports_one_above_it():
 
 def test_there_are_no_circles():
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    # A folder as a whole imports its files, which may import one another but not the folder.
+    # A folder imports its files, which may import one another but not the folder.
     for name, others in graph().items():
         assert name.count(".") < 2 or name.rpartition(".")[0] not in others, name
     modules = {

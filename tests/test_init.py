@@ -37,7 +37,7 @@ def test_every_folder_of_the_package_is_an_attribute():
     assert folders >= {"analysis", "convert", "layers", "models", "ops", "training"}
     assert folders <= set(dir(rt_keras))
     for name in folders:
-        # What `rt_keras.name` calls where nothing has imported the part before.
+        # `rt_keras.name` calls this if the part is not imported yet.
         assert rt_keras.__getattr__(name) is importlib.import_module(f"rt_keras.{name}")
     with pytest.raises(AttributeError, match="no attribute 'layer'"):
         rt_keras.layer  # noqa: B018

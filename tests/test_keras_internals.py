@@ -1,4 +1,4 @@
-"""What the package needs of the private parts of Keras, KerasHub and TensorFlow, one test each.
+"""Tests of the private parts of Keras, KerasHub and TensorFlow that the package uses.
 
 A new version that changes one of them fails here first.
 """
@@ -20,7 +20,7 @@ from rt_keras.data import ByteTokenizer
 from tests.models.adapted.checks import make_backbone
 
 ROOT = Path(rt_keras.__file__).parent
-# The methods of named tuples and of the process, which are public all the same.
+# Methods of named tuples and of the process. They are public despite their names.
 PUBLIC = {"_replace", "_exit"}
 MODULES = "keras.src", "keras_hub.src", "tensorflow.compiler", "tensorflow.python"
 

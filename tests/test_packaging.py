@@ -1,4 +1,4 @@
-"""The distributions: built from the tree, checked, installed and used without the tree."""
+"""Tests of the distributions: built, checked, installed and used outside the tree."""
 
 import os
 import re
@@ -16,7 +16,7 @@ import pytest
 import rt_keras
 
 ROOT = Path(__file__).parents[1]
-# What a clone holds that belongs to the project.
+# The files of the project in a clone.
 PARTS = (
     *("rt_keras", "configs", "tests", "docs", "notebooks", "export", ".ci"),
     *("setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md"),
@@ -36,7 +36,7 @@ def run(*command, **options):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A copy of the project, as building leaves folders behind."""
+    """A copy of the project, because building leaves folders in it."""
     tree = tmp_path_factory.mktemp("tree")
     for part in PARTS:
         if (ROOT / part).is_dir():
@@ -51,7 +51,7 @@ def tree(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(tree, tmp_path_factory):
-    """The folder of the source distribution and of the wheel, which is built from that."""
+    """The folder of the source distribution and of the wheel built from it."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, tree)
     return folder

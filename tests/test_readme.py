@@ -1,4 +1,4 @@
-"""The README is short, its links lead somewhere, and its code runs as it stands."""
+"""Tests that the README is short, its links work, and its code runs unchanged."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def test_links_lead_to_files():
 
 @pytest.mark.end_to_end
 def test_python_blocks(tmp_path):
-    """With a tiny Llama in the place of the pretrained model."""
+    """Uses a tiny Llama instead of the pretrained model."""
     write_llama(
         tmp_path / "SmolLM2-135M", hidden_size=36, num_attention_heads=9, num_key_value_heads=3
     )

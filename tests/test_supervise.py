@@ -29,7 +29,7 @@ FOREVER = "while True: signal.pause()\n"
 
 
 def run(*scripts, up=None, grace=10.0):
-    """Runs scripts together; `up` is a file by which they tell each other that they are ready."""
+    """Runs scripts together. They create the file `up` to signal that they are ready."""
     with supervise.caught_signals() as events:
         return supervise.run_together(
             [([sys.executable, "-c", script, str(up)], {}) for script in scripts], events, grace
@@ -37,7 +37,7 @@ def run(*scripts, up=None, grace=10.0):
 
 
 def is_running(pid):
-    """Whether a process has not ended; nobody may have asked yet how it ended."""
+    """Returns whether a process has not ended. A zombie has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

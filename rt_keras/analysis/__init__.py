@@ -1,7 +1,9 @@
-"""Analysis of what attention does.
+"""Analysis of the attention of models.
 
-- `attention_map.py`: which tokens attend to which across a text.
-- `causality.py`: how much a language model sees of its future.
-- `heads.py`: how differently the heads of a layer attend.
-- `clusters.py`, `clusters_picture.py`: which tokens share a cluster, and how large clusters are.
+- `attention_map.py`: the attention weights of each head on a text.
+- `attention_mass.py`: the concentration of a pretrained model's attention.
+- `causality.py`: the dependence of a language model on later tokens.
+- `context_picture.py`: bits per byte by number of previous tokens.
+- `heads.py`: the divergence between the heads of a layer.
+- `clusters.py`, `clusters_picture.py`: the tokens and the sizes of clusters.
 """

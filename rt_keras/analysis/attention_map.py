@@ -1,4 +1,4 @@
-"""Which tokens attend to which in a text: the weights of a model's heads, and plots of them."""
+"""The attention weights of a model's heads on a text, and plots of them."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,15 +8,15 @@ from rt_keras.layers.attention_calls import attention_calls
 
 
 def attention_maps(model, text):
-    """The attention weights of every head of a language model on a text.
+    """Computes the attention weights of every head of a language model on a text.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
-        text: string of at most a few hundred tokens, since all pairs of them are computed.
+        text: string of at most a few hundred tokens, because weights of all pairs are computed.
 
     Returns:
         A dictionary of
-        - `tokens`: list of n strings, what each position reads, the start token first;
+        - `tokens`: list of n strings, the token at each position, the start token first;
         - `heads`: for each layer, the list of the kinds of its heads, such as "RoutingHeads";
         - `weights`: for each layer, an array `[heads, n, n]` over queries and keys.
     """
@@ -28,13 +28,14 @@ def attention_maps(model, text):
 
 
 def first_positions(model, inputs, count=None):
-    """The attention weights of every head on the first positions of a sequence.
+    """Computes the attention weights of every head on the first positions of a sequence.
 
     Args:
         model: any model of `rt_keras.models`.
-        inputs: a batch that it is called on, of which the first sequence counts.
-        count: int, the number of queries and of keys, at most a few hundred, since all pairs are
-            kept; None, the default, for all. The model runs on the whole sequence.
+        inputs: a batch of inputs of the model. Only its first sequence is used.
+        count: int, the number of queries and of keys, at most a few hundred, because weights of all
+            pairs are returned. The model runs on the whole sequence. Defaults to None, all
+            positions.
 
     Returns:
         A dictionary of `heads` and `weights`, as from `attention_maps`.
@@ -48,12 +49,12 @@ def first_positions(model, inputs, count=None):
 
 
 def readable(tokenizer, ids):
-    """The text of each of some tokens, with bytes that are not UTF-8 escaped."""
+    """Returns the text of each token, with escaped bytes where it is not UTF-8."""
     return [text_of(tokenizer, [x]) for x in ids]
 
 
 def text_of(tokenizer, ids):
-    """The text of some tokens together, with bytes that are not UTF-8 escaped.
+    """Returns the joint text of some tokens, with escaped bytes where it is not UTF-8.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`.
@@ -75,10 +76,10 @@ def draw(maps, path, chosen=None):
     """Draws heads as images of queries (rows) and keys (columns), one row of heads for each layer.
 
     Args:
-        maps: what `attention_maps` returned.
-        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+        maps: the dictionary that `attention_maps` returned.
+        path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
-        chosen: list of pairs of a layer and a head of it, from 0; None, the default, for all.
+        chosen: list of pairs (layer, head), both from 0. Defaults to None, all heads.
     """
     if chosen is None:
         chosen = [(i, head) for i, heads in enumerate(maps["heads"]) for head in range(len(heads))]
@@ -105,17 +106,17 @@ def _draw_head(axis, maps, layer, head):
 
 
 def strongest(maps, layer, head, least=0.2):
-    """The pairs of different positions with a large weight, to read beside the plot.
+    """Lists the pairs of different positions with a large weight.
 
     Args:
-        maps: what `attention_maps` returned.
+        maps: the dictionary that `attention_maps` returned.
         layer: int, the layer, from 0.
         head: int, the head, from 0.
-        least: float, the least weight of a pair. Defaults to 0.2.
+        least: float, the minimum weight of a pair. Defaults to 0.2.
 
     Returns:
-        A list of dictionaries of `query` and `key` (positions), `tokens` (both) and `weight`, those
-        that are furthest apart first.
+        A list of dictionaries of `query` and `key` (positions), `tokens` (of both) and `weight`, in
+        order of decreasing distance.
     """
     weights, tokens = maps["weights"][layer][head], maps["tokens"]
     pairs = [(int(q), int(k)) for q, k in np.argwhere(weights >= least) if q != k]

@@ -1,4 +1,4 @@
-"""How concentrated the attention of a pretrained model is, and what sets of keys see of it."""
+"""The concentration of a pretrained model's attention, and the share that sets of keys cover."""
 
 import textwrap
 
@@ -17,13 +17,13 @@ from rt_keras.tables import table
 
 # Keys in a block.
 BLOCK_SIZE = 8
-# The share of the mass that `keys` hold.
+# The share of the mass that `keys` counts keys for.
 MASS = 0.9
-# What is measured of each head: headings, formats and titles of pictures.
+# The measures of each head: headings, formats and titles of pictures.
 SHARES = {
     "window": ("window", ".3f", "mass that the window has"),
     "first_tokens": ("first\ntokens", ".3f", "mass of the first tokens before it"),
-    "blocks": ("blocks", ".3f", "mass of the best blocks of neighbours"),
+    "blocks": ("blocks", ".3f", "mass of the best blocks of neighbors"),
     "content_blocks": ("content\nblocks", ".3f", "mass of the best blocks by content"),
     "best_keys": ("best\nkeys", ".3f", "mass of the best keys"),
 }
@@ -35,33 +35,33 @@ MEASURES = {
 
 
 def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
-    """How concentrated attention is, and what share of it sets of keys see, for each head.
+    """Measures the concentration of attention, and the share that sets of keys cover, by head.
 
     The mass of a set of keys is the sum of their attention weights, exp(z_s - z), where z_s is the
-    logsumexp of their logits and z that of all. Everything is a mean over some queries of the
-    second half of the sequence, so that no more than their logits are in memory.
+    logsumexp of their logits and z that of all logits. Each figure is a mean over some queries of
+    the second half of the sequence, so that only their logits are in memory.
 
     Args:
-        model: an adapted causal language model whose layers have full attention or a window of
-            their own, such as `rt_keras.adapt(model, [FullHeads(1)], layers=[])`.
+        model: an adapted causal language model whose layers have full attention or their own
+            sliding window, such as `rt_keras.adapt(model, [FullHeads(1)], layers=[])`.
         token_ids: int array `[length]`.
-        num_queries: int, how many queries. Defaults to 64.
-        num_keys: int, the most keys that each of the last three sets has. Defaults to 128.
-        verbose: 0 for silence, 1 for a progress bar. Defaults to 0.
+        num_queries: int, the number of queries. Defaults to 64.
+        num_keys: int, the maximum number of keys in each of the last three sets. Defaults to 128.
+        verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
-        A dictionary of `heads`, a list of dictionaries for each head of each layer:
+        A dictionary of `heads`, a list of dictionaries, one for each head of each layer:
 
         - `layer`, `head`: ints;
-        - `keys`: how many keys hold 90% of the mass;
-        - `entropy`: of the attention weights, in nats;
-        - `window`: the mass of the keys in a query's block of 256 and the two before it;
-        - `first_tokens`: the mass of the first 4 tokens that the window leaves out;
-        - `blocks`, `content_blocks`: of what both leave out, the mass of the blocks of 8
-          neighbours, or of 8 keys that are alike, that suit the query best;
-        - `best_keys`: of what both leave out, the mass of the keys with the largest weights.
+        - `keys`: the number of keys that hold 90% of the mass;
+        - `entropy`: the entropy of the attention weights, in nats;
+        - `window`: the mass of the keys in a query's block of 256 and the two previous blocks;
+        - `first_tokens`: the mass of the first 4 tokens, outside the window;
+        - `blocks`, `content_blocks`: the mass of the best blocks of 8 neighbors, and of the best
+          blocks of 8 similar keys, outside both;
+        - `best_keys`: the mass of the keys with the largest weights, outside both.
 
-        The masses are None in layers with a window of their own.
+        The masses are None in layers with their own sliding window.
 
     Source: ours.
     """
@@ -90,7 +90,7 @@ def measure(model, token_ids, num_queries=64, num_keys=128, verbose=0):
 
 
 def _heads(group, query, key, places, num_keys):
-    """The figures of each head of a layer."""
+    """Computes the figures of each head of a layer."""
     window = getattr(group, "sliding_window", None)
     weights, logsumexp = _weights(query, key, places, window)
     ordered = np.sort(weights, axis=-1)[..., ::-1]
@@ -111,7 +111,7 @@ def _heads(group, query, key, places, num_keys):
 
 
 def _weights(query, key, places, window):
-    """Attention weights of some queries, `[heads, queries, length]`, and their logsumexp."""
+    """Computes attention weights of some queries, `[heads, queries, length]`, and logsumexps."""
     key = repeat_heads(key, query.shape[1])[0]
     query = tf.gather(query[0], places, axis=1) * query.shape[3] ** -0.5
     logits = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32).numpy()
@@ -127,7 +127,7 @@ def _weights(query, key, places, window):
 # One program for all layers of a model.
 @tf.function(jit_compile=True)
 def _logsumexps(query, key, places, num_keys):
-    """The logsumexp of the logits of each set of keys, `[heads, queries]`, of some queries."""
+    """Computes the logsumexp of the logits of each set of keys, `[heads, queries]`."""
     chunk, found = Chunk(query=query, key=key, value=key[..., :1]), {}
     window, first = Window(SEGMENT_SIZE, look_back=LOOK_BACK), FirstTokens(FIRST_TOKENS)
     for name, by_content in (("blocks", False), ("content_blocks", True)):
@@ -142,7 +142,7 @@ def _logsumexps(query, key, places, num_keys):
 
 
 def _far(places, length):
-    """Which keys neither the window nor the first tokens have, bool `[queries, length]`."""
+    """Returns the mask of keys outside the window and the first tokens, `[queries, length]`."""
     keys = np.arange(length)
     window = Window(SEGMENT_SIZE, look_back=LOOK_BACK)
     covered = window.covers(tf.constant(places)[:, None], tf.constant(keys))
@@ -150,10 +150,10 @@ def _far(places, length):
 
 
 def report(figures):
-    """The means over the heads of each layer as lines of text.
+    """Formats the means over the heads of each layer as lines of text.
 
     Args:
-        figures: what `measure` returned.
+        figures: the dictionary that `measure` returned.
 
     Returns:
         A string.
@@ -185,8 +185,8 @@ def draw(figures, path):
     """Draws each measure as an image of layers (rows) and heads (columns).
 
     Args:
-        figures: what `measure` returned.
-        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+        figures: the dictionary that `measure` returned.
+        path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
     rows = figures["heads"]
@@ -198,7 +198,7 @@ def draw(figures, path):
             image = np.full(shape, np.nan)
             for row in rows:
                 image[row["layer"], row["head"]] = row[name]
-            # Masses are on one scale.
+            # Masses share one scale.
             scale = {"vmin": 0, "vmax": 1} if name in SHARES else {"vmin": 0}
             drawn = axis.imshow(image, cmap="viridis", aspect="auto", **scale)
             axis.set_title(textwrap.fill(title, 22), fontsize=8)

@@ -1,4 +1,4 @@
-"""How much a language model sees of its future: what changes before a change, and the gain."""
+"""The dependence of a language model on later tokens: changed outputs, and the gain in loss."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,24 +10,24 @@ from rt_keras.tables import table
 
 # Differences of log-probabilities up to this are rounding errors.
 TOLERANCE = 1e-3
-# Limits of the groups in which outputs are counted by their distance to the change.
+# Lower limits of the groups of outputs by distance to the change.
 DISTANCES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0):
-    """Changes the future of a language model at random and compares its earlier outputs.
+    """Replaces later tokens of sequences at random and compares the earlier outputs of a model.
 
-    At random positions p, everything from p on is replaced by other tokens of the same sequences.
-    Output i < p is o_i = ln p(. | what the model saw); it has changed if an entry of o_i differs by
-    more than 1e-3. The gain from seeing the future is the difference between two losses of the same
-    tokens: scored in parallel, all at once, and prefix by prefix, as in generation.
+    At random positions p, all tokens from p on are replaced by random tokens of the sequences. The
+    output at i < p is o_i = ln p(. | input). It has changed if an entry of o_i differs by more than
+    1e-3. The gain from seeing the future is the difference between two losses of the same tokens:
+    scored in parallel, and prefix by prefix, as in generation.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted causal language model.
-        sequences: int array `[count, length + 1]`, tokens; all but the first of each row are
-            predicted.
-        num_positions: int, the number of positions p in each sequence, and of prefixes that are
-            scored. Defaults to 16.
+        sequences: int array `[count, length + 1]`, tokens. All tokens except the first of each row
+            are predicted.
+        num_positions: int, the number of positions p, and of scored prefixes, in each sequence.
+            Defaults to 16.
         num_changes: int, the number of replacements at each position. Defaults to 2.
         seed: int, the random seed. Defaults to 0.
         verbose: int, 1 for a progress bar. Defaults to 0.
@@ -86,10 +86,9 @@ def measure(model, sequences, num_positions=16, num_changes=2, seed=0, verbose=0
 
 
 def _functions(model):
-    """Two compiled functions: the losses of a prefix, and how another text changes the outputs.
+    """Returns two compiled functions: the losses of a prefix, and the change of the outputs.
 
-    What goes from one to the other are hidden states: the logits of all positions may not fit into
-    memory.
+    They exchange hidden states, because the logits of all positions may not fit in memory.
     """
 
     def states(tokens, known):
@@ -129,7 +128,7 @@ def _functions(model):
 
 
 def _draw(rng, length, count):
-    """Positions from 1 on, one drawn from each of `count` equal parts of the sequence."""
+    """Draws a position from each of `count` equal parts of the sequence, from position 1 on."""
     edges = np.linspace(1, length, min(count, length - 1) + 1).astype(int)
     return [int(rng.integers(low, high)) for low, high in zip(edges, edges[1:])]
 
@@ -145,10 +144,10 @@ def _by_distance(distances, changed):
 
 
 def report(figures):
-    """The figures of `measure` as lines of text.
+    """Formats the figures of `measure` as lines of text.
 
     Args:
-        figures: what `measure` returned.
+        figures: the dictionary that `measure` returned.
 
     Returns:
         A string.

@@ -1,4 +1,4 @@
-"""The clusters of a language model's heads: their sizes, and which tokens share one."""
+"""The clusters of a language model's heads: their sizes and their tokens."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,20 +10,20 @@ from rt_keras.data import ByteTokenizer
 from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.tables import table
 
-# A token that a cluster has less often than this says little about it.
+# Tokens that occur less often in a cluster are not characteristic of it.
 LEAST_COUNT = 3
-# How many tokens tell of a cluster, and how many clusters of a head are printed.
+# The number of tokens reported for a cluster, and of clusters printed for a head.
 TOKENS = 8
 CLUSTERS = 8
-# A byte is shown after as many others; other tokens speak for themselves.
+# The number of previous bytes shown with a byte. Other tokens are shown alone.
 BYTES_BEFORE = 4
 
 
 def find(model, sequences, verbose=0):
-    """The clusters of queries and keys in every head that has centroids.
+    """Finds the clusters of queries and keys in every head that has centroids.
 
-    The cluster of a query or a key is that of its nearest centroid, the one that learns from it. In
-    "balanced" routing, clusters then pick members of their own.
+    The cluster of a query or a key is that of its nearest centroid, which learns from it. In
+    "balanced" routing, the clusters choose other members for attention.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted causal language model.
@@ -31,16 +31,16 @@ def find(model, sequences, verbose=0):
         verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
-        A list of dictionaries, one for the queries and, if they are clustered too, one for the keys
-        of each head, of `layer`, `head` (its number in the layer), `kind`, `of` ("queries" or
+        A list of dictionaries, one for the queries of each head and, if they are clustered, one for
+        its keys. Each has `layer`, `head` (its index in the layer), `kind`, `of` ("queries" or
         "keys"), `num_clusters` and `clusters`, an int array `[count, length]`.
 
     Raises:
-        ValueError: if no heads of the model have centroids.
+        ValueError: if no head of the model has centroids.
     """
     if not routing_heads(model):
         raise ValueError(
-            "model must have heads with clusters, such as RoutingHeads, in some layer. It has none."
+            "model must have heads with clusters, such as RoutingHeads, in a layer. It has none."
         )
     parts = [
         _of_sequence(model, tokens[None])
@@ -75,28 +75,30 @@ def _of_sequence(model, tokens):
 
 
 def measure(found, sequences, tokenizer):
-    """The sizes of clusters, and the tokens that are most characteristic of each.
+    """Measures the sizes of clusters, and finds the most characteristic tokens of each.
 
-    A token t is the more characteristic of a cluster c, the more it adds to the divergence between
-    the tokens of the cluster and all tokens:
+    The score of a token t in a cluster c is its contribution to the divergence between the tokens
+    of the cluster and all tokens:
 
     ```
     score = n_tc ln(ratio),   ratio = (n_tc / n_c) / (n_t / n)
     ```
 
-    with n the numbers of positions in all, in the cluster, with the token, and with both. Tokens
-    that a cluster has less than three times, or no more often than others do, are left out.
+    where n is the number of positions: all of them, those in the cluster (n_c), those with the
+    token (n_t), and those with both (n_tc). Tokens are left out if they occur in the cluster fewer
+    than three times, or not more often than in all positions.
 
     Args:
-        found: what `find` returned.
-        sequences: the tokens that it was given.
+        found: the list that `find` returned.
+        sequences: the tokens passed to `find`.
         tokenizer: the tokenizer of the model.
 
     Returns:
         A dictionary of `heads`, a list of the dictionaries of `found` without `clusters` but with
-        - `entropy`: of the shares of the clusters over log(clusters), 1 if all are equal;
+        - `entropy`: the entropy of the shares of the clusters over log(clusters), 1 if all shares
+          are equal;
         - `empty`: the number of empty clusters;
-        - `loads`: for each cluster, its share of the positions over an equal share, 1 if even;
+        - `loads`: for each cluster, its number of positions relative to the mean;
         - `contents`: for each cluster, a list of up to eight dictionaries of `token`, `before` (in
           models of bytes, the four most frequent bytes before it in the cluster), `count` and
           `ratio`, the most characteristic token first.
@@ -118,7 +120,7 @@ def _measure_head(head, sequences, tokenizer):
 
 
 def contents(sequences, member, tokenizer):
-    """The tokens that are most characteristic of one cluster; see `measure`.
+    """Finds the most characteristic tokens of one cluster; see `measure`.
 
     Args:
         sequences: int array `[count, length]`, tokens.
@@ -150,7 +152,7 @@ def contents(sequences, member, tokenizer):
 
 
 def _before(sequences, chosen, tokenizer):
-    """The most frequent bytes before chosen positions; nothing for other tokens."""
+    """Returns the most frequent bytes before some positions, or "" if tokens are not bytes."""
     if not isinstance(tokenizer, ByteTokenizer):
         return ""
     # Padding, which has no text, comes before the first position.
@@ -161,10 +163,10 @@ def _before(sequences, chosen, tokenizer):
 
 
 def report(figures):
-    """The figures of `measure` as lines of text.
+    """Formats the figures of `measure` as lines of text.
 
     Args:
-        figures: what `measure` returned.
+        figures: the dictionary that `measure` returned.
 
     Returns:
         A string.
@@ -186,7 +188,7 @@ def _report_head(head):
 
 
 def _written(content):
-    """A token on one line, after what is often before it.
+    """Formats a token on one line, after the bytes that often precede it.
 
     >>> _written({"token": "e", "before": "\\n th", "count": 4, "ratio": 2.345})
     '\\\\n␣th[e] 2.3x'
@@ -196,7 +198,7 @@ def _written(content):
 
 
 def visible(text):
-    """Text without blanks and control characters.
+    """Replaces spaces and control characters in a text by visible ones.
 
     >>> visible("a b\\n")
     'a␣b\\\\n'

@@ -1,4 +1,4 @@
-"""Draws which cluster each position of a sequence is in, for each head that has clusters."""
+"""Draws the cluster of each position of a sequence, for each head with clusters."""
 
 import numpy as np
 
@@ -6,18 +6,19 @@ from rt_keras.analysis.attention_map import readable
 from rt_keras.analysis.clusters import visible
 from rt_keras.drawing import drawing
 
-# As many positions as can be labelled.
+# The maximum number of positions with legible labels.
 POSITIONS = 128
 
 
 def draw(found, tokens, tokenizer, path):
-    """Draws the clusters of the first 128 positions of a sequence, a colour for each cluster.
+    """Draws the clusters of the first 128 positions of a sequence, one color per cluster.
 
     Args:
-        found: what `rt_keras.analysis.clusters.find` returned, of which the first sequence counts.
+        found: the list that `rt_keras.analysis.clusters.find` returned. Only its first sequence is
+            drawn.
         tokens: int array `[length]`, the tokens of that sequence.
         tokenizer: the tokenizer of the model.
-        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+        path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
     labels, layers = list(map(visible, readable(tokenizer, tokens[:POSITIONS]))), {}
@@ -28,7 +29,7 @@ def draw(found, tokens, tokenizer, path):
     with drawing(path, dpi=110, figsize=size) as figure:
         axes = figure.subplots(len(layers), 1, squeeze=False, height_ratios=heights)[:, 0]
         for axis, (layer, heads) in zip(axes, layers.items()):
-            # Over the largest number, so that the same colour is the same cluster in each row.
+            # One color scale for all rows, so that a color is the same cluster in each row.
             most = max(head["num_clusters"] for head in heads)
             rows = np.stack([head["clusters"][0, :POSITIONS] for head in heads])
             colours = "tab20" if most <= 20 else "nipy_spectral"

@@ -1,18 +1,20 @@
-"""Draws what a text's past is worth: bits per byte against how much came before."""
+"""Draws bits per byte by number of previous tokens."""
 
 from rt_keras.drawing import drawing
 
-# A mean of fewer tokens says more of them than of what came before.
+# Means of fewer tokens are too noisy.
 LEAST_TOKENS = 512
 
 
 def draw(found, path):
-    """Draws a line for each model, of the ranges with at least 512 tokens, or of all if none has.
+    """Draws a line for each model.
+
+    A line has the ranges with at least 512 tokens, or all ranges if none has as many.
 
     Args:
-        found: dictionary from what a model is called to what
-            `rt_keras.training.carried.bits_by_position` returned for it.
-        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+        found: dictionary from names of models to the lists that
+            `rt_keras.training.carried.bits_by_position` returned for them.
+        path: string or `Path`, the file to write. Its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
     with drawing(path, figsize=(7, 4.5)) as figure:

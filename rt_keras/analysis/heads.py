@@ -1,4 +1,4 @@
-"""How differently the heads of a layer attend: the table of section 6 of the paper."""
+"""The divergence between the heads of a layer, as in section 6 of the paper."""
 
 import collections
 import math
@@ -12,22 +12,22 @@ from rt_keras.tables import table
 
 
 def measure(model, batches, verbose=0):
-    """The Jensen-Shannon divergence between the heads of each layer, by the kinds of the heads.
+    """Computes the Jensen-Shannon divergence between the heads of each layer, by kinds of heads.
 
     See `rt_keras.layers.head_divergence.jensen_shannon` for the equation. All pairs of heads are
-    compared, over all keys, at every position where both of them attend to something.
+    compared, over all keys, at every position where both heads attend to a key.
 
     Args:
         model: any model of `rt_keras.models`.
-        batches: list of inputs that the model is called on, such as one sequence each.
+        batches: list of inputs of the model, such as one sequence each.
         verbose: int, 1 for a progress bar. Defaults to 0.
 
     Returns:
         A dictionary of
-        - `divergences`: list of dictionaries, one for each layer and pair of kinds, of `layer`,
-          `kinds` (two class names of head groups), `pairs` (of heads), `positions` (compared, over
-          all pairs and batches), and `mean` and `std`, the mean and the standard deviation over
-          them, by the natural logarithm;
+        - `divergences`: list of dictionaries, one for each layer and pair of kinds. Each has
+          `layer`, `kinds` (two class names of head groups), `pairs` (number of pairs of heads),
+          `positions` (number of positions compared, over all pairs and batches), and `mean` and
+          `std` over these positions, with the natural logarithm;
         - `upper_bound`: ln 2.
 
     Raises:
@@ -57,10 +57,10 @@ def _moments(parts):
 
 
 def report(figures):
-    """The figures of `measure` as lines of text.
+    """Formats the figures of `measure` as lines of text.
 
     Args:
-        figures: what `measure` returned.
+        figures: the dictionary that `measure` returned.
 
     Returns:
         A string.
@@ -69,7 +69,7 @@ def report(figures):
     >>> row |= {"pairs": 1, "positions": 20, "mean": 0.5, "std": 0.1}
     >>> print(report({"divergences": [row], "upper_bound": math.log(2)}))
     Jensen-Shannon divergence between the attention of two heads, mean ± standard deviation over
-    positions: 0 if they attend alike, ln 2 = 0.6931 if to different keys
+    positions: 0 for equal weights, ln 2 = 0.6931 for disjoint keys
     <BLANKLINE>
                          LocalHeads
     layer              RoutingHeads
@@ -82,8 +82,8 @@ def report(figures):
     rows = [(layer, *map(row.get, kinds)) for layer, row in cells.items()]
     return (
         "Jensen-Shannon divergence between the attention of two heads, mean ± standard deviation "
-        "over\npositions: 0 if they attend alike, "
-        f"ln 2 = {figures['upper_bound']:.4f} if to different keys\n\n"
+        "over\npositions: 0 for equal weights, "
+        f"ln 2 = {figures['upper_bound']:.4f} for disjoint keys\n\n"
         f"{table({'layer': '', **dict.fromkeys(kinds, '>')}, rows)}"
     )
 

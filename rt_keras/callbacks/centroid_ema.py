@@ -16,40 +16,46 @@ from rt_keras.layers.centroids import heads_with_centroids
 class CentroidEMA(keras.callbacks.Callback):
     """Moves the centroids and load biases of every `RoutingHeads` in the model after each batch.
 
-    With q_c and k_c the means of the queries and keys nearest to centroid c, n_c their number:
+    Let q_c and k_c be the means of the queries and keys nearest to centroid c, and n_c their
+    number:
 
     ```
-    "mean":   centroid_c = normalise(λ centroid_c + (1 - λ) / 2 q_c + (1 - λ) / 2 k_c)
+    "mean":   centroid_c = normalize(λ centroid_c + (1 - λ) / 2 q_c + (1 - λ) / 2 k_c)
     "count":  count_c = λ count_c + (1 - λ) n_c,   sum_c = λ sum_c + (1 - λ) (sum of members)
               centroid_c = sum_c / smoothed count_c
     load:     b_c = b_c - step clip(n_c / mean(n) - 1, -1, 1)
     ```
 
-    "mean" takes (1 - λ) of one mean if queries are their own keys, or if c has members among only
-    one of the two; "count" makes one update for the queries and a second for the keys. A centroid
-    without members keeps its value. The load bias keeps clusters from collapsing into one. It
-    depends on past batches alone, so causal routing stays causal. Statistics are summed over
-    replicas; those of the s batches of one execution (`steps_per_execution`) make one update with
-    λ^s. Layers with `trainable=False` are left alone.
+    If queries are their own keys, or c has members among only one of the two, "mean" uses (1 - λ)
+    of that single mean. "count" makes one update for the queries and a second one for the keys. A
+    centroid without members keeps its value.
+
+    The load bias keeps clusters from collapsing into one. It depends only on past batches, so
+    causal routing stays causal. Statistics are summed over replicas. The s batches of one execution
+    (`steps_per_execution`) make one update with λ^s. Layers with `trainable=False` do not change.
 
     In a custom training loop, call `set_model` once before the loop and `update_centroids` after
     each batch.
 
-    Each epoch's logs get, for the i-th routing layer that is trained: `routing_i_fullest`, the
-    share of positions in the fullest cluster of any head (1 / clusters if even);
-    `routing_i_empty`, the number of empty clusters, summed over heads; `routing_i_entropy`, the
-    entropy of the shares over log(clusters), mean over heads (1 if even, 0 if all are in one); and
-    `routing_i_load_bias`, the largest absolute value of a load bias.
+    Each epoch's logs get, for the i-th trainable routing layer:
+
+    - `routing_i_fullest`: the share of positions in the fullest cluster of any head (1 / clusters
+      for an even load);
+    - `routing_i_empty`: the number of empty clusters, summed over heads;
+    - `routing_i_entropy`: the entropy of the shares over log(clusters), mean over heads (1 for an
+      even load, 0 for a single cluster);
+    - `routing_i_load_bias`: the largest absolute value of a load bias.
 
     Args:
         decay: float λ in [0, 1). Defaults to 0.999.
-        update: "mean" (the paper), the default, or "count" (its authors' code).
-        load_bias_step: float, the furthest that a load bias moves in one batch, in units of the
-            scores `centroid · x`. Defaults to 0.1; 0 for no load bias.
-        initialize_from_batch: bool, whether centroids start from members of the first batch instead
-            of noise. Defaults to False.
-        restart_after: int, the number of batches after which a cluster that stays empty restarts
-            from a member of the last batch; None, the default, for never.
+        update: string, "mean" (as in the paper) or "count" (as in its authors' code). Defaults to
+            "mean".
+        load_bias_step: float, the maximum change of a load bias in one batch, in units of the
+            scores `centroid · x`; 0 disables the load bias. Defaults to 0.1.
+        initialize_from_batch: bool, whether to initialize centroids with members of the first batch
+            instead of noise. Defaults to False.
+        restart_after: int, the number of batches after which an empty cluster restarts from a
+            member of the last batch. Defaults to None, never.
 
     Raises:
         ValueError: if a number is out of range, `update` is unknown, or the model has no
@@ -109,16 +115,16 @@ class CentroidEMA(keras.callbacks.Callback):
         self._heads = None
 
     def set_model(self, model):
-        """Tells the callback which model's centroids to move. `fit` calls it.
+        """Sets the model whose centroids to move. `fit` calls this method.
 
         Args:
-            model: a model whose layers have all been made.
+            model: a model whose layers all exist.
 
         Raises:
-            ValueError: if it has no `RoutingHeads`.
+            ValueError: if the model has no `RoutingHeads`.
         """
         super().set_model(model)
-        # A layer that is used twice has one state.
+        # A shared layer has one state.
         self._heads = list(dict.fromkeys(routing_heads(model)))
         if not self._heads:
             raise ValueError("CentroidEMA needs a model with RoutingHeads. Found none.")
@@ -126,17 +132,17 @@ class CentroidEMA(keras.callbacks.Callback):
             heads.has_centroid_updates = True
 
     def update_centroids(self):
-        """Moves the centroids and load biases by the batches since the last update.
+        """Updates the centroids and load biases with the batches since the last update.
 
-        A custom training loop calls it after each batch: eagerly or in a `tf.function`, compiled by
-        XLA or not, inside `strategy.run` or, better, after it.
+        A custom training loop calls this method after each batch: eagerly or in a `tf.function`,
+        compiled by XLA or not, and inside `strategy.run` or, preferably, after it.
 
         Returns:
-            For each routing layer that is trained, the number of members of its clusters since the
-            last update, `[heads, clusters]`.
+            A list with one tensor `[heads, clusters]` for each trainable routing layer, the number
+            of members of its clusters since the last update.
 
         Raises:
-            RuntimeError: if there was no `set_model` before.
+            RuntimeError: if `set_model` was not called before.
         """
         if self._heads is None:
             raise RuntimeError(
@@ -149,7 +155,7 @@ class CentroidEMA(keras.callbacks.Callback):
         return replica.merge_call(lambda strategy: self._update_all())
 
     def on_train_begin(self, logs=None):
-        # The members of the epoch, for each layer: what the callback carries from step to step.
+        # The members in the epoch, for each layer, are the state of this callback.
         self.variables, self._count_update = [], None
         if all(heads.built for heads in self._trained_heads()):
             self._start_counting()
@@ -192,13 +198,15 @@ class CentroidEMA(keras.callbacks.Callback):
         return [self.update_heads(heads) for heads in self._trained_heads()]
 
     def update_heads(self, heads):
-        """Moves the centroids and load biases of one layer by the batches since the last update.
+        """Updates the centroids and load biases of one layer.
+
+        The update covers the batches since the last one.
 
         Args:
             heads: a `CentroidHeads`.
 
         Returns:
-            The number of members of its clusters since then, `[heads, clusters]`.
+            The number of members of its clusters since the last update, `[heads, clusters]`.
         """
         members = tf.reduce_sum(tf.convert_to_tensor(heads.member_counts), axis=0)
         empty_batches = tf.convert_to_tensor(heads.empty_batches) + heads.member_batches
@@ -229,7 +237,7 @@ class CentroidEMA(keras.callbacks.Callback):
         self._assign_or_start_over(heads, moved, samples, empty_batches)
 
     def _assign_or_start_over(self, heads, moved, samples, empty_batches):
-        """Assigns the moved centroids, but members to those that start from one now."""
+        """Assigns the moved centroids, or samples to those that start or restart from one."""
         start = tf.zeros_like(empty_batches, dtype=tf.bool)
         if self.initialize_from_batch:
             start |= tf.equal(heads.updates, 0)
@@ -245,12 +253,12 @@ class CentroidEMA(keras.callbacks.Callback):
 
 
 def routing_heads(layer):
-    """The `CentroidHeads` inside a layer, in the order of its layers."""
+    """Returns the `CentroidHeads` inside a layer, in the order of its layers."""
     return heads_with_centroids(layer)
 
 
 def cluster_use(members):
-    """How evenly clusters are used.
+    """Computes the balance of cluster sizes.
 
     Args:
         members: `[heads, clusters]`, number of members of each cluster.

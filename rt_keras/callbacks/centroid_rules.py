@@ -1,10 +1,10 @@
-"""How centroids and load biases move: the rules of `CentroidEMA`, on tensors."""
+"""The update rules of `CentroidEMA` for centroids and load biases, on tensors."""
 
 import tensorflow as tf
 
 
 def mean_update(centroids, counts, sums, decay):
-    """Moves centroids towards the means of their members, and normalises them.
+    """Moves centroids towards the means of their members and normalizes them.
 
     Args:
         centroids: `[heads, clusters, depth]`.
@@ -14,7 +14,7 @@ def mean_update(centroids, counts, sums, decay):
         decay: scalar λ of this update.
 
     Returns:
-        `[heads, clusters, depth]`; a centroid without members keeps its value.
+        `[heads, clusters, depth]`. A centroid without members keeps its value.
     """
     found = tf.cast(counts > 0, counts.dtype)
     means = tf.math.divide_no_nan(sums, counts[..., None])
@@ -35,7 +35,7 @@ def moving_averages(average_counts, average_sums, counts, sums, decay):
         decay: scalar λ of one update.
 
     Returns:
-        Both averages, shaped as before.
+        Both averages, with unchanged shapes.
     """
     for count, total in zip(tf.unstack(counts), tf.unstack(sums)):
         average_counts = decay * average_counts + (1 - decay) * count
@@ -44,7 +44,7 @@ def moving_averages(average_counts, average_sums, counts, sums, decay):
 
 
 def count_update(centroids, counts, average_counts, average_sums):
-    """Centroids as moving averages of their members.
+    """Computes centroids as moving averages of their members.
 
     ```
     centroid_c = sum_c / ((count_c + ε) / (N + clusters ε) N),   N = sum of the counts, ε = 1e-5
@@ -57,7 +57,7 @@ def count_update(centroids, counts, average_counts, average_sums):
         average_sums: `[heads, clusters, depth]`.
 
     Returns:
-        `[heads, clusters, depth]`; a centroid without members in the last batch keeps its value.
+        `[heads, clusters, depth]`. A centroid without members in the last batch keeps its value.
     """
     total = tf.reduce_sum(average_counts, axis=-1, keepdims=True)
     clusters = tf.cast(tf.shape(average_counts)[-1], total.dtype)
@@ -68,15 +68,15 @@ def count_update(centroids, counts, average_counts, average_sums):
 
 
 def moved_load_bias(load_bias, members, step):
-    """Moves load biases against the load of their clusters, and centres each head's on 0.
+    """Moves load biases against the load of their clusters, and centers those of each head on 0.
 
     Args:
         load_bias: `[heads, clusters]`.
         members: `[heads, clusters]`, members of each cluster since the last update.
-        step: scalar, the furthest that a bias moves.
+        step: scalar, the maximum change of a bias.
 
     Returns:
-        `[heads, clusters]`; a head without members keeps its biases.
+        `[heads, clusters]`. A head without members keeps its biases.
     """
     mean = tf.reduce_mean(members, axis=-1, keepdims=True)
     load = tf.math.divide_no_nan(members, mean)

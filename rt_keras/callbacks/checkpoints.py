@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: arrays and values, checked, the last few kept."""
+"""A folder of checkpoints with checksums."""
 
 from pathlib import Path
 
@@ -8,18 +8,19 @@ from rt_keras import files
 
 
 class Checkpoints:
-    """The checkpoints in a folder, each of them a step, arrays and JSON values.
+    """A folder of checkpoints. Each has a step, arrays and JSON values.
 
-    A checkpoint of step 120 is the files `120.index` and `120.data-...` of `tf.train.Checkpoint`
-    and, written after them, `120.json`. This has the sizes and SHA-256 sums of the two, its own
-    sum, the values, and the names and shapes of the arrays. A checkpoint without it does not count,
-    and one of which a byte has changed is refused. `tf.train.CheckpointManager` would not notice
-    either, and forgets all checkpoints if its own list is damaged.
+    The checkpoint of step 120 consists of the files `120.index` and `120.data-...` of
+    `tf.train.Checkpoint` and of `120.json`, which is written last. `120.json` holds the sizes and
+    SHA-256 sums of the other files, its own sum, the values, and the names and shapes of the
+    arrays. A checkpoint without this file is ignored, and one with a changed byte is rejected.
+    `tf.train.CheckpointManager` detects neither, and loses all checkpoints if its own list is
+    damaged.
 
     Args:
         folder: string or path. It need not exist.
-        max_to_keep: int, how many checkpoints are kept; the oldest is deleted once another is
-            written. Defaults to 3.
+        max_to_keep: int, the number of checkpoints to keep. The oldest is deleted after a new one
+            is written. Defaults to 3.
 
     >>> import tempfile
     >>> checkpoints = Checkpoints(tempfile.mkdtemp())
@@ -35,7 +36,7 @@ class Checkpoints:
         self.max_to_keep = max_to_keep
 
     def write(self, step, arrays, values):
-        """Writes a checkpoint, and deletes what is no longer kept.
+        """Writes a checkpoint, and deletes those beyond `max_to_keep`.
 
         Args:
             step: int.
@@ -43,8 +44,8 @@ class Checkpoints:
             values: dictionary of JSON values.
 
         Raises:
-            OSError: if it cannot be written, as when the disk is full. Nothing of it is left, and
-                the other checkpoints are as they were.
+            OSError: if it cannot be written, for example because the disk is full. Its files are
+                deleted, and the other checkpoints are unchanged.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -70,10 +71,10 @@ class Checkpoints:
         tf.train.Checkpoint(arrays=variables).write(str(self.folder / str(step)))
 
     def newest(self):
-        """The newest checkpoint that is whole.
+        """Finds the newest intact checkpoint.
 
         Returns:
-            Its step, or None if there is none, and strings that say what is wrong with newer ones.
+            Its step, or None if there is none, and a list of strings, the problems of newer ones.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -85,7 +86,7 @@ class Checkpoints:
         return None, damaged
 
     def values(self, step):
-        """The values of a checkpoint, without its arrays.
+        """Reads the values of a checkpoint, without its arrays.
 
         Args:
             step: int.
@@ -94,21 +95,21 @@ class Checkpoints:
             A dictionary of JSON values.
 
         Raises:
-            ValueError: if their file is damaged.
+            ValueError: if the file of the values is damaged.
         """
         return files.read_sealed_json(self._manifest(step))["values"]
 
     def read(self, step):
-        """The arrays and values of a checkpoint.
+        """Reads the arrays and values of a checkpoint.
 
         Args:
             step: int.
 
         Returns:
-            A dictionary of NumPy arrays, and one of JSON values.
+            A dictionary of NumPy arrays and a dictionary of JSON values.
 
         Raises:
-            ValueError: if it is damaged.
+            ValueError: if the checkpoint is damaged.
         """
         manifest = self._checked_manifest(step)
         reader = tf.train.load_checkpoint(str(self.folder / str(step)))
@@ -116,10 +117,10 @@ class Checkpoints:
         return arrays, manifest["values"]
 
     def sweep(self, keep):
-        """Deletes everything but the checkpoints of some steps: older ones, and unfinished files.
+        """Deletes all files except the checkpoints of some steps.
 
         Args:
-            keep: list of ints.
+            keep: list of ints, the steps to keep.
         """
         kept = {path.name for step in keep for path in [self._manifest(step), *self._files(step)]}
         for path in self.folder.glob("*"):
@@ -127,7 +128,7 @@ class Checkpoints:
                 files.delete(path)
 
     def _delete(self, step):
-        # The list of what it consists of goes first: without it the rest does not count.
+        # The manifest goes first: without it, the other files are ignored.
         self._manifest(step).unlink(missing_ok=True)
         for path in self._files(step):
             files.delete(path)
@@ -143,7 +144,7 @@ class Checkpoints:
         return sorted([*self.folder.glob(f"{step}.index"), *self.folder.glob(f"{step}.data-*")])
 
     def _checked_manifest(self, step):
-        """What a manifest holds, after a check of all that it lists."""
+        """Reads a manifest and verifies the files that it lists."""
         manifest = files.read_sealed_json(self._manifest(step))
         for name, expected in manifest["files"].items():
             part = self.folder / name
@@ -155,7 +156,7 @@ class Checkpoints:
 
 
 def _key(name):
-    """The key under which `tf.train.Checkpoint(arrays={name: ...})` keeps an array."""
+    """Returns the key of an array in `tf.train.Checkpoint(arrays={name: ...})`."""
     return f"arrays/{name.replace('.', '..').replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
 
 

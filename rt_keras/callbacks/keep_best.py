@@ -1,4 +1,4 @@
-"""Keeps the best model of a run."""
+"""Saves the best model of a run."""
 
 import math
 import os
@@ -12,24 +12,24 @@ from rt_keras.callbacks.workers import Workers
 
 
 class KeepBest(keras.callbacks.Callback):
-    """After every validation, writes the model to a folder if it is the best yet.
+    """Writes the model to a folder after every validation if it is the best so far.
 
-    The folder is a KerasHub preset. Its weights carry a sum of their bytes, which
-    `rt_keras.files.check_weights` compares. If it cannot be written, as when the disk is full, the
-    run says so and goes on, and the next model that is better than the one in the folder is
-    written. Of several workers the chief alone writes.
+    The folder is a KerasHub preset. Its weights have a checksum, which
+    `rt_keras.files.check_weights` compares. If writing fails, for example because the disk is full,
+    the run prints a message and continues, and the next model that is better than the one in the
+    folder is written. With several workers, only the chief writes.
 
     Args:
         folder: string or path, the folder of the preset.
-        monitor: string, name of the value in the epoch logs to minimise. Defaults to "val_loss".
+        monitor: string, name of the value in the epoch logs to minimize. Defaults to "val_loss".
         preprocessor: preprocessor to save with the model, which is trained without one. Defaults
             to None.
 
     Attributes:
-        values: dictionary of `step` and `value`, those of the model in the folder.
+        values: dictionary of the `step` and the `value` of the model in the folder.
 
     Raises:
-        FloatingPointError: if that value is NaN or infinite; then nothing is written.
+        FloatingPointError: if the monitored value is NaN or infinite. Nothing is written then.
     """
 
     def __init__(self, folder, monitor="val_loss", preprocessor=None):
@@ -49,16 +49,16 @@ class KeepBest(keras.callbacks.Callback):
                 if Workers(self.model.distribute_strategy).is_chief:
                     self._save_model()
             except OSError as error:
-                print(f"the best model was not written: {error}; training goes on", flush=True)
+                print(f"the best model was not written: {error}; training continues", flush=True)
             else:
                 self.values = {"step": step, "value": value}
 
     def _task(self):
-        """The model with its preprocessor."""
+        """Returns the model with its preprocessor."""
         model, strategy = self.model, self.model.distribute_strategy
         backbone, several = model.backbone, Workers(strategy).are_several
         if several:
-            # With variables of its own: to read some of the model's, all workers would be needed.
+            # A copy with its own variables: reading some of the model's would need all workers.
             backbone = type(backbone).from_config(backbone.get_config())
         parts = {"backbone": backbone, "preprocessor": self.preprocessor}
         task = type(model).from_config({**model.get_config(), **parts})
@@ -69,7 +69,7 @@ class KeepBest(keras.callbacks.Callback):
         return task
 
     def _save_model(self):
-        """Replaces the preset file by file: only its weights change from step to step."""
+        """Replaces the preset file by file, because only its weights change between steps."""
         task = self._task()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         files.check_space(self.folder.parent, sum(x.value.numpy().nbytes for x in task.weights))

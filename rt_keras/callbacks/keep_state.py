@@ -1,4 +1,4 @@
-"""Keeps everything that a run is, so that it goes on as if nothing had happened."""
+"""Saves the complete state of a run, so that it can resume exactly."""
 
 import threading
 import time
@@ -10,38 +10,37 @@ from rt_keras.callbacks.workers import Workers
 
 
 class KeepState(keras.callbacks.Callback):
-    """Writes checkpoints of all state during `fit`, and starts from one.
+    """Writes checkpoints of the complete state during `fit`, and can start from one.
 
-    The state is that of the model, with its random seeds and what it carries from batch to batch,
-    of the optimizer, of the epoch's metrics, and of other callbacks. So a run that goes on from a
-    checkpoint, in the middle of an epoch or after one, computes the same bits as one that was not
-    interrupted, if it gets the same batches from there on.
+    The state includes the model, its random seeds, the recurrent state between batches, the
+    optimizer, the epoch's metrics, and other callbacks. A run that resumes from a checkpoint,
+    within an epoch or after one, therefore computes the same bits as an uninterrupted run, provided
+    that it gets the same batches.
 
-    A checkpoint is written every `save_every` steps, after each epoch, and before the last step of
-    each epoch: what happens in validation costs one step at most. It is written in a thread of its
-    own, while training goes on. If it cannot be written, as when the disk is full, the run says so
-    and goes on.
+    Checkpoints are written every `save_every` steps, after each epoch, and before the last step of
+    each epoch, so that a failure in validation costs at most one step. A separate thread writes
+    them while training continues. If writing fails, for example because the disk is full, the run
+    prints a message and continues.
 
-    Place it behind the callbacks whose state it keeps, and before those that stop the run. Make and
-    compile the model in the scope of a `tf.distribute` strategy, such as that of one device: `fit`
-    then builds the optimizer and the metrics before the first batch. Of several workers the chief
-    alone writes, in a folder from which all can read; the others take part as the state of some
-    variables is spread over them.
+    Place this callback after those whose state it saves, and before those that stop the run. Create
+    and compile the model in the scope of a `tf.distribute` strategy, such as that of one device, so
+    that `fit` builds the optimizer and the metrics before the first batch. With several workers,
+    only the chief writes, to a folder that all can read. The others take part because the state of
+    some variables is distributed over them.
 
     Args:
-        checkpoints: `Checkpoints`, where they are written.
-        save_every: int, steps between two checkpoints.
-        save_minutes: float, minutes after which one is written sooner; None, the default, for no
-            such limit.
-        callbacks: list of callbacks that have a state: TensorFlow variables in a list `variables`
-            or JSON values in a dictionary `values`, or both. Defaults to none.
-        first_step: int, the step of the checkpoint to start from. Defaults to 0, for none.
-        extra_values: function that returns a dictionary of JSON values to keep too. Defaults to
-            none.
+        checkpoints: `Checkpoints`, the folder to write to.
+        save_every: int, steps between checkpoints.
+        save_minutes: float, maximum minutes between checkpoints. Defaults to None, no limit.
+        callbacks: list of callbacks with state: TensorFlow variables in a list `variables`, JSON
+            values in a dictionary `values`, or both. Defaults to `()`.
+        first_step: int, the step of the checkpoint to start from. Defaults to 0, no checkpoint.
+        extra_values: function that returns a dictionary of JSON values to save as well. Defaults to
+            `dict`, no values.
 
     Attributes:
-        step: int, the step of now.
-        saved_step: int, that of the last checkpoint that was written.
+        step: int, the current step.
+        saved_step: int, the step of the last written checkpoint.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class KeepState(keras.callbacks.Callback):
         self.workers = Workers(model.distribute_strategy)
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Not sooner: the epoch's metrics, which started anew, are part of the state.
+        # Not earlier: an epoch resets its metrics, which are part of the state.
         if not self._restored:
             self._restore(epoch)
             self._restored = True
@@ -89,7 +88,7 @@ class KeepState(keras.callbacks.Callback):
         self.save(between_epochs=True)
 
     def save(self, between_epochs=False):
-        """Takes the state of now, and has it written while training goes on.
+        """Takes a snapshot of the state and writes it while training continues.
 
         Args:
             between_epochs: bool, whether the next step begins an epoch. Defaults to False.
@@ -106,13 +105,13 @@ class KeepState(keras.callbacks.Callback):
         self._writer.start()
 
     def wait(self):
-        """Waits until the last checkpoint is written, and says so if there was no room for it."""
+        """Waits until the last checkpoint is written, and reports an `OSError` of the writer."""
         if self._writer is not None:
             self._writer.join()
             self._writer = None
         error, self._error = self._error, None
         if isinstance(error, OSError):
-            print(f"{error}; training goes on", flush=True)
+            print(f"{error}; training continues", flush=True)
         elif error is not None:
             raise error
 
@@ -121,7 +120,7 @@ class KeepState(keras.callbacks.Callback):
             self.checkpoints.write(step, arrays, values)
             self.saved_step = step
         except Exception as error:
-            # For the thread that trains.
+            # The training thread raises or reports it.
             self._error = error
 
     def _is_due(self, before):
@@ -130,14 +129,14 @@ class KeepState(keras.callbacks.Callback):
         if self.save_minutes is None:
             return False
         minutes = (time.monotonic() - self._saved_at) / 60
-        # Clocks differ.
+        # Clocks of workers differ.
         return bool(self.workers.of_chief(int(minutes >= self.save_minutes)))
 
     def _restore(self, epoch):
         arrays, values = self.checkpoints.read(self.step)
         variables = self._variables()
         if not self.workers.is_chief:
-            # The state of callbacks that only the chief has.
+            # Drops the state of callbacks that only the chief has.
             arrays = {name: x for name, x in arrays.items() if name in variables}
         found, expected = (
             {name: tuple(x.shape) for name, x in state.items()} for state in (arrays, variables)
@@ -145,8 +144,9 @@ class KeepState(keras.callbacks.Callback):
         if found != expected:
             wrong = next(x for x in {**found, **expected} if found.get(x) != expected.get(x))
             raise ValueError(
-                f"the checkpoint of step {self.step:,} in {self.checkpoints.folder} is of another "
-                f"model: {wrong} has shape {found.get(wrong)} there, {expected.get(wrong)} here"
+                f"the checkpoint of step {self.step:,} in {self.checkpoints.folder} belongs to "
+                f"another model: {wrong} has shape {found.get(wrong)} there, {expected.get(wrong)} "
+                "here"
             )
         for name, variable in variables.items():
             variable.assign(arrays[name])
@@ -158,7 +158,10 @@ class KeepState(keras.callbacks.Callback):
                 callback.on_epoch_begin(epoch)
 
     def _variables(self):
-        """All that changes in training. Keras's names differ from process to process."""
+        """Returns all variables that training changes, by names that are stable across processes.
+
+        Keras's own names differ from process to process.
+        """
         sources = {
             "model": self.model.variables,
             "optimizer": self.model.optimizer.variables,
@@ -177,10 +180,10 @@ class KeepState(keras.callbacks.Callback):
 
 
 def _snapshot(variable):
-    """The value of now, in the memory of this machine.
+    """Returns the current value of a variable in host memory.
 
-    There it takes no copy: TensorFlow gives a variable new memory when it is assigned to while a
-    tensor still holds its value.
+    A value in host memory is not copied: TensorFlow gives a variable new memory if it is assigned
+    to while a tensor still holds its value.
     """
     if isinstance(variable, keras.Variable):
         variable = variable.value

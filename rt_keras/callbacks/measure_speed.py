@@ -1,4 +1,4 @@
-"""Measures how fast a model trains, and how long it waits for its data."""
+"""Measures the speed of training, and the time that it waits for data."""
 
 import math
 import time
@@ -9,27 +9,27 @@ from rt_keras.data.arrivals import seconds_waited
 
 
 class MeasureSpeed(keras.callbacks.Callback):
-    """Counts the steps and tokens of training, and the time that they take.
+    """Counts the steps and tokens of training, and measures their time.
 
-    The figures are of the epoch up to now, without validation. The first execution of each `fit`
-    does not count, as it compiles and fills the buffers of the data. Each epoch's logs get
+    The figures cover the epoch so far, without validation. The first execution of each `fit` does
+    not count, because it compiles and fills the data buffers. Each epoch's logs get
 
     - `tokens_per_second`;
-    - `waiting`, if `arrivals` is given: the share of the time of training in which it waited for a
-      batch, from 0 to 1.
+    - `waiting`, if `arrivals` is given: the share of training time spent waiting for a batch, from
+      0 to 1.
 
     Both are NaN if the epoch has no other execution.
 
-    Place it before the callbacks that read the logs, or its attributes.
+    Place this callback before those that read the logs or its attributes.
 
     Args:
-        tokens_per_step: int, tokens that are predicted in a step.
-        first_step: int, steps that an earlier `fit` has done. Defaults to 0.
-        arrivals: variable to which `rt_keras.data.arrivals.note_arrivals` writes for the data that
-            `fit` gets; None, the default, to leave out `waiting`.
+        tokens_per_step: int, the number of tokens predicted in a step.
+        first_step: int, the number of steps of an earlier `fit`. Defaults to 0.
+        arrivals: variable to which `rt_keras.data.arrivals.note_arrivals` writes for the data of
+            `fit`. Defaults to None, no `waiting`.
 
     Attributes:
-        step: int, the number of steps that are done.
+        step: int, the number of completed steps.
 
     Example:
 
@@ -47,9 +47,9 @@ class MeasureSpeed(keras.callbacks.Callback):
         self.tokens_per_step = tokens_per_step
         self.arrivals = arrivals
         self.step = self._epoch_start = self._fit_start = first_step
-        # Steps of the epoch that count, and the seconds that they took and waited.
+        # Counted steps of the epoch, their seconds, and the seconds of waiting.
         self._steps, self._seconds, self._waited = 0, 0.0, 0.0
-        # When the last step ended, and when the next one began.
+        # Times when the last step ended and the next one began.
         self._ended = self._began = None
 
     def on_train_begin(self, logs=None):
@@ -77,7 +77,7 @@ class MeasureSpeed(keras.callbacks.Callback):
             logs.update(self.figures())
 
     def figures(self):
-        """The figures of the epoch up to now, by their names in the logs.
+        """Returns the figures of the epoch so far, by their names in the logs.
 
         Returns:
             A dictionary of floats.
@@ -89,11 +89,11 @@ class MeasureSpeed(keras.callbacks.Callback):
 
     @property
     def tokens_per_second(self):
-        """Tokens per second of the epoch up to now; NaN before there is a step that counts."""
+        """Tokens per second in the epoch so far; NaN before the first counted step."""
         return self._steps * self.tokens_per_step / self._seconds if self._steps else math.nan
 
     def _waited_since(self, before, now):
-        """The seconds for which the steps after a step waited."""
+        """Returns the seconds that the steps after a given step waited."""
         if self.arrivals is None:
             return 0.0
         times = self.arrivals.numpy().tolist()

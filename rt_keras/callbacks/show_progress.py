@@ -1,4 +1,4 @@
-"""Shows how far the training of a model has come."""
+"""Shows the progress of training."""
 
 import math
 import time
@@ -11,16 +11,15 @@ from rt_keras import progress
 class ShowProgress(keras.callbacks.Callback):
     """Shows the loss, the tokens per second and the time left for all epochs.
 
-    It replaces Keras's own bar: pass `verbose=0` to `fit`. After each epoch it prints one line, and
-    where no bar is drawn, as in a log file, one from time to time between.
+    It replaces Keras's own bar, so pass `verbose=0` to `fit`. After each epoch it prints one line.
+    Where no bar is drawn, such as in a log file, `line_seconds` adds lines during the epoch.
 
     Args:
-        update: function that `rt_keras.progress.bar` yields, whose total is the number of steps of
-            all epochs.
-        total_steps: int, that number.
+        update: function that `rt_keras.progress.bar` yields. Its total must be `total_steps`.
+        total_steps: int, the number of steps of all epochs.
         speed: the `MeasureSpeed` of the run. Place it before this callback.
-        line_seconds: float, the seconds without a line after which the end of a step prints one.
-            Defaults to None: only epochs do.
+        line_seconds: float, the seconds after the last line at which a step prints a new one.
+            Defaults to None, lines after epochs only.
 
     Example:
 
@@ -44,10 +43,10 @@ class ShowProgress(keras.callbacks.Callback):
         self.update = update
         self.total_steps = total_steps
         self.speed = speed
-        # Step and time at the end of the first execution, which compiles; None before it.
+        # Step and time at the end of the first execution, which compiles; None before that.
         self.start = None
         self.line_seconds = line_seconds
-        # The time of the last line, or of the beginning.
+        # The time of the last line, or of the start of training.
         self.last_line = None
 
     def on_train_begin(self, logs=None):
@@ -59,7 +58,7 @@ class ShowProgress(keras.callbacks.Callback):
             self.start = self.speed.step, self.clock()
         note = ", ".join([f"loss {float(logs['loss']):.4f}", *self._rate()])
         self.update(completed=self.speed.step, description="training", note=note)
-        # The last step of an epoch has the line of the epoch.
+        # After the last step of an epoch, `on_epoch_end` prints a line.
         if self.line_seconds is None or batch + 1 == self.params["steps"]:
             return
         if self.clock() - self.last_line >= self.line_seconds:
@@ -80,12 +79,12 @@ class ShowProgress(keras.callbacks.Callback):
         self.last_line = self.clock()
 
     def _rate(self):
-        """Tokens per second of the epoch, once there is more than the first execution."""
+        """Returns tokens per second in the epoch, if it has more than the first execution."""
         rate = self.speed.tokens_per_second
         return [] if math.isnan(rate) else [f"{rate:,.0f} tokens/s"]
 
     def _left(self):
-        """The time that the other steps take, with their validation."""
+        """Returns the remaining time, validation included."""
         step, moment = self.start
         done, left = self.speed.step - step, self.total_steps - self.speed.step
         if not done or not left:

@@ -1,4 +1,4 @@
-"""Stops a run whose loss is no longer a number."""
+"""Stops a run whose loss is NaN or infinite."""
 
 import math
 
@@ -8,12 +8,11 @@ import keras
 class StopAtNaN(keras.callbacks.Callback):
     """Raises an error after the first batch whose loss is NaN or infinite.
 
-    It raises an error instead of setting `stop_training` so that nothing is validated or saved
-    afterwards.
+    It does not set `stop_training`, so that nothing is validated or saved afterwards.
 
     Raises:
-        FloatingPointError: with the number of the step, counted by the optimizer. With
-            `steps_per_execution` above 1 it is the last step of the execution.
+        FloatingPointError: with the step of the optimizer. With `steps_per_execution` above 1, this
+            is the last step of the execution.
 
     Example:
 

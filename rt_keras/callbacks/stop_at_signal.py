@@ -1,4 +1,4 @@
-"""Ends a run at a signal, once its state is kept."""
+"""Ends a run at a signal, after saving its state."""
 
 import signal
 import threading
@@ -7,7 +7,7 @@ import keras
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal has ended the run, whose state was kept.
+    """Raised when a signal has ended the run. Its state is saved.
 
     Attributes:
         number: the `signal.Signals`.
@@ -21,13 +21,13 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopAtSignal(keras.callbacks.Callback):
-    """At SIGTERM or Ctrl-C, finishes the step, keeps the state and raises `Stopped`.
+    """Finishes the step at SIGTERM or Ctrl-C, saves the state and raises `Stopped`.
 
-    Of several workers one gets the signal and all stop after the same step. A second signal ends
-    the process at once. During validation, the last checkpoint is of the step
-    before the last one, and nothing else is kept.
+    If one of several workers gets the signal, all stop after the same step. A second signal ends
+    the process at once. A signal during validation saves nothing new: the last checkpoint is that
+    of the last step but one.
 
-    It is a context manager too, inside which signals are caught. Outside the main thread, where
+    The callback is also a context manager, which catches signals. Outside the main thread, where
     Python has no signals, it does nothing.
 
     Args:

@@ -1,4 +1,4 @@
-"""Logs a run to TensorBoard, during epochs too."""
+"""Logs a run to TensorBoard, also during epochs."""
 
 import keras
 import tensorflow as tf
@@ -7,25 +7,23 @@ from rt_keras.keras_internals import open_writers, train_writer, validation_writ
 
 
 class TensorBoard(keras.callbacks.TensorBoard):
-    """Logs scalars every so many steps and after each epoch, and pictures after each epoch.
+    """Logs scalars every `log_every` steps and after each epoch, and pictures after each epoch.
 
-    During an epoch it logs, by the number of the step, the loss and other metrics (means over the
-    epoch up to now), the learning rate, the norm of the last gradients, for models that have a
-    `gradient_norm`, and the figures of `MeasureSpeed`, as `batch_loss` and so on. After it,
-    everything in the epoch's logs, as Keras does: `epoch_loss` and so on, by the number of the
-    epoch.
+    During an epoch, it logs by step, with the prefix `batch_`: the loss and other metrics (means
+    over the epoch so far), the learning rate, the figures of `MeasureSpeed` and, for models with a
+    `gradient_norm`, the norm of the last gradients. After the epoch, it logs the epoch's logs by
+    epoch, with the prefix `epoch_`, as Keras does.
 
-    Keras's own `update_freq` counts from 0 in each `fit`, and counts executions instead of steps.
-    This counts the steps of the run, so one that goes on from a checkpoint continues its curves.
-    Whatever is logged is written to the disk at once, so that nothing before a checkpoint is lost
-    when the process is killed.
+    Keras's own `update_freq` counts executions, from 0 in each `fit`. This callback counts the
+    steps of the run, so a resumed run continues its curves. Everything is written to disk at once,
+    so that nothing before a checkpoint is lost when the process is killed.
 
     Args:
         log_dir: string or path, the folder to write to.
         speed: the `MeasureSpeed` of the run. Place it before this callback.
-        log_every: int, the number of steps after which scalars are logged. Defaults to 10.
+        log_every: int, the number of steps between logs of scalars. Defaults to 10.
         pictures: function from the model to a dictionary of pictures, uint8
-            `[height, width, channels]`, to log after each epoch; None, the default, for none.
+            `[height, width, channels]`, to log after each epoch. Defaults to None, no pictures.
 
     Example:
 

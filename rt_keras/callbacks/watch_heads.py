@@ -1,4 +1,4 @@
-"""Watches how the heads of a model differ and how stable their clusters are."""
+"""Logs the divergence of a model's heads and the stability of their clusters."""
 
 import collections
 
@@ -13,26 +13,26 @@ from rt_keras.layers.head_divergence import head_divergences, pairs_by_kind
 
 
 class WatchHeads(keras.callbacks.Callback):
-    """After each epoch, logs how differently heads attend on a fixed batch, and moves of clusters.
+    """Logs the divergence of heads and the stability of clusters on a fixed batch, every epoch.
 
-    The epoch's logs get
+    Each epoch's logs get
 
-    - `divergence_i_A_B`, for the i-th attention layer and each pair of kinds of heads A and B in
-      it: the Jensen-Shannon divergence between the attention weights of the first such pair of
-      heads, mean over positions: 0 if they attend alike, ln 2 = 0.6931 if to different keys;
-    - `routing_i_stable`, for the i-th routing layer that is trained (as in `CentroidEMA`): the
-      share of queries and keys whose nearest cluster is the same as after the last epoch, or as at
-      the start of training; mean over heads.
+    - `divergence_i_A_B`, for the i-th attention layer and each pair of its kinds of heads A and B:
+      the Jensen-Shannon divergence between the attention weights of the first such pair of heads,
+      mean over positions. It is 0 for equal weights and ln 2 = 0.6931 for disjoint keys.
+    - `routing_i_stable`, for the i-th trainable routing layer (as in `CentroidEMA`): the share of
+      queries and keys whose nearest cluster has not changed since the previous epoch, or since the
+      start of training; mean over heads.
 
-    The model runs once on the batch and each attention layer once for every 512 keys, which takes
-    about as long as a training step or two on the same batch.
+    The model runs once on the batch, and each attention layer once for every 512 keys. This takes
+    about as long as one or two training steps on the same batch.
 
     Args:
-        inputs: a small batch that the model is called on.
+        inputs: a small batch of inputs of the model.
 
     Raises:
-        ValueError: when training begins, if heads have no attention weights of single keys, such as
-            `CompressiveHeads`.
+        ValueError: when training begins, if heads have no attention weights for single keys, such
+            as `CompressiveHeads`.
 
     Source: Roy et al. 2021, section 6.
 
@@ -57,7 +57,7 @@ class WatchHeads(keras.callbacks.Callback):
         calls = attention_calls(self.model, self.inputs)
         check_scores(group for call in calls for group, *_ in call.groups)
         clusters = self._all_clusters(calls)
-        # The clusters after the last epoch: what the callback carries from one to the next.
+        # The clusters after the last epoch, the state of this callback.
         self.variables = [tf.Variable(x, trainable=False) for x in clusters.values()]
 
     def on_epoch_end(self, epoch, logs=None):
@@ -71,7 +71,7 @@ class WatchHeads(keras.callbacks.Callback):
             before.assign(clusters)
 
     def _all_clusters(self, calls):
-        """The clusters of all queries and keys without padding, by the number of the layer."""
+        """Returns the clusters of all queries and keys without padding, by index of the layer."""
         trained = [heads for heads in dict.fromkeys(routing_heads(self.model)) if heads.trainable]
         found = collections.defaultdict(list)
         for call in calls:
@@ -82,7 +82,7 @@ class WatchHeads(keras.callbacks.Callback):
 
 
 def _divergences(i, call):
-    """The logs of the i-th attention layer."""
+    """Returns the logs of the i-th attention layer."""
     pairs = {kinds: heads[0] for kinds, heads in pairs_by_kind(call.kinds).items()}
     if not pairs:
         return {}

@@ -1,4 +1,4 @@
-"""What the workers of a run have to agree on."""
+"""Communication between the workers of a run."""
 
 import zlib
 
@@ -8,14 +8,14 @@ import tensorflow as tf
 class Workers:
     """The processes that train a model together under a `tf.distribute` strategy.
 
-    Under `MultiWorkerMirroredStrategy` there are several, and all of them have to call these
-    methods at the same steps. Under other strategies there is one.
+    `MultiWorkerMirroredStrategy` has several workers, and all of them must call these methods at
+    the same steps. Other strategies have one worker.
 
     Args:
         strategy: a `tf.distribute.Strategy`.
 
     Attributes:
-        is_chief: bool, whether this is the worker that writes the files of the run.
+        is_chief: bool, whether this worker writes the files of the run.
         count: int, the number of workers.
 
     >>> workers = Workers(tf.distribute.get_strategy())
@@ -28,16 +28,16 @@ class Workers:
         self.is_chief = strategy.extended.should_checkpoint
         self.are_several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         replicas = strategy.num_replicas_in_sync
-        # Those of this worker.
+        # Replicas of this worker.
         self._replicas = len(strategy.extended.worker_devices) if self.are_several else replicas
         self.count = replicas // self._replicas
         self._add_up = tf.function(self._sum_over_replicas)
 
     def any(self, flag):
-        """Whether a flag is set on any worker.
+        """Returns whether a flag is set on any worker.
 
         Args:
-            flag: bool, that of this worker.
+            flag: bool, the flag of this worker.
 
         Returns:
             bool, the same on all workers.
@@ -45,10 +45,10 @@ class Workers:
         return self._sum(int(flag)) > 0
 
     def of_chief(self, number):
-        """The chief's value of a number.
+        """Returns the chief's value of a number.
 
         Args:
-            number: int, that of this worker.
+            number: int, the value of this worker.
 
         Returns:
             int, the same on all workers.
@@ -56,18 +56,18 @@ class Workers:
         return self._sum(number if self.is_chief else 0)
 
     def check_equal(self, name, text):
-        """Raises a ValueError on each worker where a text is not the chief's.
+        """Raises a ValueError on each worker whose text differs from the chief's.
 
         Args:
-            name: string, what the error calls the text.
-            text: string, that of this worker.
+            name: string, the name of the text in the error.
+            text: string, the text of this worker.
 
         Raises:
-            ValueError: if it is not the chief's.
+            ValueError: if the text differs from the chief's.
         """
         total = zlib.crc32(text.encode("utf-8"))
         if self.of_chief(total) != total:
-            raise ValueError(f"{name} of this worker is not that of the chief; make them the same")
+            raise ValueError(f"{name} of this worker differs from the chief's; make them equal")
 
     def _sum(self, number):
         if not self.are_several:

@@ -1,9 +1,8 @@
 """The command line `rt-keras`: one module per command.
 
-Each module has `add_arguments(parser)` and `main(args)`, which prints what the command found and
-returns its figures as a dictionary of JSON values. If these have an `error`, it is reported once
-they are written. TensorFlow is imported by the commands when they run, so that `--help` answers at
-once.
+Each module has `add_arguments(parser)` and `main(args)`, which prints the results and returns them
+as a dictionary of JSON values. If it has an `error`, the error is reported after the results are
+written. Commands import TensorFlow when they run, so that `--help` is fast.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from rt_keras.options import add_commands
 COMMANDS = {
     "configs": "list the published configurations",
     "train": "train a model",
-    "launch": "run a command by several workers on this machine",
+    "launch": "run a command with several workers on this machine",
     "evaluate": "score a model on held-out texts or images",
     "generate": "continue or translate a text, or complete an image",
     "export": "write a model as a SavedModel",
@@ -36,18 +35,18 @@ def main(argv=None):
     """Runs one command.
 
     Errors are reported as one line on standard error. Set the environment variable
-    `RT_KERAS_TRACE` to get the exception with its stack trace instead.
+    `RT_KERAS_TRACE` to raise the exception with its stack trace instead.
 
     Args:
-        argv: list of strings, the arguments. Defaults to those of the process.
+        argv: list of strings, the arguments. Defaults to None, the arguments of the process.
 
     Returns:
-        The exit status: 0, 1 after an error, 130 after an interruption, 143 after SIGTERM ended a
-        training whose state was kept, or 141 if what reads the output was closed.
+        The exit status: 0; 1 after an error; 130 after an interruption; 143 after SIGTERM ended a
+        training and its state was saved; or 141 if the reader of the output closed the pipe.
 
     Raises:
-        SystemExit: with status 2 after wrong arguments, or with that of a worker of `launch` that
-            failed.
+        SystemExit: with status 2 after invalid arguments, or with the status of the worker of
+            `launch` that failed.
 
     >>> main(["configs"])
     name ...
@@ -71,7 +70,7 @@ def main(argv=None):
         print(f"rt-keras: {str(interruption) or 'interrupted'}", file=sys.stderr)
         return 128 + getattr(interruption, "number", signal.SIGINT)
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough. Python would fail once more at exit.
+        # The reader, such as `head`, closed the pipe. Python would fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
@@ -83,15 +82,15 @@ def main(argv=None):
 
 
 def run(args):
-    """Runs the command that was parsed and writes its figures to the file of `--json`.
+    """Runs the parsed command and writes its results to the file of `--json`.
 
     Args:
-        args: namespace of the command's arguments, with its `main` as `run`.
+        args: namespace of the command's arguments. `run` is the command's `main`.
     """
     if args.json:
         files.check_writable("--json", args.json)
     figures = args.run(args)
-    # Of several workers the chief writes.
+    # With several workers, the chief writes.
     is_chief = figures.pop("is_chief", True)
     if args.json and is_chief:
         files.write_json(args.json, figures)
@@ -101,13 +100,13 @@ def run(args):
 
 
 def _show_warning(message, *_, **__):
-    """Prints a warning as one line, without the place in the code that Python adds."""
+    """Prints a warning as one line, without the location in the code that Python adds."""
     print(f"rt-keras: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _message(error):
-    """One line that says what is wrong."""
+    """Returns the message of an error as one line."""
     line = " ".join(str(error).split())
-    # Of errors that were not foreseen, the type says more than the message.
+    # For unexpected errors, the type is more informative than the message.
     foreseen = isinstance(error, (ValueError, OSError, ArithmeticError, ImportError))
     return line if foreseen else f"{type(error).__name__}: {line}"

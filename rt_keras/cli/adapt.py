@@ -11,48 +11,48 @@ from rt_keras.options import add_options
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description += (
-        " The preset that it writes keeps the model's weights and tokenizer; other commands take "
-        "it as --model. Without --heads, full attention stays as it is, and attention in a sliding "
-        "window is computed in blocks, with the same results."
+        " Writes a preset with the model's weights and tokenizer, which other commands accept as "
+        "--model. Without --heads, full attention is unchanged, and attention in a sliding window "
+        "is computed in blocks, with the same results."
     )
     parser.epilog = (
         "example: rt-keras adapt --model SmolLM2-135M --output models/smollm2 --heads "
-        "local.num_heads=9 local.block_size=256. Heads of two kinds in each layer: --heads "
-        "local.num_heads=6 local.block_size=256 full.num_heads=3. Of a Gemma 3, the layers "
-        "without a window alone: --heads local.num_heads=4 local.block_size=512 --layers global."
+        "local.num_heads=9 local.block_size=256. Two kinds of heads in each layer: --heads "
+        "local.num_heads=6 local.block_size=256 full.num_heads=3. Only the layers of Gemma 3 "
+        "without a window: --heads local.num_heads=4 local.block_size=512 --layers global."
     )
     needed = {
-        "--model DIR|PRESET": "the folder of a pretrained model, with the files that Hugging Face "
-        "has or those of a preset of KerasHub; or the name of such a preset",
+        "--model DIR|PRESET": "the folder of a pretrained model in the format of Hugging Face or "
+        "of a KerasHub preset; or the name of a KerasHub preset",
         "--output DIR": "a new or empty folder for the preset",
     }
     add_options(parser, needed, required=True)
     lists = {
-        "--heads KEY=VALUE": "the heads of each layer, by the keys that the section `model` of a "
-        "configuration has for them, such as local.num_heads=9, which `rt-keras configs --keys` "
-        "lists; all kinds together must have as many heads as the model (default: the model's own)",
-        "--layers N": "the layers that get these heads, from 0; or global, for those without a "
+        "--heads KEY=VALUE": "the heads of each layer, as keys of the section `model` of a "
+        "configuration, such as local.num_heads=9; `rt-keras configs --keys` lists the keys. All "
+        "kinds together must have as many heads as the model (default: the model's own heads)",
+        "--layers N": "the layers that get these heads, from 0; or global, the layers without a "
         "sliding window (default: all)",
     }
     add_options(parser, lists, nargs="+")
     meaning = (
-        "in the place of --heads: in the layers without a sliding window, each head sees a window, "
-        "the first tokens, and the blocks of keys that suit it best, N keys of them at most"
+        "instead of --heads: in the layers without a sliding window, each query sees a window, the "
+        "first tokens, and its best blocks of keys, at most N keys"
     )
     add_options(parser, {"--keys N": meaning}, type=int)
     meaning = "the dtype policy of the model, such as bfloat16 (default: float32)"
     add_options(parser, {"--dtype POLICY": meaning})
     lengths = {
-        "--max-length N": "sequences of up to N tokens: learned positions are repeated, rotary "
-        "ones scaled (default: the model's length)",
-        "--trained-length N": "with --max-length, the length on which rotary positions were "
-        "trained, if the files do not say it",
+        "--max-length N": "maximum sequence length; learned positions are repeated, rotary "
+        "positions are scaled (default: the model's length)",
+        "--trained-length N": "with --max-length, the sequence length in the training of rotary "
+        "positions, if the files do not contain it",
     }
     add_options(parser, lengths, type=int)
 
 
 def main(args):
-    """Adapts a model, writes it as a preset, and says what its layers have."""
+    """Adapts a model, writes it as a preset, and prints the heads of its layers."""
     layers = _layers(args)
     files.check_new_folder(args.output)
     start = time.perf_counter()
@@ -68,13 +68,13 @@ def main(args):
 
 
 def _layers(args):
-    """The value of `layers` for `rt_keras.adapt`."""
+    """Returns the value of `layers` for `rt_keras.adapt`."""
     if args.heads is None:
         if args.layers is not None:
-            raise ValueError("--layers says which layers get new heads; --heads must say which")
+            raise ValueError("--layers needs --heads, the heads that these layers get")
         return [] if args.keys is None else None
     if args.keys is not None:
-        raise ValueError("--keys goes in the place of --heads; give one of them")
+        raise ValueError("--keys and --heads are mutually exclusive")
     if args.layers is None:
         return None
     if args.layers == ["global"]:
@@ -93,7 +93,7 @@ def _adapted(args, layers):
     from rt_keras.models.head_keys import read_head_groups
 
     if args.heads is None:
-        # For no layer.
+        # `layers=[]` replaces the heads of no layer.
         head_groups = [FullHeads(1)] if args.keys is None else None
     else:
         values = dict(map(config_files.parse_assignment, args.heads))
@@ -110,7 +110,7 @@ def _adapted(args, layers):
 
 
 def _write(model, output):
-    """Writes a preset, whole or not at all, and returns its size in bytes."""
+    """Writes a preset atomically and returns its size in bytes."""
     with files.whole_folder(output) as part:
         files.check_space(part, sum(weight.value.numpy().nbytes for weight in model.weights))
         model.save_to_preset(part)

@@ -5,7 +5,7 @@ from rt_keras.cli import analyze_attention as attention
 from rt_keras.cli import examples
 
 SEQUENCES = "number of sequences of the split to inspect"
-# All pairs of positions are drawn, so there may not be many.
+# A picture has all pairs of positions.
 MOST_DRAWN = 512
 
 
@@ -13,35 +13,35 @@ def add_arguments(parser):
     """Adds the command's subcommands to an `argparse` parser."""
     parser.epilog = "example: rt-keras analyze causality --help"
     commands = parser.add_subparsers(required=True, metavar="ANALYSIS")
-    summary = "measure how much a language model sees of its future"
+    summary = "measure how much a language model depends on later tokens"
     options.add_command(commands, "causality", summary, add_causality_arguments, analyze_causality)
     summary = "compare what the heads of each layer attend to"
     options.add_command(commands, "heads", summary, add_heads_arguments, analyze_heads)
     summary = "show which tokens share a cluster, and how large clusters are"
     options.add_command(commands, "clusters", summary, add_clusters_arguments, analyze_clusters)
-    summary = "measure what sets of keys see of a pretrained model's attention"
+    summary = "measure which share of a pretrained model's attention sets of keys cover"
     options.add_command(commands, "attention", summary, attention.add_arguments, attention.main)
 
 
 def add_causality_arguments(parser):
     """Adds the arguments of `analyze causality` to an `argparse` parser."""
     parser.description += (
-        " Later tokens are replaced to see which earlier outputs change, and the loss of the whole "
-        "sequence at once is compared with the loss prefix by prefix."
+        " Replaces later tokens and counts which earlier outputs change, and compares the loss of "
+        "the whole sequence with the loss prefix by prefix."
     )
     parser.epilog = "example: rt-keras analyze causality --model runs/books --json causality.json"
     options.add_examples(parser)
     integers = {
         "sequences": (4, SEQUENCES),
-        "positions": (16, "number of positions to change, and of prefixes to score, in each"),
-        "changes": (2, "number of replacements tried at each position"),
+        "positions": (16, "number of positions to change, and prefixes to score, per sequence"),
+        "changes": (2, "number of replacements at each position"),
         "seed": (0, "random seed"),
     }
     options.add_integers(parser, integers)
 
 
 def analyze_causality(args):
-    """Measures how much a language model sees of its future."""
+    """Measures how much a language model depends on later tokens."""
     from rt_keras.analysis import causality
 
     options.check_at_least_one(args, "sequences", "positions", "changes")
@@ -53,8 +53,10 @@ def analyze_causality(args):
 
 
 def _load_sequences(args):
-    """A causal language model, whole sequences of its tokens, each with the one that follows, and
-    what they are called."""
+    """Loads a causal language model, sequences of tokens, each with the next token, and their name.
+
+    Only sequences of full length are returned.
+    """
     import numpy as np
 
     from rt_keras.training.tasks import task_of
@@ -64,7 +66,7 @@ def _load_sequences(args):
     if not task.continues_text:
         raise ValueError(f"--model {args.model} must be a causal language model")
     batches = task.evaluation_batches(model, documents, 1, model.preprocessor)
-    # The first sequence of a text may be one token shorter than others.
+    # The first sequence of a text may be one token shorter than the others.
     length = model.preprocessor.sequence_length - int(
         task.start_token(model.preprocessor) is not None
     )
@@ -82,7 +84,7 @@ def add_heads_arguments(parser):
     """Adds the arguments of `analyze heads` to an `argparse` parser."""
     parser.description += (
         " The measure is the Jensen-Shannon divergence between the attention weights of two heads, "
-        "by the kinds of the heads, over all positions of some sequences."
+        "for each pair of kinds of heads, over all positions of some sequences."
     )
     parser.epilog = "example: rt-keras analyze heads --model runs/books --plot heads.png"
     options.add_examples(parser)
@@ -90,7 +92,7 @@ def add_heads_arguments(parser):
     options.add_plot(parser, "the attention maps of heads on the first sequence")
     what = "the heads to draw, numbered from 0 (default: the first of each kind in each layer)"
     options.add_options(parser, {"--heads LAYER.HEAD": what}, nargs="+")
-    what = f"number of first positions to draw, up to {MOST_DRAWN}; with 64 or fewer, their tokens"
+    what = f"number of first positions to draw, up to {MOST_DRAWN}; up to 64 have token labels"
     options.add_integers(parser, {"positions": (64, what)})
 
 
@@ -103,7 +105,7 @@ def analyze_heads(args):
     options.check_range(args, "positions", 1, MOST_DRAWN)
     options.check_picture(args)
     if args.heads and not args.plot:
-        raise ValueError("--heads says what to draw; --plot must say where")
+        raise ValueError("--heads needs --plot, the file to draw to")
     model, documents, name = examples.load(args)
     batches = task_of(model).evaluation_batches(model, documents, 1, model.preprocessor)
     batches = [inputs for inputs, _, _ in batches.take(args.sequences)]
@@ -131,7 +133,7 @@ def _draw_heads(args, model, inputs):
 
 
 def _chosen(names, kinds):
-    """The pairs (layer, head) of `--heads`, of which `kinds` has the kinds by layer."""
+    """Returns the pairs (layer, head) of `--heads`. `kinds` has the kinds of heads by layer."""
     pairs = {
         f"{layer}.{head}": (layer, head)
         for layer, heads in enumerate(kinds)
@@ -149,9 +151,9 @@ def _chosen(names, kinds):
 def add_clusters_arguments(parser):
     """Adds the arguments of `analyze clusters` to an `argparse` parser."""
     parser.description += (
-        " For each head that has clusters and for its queries and keys: the load of each cluster "
-        "(its share of the positions; 1 is an equal one), and the tokens that are most "
-        "characteristic of it, in models of bytes each after four others."
+        " For the queries and keys of each head with clusters, it prints the load of each cluster "
+        "(its number of positions relative to the mean) and its most characteristic tokens, in "
+        "byte models each after the four previous bytes."
     )
     parser.epilog = "example: rt-keras analyze clusters --model runs/books --json clusters.json"
     options.add_examples(parser)

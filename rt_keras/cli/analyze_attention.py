@@ -1,4 +1,4 @@
-"""`rt-keras analyze attention`: how concentrated a pretrained model's attention is."""
+"""`rt-keras analyze attention`: measures the concentration of a pretrained model's attention."""
 
 from pathlib import Path
 
@@ -10,31 +10,31 @@ BLOCK_SIZE = 8
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description += (
-        " For each head: how many keys hold 90% of the weight, the entropy of the weights, and the "
-        "share of the weight on a window, on the first tokens before it, and on a number of keys "
-        "before it: the best blocks of neighbours, the best blocks of keys that are alike, and the "
-        "best keys."
+        " For each head, it reports the number of keys that hold 90% of the weight, the entropy of "
+        "the weights, and the share of the weight on a window, on the first tokens before it, and "
+        "on a number of other keys before it: the best blocks of neighbors, the best blocks of "
+        "similar keys, and the best keys."
     )
     parser.epilog = (
         "example: rt-keras analyze attention --model SmolLM2-135M --text book.txt --plot mass.png"
     )
     needed = {
-        "--model DIR|PRESET": "the folder of a pretrained language model, as rt-keras adapt takes "
-        "it, or the name of a preset",
+        "--model DIR|PRESET": "the folder of a pretrained language model, as for rt-keras adapt, "
+        "or the name of a preset",
         "--text FILE": "the text that the model reads",
     }
     options.add_options(parser, needed, required=True)
     integers = {
-        "length": (2048, "tokens that the model reads"),
-        "queries": (64, "number of queries of the second half that are looked at"),
-        "keys": (128, f"keys of the best blocks, a multiple of {BLOCK_SIZE}"),
+        "length": (2048, "number of tokens that the model reads"),
+        "queries": (64, "number of queries to measure, in the second half"),
+        "keys": (128, f"number of keys in the best blocks, a multiple of {BLOCK_SIZE}"),
     }
     options.add_integers(parser, integers)
     options.add_plot(parser, "all figures of all heads")
 
 
 def main(args):
-    """Measures what sets of keys see of a pretrained model's attention."""
+    """Measures which share of a pretrained model's attention sets of keys cover."""
     options.check_range(args, "length", 2)
     options.check_at_least_one(args, "queries", "keys")
     if args.keys % BLOCK_SIZE:
@@ -48,7 +48,7 @@ def main(args):
         from rt_keras.models import adapt
         from rt_keras.models.adapted.text_tokens import first_tokens_of
 
-        # For no layer.
+        # `layers=[]` replaces the heads of no layer.
         model = adapt(args.model, [FullHeads(1)], layers=[])
     if not hasattr(model, "hidden_states"):
         raise ValueError(f"--model {args.model} must be a causal language model")

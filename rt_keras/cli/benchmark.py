@@ -3,15 +3,15 @@
 from rt_keras.options import add_commands
 
 BENCHMARKS = {
-    "attention": "measure time and memory of every kind of attention",
+    "attention": "measure the time and memory of each kind of attention",
     "model": "measure training steps, in tokens per second",
     "decode": "measure the time per generated token",
-    "input": "measure how fast text is packed and read, and training starts",
+    "input": "measure the speed of packing and reading text, and of starting to train",
     "quality": "measure what models with different heads learn",
-    "approximate": "measure what other heads lose in the place of full attention",
-    "pretrained": "measure what other heads cost a pretrained language model",
-    "repetition": "measure what is remembered of a passage that was read long ago",
-    "compare": "compare the figures in two files and fail if some got worse",
+    "approximate": "measure the loss of accuracy when other heads replace full attention",
+    "pretrained": "measure the effect of other heads on a pretrained language model",
+    "repetition": "measure the recall of a passage that was read long before",
+    "compare": "compare the figures in two files and fail if any got worse",
     "plot": "draw the figures of the attention benchmark",
 }
 

@@ -9,8 +9,8 @@ from rt_keras.tables import table
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description += (
-        " Strictly causal models never see the future. The others do, in training and when they "
-        "are scored, through the members of their clusters."
+        " The outputs of strictly causal models never depend on later tokens. Those of the others "
+        "do, in training and in evaluation, through the members of their clusters."
     )
     parser.epilog = "example: rt-keras configs --keys"
     parser.add_argument(
@@ -26,7 +26,7 @@ def main(args):
 
 
 def _list_configs():
-    """Prints each configuration, whether it is causal, and the first comment of its file."""
+    """Prints the name of each configuration, its causality, and the first comment of its file."""
     from rt_keras.keys import read_section
     from rt_keras.models.model_section import ModelSection, is_strictly_causal
 
@@ -60,7 +60,7 @@ def _list_keys():
 
 
 def yaml_text(value):
-    """A value as a configuration file has it.
+    """Formats a value as in a configuration file.
 
     >>> yaml_text(None), yaml_text(True), yaml_text(1e-07), yaml_text("adam")
     ('null', 'true', '1e-07', 'adam')

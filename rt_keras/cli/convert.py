@@ -14,25 +14,25 @@ def add_arguments(parser):
 
 def add_t2t_arguments(parser):
     """Adds the arguments of `convert t2t` to an `argparse` parser."""
-    parser.description += " Other commands take the preset as --model."
+    parser.description += " Other commands accept the preset as --model."
     parser.epilog = (
         "example: rt-keras convert t2t --checkpoint pg19/model.ckpt-0 --hparams pg19/hparams.json "
         "--vocabulary vocab.pg19_length8k.32768.subwords --output models/pg19"
     )
     needed = {
         "--checkpoint PATH": "the checkpoint, without its suffix",
-        "--hparams FILE": "its hparams.json",
+        "--hparams FILE": "the checkpoint's hparams.json",
         "--output DIR": "a new or empty folder",
     }
     add_options(parser, needed, required=True)
-    meaning = "its subwords, one quoted subword per line; required for text models"
+    meaning = "the vocabulary, one quoted subword per line; required for text models"
     add_options(parser, {"--vocabulary FILE": meaning})
-    meaning = "shape of the training images; for image models only"
+    meaning = "shape of the training images, for image models"
     sides = ("HEIGHT", "WIDTH", "CHANNELS")
     add_options(parser, {"--image-shape": meaning}, type=int, nargs=3, metavar=sides)
     meaning = "number of classes of a class-conditional image model"
     add_options(parser, {"--num-classes N": meaning}, type=int)
-    meaning = "skip variables that are missing or unused instead of refusing the checkpoint"
+    meaning = "skip variables that are missing or unused instead of rejecting the checkpoint"
     add_options(parser, {"--not-strict": meaning}, action="store_true")
 
 

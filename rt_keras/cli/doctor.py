@@ -1,4 +1,4 @@
-"""`rt-keras doctor`: what is installed and whether it works, for a report of a problem."""
+"""`rt-keras doctor`: checks the installation, for bug reports."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from rt_keras import installation, machine, progress
 from rt_keras.tables import table
 from rt_keras.try_imports import try_imports
 
-# What is imported of the base, and of an extra whose packages are installed. The packages of other
-# extras are used in processes of their own.
+# Modules to import for the base, and for each extra whose packages are installed. The packages of
+# other extras run in separate processes.
 MODULES = {
     "": ("tensorflow", "keras", "tensorflow_text", "keras_hub", "rt_keras.models"),
     "train": ("rt_keras.training.run", "rt_keras.data.text_folder", "array_record"),
@@ -24,9 +24,9 @@ MODULES = {
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description = (
-        "Shows the versions of what is installed, the devices, and which extras are missing, and "
-        "tries to import everything. Put its output in a report of a problem. The exit status is 0 "
-        "unless something is broken."
+        "Shows the installed versions, the devices and the missing extras, and tries to import "
+        "everything. Include its output in bug reports. The exit status is 0 unless something is "
+        "broken."
     )
     parser.epilog = "example: rt-keras doctor"
 
@@ -64,7 +64,7 @@ def main(args):
 
 
 def keras_backend():
-    """The backend that Keras will choose: by its environment variable, its file, or by default."""
+    """Returns the backend of Keras, from its environment variable, its file, or its default."""
     if "KERAS_BACKEND" in os.environ:
         return os.environ["KERAS_BACKEND"]
     path = Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "keras.json"
@@ -75,7 +75,7 @@ def keras_backend():
 
 
 def _rows(figures, packages):
-    """The rows of the table: a name, what was found, and what is needed."""
+    """Yields the rows of the table: a name, the value found, and the value needed."""
     yield "rt_keras", figures["rt_keras"], ""
     yield "Python", figures["python"], installation.needed_python()
     for package in packages[""]:
@@ -91,7 +91,7 @@ def _rows(figures, packages):
 
 
 def _extra(extra, needed):
-    """What was found of an extra, and how to install it."""
+    """Returns the state of an extra and the command that installs it."""
     missing = [package.problem for package in needed if package.problem]
     if not missing:
         return "installed", ""
@@ -102,7 +102,7 @@ def _extra(extra, needed):
 
 
 def _problems(figures, packages):
-    """What is wrong, in words, the cause before what it leads to."""
+    """Returns a list of problems, causes before their effects."""
     python = installation.Package("Python", installation.needed_python(), figures["python"])
     problems = [package.problem for package in (python, *packages[""])]
     if figures["keras_backend"] != "tensorflow":

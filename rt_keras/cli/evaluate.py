@@ -13,15 +13,15 @@ def add_arguments(parser):
     options.add_examples(parser)
     contexts = ["window", "carry", "sliding"]
     meaning = (
-        "what comes before a token of a text: its sequence, its whole document, or windows that "
-        "overlap (default: window)"
+        "what precedes a token of a text: its sequence, its whole document, or overlapping windows "
+        "(default: window)"
     )
     options.add_options(parser, {"--context": meaning}, choices=contexts, default="window")
     meaning = "tokens from one window to the next, with --context sliding (default: half a window)"
     options.add_options(parser, {"--stride N": meaning}, type=int)
-    meaning = "sequences or examples in a batch of each device; fewer take less memory"
+    meaning = "sequences or examples in a batch of each device; fewer need less memory"
     options.add_integers(parser, {"batch_size": (4, meaning)})
-    options.add_plot(parser, "bits per byte against how much came before, with --context carry,")
+    options.add_plot(parser, "bits per byte by number of previous tokens, with --context carry,")
     options.add_strategy(parser)
 
 
@@ -56,12 +56,12 @@ def evaluate(model, data, name, verbose=1, **options):
     Args:
         model: the model.
         data: `tf.data.Dataset` of the examples.
-        name: string, what the examples are called.
+        name: string, the name of the examples.
         verbose: int, 0 to print nothing. Defaults to 1.
         **options: `batch_size`, `context` and `stride` of `rt_keras.training.evaluation.evaluate`.
 
     Returns:
-        What `rt_keras.training.evaluation.evaluate` returns.
+        The dictionary that `rt_keras.training.evaluation.evaluate` returns.
     """
     from rt_keras.training import evaluation
     from rt_keras.training.tasks import task_of

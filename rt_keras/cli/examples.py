@@ -1,4 +1,4 @@
-"""The model and the examples that `evaluate` and `analyze` are given."""
+"""Loads the model and the examples of `evaluate` and `analyze`."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def load(args):
         args: namespace of `model`, `data`, `split` and `sequence_length`.
 
     Returns:
-        A tuple of the model, a `tf.data.Dataset` of its kind of examples, and what they are called.
+        A tuple of the model, a `tf.data.Dataset` of examples for its task, and their name.
     """
     from rt_keras.training import config as config_lib
 
@@ -25,7 +25,7 @@ def load(args):
     elif run.exists():
         config = config_lib.load_config(run).data
     else:
-        raise ValueError(f"--data is missing; {args.model} does not say what to evaluate on")
+        raise ValueError(f"--data is missing; {args.model} does not name a data set")
     note = task.split_note(config)
     if note:
         print(note)
@@ -34,9 +34,9 @@ def load(args):
 
 
 def _set_length(args, model):
-    """Has the preprocessor of a model make sequences of `--sequence-length` tokens."""
+    """Sets the sequence length of a model's preprocessor to `--sequence-length`."""
     if not hasattr(model.preprocessor, "sequence_length"):
-        raise ValueError(f"--sequence-length does not apply: {args.model} reads no single texts")
+        raise ValueError(f"--sequence-length does not apply to --model {args.model}")
     longest = getattr(model.backbone, "max_sequence_length", None)
     options.check_range(args, "sequence_length", 1, longest)
     model.preprocessor.sequence_length = args.sequence_length

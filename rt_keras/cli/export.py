@@ -8,19 +8,19 @@ def add_arguments(parser):
     parser.epilog = "example: rt-keras export --model runs/books --output exported/books"
     options.add_model(parser)
     meaning = (
-        "folder of the model's versions, where the next one is written; or, if its name is a "
-        "number, of one version"
+        "folder of the model's versions, to which the next version is written; or the folder of "
+        "one version, if its name is a number"
     )
     options.add_options(parser, {"--output DIR": meaning}, required=True)
     meaning = (
-        "maximum number of tokens in a sequence (default: the number of positions that the "
-        "model has, or 65,536 if it has no limit)"
+        "maximum number of tokens in a sequence (default: the model's number of positions, or "
+        "65,536 if it has no limit)"
     )
     options.add_options(parser, {"--max-length N": meaning}, type=int)
 
 
 def main(args):
-    """Writes a model as a SavedModel and names the operations that are not standard."""
+    """Writes a model as a SavedModel and lists its non-standard operations."""
     from rt_keras.models.carried_state import why_no_state
     from rt_keras.serving import export_saved_model
     from rt_keras.serving.foreign_ops import foreign_ops

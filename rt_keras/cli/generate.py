@@ -1,4 +1,4 @@
-"""`rt-keras generate`: continues texts, writes one from another, or completes an image."""
+"""`rt-keras generate`: continues or translates texts, or completes an image."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ SAMPLERS = {
     "beam": ("BeamSampler", ("temperature", "num_beams")),
     "contrastive": ("ContrastiveSampler", ("temperature", "top_k")),
 }
-# The options that only some models have.
+# Options of text models, and options of image models.
 TEXT_OPTIONS = ("prompt", "max_length", "stop", "stream", "sampler", "top_k", "top_p", "num_beams")
 IMAGE_OPTIONS = ("image", "known_rows", "label", "output")
 
@@ -25,7 +25,7 @@ def add_arguments(parser):
         "example: rt-keras generate --model runs/books --prompt 'It was a dark' --max-length 200"
     )
     options.add_model(parser)
-    meaning = "divides the logits; above 0, and lower values are less random (default: 0.8)"
+    meaning = "divisor of the logits, above 0; lower values are less random (default: 0.8)"
     options.add_options(parser, {"--temperature T": meaning}, type=float, default=0.8)
     options.add_integers(parser, {"seed": (0, "random seed")})
     _add_text_arguments(parser.add_argument_group("text models"))
@@ -35,24 +35,24 @@ def add_arguments(parser):
 def _add_text_arguments(group):
     texts = {
         "--prompt TEXT": "the text to continue or, for an encoder-decoder, to translate; several "
-        "texts are processed as one batch",
-        "--stop TOKEN": "tokens that end a text, as the tokenizer spells them (default: end of "
+        "texts form one batch",
+        "--stop TOKEN": "tokens that end a text, as spelled in the vocabulary (default: end of "
         "text)",
     }
     options.add_options(group, texts, nargs="+")
-    meaning = "print the text as it is generated; for one prompt of a causal model"
+    meaning = "print the text while it is generated, for one prompt of a causal model"
     options.add_options(group, {"--stream": meaning}, action="store_true")
-    meaning = "how the next token is chosen (default: random)"
+    meaning = "method that chooses the next token (default: random)"
     options.add_options(group, {"--sampler": meaning}, choices=SAMPLERS)
     numbers = {
         "--max-length N": "maximum number of tokens, including the prompt and the start token "
         "(default: 256)",
-        "--top-k K": "number of most likely tokens that top_k, top_p and contrastive choose from "
+        "--top-k K": "number of most likely tokens from which top_k, top_p and contrastive choose "
         "(default: 5, all, 5)",
         "--num-beams N": "number of beams of beam search (default: 5)",
     }
     options.add_options(group, numbers, type=int)
-    meaning = "probability mass that top_p draws from, above 0 and at most 1 (default: 0.9)"
+    meaning = "probability mass from which top_p samples, above 0 and at most 1 (default: 0.9)"
     options.add_options(group, {"--top-p P": meaning}, type=float)
 
 
@@ -63,8 +63,8 @@ def _add_image_arguments(group):
     }
     options.add_options(group, images)
     numbers = {
-        "--known-rows N": "rows of it to keep, from the top (default: 0)",
-        "--label N": "class, for class-conditional models",
+        "--known-rows N": "number of rows of the image to keep, from the top (default: 0)",
+        "--label N": "the class, for class-conditional models",
     }
     options.add_options(group, numbers, type=int)
 
@@ -73,7 +73,7 @@ def main(args):
     """Generates from the model and prints or writes the result."""
     model, task = options.load_model(args.model)
     if task.generates is None:
-        raise ValueError(f"--model {args.model} holds a {task.kind} model, which generates nothing")
+        raise ValueError(f"--model {args.model} holds a {task.kind} model, which cannot generate")
     if task.generates == "image":
         _refuse(args, TEXT_OPTIONS, f"--model {args.model}, an image model")
         return _generate_image(model, args)
@@ -82,7 +82,7 @@ def main(args):
 
 
 def _refuse(args, names, what):
-    """Raises a ValueError if an option was given that a model or a sampler does not have."""
+    """Raises a ValueError if an option is given that the model or the sampler does not support."""
     for name in names:
         value = getattr(args, name)
         if value is not None and value is not False:
@@ -102,7 +102,7 @@ def _generate_text(model, task, args):
     model.compile(sampler=_make_sampler(args))
     tokenizer = model.preprocessor.tokenizer
     stop = stop_tokens(tokenizer) if args.stop is None else _stops(tokenizer, args.stop)
-    # Bytes, as the shell gave them, which need not be UTF-8.
+    # The bytes from the shell, which need not be UTF-8.
     prompts = [os.fsencode(prompt) for prompt in args.prompt]
     prompts = task.prompts(prompts, model, max_length)
     if args.stream:
@@ -114,7 +114,7 @@ def _generate_text(model, task, args):
 
 
 def _stops(tokenizer, names):
-    """The ids of the tokens of `--stop`."""
+    """Returns the ids of the tokens of `--stop`."""
     known = set(tokenizer.get_vocabulary())
     for name in names:
         if name not in known:
@@ -125,20 +125,20 @@ def _stops(tokenizer, names):
 def _stream(model, prompt, max_length, stop_token_ids):
     from rt_keras.models.streaming import stream
 
-    pieces = stream(model, prompt, max_length, stop_token_ids)
-    # The prompt comes first, and the second piece only once everything is compiled.
+    parts = stream(model, prompt, max_length, stop_token_ids)
+    # The first part is the prompt. The second one follows compilation.
     with progress.bar("compiling"):
-        first = list(itertools.islice(pieces, 2))
+        first = list(itertools.islice(parts, 2))
     text = ""
-    for piece in itertools.chain(first, pieces):
-        print(piece, end="", flush=True)
-        text += piece
+    for part in itertools.chain(first, parts):
+        print(part, end="", flush=True)
+        text += part
     print()
     return text
 
 
 def _make_sampler(args):
-    """The sampler of KerasHub that the options describe."""
+    """Creates the KerasHub sampler that the options describe."""
     from keras_hub import samplers
 
     name = args.sampler or "random"
@@ -146,7 +146,7 @@ def _make_sampler(args):
     others = [option for option in ("top_k", "top_p", "num_beams") if option not in own]
     _refuse(args, others, f"sampler {name}")
     given = {option: getattr(args, option) for option in own}
-    # KerasHub calls two options by a letter, and has no default for one.
+    # KerasHub names two options with one letter, `k` and `p`, and has no default for `p`.
     given = {name.removeprefix("top_"): x for name, x in given.items() if x is not None}
     if name == "top_p":
         given.setdefault("p", 0.9)
@@ -163,7 +163,7 @@ def _generate_image(model, args):
 
     shape, known_rows = model.backbone.image_shape, args.known_rows or 0
     if known_rows and args.image is None:
-        raise ValueError(f"--known-rows is {known_rows}, but there is no --image to take them from")
+        raise ValueError(f"--known-rows is {known_rows}, but --image is missing")
     inputs = {"images": _read_image(args.image, shape), **_label(args, model.backbone.num_classes)}
     with progress.bar("compiling and generating"):
         image = model.generate(inputs, known_rows, args.temperature, args.seed)[0]
@@ -174,7 +174,7 @@ def _generate_image(model, args):
 
 
 def _read_image(path, shape):
-    """An image file, or zeros without one, as a batch of one image of a shape."""
+    """Reads an image file as a batch of one image of a shape; zeros without a file."""
     import keras
     import numpy as np
     import PIL
@@ -190,7 +190,7 @@ def _read_image(path, shape):
 
 
 def _label(args, num_classes):
-    """The input of class-conditional models; empty for others."""
+    """Returns the label input of class-conditional models; an empty dictionary for others."""
     import numpy as np
 
     if num_classes is None:

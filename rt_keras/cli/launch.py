@@ -1,4 +1,4 @@
-"""`rt-keras launch`: workers on this machine that run one command together."""
+"""`rt-keras launch`: runs one command with several workers on this machine."""
 
 import argparse
 import contextlib
@@ -9,7 +9,7 @@ import sys
 from rt_keras import files, options, supervise
 from rt_keras.cli import train
 
-# The exit status of `argparse` for wrong arguments, which are no better the next time.
+# The exit status of `argparse` for invalid arguments. A restart would not help.
 BAD_USAGE = 2
 
 
@@ -17,11 +17,11 @@ def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description = (
         "Starts workers on this machine, each a process `rt-keras ARGS` with its own TF_CONFIG, "
-        "and shows what the first one writes. When one fails, all end, and the exit status is its "
-        "own. Ctrl-C and SIGTERM are passed on to the workers, which keep the state of a training "
-        "before they end; at the second one they end at once. A training gets "
-        "`--set trainer.strategy=multi_worker` if no strategy is named. For several GPUs of one "
-        "machine, `rt-keras train --set trainer.strategy=mirrored` needs no workers."
+        "and shows the output of the first one. When a worker fails, all workers end, and the "
+        "exit status is that of the failed worker. Ctrl-C and SIGTERM are passed on to the "
+        "workers, which save the state of a training before they end; a second signal ends them at "
+        "once. A training gets `--set trainer.strategy=multi_worker` if no strategy is set. To use "
+        "several GPUs of one machine, run `rt-keras train --set trainer.strategy=mirrored` instead."
     )
     parser.epilog = (
         "example: rt-keras launch --workers 2 -- train --config books --output runs/books --set "
@@ -29,7 +29,7 @@ def add_arguments(parser):
     )
     options.add_options(parser, {"--workers N": "number of workers"}, type=int, required=True)
     meaning = (
-        "how often all are started again after one has failed; a training goes on from its last "
+        "number of restarts of all workers after one fails; a training resumes from its last "
         "checkpoint, unless it has --overwrite"
     )
     options.add_integers(parser, {"restarts": (0, meaning)})
@@ -38,7 +38,7 @@ def add_arguments(parser):
 
 
 def main(args):
-    """Runs a command by several workers, and says which one failed."""
+    """Runs a command with several workers and reports the one that failed."""
     options.check_at_least_one(args, "workers")
     options.check_range(args, "restarts", 0)
     first = later = args.arguments
@@ -50,13 +50,13 @@ def main(args):
             if failure is None:
                 return {"workers": args.workers, "restarts": restart}
             again = restart < args.restarts and not failure.stopped and failure.status != BAD_USAGE
-            _report(failure, f"; starting all again, {restart + 1} of {args.restarts}" * again)
+            _report(failure, f"; restarting all workers, {restart + 1} of {args.restarts}" * again)
             if not again:
                 sys.exit(failure.status)
 
 
 def _report(failure, then):
-    """Says which worker failed, unless it ended because it was told to."""
+    """Reports the worker that failed, unless a signal ended it."""
     if failure.stopped and failure.status in (128 + signal.SIGINT, 128 + signal.SIGTERM):
         return
     for line in failure.lines:
@@ -66,23 +66,23 @@ def _report(failure, then):
 
 
 def _training(arguments, restarts):
-    """The arguments of a training at its first start and at later ones."""
+    """Returns the arguments of a training for its first start and for restarts."""
     parser = argparse.ArgumentParser(prog="rt-keras train")
     train.add_arguments(parser)
-    # Those that all commands have are left for the workers to read.
+    # The workers parse the arguments that all commands share.
     given, _ = parser.parse_known_args(arguments[1:])
     if not any(setting.startswith("trainer.strategy=") for setting in given.set):
         arguments = [*arguments, "--set", "trainer.strategy=multi_worker"]
     if given.resume or given.overwrite:
         return arguments, arguments
     if restarts:
-        # A restart must not go on with a run that was there before.
+        # A restart must not resume a run that already existed.
         files.check_new_folder(given.output)
     return arguments, [*arguments, "--resume=auto"]
 
 
 def _run(arguments, count, events):
-    """Runs a command by several workers, each with a `TF_CONFIG`; returns their `Failure`."""
+    """Runs a command with several workers, each with a `TF_CONFIG`; returns their `Failure`."""
     from rt_keras.training.cluster import tf_config
 
     command = [sys.executable, "-m", "rt_keras", *arguments]
@@ -93,10 +93,10 @@ def _run(arguments, count, events):
 
 @contextlib.contextmanager
 def free_addresses(count):
-    """Addresses on this machine that no other process is given meanwhile.
+    """Reserves addresses on this machine.
 
     Args:
-        count: int, their number.
+        count: int, the number of addresses.
 
     Yields:
         A list of strings "host:port".
@@ -105,7 +105,7 @@ def free_addresses(count):
         addresses = []
         for _ in range(count):
             held = stack.enter_context(socket.socket())
-            # As it does not listen, servers that reuse addresses, as TensorFlow's do, can.
+            # It does not listen, so servers that reuse addresses, such as TensorFlow's, still can.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.bind(("127.0.0.1", 0))
             addresses.append("127.0.0.1:{1}".format(*held.getsockname()))

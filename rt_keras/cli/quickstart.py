@@ -12,15 +12,15 @@ from rt_keras.options import add_options
 def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description = (
-        "Trains a small model on the source of Python's standard library, evaluates it, samples "
-        "from it and exports it, in about five minutes."
+        "Trains a small model on the source of Python's standard library, evaluates it, generates "
+        "a sample and exports it, in about five minutes."
     )
     parser.epilog = "example: rt-keras quickstart --output runs/quickstart"
     add_options(parser, {"--output DIR": "folder of the run (default: a new temporary folder)"})
 
 
 def main(args):
-    """Trains, evaluates, samples and exports a small model."""
+    """Trains, evaluates, samples from and exports a small model."""
     import keras_hub
     import numpy as np
 
@@ -55,7 +55,7 @@ def main(args):
     print(f"exported to {saved_model}")
     seconds = time.monotonic() - started
     print(f"finished in {seconds:.0f} s; everything is in {output}")
-    error = "the exported model gives other scores in a new process than the model here"
+    error = "the exported model's scores in a new process differ from those of the model here"
     return {
         **({} if agrees else {"error": error}),
         "bits_per_byte": scores["bits_per_byte"],

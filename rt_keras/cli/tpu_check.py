@@ -1,4 +1,4 @@
-"""`rt-keras tpu-check`: what a training step costs on Cloud TPU, before anyone rents one."""
+"""`rt-keras tpu-check`: estimates the cost of a training step on Cloud TPU without a TPU."""
 
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -13,8 +13,8 @@ def add_arguments(parser):
     """Adds the command's arguments to an `argparse` parser."""
     parser.description = (
         "Compiles a configuration's training step for a Cloud TPU, without a TPU, for one core or "
-        "the data-parallel step of several, and reports whether it compiles and fits in memory, "
-        "how many operations it takes, and how many bytes it accesses and sends to other cores."
+        "data-parallel on several. Reports whether it compiles and fits in memory, its number of "
+        "operations, and the bytes that it accesses and sends to other cores."
     )
     parser.epilog = (
         "example: rt-keras tpu-check --config pg19_local_cluster8k "
@@ -22,20 +22,20 @@ def add_arguments(parser):
     )
     options.add_config(parser, required=True)
     chips = ", ".join(check.CHIPS)
-    meaning = f"the chips ({chips}) and how many, such as v5p:2x2x1 (default: v5e:2x2)"
+    meaning = f"the chip ({chips}) and the shape, such as v5p:2x2x1 (default: v5e:2x2)"
     options.add_options(parser, {"--topology CHIP:SHAPE": meaning}, default="v5e:2x2")
     meaning = (
-        "sequences or images per core (default: data.batch_size of the configuration, which all "
-        "cores share, divided by --cores)"
+        "sequences or images per core (default: data.batch_size of the configuration divided by "
+        "--cores)"
     )
     options.add_options(parser, {"--batch N": meaning}, type=int)
     meaning = (
-        "compile for N cores, each with its part of the batch, which sum gradients and the "
-        "statistics of clusters: 1 (default), or all cores of the topology, such as 16 of v5e:4x4"
+        "compile for N cores, which share the batch and sum gradients and cluster statistics: 1 "
+        "(default), or all cores of the topology, such as 16 for v5e:4x4"
     )
     options.add_options(parser, {"--cores N": meaning}, type=int, default=1)
     meaning = (
-        "do not compile, but check that TensorFlow has a TPU kernel for every operation; needs "
+        "instead of compiling, check that TensorFlow has a TPU kernel for every operation; needs "
         "tensorflow-tpu instead of tensorflow"
     )
     options.add_options(parser, {"--kernels": meaning}, action="store_true")
@@ -47,7 +47,7 @@ def main(args):
     Raises:
         ValueError: if an argument is invalid, or if the step does not compile, has an operation
             without a kernel, or does not fit in memory.
-        ModuleNotFoundError: if a package is missing that the check needs.
+        ModuleNotFoundError: if a required package is missing.
     """
     chip = args.topology.partition(":")[0]
     if chip not in check.CHIPS:
@@ -57,12 +57,12 @@ def main(args):
         )
     options.check_at_least_one(args, "batch", "cores")
     if args.kernels and args.cores > 1:
-        raise ValueError("--kernels is about the operations of one core; leave out --cores")
+        raise ValueError("--kernels checks the operations of one core; omit --cores")
     check.check_cores(args.cores, args.topology)
     check.check_packages({"tensorflow-tpu": "2.20.0"} if args.kernels else check.COMPILER)
     # Keeps TensorFlow for TPUs from querying Google Cloud's metadata server.
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
-    # Lowering runs in a process of its own, so that its memory is free for the compiler.
+    # Lowering runs in a separate process, which frees its memory for the compiler.
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         given = args.config, args.set, args.batch, args.kernels, args.cores
         program, figures = pool.submit(check.lower, *given).result()
@@ -75,7 +75,7 @@ def main(args):
 
 
 def report(result):
-    """The figures as lines of text.
+    """Formats the figures as lines of text.
 
     Args:
         result: the dictionary that `main` returns.
@@ -95,7 +95,7 @@ def report(result):
         (name, result[f"{key}_bytes"] / 2**30, what)
         for name, key, what in (
             ("arguments", "argument", "weights, optimizer, centroids and batch"),
-            ("outputs", "output", "of which the next line takes no room"),
+            ("outputs", "output", "including aliased ones, which need no extra memory"),
             ("aliased", "aliased", "outputs that reuse the memory of arguments"),
             ("temporaries", "temporary", "activations, gradients and everything else"),
             ("code", "code", "the program"),
@@ -129,7 +129,7 @@ def report(result):
 
 
 def _sums(result):
-    """What the cores sum, and how much of a step that takes."""
+    """Describes the sums over cores and their share of a step."""
     return (
         f"each step sums {result['summed_bytes'] / 2**20:,.1f} MiB over {result['cores']} cores, "
         f"gradients and statistics of clusters; it takes at least "
@@ -138,7 +138,7 @@ def _sums(result):
 
 
 def _left_out(result):
-    """What the figures do not include."""
+    """Yields what the figures do not include."""
     yield "the input"
     if result["cores"] == 1:
         size = f"{result['gradient_bytes'] / 2**30:.3f} GiB a step"

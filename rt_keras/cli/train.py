@@ -19,15 +19,14 @@ def add_arguments(parser):
         const=True,
         choices=["auto"],
         default=False,
-        help="continue the run in DIR; --config may then be omitted, and --set trainer.steps=N "
-        "trains on after its end (a cosine schedule then follows the cosine of N steps). With "
-        "`auto`, start it if there is none",
+        help="continue the run in DIR; --config may then be omitted. --set trainer.steps=N trains "
+        "longer (a cosine schedule then spans N steps). With `auto`, start a run if there is none",
     )
     parser.add_argument("--overwrite", action="store_true", help="delete the run in DIR first")
 
 
 def main(args):
-    """Trains a model and prints how it went."""
+    """Trains a model and prints its progress."""
     from rt_keras.training import config as config_lib
     from rt_keras.training import run
 
@@ -46,14 +45,14 @@ def main(args):
 
 
 def _with_data(config, args):
-    """The configuration with the data of `--data`."""
+    """Returns the configuration with the data of `--data`."""
     from rt_keras.training import config as config_lib
     from rt_keras.training.experiment import Experiment
 
     names = ("data.name", "data.directory")
     twice = [text for text in args.set if text.partition("=")[0].strip() in names]
     if twice:
-        raise ValueError(f"--data and --set {twice[0]} exclude each other")
+        raise ValueError(f"--data and --set {twice[0]} are mutually exclusive")
     data = {"directory": None, **Experiment(config).task.data_named(args.data)}
     values = {f"data.{name}": value for name, value in data.items()}
     return config_lib.make_config({**dict(flatten(dataclasses.asdict(config))), **values})

@@ -1,4 +1,4 @@
-"""Importers of checkpoints that others trained."""
+"""Importers of published checkpoints."""
 
 from rt_keras.convert.t2t import convert_t2t_checkpoint, load_t2t_checkpoint
 

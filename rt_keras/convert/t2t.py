@@ -1,4 +1,4 @@
-"""Checkpoints of the Routing Transformer's own TensorFlow 1 code."""
+"""Import of checkpoints of the authors' TensorFlow 1 code of the Routing Transformer."""
 
 import keras
 import tensorflow as tf
@@ -12,30 +12,30 @@ from rt_keras.t2t.token_bias import token_bias_of
 def load_t2t_checkpoint(
     checkpoint, hparams, *, vocabulary_size, image_shape=None, num_classes=None, strict=True
 ):
-    """Loads a checkpoint of the paper's authors' code into a model that gives the same numbers.
+    """Loads a checkpoint of the authors' code into a model with the same outputs.
 
-    Their code is google-research's `routing_transformer`, models of Tensor2Tensor. The heads of
-    the model are those of `rt_keras.t2t`, which compute what that code does; it differs in places
-    from the paper and from a new model of `rt_keras`.
+    That code is google-research's `routing_transformer`, built on Tensor2Tensor. It differs in
+    places from the paper and from new models of `rt_keras`. The heads of the returned model come
+    from `rt_keras.t2t` and reproduce that code.
 
     Args:
         checkpoint: path of a checkpoint without its suffix, such as ".../model.ckpt-1".
-        hparams: dictionary of hyperparameters under that code's names, or the path of an
+        hparams: dictionary of hyperparameters with the names of that code, or the path of an
             `hparams.json`.
-        vocabulary_size: int, number of token ids, or of values of a channel of an image.
+        vocabulary_size: int, number of token ids, or of values of an image channel.
         image_shape: tuple `(height, width, channels)` for an image model; None for text.
-        num_classes: int, classes of a class-conditional image model, or None.
-        strict: bool, whether variables that are not found, or of the checkpoint not placed, are an
-            error. Defaults to True.
+        num_classes: int, number of classes of a class-conditional image model, or None.
+        strict: bool, whether to raise an error for weights without a variable in the checkpoint,
+            and for variables without a weight. Defaults to True.
 
     Returns:
-        A `T2TModel`. Its `task` is the `RoutingTransformerCausalLM`,
-        `RoutingTransformerSeq2SeqLM` or `RoutingTransformerImageLM` inside.
+        A `T2TModel`. Its attribute `task` is a `RoutingTransformerCausalLM`,
+        `RoutingTransformerSeq2SeqLM` or `RoutingTransformerImageLM`.
 
     Raises:
-        FileNotFoundError: if there is no such checkpoint.
-        ValueError: if the checkpoint cannot be read, the hyperparameters are wrong, or the two do
-            not match; names every variable concerned, with its shape.
+        FileNotFoundError: if the checkpoint does not exist.
+        ValueError: if the checkpoint cannot be read, the hyperparameters are invalid, or the two do
+            not match. The message names every variable concerned, with its shape.
 
     >>> load_t2t_checkpoint("missing/model.ckpt-1", {}, vocabulary_size=97)
     Traceback (most recent call last):
@@ -56,25 +56,30 @@ def load_t2t_checkpoint(
 def convert_t2t_checkpoint(
     checkpoint, hparams, output, *, vocabulary=None, image_shape=None, num_classes=None, strict=True
 ):
-    """Writes a checkpoint of the paper's authors' code as a preset folder.
+    """Converts a checkpoint of the authors' code to a preset folder.
 
     Args:
         checkpoint: path of a checkpoint without its suffix, such as ".../model.ckpt-1".
-        hparams: dictionary of hyperparameters under that code's names, or the path of an
+        hparams: dictionary of hyperparameters with the names of that code, or the path of an
             `hparams.json`.
-        output: path of the folder to write, new or empty; it is written whole or not at all.
-        vocabulary: path of the file of subwords; None for image models only.
+        output: path of a new or empty folder, which is written atomically.
+        vocabulary: path of the subword file. Required for text models; None for image models.
         image_shape: tuple `(height, width, channels)` for an image model; None for text.
-        num_classes: int, classes of a class-conditional image model, or None.
-        strict: bool, whether variables that are not found, or of the checkpoint not placed, are an
-            error. Defaults to True.
+        num_classes: int, number of classes of a class-conditional image model, or None.
+        strict: bool, whether to raise an error for weights without a variable in the checkpoint,
+            and for variables without a weight. Defaults to True.
 
     Returns:
-        The model, with its preprocessor where it is one of text.
+        The model, with its preprocessor if it is a text model.
 
     Raises:
-        FileExistsError: if there is something in `output` already.
-        ValueError: if a text model has no vocabulary, and what `load_t2t_checkpoint` raises.
+        FileExistsError: if `output` is not empty.
+        ValueError: if a text model has no vocabulary, or as in `load_t2t_checkpoint`.
+
+    >>> convert_t2t_checkpoint("pg19/model.ckpt-1", "pg19/hparams.json", "models/pg19")
+    Traceback (most recent call last):
+        ...
+    ValueError: vocabulary must be the path of the subword file for a text model
     """
     from rt_keras import data, models
 
@@ -82,7 +87,7 @@ def convert_t2t_checkpoint(
     tokenizer = None
     if image_shape is None:
         if vocabulary is None:
-            raise ValueError("a text model needs a vocabulary, the file of its subwords")
+            raise ValueError("vocabulary must be the path of the subword file for a text model")
         tokenizer = data.T2TSubwordTokenizer(vocabulary)
     model = load_t2t_checkpoint(
         checkpoint,
@@ -112,14 +117,14 @@ def _open(checkpoint):
 
 
 def make_backbone(h, vocabulary_size, image_shape=None, num_classes=None, token_bias=False):
-    """The backbone that hyperparameters describe, with new weights.
+    """Builds the backbone that the hyperparameters describe, with new weights.
 
     Args:
-        h: dictionary of hyperparameters, as `t2t_hparams.read_hparams` returns them.
-        vocabulary_size: int, number of token ids, or of values of a channel of an image.
+        h: dictionary of hyperparameters from `t2t_hparams.read_hparams`.
+        vocabulary_size: int, number of token ids, or of values of an image channel.
         image_shape: tuple `(height, width, channels)` for an image model; None for text.
-        num_classes: int, classes of a class-conditional image model, or None.
-        token_bias: bool, whether the heads take a token bias. Defaults to False.
+        num_classes: int, number of classes of a class-conditional image model, or None.
+        token_bias: bool, whether the heads have a token bias. Defaults to False.
     """
     from rt_keras import models
 
@@ -166,36 +171,38 @@ def make_backbone(h, vocabulary_size, image_shape=None, num_classes=None, token_
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2TModel(keras.Model):
-    """A model as the paper's authors' code has it: targets in, logits of the same targets out.
+    """Model with the interface of the authors' code, from targets to logits of these targets.
 
-    That code itself shifts the targets by one and starts with id 0: the logits at t predict
-    `targets[t]`. The models of `rt_keras` take the tokens before and predict the next one.
+    That code shifts the targets by one and starts with id 0: the logits at t predict `targets[t]`.
+    In the models of `rt_keras`, the logits at t predict the token after input t.
 
     Args:
         task: a `RoutingTransformerCausalLM`, `RoutingTransformerSeq2SeqLM` or
             `RoutingTransformerImageLM`.
-        max_target_length: int, length to which targets are cut; None, the default, for no limit.
+        max_target_length: int or None, length to which targets are truncated. Defaults to None, no
+            limit.
         **kwargs: keyword arguments of `keras.Model`, such as `name`.
 
     Call arguments:
-        inputs: dictionary of "targets", int `[batch, length]`, or `[batch, height, width,
-            channels]` for images; with an encoder "inputs", float
-            `[batch, length, 1, hidden_dim]`, embedded, all zero where there is padding; for a
-            class-conditional image model "inputs", int `[batch, 1, 1, 1]`; and "token_bias_targets"
-            and "token_bias_inputs", float `[batch, length]`, where the checkpoint has them.
+        inputs: dictionary of "targets", int `[batch, length]`, or
+            `[batch, height, width, channels]` for images; with an encoder, "inputs", float
+            embeddings `[batch, length, 1, hidden_dim]` that are all zero for padding; for a
+            class-conditional image model, "inputs", int `[batch, 1, 1, 1]`; and optionally
+            "token_bias_targets" and "token_bias_inputs", float `[batch, length]`, if the checkpoint
+            has token biases.
 
     Returns:
         Logits, `[*targets.shape, vocabulary_size]`.
 
     Raises:
-        ValueError: if there is a token bias and the backbone has `remat` or `reversible`.
+        ValueError: if a token bias is given and the backbone has `remat` or `reversible`.
     """
 
     def __init__(self, task, max_target_length=None, **kwargs):
         super().__init__(**kwargs)
         self.task = task
         self.max_target_length = max_target_length
-        # All weights belong to the task, which is built.
+        # All weights belong to the task, which is already built.
         self.built = True
 
     def call(self, inputs, training=None):
@@ -243,7 +250,7 @@ class T2TModel(keras.Model):
 
 
 def _check_computed_once(backbone):
-    """Raises a ValueError if the gradient would recompute blocks, without the token bias."""
+    """Raises a ValueError if the gradient would recompute blocks without the token bias."""
     for name, asked in (
         ("remat", backbone.block_options["remat"]),
         ("reversible", getattr(backbone, "reversible_blocks", None) is not None),

@@ -1,7 +1,8 @@
-"""The hyperparameters of the Routing Transformer's own code, and the models they describe.
+"""Hyperparameters of the authors' code, and the models they describe.
 
-That code is a Tensor2Tensor model, `sparse_transformer` for text and `sparse_imagetransformer` for
-images. Names and defaults of the hyperparameters are its own.
+That code consists of two Tensor2Tensor models, `sparse_transformer` for text and
+`sparse_imagetransformer` for images. The names and defaults of the hyperparameters are the ones of
+that code.
 """
 
 import math
@@ -16,7 +17,7 @@ from rt_keras.models.routing_transformer_image_embedding import sides
 _KNOWN = config_files.parse(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 TEXT, IMAGE = ({**_KNOWN["common"], **_KNOWN[kind]} for kind in ("text", "image"))
 OTHERS = _KNOWN["others"].split()
-# The numbers of heads, each with what says whether these have relative positions.
+# Each number of heads with the flag for their relative positions.
 RELATIVE = {
     "local_num_heads": "local_relative",
     "sparsity_cluster_num_heads": "sparsity_cluster_relative",
@@ -26,7 +27,7 @@ RELATIVE = {
 
 
 def read_hparams(hparams, image=False):
-    """Checked hyperparameters, with defaults for those that are not given.
+    """Reads and checks hyperparameters, and adds defaults for missing ones.
 
     Args:
         hparams: a dictionary, or the path of an `hparams.json`.
@@ -36,9 +37,9 @@ def read_hparams(hparams, image=False):
         A dictionary of all hyperparameters that determine what the model computes.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file holds no JSON object, a name is unknown, a value is of another type
-            than the default, or values contradict one another.
+        FileNotFoundError: if the file does not exist.
+        ValueError: if the file holds no JSON object, a name is unknown, the type of a value differs
+            from that of the default, or values contradict one another.
     """
     if not isinstance(hparams, dict):
         hparams = files.read_json(hparams)
@@ -62,7 +63,7 @@ def _are_integers(value):
     return isinstance(value, (list, tuple)) and all(isinstance(x, int) for x in value)
 
 
-# For each type of a default, what a value must be, and whether it is.
+# The description and the check of allowed values, by the type of the default.
 ALLOWED = {
     list: ("a list of integers", _are_integers),
     bool: ("true or false", lambda value: isinstance(value, bool)),
@@ -73,7 +74,7 @@ ALLOWED = {
 
 
 def _checked(name, value, default):
-    """The value, if it is of the default's type."""
+    """Returns the value if it has the default's type; raises a ValueError otherwise."""
     allowed, is_good = ALLOWED[type(default)]
     if not is_good(value):
         raise ValueError(f"hyperparameter {name} is {value!r}; it must be {allowed}")
@@ -86,7 +87,7 @@ def _check_together(h):
         raise ValueError("the numbers of heads are all 0")
     for name in ("attention_key_channels", "attention_value_channels", "hidden_size"):
         if h[name] % heads:
-            raise ValueError(f"{name} is {h[name]}, which the {heads} heads do not divide")
+            raise ValueError(f"{name} is {h[name]}, which is not a multiple of the {heads} heads")
     if not len(h["query_shape"]) == len(h["memory_query_shape"]) == len(h["memory_flange"]):
         raise ValueError(
             "query_shape, memory_query_shape and memory_flange must have one number for each "
@@ -102,7 +103,7 @@ def _check_together(h):
         )
     if h["ffn_layer"] == "none":
         raise ValueError(
-            'ffn_layer "none", blocks without a feed-forward network, has no model here'
+            'ffn_layer "none", blocks without a feed-forward network, is not supported'
         )
     _check_routing(h)
     normalize_first(h)
@@ -128,21 +129,21 @@ def _check_routing(h):
 
 
 def num_heads(h):
-    """Heads of a layer, of all kinds."""
+    """Returns the number of heads of a layer, over all kinds."""
     return sum(h[count] for count in RELATIVE)
 
 
 def normalize_first(h):
-    """Whether blocks are pre-norm.
+    """Returns whether blocks are pre-norm.
 
-    Tensor2Tensor writes what precedes and follows each function of a block as letters: n for layer
-    normalisation, d for dropout, a for adding the input.
+    Tensor2Tensor encodes the operations before and after each sublayer as letters: n for layer
+    normalization, d for dropout, a for adding the input.
     """
     names = ("layer_preprocess_sequence", "layer_postprocess_sequence")
     given = tuple("" if h[name] == "none" else h[name] for name in names)
     known = {("n", "da"): True, ("", "dan"): False}
     if not h["layer_prepostprocess_dropout"]:
-        # Then d does nothing, wherever it stands.
+        # Then d has no effect in any position.
         given = tuple(letters.replace("d", "") for letters in given)
         known = {("n", "a"): True, ("", "an"): False}
     if given not in known:
@@ -154,7 +155,7 @@ def normalize_first(h):
 
 
 def block_options(h):
-    """The arguments of the backbones that their blocks pass on."""
+    """Returns the arguments of the backbones that configure their blocks."""
     heads = num_heads(h)
     geglu = h["ffn_layer"] == "geglu"
     return {
@@ -177,14 +178,14 @@ def block_options(h):
 
 
 def head_groups(h, layer, kind, image_shape=None, token_bias=False):
-    """The head groups of one layer, in the order of that code: what clusters comes first.
+    """Returns the head groups of one layer in the order of that code, clustered heads first.
 
     Args:
-        h: hyperparameters as `read_hparams` returns them.
-        layer: number of the layer, from 0.
+        h: hyperparameters from `read_hparams`.
+        layer: int, index of the layer, from 0.
         kind: "encoder", "decoder", or "cross" for a decoder's attention to an encoder.
         image_shape: `(height, width, channels)`, or None for text.
-        token_bias: whether the heads take a token bias.
+        token_bias: bool, whether the heads have a token bias.
     """
     clusters, local = h["sparsity_cluster_num_heads"], h["local_num_heads"]
     if layer < h["sparsity_skip_first"]:
@@ -208,7 +209,7 @@ def head_groups(h, layer, kind, image_shape=None, token_bias=False):
                 h["sparsity_cluster_attention_window"],
                 block_size,
                 max_relative_distance=reach("sparsity_cluster_strided_relative"),
-                # That code does not pass beta on to these heads.
+                # That code does not pass beta to these heads.
                 commitment_weight=1e-4,
                 **bias,
             )

@@ -1,4 +1,4 @@
-"""Which variable of a checkpoint of the paper's authors' code goes where."""
+"""Mapping from the variables of the authors' checkpoints to the weights of a model."""
 
 import re
 import warnings
@@ -15,24 +15,24 @@ from rt_keras.t2t import (
 )
 from rt_keras.t2t.token_bias import TokenBias
 
-# Beside the model's variables a checkpoint may hold the optimizer's slots, which extend the name
-# of the variable that they belong to, and counters.
+# Besides the model's variables, a checkpoint may hold counters and the optimizer's slots, whose
+# names extend the names of their variables.
 SHARD = re.compile(r"symbol_modality_\d+_\d+/(?:shared|input_emb)/weights_(\d+)$")
 COUNTERS = re.compile(r"(^|/)(global_step|beta[12]_power|problem_\d+_steps|losses_avg/.*)$")
 
 
 def assign_variables(task, h, reader, strict=True):
-    """Fills a model with the variables of a checkpoint, each read once.
+    """Assigns the variables of a checkpoint to a model; each variable is read once.
 
     Args:
-        task: the model, on a backbone as `t2t.make_backbone` builds it.
+        task: the model, with a backbone from `t2t.make_backbone`.
         h: its hyperparameters.
         reader: a `CheckpointReader`.
-        strict: whether what is not found, or not placed, is an error.
+        strict: bool, whether to raise an error for missing and for unused variables.
 
     Raises:
-        ValueError: with the name and shape of every variable that is not found or not placed, or
-            does not fit; or if one cannot be read.
+        ValueError: if variables are missing, unused or of a wrong shape, with the name and shape of
+            each; or if one cannot be read.
     """
     shapes = {
         _strip(name): (name, shape) for name, shape in reader.get_variable_to_shape_map().items()
@@ -62,7 +62,7 @@ def assign_variables(task, h, reader, strict=True):
 
 
 def _encoder_embedding(backbone, names):
-    """The embedding of the encoder's tokens, which Tensor2Tensor keeps in shards of its own."""
+    """Yields the embedding of the encoder's tokens, which Tensor2Tensor stores in shards."""
     if not hasattr(backbone, "encoder_token_embedding"):
         return
     shards = [(SHARD.search(name), name) for name in names]
@@ -73,7 +73,7 @@ def _encoder_embedding(backbone, names):
     else:
         warnings.warn(
             "the checkpoint has no embedding of the encoder's tokens (symbol_modality_*/shared): "
-            "the model takes embedded inputs alone, and that of its tokens is new",
+            "the model only takes embedded inputs, and its token embedding is new",
             stacklevel=4,
         )
 
@@ -86,7 +86,7 @@ def _read(reader, name):
 
 
 def _strip(name):
-    """The name without what comes before the model's own scope."""
+    """Removes everything before the model's scope from a name."""
     return re.sub(r"^(.*/)?(sparse_transformer|sparse_imagetransformer)/body/", "", name)
 
 
@@ -100,7 +100,7 @@ def _report(missing, wrong, left):
     parts = (
         ("not found in the checkpoint", missing),
         ("of a shape that does not fit the hyperparameters", wrong),
-        ("in the checkpoint and not placed", left),
+        ("in the checkpoint but not used", left),
     )
     lines = ["the checkpoint does not fit the model"]
     for what, entries in parts:
@@ -110,14 +110,15 @@ def _report(missing, wrong, left):
 
 
 def placements(task, h):
-    """Each weight of the model, the variables it comes from, and what makes it of their values.
+    """Yields each weight of the model, the names of its variables, and how to combine them.
 
     Args:
         task: the model.
         h: its hyperparameters.
 
     Yields:
-        Triples of a Keras variable, a tuple of names, and a function of as many arrays.
+        Triples of a Keras variable, a tuple of names, and a function that maps the arrays of these
+        names to the variable's value.
     """
     backbone = task.backbone
     if hasattr(backbone, "image_shape"):
@@ -199,7 +200,7 @@ def _attention(layer, scope):
     yield _as_is(layer.value_dense.kernel, f"{scope}/v/kernel")
     yield _as_is(layer.output_dense.kernel, f"{scope}/output_transform/kernel")
     yield _as_is(layer.head_dense.kernel, f"{scope}/attention_nd/dense/kernel")
-    # That code has keys for all heads, and leaves them unused where queries are their own keys.
+    # That code has keys for all heads and does not use them in heads that share queries and keys.
     own_keys = [x for group in layer.head_groups for x in [not group.share_qk] * group.num_heads]
 
     def keys(x):
@@ -230,7 +231,8 @@ def _head_group(group, scope):
             (group.relative_embeddings, "relative_positions_keys"),
             (group.relative_values, "relative_positions_values"),
         ):
-            # Theirs go from the furthest before to the furthest behind, ours the other way.
+            # That code orders distances from furthest before to furthest after; here it is the
+            # reverse.
             yield variable, (f"{inner}/{name}/embeddings",), lambda x: x[None, ::-1]
     if isinstance(group, T2THashedHeads):
         yield _as_is(group.projections, f"{inner}/projection_tensors")

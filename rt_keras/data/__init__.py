@@ -1,4 +1,4 @@
-"""Data: tokenizers, dataset builders, and the pipelines that feed text or images to a model.
+"""Tokenizers, dataset builders, and input pipelines for text and images.
 
 The names below are imported on first use: KerasHub and TensorFlow Datasets take seconds to import,
 and most programs need only one of them or neither. Data sets need the extra `train`.
@@ -6,7 +6,7 @@ and most programs need only one of them or neither. Data sets need the extra `tr
 
 import importlib
 
-# The names that each module has here.
+# The public names of each module.
 _NAMES = {
     "byte_tokenizer": "ByteTokenizer",
     "sentence_piece_tokenizer": "SentencePieceTokenizer",

@@ -1,35 +1,35 @@
-"""When batches come out of an input pipeline, and how long training waited for them."""
+"""Arrival times of batches, and the time that training waited for them."""
 
 import tensorflow as tf
 
 
 def make_arrivals(count):
-    """Makes the variable that `note_arrivals` writes to.
+    """Creates the variable that `note_arrivals` writes to.
 
     Args:
-        count: int, the number of batches whose times are remembered: more than are read at once,
-            and ahead of their use.
+        count: int, number of batches whose arrival times are kept. It must exceed the number of
+            batches read in one step plus those read ahead.
 
     Returns:
-        A `tf.Variable` of zeros, float64 `[count]`, in the memory of this machine.
+        A `tf.Variable` of zeros, float64 `[count]`, on the CPU.
     """
     with tf.device("CPU:0"):
         return tf.Variable(tf.zeros([count], tf.float64), trainable=False)
 
 
 def note_arrivals(dataset, arrivals):
-    """Notes when each element of a data set comes.
+    """Records the arrival time of each element of a dataset.
 
-    `fit` reads its data inside a compiled function, and a strategy reads one batch ahead. So only
-    the pipeline knows when a batch was there. Place this last.
+    `fit` reads its data inside a compiled function, and a strategy reads one batch ahead. Only the
+    pipeline can therefore tell when a batch was ready. Apply this last.
 
     Args:
         dataset: `tf.data.Dataset`.
         arrivals: variable from `make_arrivals`. The time of element i of an iterator is written to
-            place i modulo its size, in seconds since the epoch of Unix.
+            index i modulo its size, in seconds since the Unix epoch.
 
     Returns:
-        `tf.data.Dataset` of the same elements.
+        `tf.data.Dataset` with the same elements.
 
     >>> arrivals = make_arrivals(2)
     >>> [int(x) for x in note_arrivals(tf.data.Dataset.range(3), arrivals)]
@@ -47,19 +47,19 @@ def note_arrivals(dataset, arrivals):
 
 
 def seconds_waited(begin, end, arrivals):
-    """How long steps of training waited for their batches.
+    """Returns the time that training steps waited for their batches.
 
-    The steps are taken to be equally long without the waiting, c seconds, so that they end at the
-    latest of `begin + n c` and, for each batch i of n, `arrivals[i] + (n - i) c`.
+    Without waiting, each of the n steps is assumed to take the same time, c seconds. The last one
+    then ends at the maximum of `begin + n c` and, for each batch i, `arrivals[i] + (n - i) c`.
 
     Args:
-        begin: float, when the first batch was asked for, in seconds.
-        end: float, when the last step was done.
-        arrivals: list of floats, when the batch of each step came; before `begin` if it was read
+        begin: float, time of the request for the first batch, in seconds.
+        end: float, time at which the last step finished.
+        arrivals: list of floats, arrival time of each step's batch; before `begin` if it was read
             ahead.
 
     Returns:
-        A float, `end - begin - n c`, from 0 to `end - begin`.
+        A float, `end - begin - n c`, between 0 and `end - begin`.
 
     >>> seconds_waited(10.0, 14.0, [8.0, 9.0])
     0.0

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def filled_batches(examples, batch_size):
-    """Batches in which each example occurs once, the last one padded.
+    """Returns batches that contain each example once; the last batch is padded.
 
     Args:
         examples: `tf.data.Dataset` of dictionaries of tensors.
@@ -29,7 +29,7 @@ def filled_batches(examples, batch_size):
 
 
 def whole_batches(examples, batch_size):
-    """Batches in which each example occurs once, the last one filled up with 0, "" and False."""
+    """Returns batches that contain each example once; the last is padded with 0, "" and False."""
     nothing = tf.nest.map_structure(
         lambda spec: tf.zeros(spec.shape, spec.dtype), examples.element_spec
     )
@@ -38,16 +38,15 @@ def whole_batches(examples, batch_size):
 
 
 def prepared(batches, prepare):
-    """What `fit` and `evaluate` take, of batches of examples.
+    """Converts batches of examples to the inputs of `fit` and `evaluate`.
 
     Args:
-        batches: `tf.data.Dataset` of batches, or of pairs of a batch and of which of its examples
-            are real, as from `filled_batches`.
-        prepare: function of a batch that returns inputs, labels and weights, such as a
-            preprocessor.
+        batches: `tf.data.Dataset` of batches, or of pairs of a batch and a mask of its real
+            examples, as from `filled_batches`.
+        prepare: function that maps a batch to inputs, labels and weights, such as a preprocessor.
 
     Returns:
-        `tf.data.Dataset` of inputs, labels and weights, float32, which are 0 for what is not real.
+        `tf.data.Dataset` of inputs, labels and float32 weights, which are 0 for padding examples.
 
     >>> examples = tf.data.Dataset.from_tensor_slices({"x": [1, 2, 3]})
     >>> batches = filled_batches(examples, 2)
@@ -69,7 +68,7 @@ def prepared(batches, prepare):
 
 
 def check_at_least_one(**numbers):
-    """Raises a ValueError that names the first number below 1; None is none."""
+    """Raises a ValueError that names the first number below 1; None is ignored."""
     for name, number in numbers.items():
         if number is not None and number < 1:
             raise ValueError(f"{name} must be at least 1. Received: {name}={number}")

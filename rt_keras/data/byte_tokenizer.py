@@ -1,4 +1,4 @@
-"""Text as bytes: no vocabulary to train, and no text that it cannot represent."""
+"""Tokenizer of raw bytes: it needs no vocabulary and represents any text."""
 
 import keras
 import tensorflow as tf
@@ -10,9 +10,9 @@ FIRST_BYTE = 2
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ByteTokenizer(ListTokenizer):
-    """Tokenizer of raw bytes: 0 is padding, 1 is end of text, and byte b is b + 2.
+    """Tokenizer of raw bytes: 0 is padding, 1 is end of text, and byte b has id b + 2.
 
-    Every byte string is a text, valid UTF-8 or not, and detokenizing gives it back unchanged. The
+    Any byte string can be tokenized, valid UTF-8 or not, and detokenizing restores it exactly. The
     tokenizer consists of TensorFlow operations, so it runs in `tf.data` and in a SavedModel.
     Generation starts from end of text, which precedes the first byte of each document in training.
 
@@ -56,14 +56,14 @@ class ByteTokenizer(ListTokenizer):
         return tf.RaggedTensor.from_row_lengths(tokens, tf.strings.length(strings))
 
     def tokenize_with_offsets(self, strings):
-        """Converts strings to tokens that know where they come from: a token is a byte.
+        """Converts strings to tokens and their offsets in bytes; each token is one byte.
 
         Args:
             strings: string tensor `[batch]`.
 
         Returns:
-            Tokens, and the first byte of each and the one after its last: int32 and twice int64,
-            all ragged `[batch, (length)]`.
+            Tokens, int32, and the start and end offsets of each (end exclusive), int64, all ragged
+            `[batch, (length)]`.
         """
         tokens, _ = batch_of_tokens(self(strings))
         tokens = tokens.with_row_splits_dtype(tf.int64)

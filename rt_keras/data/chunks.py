@@ -1,4 +1,4 @@
-"""Documents in chunks: tokens with more before them than their own sequence has."""
+"""Documents in chunks or sliding windows, for context beyond one sequence."""
 
 import functools
 
@@ -10,24 +10,25 @@ from rt_keras.data.order import rows_of_share, shuffled
 from rt_keras.data.packing import PackedText, before, check_whole, length_after, starting
 from rt_keras.keys import SHARE_BELOW_1, check
 
-# Tokens that are read at once while the starts of documents are looked for.
+# Number of tokens read at once in the search for document starts.
 SCANNED_TOKENS = 2**24
 
 
 def document_chunks(documents, tokenizer, length, start_token_id=None):
-    """The chunks of each document in turn, each token of which is a label once.
+    """Splits documents into consecutive chunks; each token is a label exactly once.
 
-    Padding is at the end of a document's last chunk.
+    The last chunk of a document is padded at its end.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
         length: int, number of tokens in a chunk.
-        start_token_id: int, the token before each document. Defaults to end of text.
+        start_token_id: int, token placed before each document. Defaults to end of text.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
-        float32), all `[1, length]`, and the position of the chunk's first token, an int32 scalar.
+        float32), all `[1, length]`, and the position of the chunk's first token in its document, an
+        int32 scalar.
 
     Raises:
         ValueError: if `length` is less than 1, or the tokenizer has a `sequence_length`.
@@ -48,10 +49,11 @@ def document_chunks(documents, tokenizer, length, start_token_id=None):
 
 
 def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, start_token_id=None):
-    """Batches of overlapping windows of each document, each token of which is scored once.
+    """Returns batches of overlapping windows of each document; each token is scored once.
 
-    A window begins `stride` tokens after the one before it. All tokens of a document's first window
-    have weight 1, and the last `stride` of each other one, those that no window had before.
+    Each window begins `stride` tokens after the previous one. All tokens of a document's first
+    window have weight 1. In later windows only the last `stride` tokens do, which no earlier window
+    contains.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
@@ -59,9 +61,9 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, s
         sequence_length: int, number of tokens in a window.
         batch_size: int, number of windows in a batch.
         stride: int, at most `sequence_length`.
-        start_token_id: int, the token before each document, which every window then begins with,
-            so that it has one token fewer of the document. Defaults to None, for end of text before
-            a document and nothing more.
+        start_token_id: int or None. If given, every window begins with this token and holds one
+            token fewer of its document. If None, end of text precedes each document. Defaults to
+            None.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
@@ -95,39 +97,39 @@ def sliding_dataset(documents, tokenizer, sequence_length, batch_size, stride, s
 def carried_dataset(
     packed, length, batch_size, seed=0, first_batch=0, share=(0, 1), state_dropout=0.0
 ):
-    """Endless batches whose rows go on from batch to batch, to train models that carry a state.
+    """Returns endless batches for stateful training: rows continue from batch to batch.
 
-    Each document is cut into chunks, the last of which is padded. A pass takes the documents in an
-    order of its own; their chunks, one after the other, make a list, of which each row of a batch
-    takes an equal stretch, one chunk for each batch. So a row goes on where it was until its
-    document ends, but for the start of a pass, where rows may begin inside of a document. What is
-    left of the list, less than a batch, comes in other passes.
+    Each document is cut into chunks, the last of which is padded. Each pass concatenates the chunks
+    of all documents in a new order of the documents, and splits this list into `batch_size` equal
+    parts. Row r of successive batches reads part r, one chunk per batch. A row therefore continues
+    its document until it ends; only at the start of a pass may a row begin inside a document. The
+    remainder of the list, less than a batch, is covered by other passes.
 
-    A model that seldom has little before it gets no practice in it, such as in going on from a
-    short prompt. With `state_dropout` some chunks are read as if nothing came before them.
+    A model that rarely starts from an empty state does not learn to do so, for example to continue
+    a short prompt. With `state_dropout`, some chunks start from an empty state.
 
-    Batch b depends on the text, the seed and b alone, as for `training_dataset`.
+    Batch b depends only on the text, the seed and b, as for `training_dataset`.
 
     Args:
-        packed: folder that `pack_documents` filled.
+        packed: path of a folder packed by `pack_documents`.
         length: int, number of tokens in a chunk.
-        batch_size: int, number of rows of a batch, those of all workers together.
-        seed: int, for the order of documents. Defaults to 0.
-        first_batch: int, the number of the batch to start with. Defaults to 0.
-        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-            batch. Defaults to (0, 1), all of it.
-        state_dropout: float, at least 0 and below 1, the share of chunks that start anew although
-            their document goes on. Defaults to 0.
+        batch_size: int, number of rows in a batch, over all workers.
+        seed: int, seed of the order of documents. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
+        state_dropout: float, at least 0 and below 1, the fraction of chunks that start from an
+            empty state within their document. Defaults to 0.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool, "starts": bool}, labels
-        int32, weights float32), all `[batch_size / workers, length]` but "starts",
-        `[batch_size / workers]`: whether nothing that a row has read comes before its chunk.
+        int32, weights float32), all `[batch_size / workers, length]` but "starts". This is
+        `[batch_size / workers]` and True for rows whose chunk starts from an empty state.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed documents, or lacks a file.
+        FileNotFoundError: if the folder holds no packed documents, or a file is missing.
         ValueError: if a number is out of range, if there are fewer chunks than rows, if no document
-            is longer than a chunk, or for what `training_dataset` refuses.
+            is longer than a chunk, or as for `training_dataset`.
 
     >>> import tempfile
     >>> from rt_keras.data import ByteTokenizer, pack_documents
@@ -151,7 +153,7 @@ def carried_dataset(
 
     @functools.lru_cache(maxsize=2)
     def order_of(number):
-        """The documents of a pass, and how many chunks there are up to the end of each."""
+        """Returns the documents of a pass in order, and the cumulative count of their chunks."""
         places = tf.range(len(chunks), dtype=tf.int64)
         order = shuffled(places, len(chunks), seed, tf.fill(places.shape, np.int64(number))).numpy()
         return order, np.cumsum(chunks[order])
@@ -185,7 +187,7 @@ def carried_dataset(
 
 
 def _bounds(text):
-    """Where documents start in the stream of all tokens, and where the last one ends."""
+    """Returns the start of each document in the token stream, and the end of the last."""
     starts = range(0, text.length, SCANNED_TOKENS)
     parts = (text.read(start, min(start + SCANNED_TOKENS, text.length)) for start in starts)
     found = [start + np.flatnonzero(part == text.end) for start, part in zip(starts, parts)]
@@ -193,11 +195,11 @@ def _bounds(text):
 
 
 def _check_chunks(chunks, length, batch_size):
-    """Raises a ValueError if rows of a batch would have nothing to go on with."""
+    """Raises a ValueError if no state can be passed on or a batch cannot be filled."""
     if chunks.max() == 1:
         raise ValueError(
-            f"length (data.sequence_length) is {length}, and no document is longer, so that no "
-            "state would be carried"
+            f"length (data.sequence_length) is {length}, and no document is longer, so no state "
+            "would be passed from chunk to chunk"
         )
     if chunks.sum() < batch_size:
         raise ValueError(
@@ -207,7 +209,7 @@ def _check_chunks(chunks, length, batch_size):
 
 
 def _windows(documents, tokenizer, length, stride, start_token):
-    """The inputs, labels and weights of windows of each document, and their first positions."""
+    """Returns windows of each document: inputs, labels, weights and their first positions."""
     check_whole(tokenizer)
     pad = tokenizer.pad_token_id
     end = tf.constant([tokenizer.end_token_id], tf.int32)

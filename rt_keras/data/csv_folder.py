@@ -15,7 +15,7 @@ LABEL = "label"
 
 
 class CsvFolder(TextFolder):
-    """Builder of a dataset with one labeled text, or pair of texts, per record of a CSV file.
+    """Builder of a dataset with one labeled text or pair of texts per record of a CSV file.
 
     Each split has a UTF-8 file, `train.csv`, `validation.csv` or `test.csv`, whose first record
     names the columns: "text", "label" and, for pairs, "text_pair"; others are not read. A label is
@@ -31,9 +31,9 @@ class CsvFolder(TextFolder):
 
     Raises:
         FileNotFoundError: if the folder does not exist or has no such file.
-        ValueError: if a file is empty, lacks a column or has another one than the others; and when
-            prepared, if it has no records, a record has no text or a label that is no number of a
-            class, or is not UTF-8.
+        ValueError: if a file is empty, lacks a column, or differs from the others in its columns;
+            during preparation, if a file has no records or is not UTF-8, or if a record has the
+            wrong number of values or a label that is not a class number.
 
     Example:
 
@@ -62,7 +62,7 @@ class CsvFolder(TextFolder):
         return files
 
     def _check_columns(self, names):
-        """The columns of texts, which must be the same in all files."""
+        """Returns the text columns, which must be the same in all files."""
         found = [self._columns(name) for name in names]
         for name, columns in zip(names, found):
             missing = [column for column in ("text", LABEL) if column not in columns]
@@ -119,9 +119,9 @@ class CsvFolder(TextFolder):
             yield line, {**example, LABEL: int(example[LABEL])}
 
     def _records(self, name):
-        """The records of a file, the columns' names first, and the number of each one's last line.
+        """Yields (number of its last line, record) for each record, the column names first.
 
-        Lines without anything are left out.
+        Empty lines are skipped.
         """
         path = self.directory / name
         with path.open(encoding="utf-8-sig", newline="") as file:

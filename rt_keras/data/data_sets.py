@@ -1,4 +1,4 @@
-"""Which data sets a kind of examples has, and where each of them comes from."""
+"""The data sets of each kind of examples, and the builders that read them."""
 
 import dataclasses
 import importlib
@@ -7,16 +7,17 @@ import re
 
 @dataclasses.dataclass(frozen=True)
 class DataSets:
-    """The data sets of a kind of examples.
+    """The data sets of one kind of examples, by name.
 
     Args:
-        words: string, the names of all, for errors: "it must be {words}".
-        downloaded: regular expression, the names of those that TensorFlow Datasets downloads.
-        folders: dictionary from the names of those that are read from a folder or a file, which are
-            those of their modules too, to the names of their builders. Defaults to none.
-        installed: the same for those that are there already. Defaults to none.
-        renamed: dictionary from names of those that TensorFlow Datasets calls otherwise to the
-            names there. Defaults to none.
+        words: string, all names in words, for error messages: "it must be {words}".
+        downloaded: regular expression that matches the names of sets downloaded by TensorFlow
+            Datasets.
+        folders: dictionary from the name of each set read from a folder or a file, which is also
+            the name of its module, to the name of its builder. Defaults to none.
+        installed: the same for sets that are already on the machine. Defaults to none.
+        renamed: dictionary from a name to the name in TensorFlow Datasets where the two differ.
+            Defaults to none.
 
     >>> sets = DataSets("mnist or cifar10", "mnist|cifar10")
     >>> "mnist" in sets, "mnist2" in sets
@@ -34,11 +35,12 @@ class DataSets:
         return own or re.fullmatch(self.downloaded, name) is not None
 
     def builder(self, name, directory=None, data_dir=None):
-        """The builder of a set, whose files need not be ready.
+        """Returns the builder of a set, which may not be prepared yet.
 
         Args:
             name: the name of the set.
-            directory: path of the folder or file to read. Defaults to None, for the other sets.
+            directory: path of the folder or file to read, or None for sets that need none. Defaults
+                to None.
             data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
                 Datasets.
 
@@ -46,8 +48,8 @@ class DataSets:
             A `tfds.core.DatasetBuilder`.
 
         Raises:
-            ValueError: if there is no such set, or if the folder is missing, or is given to a set
-                that takes none.
+            ValueError: if there is no such set, or if `directory` is missing or given to a set that
+                does not take one.
         """
         if name not in self:
             raise ValueError(f"name must be {self.words}. Received: name={name!r}")

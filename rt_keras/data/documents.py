@@ -1,4 +1,4 @@
-"""The documents of a data set, by its name."""
+"""Loading and counting the documents of a data set."""
 
 import tensorflow as tf
 
@@ -18,19 +18,19 @@ SETS = DataSets(
 
 
 def load_documents(name, split, directory=None, data_dir=None, require_utf8=False):
-    """The documents of one split, each a byte string.
+    """Loads the documents of one split as byte strings.
 
     Args:
-        name: "python_source" (the source of Python's standard library, which is always available),
-            "text_folder" (the `.txt` files of `directory`), "text_file" (the file `directory`, cut
-            in three), "pg19" (books of Project Gutenberg from before 1919; TensorFlow Datasets
-            downloads 11 GB), "enwik8" or "wikitext103" (their files in `directory`).
+        name: "python_source" (the source of Python's standard library, always available),
+            "text_folder" (the `.txt` files of `directory`), "text_file" (the file `directory`,
+            split in three), "pg19" (books of Project Gutenberg from before 1919, an 11 GB download
+            of TensorFlow Datasets), "enwik8" or "wikitext103" (their files in `directory`).
         split: "train", "validation" or "test".
-        directory: path of the folder, for "text_folder", "enwik8" and "wikitext103", or of the
-            file, for "text_file".
+        directory: path of the folder for "text_folder", "enwik8" and "wikitext103", or of the file
+            for "text_file".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
-        require_utf8: bool, whether a file that is not valid UTF-8 is an error, as it should be for
+        require_utf8: bool, whether to raise an error for a file that is not valid UTF-8. Set it for
             a tokenizer with `needs_utf8`. Defaults to False.
 
     Returns:
@@ -40,7 +40,8 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
         FileNotFoundError: if the folder or file does not exist, or the folder holds no text.
         OSError: if "pg19" cannot be downloaded and prepared.
         ValueError: if there is no such data set or split, if `directory` is missing or given to a
-            set that does not take one, or if a file is not of the set, or not UTF-8 as required.
+            set that does not take one, if a file does not belong to the set, or if a file is not
+            UTF-8 although `require_utf8` is True.
 
     Example:
 
@@ -60,25 +61,25 @@ def load_documents(name, split, directory=None, data_dir=None, require_utf8=Fals
 
 
 def _check_utf8(builder, split):
-    # The builders of folders record which files are not UTF-8; the texts of TFDS's own sets are.
+    # Folder builders record the files that are not UTF-8; TFDS's own texts always are UTF-8.
     not_utf8 = (builder.info.metadata or {}).get("not_utf8", ())
     bad = [name for name in not_utf8 if name in builder.files[split]]
     if bad:
         raise ValueError(
-            f"{builder.directory / bad[0]} is not UTF-8 text ({len(bad)} such in {split}). "
-            "Convert it, or use the byte tokenizer, which takes any bytes."
+            f"{builder.directory / bad[0]} is not UTF-8 text (such files in {split}: {len(bad)}). "
+            "Convert it, or use the byte tokenizer, which accepts any bytes."
         )
 
 
 def count_text(documents):
-    """Counts the documents, bytes and words of a data set, the units that models are compared in.
+    """Counts the documents, bytes and words of a data set.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings.
 
     Returns:
-        Dict of ints: "documents", "bytes" and "words". A word is a run of bytes other than ASCII
-        white space, as `bytes.split()` gives, and as PG-19 counts them.
+        Dictionary of ints: "documents", "bytes" and "words". Words are separated by ASCII white
+        space, as in `bytes.split()` and in PG-19.
 
     Source: words as in Rae et al. 2019, Compressive Transformers, section 4.
 

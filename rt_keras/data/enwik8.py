@@ -1,4 +1,4 @@
-"""The first 10^8 bytes of an old Wikipedia as a TensorFlow dataset."""
+"""The first 10^8 bytes of a Wikipedia dump from 2006 as a TensorFlow dataset."""
 
 import hashlib
 import zipfile
@@ -9,20 +9,20 @@ from rt_keras.data.text_folder import TextFolder, wrong_folder
 class Enwik8(TextFolder):
     """Builder of enwik8 with its usual splits of 90, 5 and 5 million bytes.
 
-    It reads `enwik8` or `enwik8.zip`, from http://mattmahoney.net/dc/enwik8.zip, in a folder. Each
+    It reads `enwik8` or `enwik8.zip` (http://mattmahoney.net/dc/enwik8.zip) from a folder. Each
     split is one document.
 
     Features: "text", the bytes; "id", the name of the split.
 
     Args:
-        directory: path of the folder with either file.
+        directory: path of the folder that holds either file.
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
         **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
         FileNotFoundError: if the folder has neither file.
-        ValueError: if the size or the MD5 sum of the file is not that of enwik8.
+        ValueError: if the size or the MD5 sum of the file differs from those of enwik8.
 
     Source: Hutter 2006, the prize for compressing human knowledge; splits: Al-Rfou et al. 2019,
     Character-Level Language Modeling with Deeper Self-Attention.
@@ -46,7 +46,7 @@ class Enwik8(TextFolder):
         return splits
 
     def _read(self):
-        """The whole text, once its size and MD5 sum are checked."""
+        """Returns the whole text after checking its size and MD5 sum."""
         path = self.directory / self.files["train"][0]
         if path.suffix == ".zip":
             try:

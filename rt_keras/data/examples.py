@@ -1,6 +1,6 @@
-"""Examples such as images or pairs of texts, packed so that any of them can be read at once.
+"""Examples such as images or pairs of texts, packed for random access.
 
-The files are in the format ArrayRecord, which has an index of its records. A record is a
+The files are in the ArrayRecord format, which has an index of its records. Each record is a
 `tf.train.Example` with the bytes of each tensor.
 """
 
@@ -13,31 +13,30 @@ from rt_keras import extras
 from rt_keras.data import shards
 from rt_keras.data.order import batches_of_numbers
 
-# Bytes in a file before compression: as many as may be held in memory, and lost if packing is
-# interrupted.
+# Bytes per file before compression: these are held in memory, and lost if packing is interrupted.
 SHARD_BYTES = 2**28
 
 
 def pack_examples(examples, folder, identity=None):
-    """Writes examples to the files of a folder, for `training_pairs` or `training_images`.
+    """Packs examples into the files of a folder, for `training_pairs` or `training_images`.
 
-    Packing goes on where it was interrupted, does nothing if it has been done, and waits for
-    another process that packs into the same folder. A file that is missing or too short is written
-    again.
+    Interrupted packing resumes where it stopped, and a completed folder is left unchanged. If
+    another process packs into the same folder, this one waits for it. A file that is missing or has
+    the wrong size is written again.
 
     Args:
         examples: `tf.data.Dataset` of dictionaries of tensors in a fixed order, as from
             `load_pairs` or `load_images`: strings, or numbers whose shape is the same in all.
-        folder: string or `Path`, the folder to write to or to go on in.
-        identity: JSON value that says which examples these are, such as a name and a version. A
-            folder packed with another identity is refused. Defaults to None.
+        folder: string or `Path`, the folder to write to or to resume in.
+        identity: JSON value that identifies the examples, such as a name and a version. A folder
+            packed with another identity is an error. Defaults to None.
 
     Returns:
         The `Path` of the folder.
 
     Raises:
         ValueError: if there are no examples, if a tensor is neither a string nor of a fixed shape,
-            or if the folder holds something else or its manifest is damaged.
+            or if the folder holds other data or a damaged manifest.
         OSError: if the disk is full.
 
     Example:
@@ -63,10 +62,10 @@ def pack_examples(examples, folder, identity=None):
 
 
 def _described(name, spec):
-    """The type and the shape of a tensor as JSON."""
+    """Returns the dtype and shape of a tensor as JSON values."""
     if not spec.shape.is_fully_defined() or (spec.dtype == tf.string and spec.shape.rank):
         raise ValueError(
-            f"examples must have strings and tensors of one shape. Received: {name!r} of shape "
+            f"examples must be strings and tensors of a fixed shape. Received: {name!r} of shape "
             f"{spec.shape} and type {spec.dtype.name}"
         )
     return {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
@@ -98,19 +97,19 @@ def _save(path, records):
 
 
 def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
-    """Endless batches of packed examples; see `rt_keras.data.order` for their order.
+    """Returns endless batches of packed examples, in the order of `batches_of_numbers`.
 
     Args:
-        packed: folder that `pack_examples` filled.
+        packed: path of a folder packed by `pack_examples`.
         batch_size, seed, first_batch, share: see `order.batches_of_numbers`.
 
     Returns:
         `tf.data.Dataset` of dictionaries of tensors `[batch_size / workers, ...]`.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed examples, or lacks a file.
-        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
-            examples were not packed to the end or a file is damaged.
+        FileNotFoundError: if the folder holds no packed examples, or a file is missing.
+        ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
+            workers, if packing is incomplete, or if a file is damaged.
 
     >>> import tempfile
     >>> examples = tf.data.Dataset.range(3).map(lambda x: {"x": x})
@@ -124,7 +123,7 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
 
     manifest = shards.read_finished(packed, "examples")
     count = sum(shard["items"] for shard in manifest["shards"])
-    # With their numbers, the files need not be opened before they are read.
+    # Given their numbers of records, the files need not be opened in advance.
     paths = [f"{Path(packed, s['file'])}[0:{s['items']}]" for s in manifest["shards"]]
     source = ArrayRecordDataSource(paths)
     tensors = manifest["contents"]["tensors"]
@@ -143,7 +142,7 @@ def shuffled_batches(packed, batch_size, seed=0, first_batch=0, share=(0, 1)):
 
 
 def _tensor(values, dtype, shape):
-    """Tensors from their bytes, `[batch]`."""
+    """Decodes tensors from their bytes, `[batch]`."""
     if dtype == "string":
         return values
     return tf.reshape(tf.io.decode_raw(values, dtype), [values.shape[0], *shape])

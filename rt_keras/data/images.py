@@ -1,4 +1,4 @@
-"""The data sets that image models are compared on, and batches of images."""
+"""Benchmark data sets of images, and batches for image models."""
 
 import tensorflow as tf
 
@@ -6,27 +6,27 @@ from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
-# The shape of an image of each set.
+# Image shape of each set.
 SHAPES = {"cifar10": (32, 32, 3), "downsampled_imagenet": (64, 64, 3), "mnist": (28, 28, 1)}
 SETS = DataSets(
     f"one of {', '.join(SHAPES)}",
     "|".join(SHAPES),
     renamed={"downsampled_imagenet": "downsampled_imagenet/64x64"},
 )
-# Parts of "train" for sets without a validation split.
+# Slices of "train" for sets without a validation split.
 HELD_OUT = {"train": "[:90%]", "validation": "[90%:]"}
 
 
 def load_images(name, split, data_dir=None):
-    """The images of one split of a set, which TensorFlow Datasets downloads if needed.
+    """Loads the images of one split; TensorFlow Datasets downloads the set if needed.
 
     Args:
         name: "cifar10" (60,000 images of 32x32 in 10 classes), "mnist" (70,000 digits of 28x28) or
             "downsampled_imagenet" (1.33 million images of 64x64 without classes; if its download is
             no longer offered, `data_dir` must hold a prepared copy).
-        split: "train", "validation" or "test". CIFAR-10 and MNIST have no validation set, so the
-            last tenth of their training images, 5,000 and 6,000, is "validation" and not part of
-            "train". ImageNet's test set is not public: papers report "validation".
+        split: "train", "validation" or "test". CIFAR-10 and MNIST have no validation set, so
+            "validation" is the last 10% of their training images (5,000 and 6,000), which "train"
+            then excludes. ImageNet's test set is not public; papers report "validation".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
 
@@ -62,19 +62,19 @@ def load_images(name, split, data_dir=None):
 def training_images(
     packed, batch_size, seed=0, first_batch=0, share=(0, 1), class_conditional=False
 ):
-    """Endless batches to `fit` a `RoutingTransformerImageLM` with `steps_per_epoch`.
+    """Returns endless batches to `fit` a `RoutingTransformerImageLM` with `steps_per_epoch`.
 
-    Batch b depends on the images, the seed and b alone: each pass over the images has an order of
-    its own, which is computed place by place. So a training may start at any batch, at once, and
-    several workers may each read a part of every batch.
+    Batch b depends only on the images, the seed and b: each pass uses a new random order, computed
+    one index at a time. Training can therefore start at any batch without delay, and each of
+    several workers can read its part of every batch.
 
     Args:
-        packed: folder that `pack_examples` filled with images.
-        batch_size: int, number of images in a batch, those of all workers together.
-        seed: int, for the order. Defaults to 0.
-        first_batch: int, the number of the batch to start with. Defaults to 0.
-        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-            batch. Defaults to (0, 1), all of it.
+        packed: path of a folder of images packed by `pack_examples`.
+        batch_size: int, number of images in a batch, over all workers.
+        seed: int, seed of the order. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
         class_conditional: bool, whether the inputs include labels, for a model with classes.
             Defaults to False.
 
@@ -82,12 +82,12 @@ def training_images(
         `tf.data.Dataset` of (inputs, images, weights). The inputs are a dictionary of "images",
         int32 `[batch_size / workers, height, width, channels]`, and, if `class_conditional`,
         "labels", int32 `[batch_size / workers]`. The targets are the same images, since every value
-        is predicted; the weights, float32 of the same shape, are 1.
+        is predicted. The weights, float32 of the same shape, are 1.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed images, or lacks a file.
-        ValueError: if a number is out of range, if the workers do not divide `batch_size`, if
-            images were not packed to the end or a file is damaged, or if `class_conditional` is
+        FileNotFoundError: if the folder holds no packed images, or a file is missing.
+        ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
+            workers, if packing is incomplete, if a file is damaged, or if `class_conditional` is
             True and the images have no labels.
 
     Example:
@@ -105,7 +105,7 @@ def training_images(
 
 
 def evaluation_images(images, batch_size, class_conditional=False):
-    """Batches in which each image occurs once, in order.
+    """Returns batches that contain each image once, in order.
 
     Args:
         images: `tf.data.Dataset` of dictionaries, as from `load_images`.
@@ -116,8 +116,8 @@ def evaluation_images(images, batch_size, class_conditional=False):
     Returns:
         `tf.data.Dataset` of (inputs, images, weights). The inputs are a dictionary of "images",
         int32 `[batch_size, height, width, channels]`, and, if `class_conditional`, "labels", int32
-        `[batch_size]`. The targets are the same images; the weights, float32 of the same shape, are
-        1, and 0 for the images of zeros that pad the last batch.
+        `[batch_size]`. The targets are the same images. The weights, float32 of the same shape, are
+        1, or 0 for the images of zeros that pad the last batch.
 
     Raises:
         ValueError: if `batch_size` is less than 1, or if `class_conditional` is True and the
@@ -135,7 +135,7 @@ def evaluation_images(images, batch_size, class_conditional=False):
 
 
 def _columns(images, class_conditional):
-    """Images, with their labels if `class_conditional`."""
+    """Selects the images, and their labels if `class_conditional`."""
     names = ("images", "labels") if class_conditional else ("images",)
     if class_conditional and "labels" not in images.element_spec:
         raise ValueError(
@@ -146,6 +146,6 @@ def _columns(images, class_conditional):
 
 
 def _example(batch):
-    """Inputs, targets and weights."""
+    """Returns inputs, targets and weights."""
     inputs = {name: tf.cast(values, tf.int32) for name, values in batch.items()}
     return inputs, inputs["images"], tf.ones_like(inputs["images"])

@@ -1,4 +1,4 @@
-"""Texts with labels, or pairs of them, for classifiers."""
+"""Labeled texts and pairs of texts, for classifiers."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
-# Of GLUE, the sets whose labels are classes.
+# The sets of GLUE whose labels are classes.
 SETS = DataSets(
     "csv_folder or a set of GLUE with classes, such as glue/sst2",
     "glue/(cola|sst2|mrpc|qqp|mnli|qnli|rte|wnli)",
@@ -15,26 +15,26 @@ SETS = DataSets(
 
 
 def load_labeled_texts(name, split, directory=None, data_dir=None):
-    """The labeled texts of one split.
+    """Loads the labeled texts of one split.
 
     Args:
-        name: "csv_folder" (the CSV files of `directory`; see `CsvFolder`), or a set of GLUE that
-            TensorFlow Datasets downloads if needed: "glue/cola", "glue/sst2", "glue/mrpc",
+        name: "csv_folder" (the CSV files of `directory`; see `CsvFolder`), or a set of GLUE,
+            downloaded by TensorFlow Datasets if needed: "glue/cola", "glue/sst2", "glue/mrpc",
             "glue/qqp", "glue/mnli", "glue/qnli", "glue/rte" or "glue/wnli".
-        split: "train", "validation" or "test". Of MNLI the last two are the matched ones. GLUE
-            keeps the labels of "test" to itself: they are -1.
-        directory: path of the folder, for "csv_folder".
+        split: "train", "validation" or "test". For MNLI, the last two are the matched sets. GLUE
+            does not publish the labels of "test"; they are -1.
+        directory: path of the folder for "csv_folder".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
 
     Returns:
-        `tf.data.Dataset` of {"text", scalar string; "text_pair", the same, in sets of pairs;
-        "label", int32}, in a fixed order.
+        `tf.data.Dataset` of dictionaries, in a fixed order: "text", a scalar string; "text_pair",
+        another one, if the set consists of pairs; and "label", an int32 scalar.
 
     Raises:
-        FileNotFoundError: if there is no such folder, or it lacks files.
+        FileNotFoundError: if the folder or its files do not exist.
         ValueError: if there is no such set or split, if `directory` is missing or given to a set
-            that does not take one, or if a file lacks a column or has a record without a label.
+            that does not take one, or if a file lacks a column or a record lacks a label.
         OSError: if the set cannot be downloaded and prepared.
 
     Source: Wang et al. 2019, GLUE.
@@ -65,7 +65,7 @@ def load_labeled_texts(name, split, directory=None, data_dir=None):
 
 
 def check_labels(texts, num_classes):
-    """Raises a ValueError if a label is not the number of a class.
+    """Raises a ValueError if a label is not a class number.
 
     Args:
         texts: `tf.data.Dataset`, as from `load_labeled_texts`.
@@ -84,7 +84,7 @@ def check_labels(texts, num_classes):
     lowest, highest = texts.reduce(tf.zeros([2], tf.int64), extend).numpy().tolist()
     wrong = lowest if lowest < 0 else highest
     if not 0 <= wrong < num_classes:
-        unknown = ", which stands for one that a set keeps to itself" if wrong == -1 else ""
+        unknown = ", which stands for an unpublished label" if wrong == -1 else ""
         raise ValueError(
             f"labels must be from 0 to {num_classes - 1}, as model.num_classes is {num_classes}. "
             f"Received: a label {wrong}{unknown}"
@@ -92,30 +92,30 @@ def check_labels(texts, num_classes):
 
 
 def training_labeled_texts(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
-    """Endless batches to `fit` a `RoutingTransformerTextClassifier` with `steps_per_epoch`.
+    """Returns endless batches to `fit` a `RoutingTransformerTextClassifier`.
 
-    Batch b depends on the texts, the seed and b alone: each pass over the texts has an order of its
-    own, which is computed place by place. So a training may start at any batch, at once, and
-    several workers may each read a part of every batch.
+    Use them with `steps_per_epoch`. Batch b depends only on the texts, the seed and b: each pass
+    uses a new random order, computed one index at a time. Training can therefore start at any batch
+    without delay, and each of several workers can read its part of every batch.
 
     Args:
-        packed: folder that `pack_examples` filled with labeled texts.
-        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. The model must have no
-            preprocessor of its own, or it would be applied twice.
-        batch_size: int, number of texts in a batch, those of all workers together.
-        seed: int, for the order. Defaults to 0.
-        first_batch: int, the number of the batch to start with. Defaults to 0.
-        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-            batch. Defaults to (0, 1), all of it.
+        packed: path of a folder of labeled texts packed by `pack_examples`.
+        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. The model itself must have
+            none, or it is applied twice.
+        batch_size: int, number of texts in a batch, over all workers.
+        seed: int, seed of the order. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, `[batch_size / workers,
         sequence_length]`; labels int32 and weights float32, `[batch_size / workers]`).
 
     Raises:
-        FileNotFoundError: if the folder holds no packed texts, or lacks a file.
-        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
-            texts were not packed to the end or a file is damaged.
+        FileNotFoundError: if the folder holds no packed texts, or a file is missing.
+        ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
+            workers, if packing is incomplete, or if a file is damaged.
 
     Example:
 
@@ -134,7 +134,7 @@ def training_labeled_texts(packed, preprocessor, batch_size, seed=0, first_batch
 
 
 def evaluation_labeled_texts(texts, preprocessor, batch_size):
-    """Batches in which each text occurs once, in order.
+    """Returns batches that contain each text once, in order.
 
     Args:
         texts: `tf.data.Dataset`, as from `load_labeled_texts`.
@@ -143,16 +143,26 @@ def evaluation_labeled_texts(texts, preprocessor, batch_size):
 
     Returns:
         `tf.data.Dataset` of (inputs, labels, weights), as from `training_labeled_texts`. The
-        weights are 0 for the empty texts that fill up the last batch.
+        weights are 0 for the empty texts that pad the last batch.
 
     Raises:
         ValueError: if `batch_size` is less than 1.
+
+    Example:
+
+    >>> from rt_keras.data import ByteTokenizer
+    >>> from rt_keras.models import RoutingTransformerTextClassifierPreprocessor
+    >>> preprocessor = RoutingTransformerTextClassifierPreprocessor(ByteTokenizer(), 6)
+    >>> texts = tf.data.Dataset.from_tensors({"text": "good", "label": 1})
+    >>> for _, labels, weights in evaluation_labeled_texts(texts, preprocessor, batch_size=2):
+    ...     print(labels.numpy(), weights.numpy())
+    [1 0] [1. 0.]
     """
     return prepared(filled_batches(texts, batch_size), _prepare(preprocessor))
 
 
 def _prepare(preprocessor):
-    """What a preprocessor makes of a batch, every label of which counts."""
+    """Returns a function that preprocesses a batch and gives every label weight 1."""
 
     def prepare(batch):
         texts = tuple(batch[name] for name in ("text", "text_pair") if name in batch)

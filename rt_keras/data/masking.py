@@ -1,4 +1,4 @@
-"""Sequences of tokens of which some are hidden, for masked language models."""
+"""Random masking of tokens, for masked language models."""
 
 import tensorflow as tf
 
@@ -6,29 +6,30 @@ from rt_keras.data.order import rows_of_share
 
 
 def masked_batches(batches, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
-    """Batches of sequences in which tokens are hidden, with those tokens as labels.
+    """Masks random tokens of each sequence and returns them as labels.
 
-    As `keras_hub.layers.MaskedLMMaskGenerator` does, with two differences. Which tokens of a
-    sequence are hidden depends on the seed and on the number of the sequence alone, so that a
-    training may start at any batch and several workers may each have a part of every batch. And
-    `mask_selection_rate` is the share of tokens in each sequence, not a chance.
+    This is `keras_hub.layers.MaskedLMMaskGenerator` with two differences. The masked tokens of a
+    sequence depend only on the seed and the index of the sequence, so that training can start at
+    any batch and each of several workers can process its part of every batch. And
+    `mask_selection_rate` is the fraction of tokens selected in each sequence, not a probability.
 
     Args:
         batches: `tf.data.Dataset` of (inputs, labels, weights), as from `training_dataset` or
-            `evaluation_dataset`. Its labels and weights are not used.
-        preprocessor: a `RoutingTransformerMaskedLMPreprocessor`, which has the rates.
-        batch_size: int, number of sequences in a batch, those of all workers together.
-        seed: int, for the choice. Defaults to 0.
-        first_batch: int, the number of the first batch. Defaults to 0.
-        share: pair of ints (worker, workers), which of `workers` equal parts of each batch
-            `batches` has. Defaults to (0, 1), all of it.
+            `evaluation_dataset`. Its labels and weights are ignored.
+        preprocessor: a `RoutingTransformerMaskedLMPreprocessor`, which defines the rates.
+        batch_size: int, number of sequences in a batch, over all workers.
+        seed: int, seed of the masks. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`: `batches` holds part `worker` of `workers` equal
+            parts of each batch. Defaults to `(0, 1)`, the whole batch.
 
     Returns:
-        `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, `[rows, length]`, and
-        "mask_positions", int32), labels int32, and weights float32, these three `[rows, masks]`.
+        `tf.data.Dataset` of (inputs, labels, weights). The inputs are a dictionary of "token_ids",
+        int32, and "padding_mask", bool, both `[rows, length]`, and "mask_positions", int32. It, the
+        labels, int32, and the weights, float32, have the shape `[rows, masks]`.
 
     Raises:
-        ValueError: if the workers do not divide `batch_size`.
+        ValueError: if `batch_size` is not a multiple of the number of workers.
 
     Source: Devlin et al. 2019, BERT, section 3.1.
 
@@ -56,10 +57,10 @@ def masked_batches(batches, preprocessor, batch_size, seed=0, first_batch=0, sha
 
 
 def _mask(token_ids, padding_mask, numbers, seed, preprocessor):
-    """Hides tokens of the sequences that have these numbers."""
+    """Masks tokens of the sequences with these indices."""
     order, fate, other = _random_numbers(numbers, seed, token_ids.shape[1])
     chosen = _choose(order, _is_maskable(token_ids, padding_mask, preprocessor), preprocessor)
-    # Those that are chosen, from left to right; then others, which weigh nothing.
+    # The chosen tokens from left to right, then others, which have weight 0.
     found, positions = tf.math.top_k(tf.cast(chosen, tf.int32), preprocessor.mask_selection_length)
     labels = tf.gather(token_ids, positions, batch_dims=1)
     random = tf.cast(other * preprocessor.vocabulary_size, tf.int32)
@@ -75,7 +76,7 @@ def _mask(token_ids, padding_mask, numbers, seed, preprocessor):
 
 
 def _random_numbers(numbers, seed, length):
-    """Three arrays `[rows, length]` from 0 to 1; each row depends on its number and the seed."""
+    """Draws three `[rows, length]` arrays in [0, 1); a row depends on its index and the seed."""
 
     def draw(number):
         return tf.random.stateless_uniform([3, length], tf.stack([seed, number]))
@@ -90,7 +91,7 @@ def _is_maskable(token_ids, padding_mask, preprocessor):
 
 
 def _choose(order, maskable, preprocessor):
-    """The share of tokens to predict, at least one: those with the lowest numbers."""
+    """Selects the tokens to predict, at least one: those with the lowest random numbers."""
     counts = tf.math.count_nonzero(maskable, axis=1, dtype=tf.int32)
     share = tf.round(tf.cast(counts, tf.float32) * preprocessor.mask_selection_rate)
     share = tf.clip_by_value(tf.cast(share, tf.int32), 1, preprocessor.mask_selection_length)

@@ -1,37 +1,38 @@
-"""The order of training: which examples a batch consists of, from its number alone."""
+"""The order of training examples, computed from the index of a batch alone."""
 
 import tensorflow as tf
 
 from rt_keras.data.batches import check_at_least_one
 
-# TensorFlow's own `index_shuffle` takes 4 rounds, after which neighbors stay near each other and
-# the passes over a million examples resemble one another. From 12 on neither can be measured.
+# TensorFlow's `index_shuffle` uses 4 rounds. With these, neighbors stay near each other and passes
+# over a million examples resemble one another; with 12 or more, neither is measurable.
 ROUNDS = 32
 
 
 def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
-    """Endless batches of the numbers of examples.
+    """Returns endless batches of example indices.
 
-    Each pass over the examples has an order of its own: a pseudorandom permutation that is computed
-    place by place, so nothing is held in memory, and any batch takes the same time. A batch may
-    hold the end of one pass and the start of the next. Batch b is a function of the number of
-    examples, of `batch_size`, of `seed` and of b, and of nothing else.
+    Each pass over the examples uses another pseudorandom permutation. It is computed one index at a
+    time, so nothing is held in memory and any batch takes the same time. A batch may hold the end
+    of one pass and the start of the next. Batch b is a function of the number of examples,
+    `batch_size`, `seed` and b only.
 
     Args:
-        count: int, the number of examples.
-        batch_size: int, the number of examples in a batch of all workers.
+        count: int, number of examples.
+        batch_size: int, number of examples in a batch, over all workers.
         seed: int.
-        first_batch: int, the number of the first batch. Defaults to 0.
-        share: pair of ints (worker, workers): the batches are cut into as many equal parts as there
-            are workers, of which each takes the one of its number. Defaults to (0, 1), all.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is returned. Defaults to `(0, 1)`, the whole batch.
 
     Returns:
         `tf.data.Dataset` of int64 `[batch_size / workers]`.
 
     Raises:
-        ValueError: if a number is out of range, or the workers do not divide `batch_size`.
+        ValueError: if a number is out of range, or if `batch_size` is not a multiple of the number
+            of workers.
 
-    Source: the order is TensorFlow's `RandomIndexShuffle`, with more rounds.
+    Source: TensorFlow's `RandomIndexShuffle`, with more rounds.
 
     >>> batches = batches_of_numbers(count=4, batch_size=4, seed=0)
     >>> [sorted(batch.tolist()) for batch in batches.take(2).as_numpy_iterator()]
@@ -52,13 +53,13 @@ def batches_of_numbers(count, batch_size, seed, first_batch=0, share=(0, 1)):
 
 
 def shuffled(places, count, seed, passes):
-    """The number of the example at each place of a pass.
+    """Returns the index of the example at each place of a pass.
 
     Args:
-        places: int64 `[n]`.
-        count: int, the number of examples.
+        places: int64 `[n]`, places in their passes, from 0 to `count - 1`.
+        count: int, number of examples.
         seed: int.
-        passes: int64 `[n]`, the number of the pass that each place is of.
+        passes: int64 `[n]`, index of the pass of each place.
 
     Returns:
         int64 `[n]`.
@@ -77,7 +78,7 @@ def shuffled(places, count, seed, passes):
 
 
 def rows_of_share(batch_size, share):
-    """The number of examples of a batch that one worker takes; see `batches_of_numbers`.
+    """Returns the number of examples of a batch that one worker reads.
 
     >>> rows_of_share(12, share=(0, 4))
     3
@@ -85,7 +86,7 @@ def rows_of_share(batch_size, share):
     worker, workers = share
     if not 0 <= worker < workers:
         raise ValueError(
-            "share must be the number of a worker, from 0, and the number of all workers. "
+            "share must be (worker, workers), the index of a worker and the number of workers. "
             f"Received: share={share}"
         )
     if batch_size % workers:

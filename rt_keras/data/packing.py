@@ -1,17 +1,17 @@
-"""Documents packed into batches, so that every token is predicted exactly once.
+"""Packing of documents into batches in which every token is predicted exactly once.
 
-With E the end-of-text token, the documents "ab" and "c" make the stream
+With the end-of-text token E, the documents "ab" and "c" form the stream
 
     inputs   E a b E c
     labels   a b E c E
 
 where each label is predicted from the inputs up to its position. The stream is cut into sequences
-of fixed length, wherever documents end; the last one is padded, with weight 0. So the last label of
-a sequence is the first input of the next, and nothing is dropped.
+of fixed length regardless of where documents end, and the last sequence is padded, with weight 0.
+The last label of a sequence is the first input of the next, so no token is dropped.
 
-For training the inputs of the stream are kept in files, so that any sequence of any length can be
-read at once from its place. Tokens have a fixed size, so the files are plain arrays: a format of
-records would need an index, and would fix the length of sequences.
+For training, the inputs of the stream are stored in files, so that a sequence of any length can be
+read from any position. The files are plain arrays of fixed-size tokens: a record format would need
+an index and would fix the sequence length.
 """
 
 import bisect
@@ -27,31 +27,32 @@ from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.order import batches_of_numbers
 from rt_keras.data.tokenizer import fingerprint
 
-# Tokens in a file: as many as may be held in memory, and lost if packing is interrupted.
+# Tokens per file: these are held in memory, and lost if packing is interrupted.
 SHARD_TOKENS = 2**26
 
 
 def pack_documents(documents, tokenizer, folder, identity=None):
-    """Writes documents as one stream of tokens to the files of a folder, for `training_dataset`.
+    """Packs documents as one stream of tokens into the files of a folder.
 
-    Each file, such as `00000.npy`, is a NumPy array of whole documents: uint16 if the ids of the
-    vocabulary fit, or else int32. Packing goes on where it was interrupted, does nothing if it has
-    been done, and waits for another process that packs into the same folder. A file that is missing
-    or too short is written again.
+    `training_dataset` reads the folder. Each file, such as `00000.npy`, is a NumPy array of whole
+    documents, uint16 if the vocabulary's ids fit and int32 otherwise. Interrupted packing resumes
+    where it stopped, and a completed folder is left unchanged. If another process packs into the
+    same folder, this one waits for it. A file that is missing or has the wrong size is written
+    again.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings in a fixed order, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
-        folder: string or `Path`, the folder to write to or to go on in.
-        identity: JSON value that says which documents these are, such as a name and a version. A
-            folder packed with another identity or tokenizer is refused. Defaults to None.
+        folder: string or `Path`, the folder to write to or to resume in.
+        identity: JSON value that identifies the documents, such as a name and a version. A folder
+            packed with another identity or tokenizer is an error. Defaults to None.
 
     Returns:
         The `Path` of the folder.
 
     Raises:
-        ValueError: if there are no documents, if the tokenizer has a `sequence_length`, to which it
-            would truncate them, or if the folder holds something else or its manifest is damaged.
+        ValueError: if there are no documents, if the tokenizer has a `sequence_length` and would
+            truncate them, or if the folder holds other data or a damaged manifest.
         OSError: if the disk is full.
 
     Example:
@@ -93,29 +94,29 @@ def _save(path, rows):
 
 
 def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0, share=(0, 1)):
-    """Endless batches to `fit` a causal language model with `steps_per_epoch`.
+    """Returns endless batches to `fit` a causal language model with `steps_per_epoch`.
 
-    Batch b depends on the text, the seed and b alone: each pass over the sequences has an order of
-    its own, which is computed place by place. So a training may start at any batch, at once, and
-    several workers may each read a part of every batch.
+    Batch b depends only on the text, the seed and b: each pass uses a new random order, computed
+    one index at a time. Training can therefore start at any batch without delay, and each of
+    several workers can read its part of every batch.
 
     Args:
-        packed: folder that `pack_documents` filled.
+        packed: path of a folder packed by `pack_documents`.
         sequence_length: int, number of tokens in a sequence.
-        batch_size: int, number of sequences in a batch, those of all workers together.
-        seed: int, for the order of sequences. Defaults to 0.
-        first_batch: int, the number of the batch to start with. Defaults to 0.
-        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-            batch. Defaults to (0, 1), all of it.
+        batch_size: int, number of sequences in a batch, over all workers.
+        seed: int, seed of the order. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
         float32), all `[batch_size / workers, sequence_length]`.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed documents, or lacks a file.
-        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
-            documents were not packed to the end or a file is damaged.
+        FileNotFoundError: if the folder holds no packed documents, or a file is missing.
+        ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
+            workers, if packing is incomplete, or if a file is damaged.
 
     Example:
 
@@ -146,14 +147,14 @@ def training_dataset(packed, sequence_length, batch_size, seed=0, first_batch=0,
 
 
 class PackedText:
-    """The tokens of packed documents, one after the other.
+    """The tokens of packed documents as one stream.
 
     Args:
-        packed: folder that `pack_documents` filled.
+        packed: path of a folder packed by `pack_documents`.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed documents, or lacks a file.
-        ValueError: if documents were not packed to the end or a file is damaged.
+        FileNotFoundError: if the folder holds no packed documents, or a file is missing.
+        ValueError: if packing is incomplete or a file is damaged.
     """
 
     def __init__(self, packed):
@@ -166,7 +167,7 @@ class PackedText:
         self.length = self._starts[-1]
 
     def read(self, start, stop):
-        """The tokens from one place to another."""
+        """Returns the tokens from position `start` up to `stop`."""
         parts, place = [], bisect.bisect_right(self._starts, start) - 1
         while start < stop:
             here = min(stop, self._starts[place + 1])
@@ -175,18 +176,18 @@ class PackedText:
         return np.concatenate(parts)
 
     def _read_file(self, place, start, stop):
-        # Read, not mapped into memory: thousands of files may be read without being kept open, and
-        # one that has become shorter is an error, not the end of the process.
+        # Read instead of memory-mapped: thousands of files need not stay open, and a truncated file
+        # raises an error instead of killing the process.
         file, count = self._files[place], stop - start
         offset = file["bytes"] + (start - self._starts[place + 1]) * self._dtype.itemsize
         path = self._folder / file["file"]
         tokens = np.fromfile(path, self._dtype, count, offset=offset)
         if len(tokens) < count:
-            raise OSError(f"{path} is shorter than when the training began")
+            raise OSError(f"{path} is shorter than at the start of training")
         return tokens
 
     def row(self, start, stop, length):
-        """The tokens of inputs and labels between two places, and end of text after the last."""
+        """Returns `length + 1` tokens from `start`: up to `stop`, then end of text and padding."""
         row = np.full([length + 1], self.pad, np.int32)
         tokens = self.read(start, min(start + length + 1, stop))
         row[: len(tokens)] = tokens
@@ -194,7 +195,7 @@ class PackedText:
         return row
 
     def batch(self, rows, counts, length):
-        """What a model trains on, of rows and of how many of their positions are real."""
+        """Returns inputs, labels and weights, from rows and their numbers of real positions."""
         rows = tf.ensure_shape(rows, [counts.shape[0], length + 1])
         mask = tf.range(length, dtype=counts.dtype) < counts[:, None]
         inputs = {"token_ids": tf.where(mask, rows[:, :-1], self.pad), "padding_mask": mask}
@@ -202,19 +203,19 @@ class PackedText:
 
 
 def evaluation_dataset(documents, tokenizer, sequence_length, batch_size, start_token_id=None):
-    """Batches in which each token of the documents is a label of weight 1 once, in order.
+    """Returns batches in which each token is a label of weight 1 exactly once, in order.
 
-    Rows continue one another as the text does. Padding at the end of the last batch, which may be
-    whole rows, has weight 0.
+    Each row continues the previous one. Padding at the end of the last batch, which may fill whole
+    rows, has weight 0.
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `load_documents`.
         tokenizer: a tokenizer of `rt_keras.data`.
         sequence_length: int, number of tokens in a sequence.
         batch_size: int, number of sequences in a batch.
-        start_token_id: int, the token before each document, which every sequence then begins with:
-            of models that were trained so, some are lost without it. Defaults to None, for end of
-            text before a document and nothing more.
+        start_token_id: int or None. If given, every sequence begins with this token; some models
+            trained that way fail without it. If None, end of text precedes each document. Defaults
+            to None.
 
     Returns:
         `tf.data.Dataset` of ({"token_ids": int32, "padding_mask": bool}, labels int32, weights
@@ -222,8 +223,8 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size, start_
         including one end of text per document.
 
     Raises:
-        ValueError: if a number is less than 1, or if the tokenizer has a `sequence_length`, to
-            which it would truncate documents.
+        ValueError: if a number is out of range, or if the tokenizer has a `sequence_length` and
+            would truncate documents.
 
     Example:
 
@@ -248,7 +249,7 @@ def evaluation_dataset(documents, tokenizer, sequence_length, batch_size, start_
 
 
 def _pack(documents, tokenizer, shape, start):
-    """The stream of all tokens, cut into chunks of a shape and padded at its end."""
+    """Cuts the stream of all tokens into batches of a shape and pads its end."""
     check_whole(tokenizer)
     size = math.prod(shape)
 
@@ -275,38 +276,38 @@ def _pack(documents, tokenizer, shape, start):
 
 
 def before(tokenizer, start_token_id=None):
-    """What comes before a document: a token, end of text if it is None, as int32 `[1]`."""
+    """Returns the token before a document, end of text if None is given, as int32 `[1]`."""
     token = tokenizer.end_token_id if start_token_id is None else start_token_id
     return tf.constant([token], tf.int32)
 
 
 def length_after(start_token_id, sequence_length):
-    """The tokens of a sequence that come after a start token, if there is one.
+    """Returns the length of a sequence without its start token, if it has one.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if no tokens remain.
     """
     if start_token_id is None:
         return sequence_length
     if sequence_length < 2:
         raise ValueError(
-            "sequence_length must be at least 2, with a start token. Received: "
+            "sequence_length must be at least 2 with a start token. Received: "
             f"sequence_length={sequence_length}"
         )
     return sequence_length - 1
 
 
 def starting(start_token_id, pad_token_id):
-    """A function that puts a start token before sequences that do not begin with one.
+    """Returns a function that prepends a start token to sequences that do not begin with one.
 
-    The token after it is no label, as it is one in the sequence before. A sequence that begins with
-    a start token gets padding at its end instead.
+    The token after it has weight 0, since it is already a label in the previous sequence. A
+    sequence that begins with a start token is padded at its end instead.
 
     Args:
         start_token_id, pad_token_id: ints.
 
     Returns:
-        A function of the inputs, labels and weights of sequences, `[..., length]`, to those of
+        A function that maps inputs, labels and weights of shape `[..., length]` to those of shape
         `[..., length + 1]`.
 
     >>> weights = tf.ones([2, 2])

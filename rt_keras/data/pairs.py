@@ -1,4 +1,4 @@
-"""Pairs of texts, one to be generated from the other: translation and summarization."""
+"""Pairs of a source and a target text, for translation and summarization."""
 
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
@@ -13,27 +13,27 @@ SETS = DataSets(
 
 
 def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
-    """The pairs of texts of one split.
+    """Loads the pairs of texts of one split.
 
     Args:
-        name: "pairs_folder" (the parallel files of `directory`; see `PairsFolder`), or a set that
-            TensorFlow Datasets downloads if needed: "wmt13_translate/..." to "wmt19_translate/..."
-            and "wmt_t2t_translate/..." with a pair of languages, such as "wmt14_translate/de-en";
-            "scientific_papers/arxiv" or "scientific_papers/pubmed".
+        name: "pairs_folder" (the parallel files of `directory`; see `PairsFolder`), or a set
+            downloaded by TensorFlow Datasets if needed: "wmt13_translate/..." to
+            "wmt19_translate/..." and "wmt_t2t_translate/..." with a pair of languages, such as
+            "wmt14_translate/de-en"; "scientific_papers/arxiv" or "scientific_papers/pubmed".
         split: "train", "validation" or "test".
-        directory: path of the folder, for "pairs_folder".
+        directory: path of the folder for "pairs_folder".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
-        reverse: bool. False, the default, goes from the first language of the name to the second,
-            from article to abstract, from source to target; True the other way. TFDS only has
-            de-en, for example: reverse it to translate English to German.
+        reverse: bool, whether to swap source and target. If False, the source is the first language
+            of the name, the article or the `source` file. TFDS has de-en but not en-de, for
+            example; set `reverse=True` to translate English to German. Defaults to False.
 
     Returns:
-        `tf.data.Dataset` of {"encoder_text", "decoder_text"}, scalar strings, in a fixed order, as
-        `RoutingTransformerSeq2SeqLMPreprocessor` takes them.
+        `tf.data.Dataset` of {"encoder_text", "decoder_text"}, scalar strings, in a fixed order, the
+        inputs of `RoutingTransformerSeq2SeqLMPreprocessor`.
 
     Raises:
-        FileNotFoundError: if there is no such folder, or it lacks files.
+        FileNotFoundError: if the folder or its files do not exist.
         ValueError: if there is no such set or split, if `directory` is missing or given to a set
             that does not take one, or if the files are not parallel or not UTF-8.
         OSError: if the set cannot be downloaded and prepared.
@@ -63,34 +63,33 @@ def load_pairs(name, split, directory=None, data_dir=None, reverse=False):
 
 
 def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
-    """Endless batches to `fit` a `RoutingTransformerSeq2SeqLM` with `steps_per_epoch`.
+    """Returns endless batches to `fit` a `RoutingTransformerSeq2SeqLM` with `steps_per_epoch`.
 
-    Batch b depends on the pairs, the seed and b alone: each pass over the pairs has an order of its
-    own, which is computed place by place. So a training may start at any batch, at once, and
-    several workers may each read a part of every batch.
+    Batch b depends only on the pairs, the seed and b: each pass uses a new random order, computed
+    one index at a time. Training can therefore start at any batch without delay, and each of
+    several workers can read its part of every batch.
 
     Args:
-        packed: folder that `pack_examples` filled with pairs.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, which adds end of text and
-            truncates to its lengths. The model must have no preprocessor of its own, or it would be
-            applied twice.
-        batch_size: int, number of pairs in a batch, those of all workers together.
-        seed: int, for the order. Defaults to 0.
-        first_batch: int, the number of the batch to start with. Defaults to 0.
-        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-            batch. Defaults to (0, 1), all of it.
+        packed: path of a folder of pairs packed by `pack_examples`.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`, which appends end of text and
+            truncates to its lengths. The model itself must have none, or it is applied twice.
+        batch_size: int, number of pairs in a batch, over all workers.
+        seed: int, seed of the order. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
 
     Returns:
-        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor makes them. The inputs
+        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor returns them. The inputs
         are a dictionary of "encoder_token_ids", int32, and "encoder_padding_mask", bool, both
         `[batch_size / workers, encoder_sequence_length]`, and the same for the decoder. The labels,
-        int32 `[batch_size / workers, decoder_sequence_length]`, are the token after each of the
-        decoder's; the weights, float32 of the same shape, are 0 where that is padding.
+        int32 `[batch_size / workers, decoder_sequence_length]`, are the decoder tokens shifted by
+        one. The weights, float32 of the same shape, are 0 for padding.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed pairs, or lacks a file.
-        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
-            pairs were not packed to the end or a file is damaged.
+        FileNotFoundError: if the folder holds no packed pairs, or a file is missing.
+        ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
+            workers, if packing is incomplete, or if a file is damaged.
 
     Example:
 
@@ -110,21 +109,21 @@ def training_pairs(packed, preprocessor, batch_size, seed=0, first_batch=0, shar
 
 
 def evaluation_pairs(pairs, preprocessor, batch_size):
-    """Batches in which each pair occurs once, in order.
+    """Returns batches that contain each pair once, in order.
 
     Args:
         pairs: `tf.data.Dataset` of {"encoder_text", "decoder_text"}, as from `load_pairs`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. It adds end of text, which is
-            scored, and truncates to its lengths; what it cuts off is not scored.
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. It appends end of text, which is
+            scored, and truncates to its lengths; truncated tokens are not scored.
         batch_size: int, number of pairs in a batch.
 
     Returns:
-        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor makes them. The inputs
+        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor returns them. The inputs
         are a dictionary of "encoder_token_ids", int32, and "encoder_padding_mask", bool, both
         `[batch_size, encoder_sequence_length]`, and the same for the decoder. The labels, int32
-        `[batch_size, decoder_sequence_length]`, are the token after each of the decoder's; the
-        weights, float32 of the same shape, are 0 for padding and for the pairs of empty texts that
-        fill up the last batch.
+        `[batch_size, decoder_sequence_length]`, are the decoder tokens shifted by one. The weights,
+        float32 of the same shape, are 0 for padding and for the pairs of empty texts that pad the
+        last batch.
 
     Raises:
         ValueError: if `batch_size` is less than 1.

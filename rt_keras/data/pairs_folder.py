@@ -1,4 +1,4 @@
-"""A folder of parallel files of text as a TensorFlow dataset of pairs."""
+"""A folder of parallel text files as a TensorFlow dataset of pairs."""
 
 from rt_keras import extras
 from rt_keras.data.text_folder import SPLITS, TextFolder, wrong_folder
@@ -13,10 +13,10 @@ class PairsFolder(TextFolder):
     """Builder of a dataset with one pair of texts per line of two parallel files.
 
     Each split has two UTF-8 files, such as `train.source` and `train.target`, with one sentence or
-    document per line. Line i of one belongs with line i of the other; empty lines count. Lines end
-    with "\\n" or "\\r\\n". A split without files does not exist.
+    document per line. Line i of one corresponds to line i of the other; empty lines count. Lines
+    end with "\\n" or "\\r\\n". A split without files does not exist.
 
-    Features: "source" and "target", the texts, also named by `info.supervised_keys`.
+    Features: "source" and "target", the texts, which are also the `info.supervised_keys`.
 
     Args:
         directory: path of the folder.
@@ -25,9 +25,10 @@ class PairsFolder(TextFolder):
         **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
-        FileNotFoundError: if the folder does not exist, has no such files, or lacks one of two.
-        ValueError: when prepared, if two files differ in their number of lines or are empty, or a
-            line is not UTF-8.
+        FileNotFoundError: if the folder does not exist, has no such files, or has only one file of
+            a split.
+        ValueError: during preparation, if two files differ in their number of lines or are empty,
+            or if a line is not UTF-8.
 
     Example:
 
@@ -62,7 +63,7 @@ class PairsFolder(TextFolder):
                 )
         if not files:
             raise FileNotFoundError(
-                "directory must hold train.source and train.target, or such files of validation "
+                "directory must hold train.source and train.target, or such files for validation "
                 f"or test. Received: directory={str(self.directory)!r}"
             )
         return files
@@ -87,7 +88,7 @@ class PairsFolder(TextFolder):
         if counts[0] != counts[1]:
             raise ValueError(
                 f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}: line i of one must "
-                "belong with line i of the other"
+                "correspond to line i of the other"
             )
         if counts[0] == 0:
             raise ValueError(f"{source} and {target} are empty")

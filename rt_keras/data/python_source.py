@@ -1,10 +1,10 @@
-"""The source of Python's standard library as a TensorFlow dataset: text that every machine has."""
+"""The source of Python's standard library as a TensorFlow dataset, available on every machine."""
 
 import sysconfig
 
 from rt_keras.data.text_folder import TextFolder, group_by_split, list_files, split_of
 
-# Some distributions of Python lack the tests, which are more text than everything else.
+# Some distributions of Python lack the tests, which are more than half of the text.
 LEFT_OUT = ("site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test")
 
 
@@ -12,8 +12,8 @@ class PythonSource(TextFolder):
     """Builder of a dataset with one document per `.py` file of the standard library.
 
     It reads the library of the running Python, about 12 MB, without installed packages and tests.
-    `split_of` gives the split of each file, so two machines with the same version of Python see
-    the same text.
+    `split_of` assigns each file to a split, so the same version of Python gives the same text on
+    every machine.
 
     Features: "text", the bytes of the file; "id", its path relative to the library.
 

@@ -1,26 +1,26 @@
-"""Questions with the texts that answer them, as in SQuAD."""
+"""Questions with the texts that contain their answers, as in SQuAD."""
 
 from rt_keras.data.batches import filled_batches, prepared
 from rt_keras.data.data_sets import DataSets
 from rt_keras.data.examples import shuffled_batches
 
-# Those in which every question has an answer; the first is the second.
+# The sets in which every question has an answer; "squad" means "squad/v1.1".
 SETS = DataSets("squad or squad/v1.1", "squad(/v1.1)?")
 
 
 def load_questions(name, split, data_dir=None):
-    """The questions of one split.
+    """Loads the questions of one split.
 
     Args:
-        name: "squad" or "squad/v1.1", which TensorFlow Datasets downloads if needed.
+        name: "squad" or "squad/v1.1", the same set, downloaded by TensorFlow Datasets if needed.
         split: "train" or "validation".
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
 
     Returns:
-        `tf.data.Dataset` of {"question", "context", scalar strings; "answers", strings
-        `[answers]`; "answer_starts", int32 `[answers]`, the number of characters of the context
-        before each}, in a fixed order.
+        `tf.data.Dataset` of dictionaries, in a fixed order: "question" and "context", scalar
+        strings; "answers", strings `[answers]`; and "answer_starts", int32 `[answers]`, the number
+        of characters of the context before each answer.
 
     Raises:
         ValueError: if there is no such set or split.
@@ -43,14 +43,14 @@ def load_questions(name, split, data_dir=None):
 
 
 def with_first_answer(questions):
-    """Questions with one answer each, their first.
+    """Keeps only the first answer of each question.
 
     Args:
         questions: `tf.data.Dataset`, as from `load_questions`.
 
     Returns:
-        `tf.data.Dataset` of {"question", "context", "answer", "answer_start"}, as
-        `RoutingTransformerSpanPredictorPreprocessor` takes them.
+        `tf.data.Dataset` of {"question", "context", "answer", "answer_start"}, the inputs of
+        `RoutingTransformerSpanPredictorPreprocessor`.
     """
 
     def choose(example):
@@ -65,32 +65,32 @@ def with_first_answer(questions):
 
 
 def training_questions(packed, preprocessor, batch_size, seed=0, first_batch=0, share=(0, 1)):
-    """Endless batches to `fit` a `RoutingTransformerSpanPredictor` with `steps_per_epoch`.
+    """Returns endless batches to `fit` a `RoutingTransformerSpanPredictor`.
 
-    Batch b depends on the questions, the seed and b alone: each pass over them has an order of its
-    own, which is computed place by place. So a training may start at any batch, at once, and
-    several workers may each read a part of every batch.
+    Use them with `steps_per_epoch`. Batch b depends only on the questions, the seed and b: each
+    pass uses a new random order, computed one index at a time. Training can therefore start at any
+    batch without delay, and each of several workers can read its part of every batch.
 
     Args:
-        packed: folder that `pack_examples` filled with questions `with_first_answer`.
-        preprocessor: a `RoutingTransformerSpanPredictorPreprocessor`. The model must have no
-            preprocessor of its own, or it would be applied twice.
-        batch_size: int, number of questions in a batch, those of all workers together.
-        seed: int, for the order. Defaults to 0.
-        first_batch: int, the number of the batch to start with. Defaults to 0.
-        share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-            batch. Defaults to (0, 1), all of it.
+        packed: path of a folder of questions `with_first_answer`, packed by `pack_examples`.
+        preprocessor: a `RoutingTransformerSpanPredictorPreprocessor`. The model itself must have
+            none, or it is applied twice.
+        batch_size: int, number of questions in a batch, over all workers.
+        seed: int, seed of the order. Defaults to 0.
+        first_batch: int, index of the first batch. Defaults to 0.
+        share: pair of ints `(worker, workers)`. Each batch is split into `workers` equal parts, and
+            only part `worker` is read. Defaults to `(0, 1)`, the whole batch.
 
     Returns:
-        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor makes them: the inputs
-        are "token_ids", int32, "padding_mask" and "context_mask", bool, all
-        `[batch_size / workers, sequence_length]`; the labels, int32, and the weights, float32, are
+        `tf.data.Dataset` of (inputs, labels, weights), as the preprocessor returns them. The inputs
+        are a dictionary of "token_ids", int32, "padding_mask" and "context_mask", bool, all
+        `[batch_size / workers, sequence_length]`. The labels, int32, and the weights, float32, are
         `[batch_size / workers, 2]`.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed questions, or lacks a file.
-        ValueError: if a number is out of range, if the workers do not divide `batch_size`, or if
-            questions were not packed to the end or a file is damaged.
+        FileNotFoundError: if the folder holds no packed questions, or a file is missing.
+        ValueError: if a number is out of range, if `batch_size` is not a multiple of the number of
+            workers, if packing is incomplete, or if a file is damaged.
 
     Example:
 
@@ -111,7 +111,7 @@ def training_questions(packed, preprocessor, batch_size, seed=0, first_batch=0, 
 
 
 def evaluation_questions(questions, preprocessor, batch_size):
-    """Batches in which each question occurs once, in order.
+    """Returns batches that contain each question once, in order.
 
     Args:
         questions: `tf.data.Dataset` of questions `with_first_answer`.
@@ -120,9 +120,21 @@ def evaluation_questions(questions, preprocessor, batch_size):
 
     Returns:
         `tf.data.Dataset` of (inputs, labels, weights), as from `training_questions`. The weights
-        are 0 for the empty questions that fill up the last batch.
+        are 0 for the empty questions that pad the last batch.
 
     Raises:
         ValueError: if `batch_size` is less than 1.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> from rt_keras.data import ByteTokenizer
+    >>> from rt_keras.models import RoutingTransformerSpanPredictorPreprocessor
+    >>> preprocessor = RoutingTransformerSpanPredictorPreprocessor(ByteTokenizer(), 24)
+    >>> question = {"question": "who?", "context": "it was Ann"}
+    >>> questions = tf.data.Dataset.from_tensors({**question, "answer": "Ann", "answer_start": 7})
+    >>> for _, _, weights in evaluation_questions(questions, preprocessor, batch_size=2):
+    ...     print(weights.numpy().tolist())
+    [[1.0, 1.0], [0.0, 0.0]]
     """
     return prepared(filled_batches(questions, batch_size), preprocessor)

@@ -1,4 +1,4 @@
-"""Text as the pieces of a SentencePiece model."""
+"""Tokenizer of SentencePiece models."""
 
 import keras
 import keras_hub
@@ -9,15 +9,15 @@ from rt_keras.data.tokenizer import TextTokenizer
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class SentencePieceTokenizer(TextTokenizer, keras_hub.tokenizers.SentencePieceTokenizer):
-    """KerasHub's SentencePiece tokenizer, with the special tokens that the models here need.
+    """KerasHub's SentencePiece tokenizer with the special tokens of the models here.
 
-    The names of padding and end of text default to those of the SentencePiece trainer. The trainer
-    makes no padding unless it is told to, such as by `pad_id=3`; for a model without padding, name
-    another piece that never occurs in text.
+    The padding and end tokens default to those of the SentencePiece trainer. The trainer adds no
+    padding token by default; pass it `pad_id=3`, for example. For a model without padding, name a
+    piece that never occurs in text.
 
     Args:
-        proto: bytes, the serialized model, or string, the path of its file. None if assets will be
-            loaded. Defaults to None.
+        proto: bytes, the serialized model, or string, the path of its file. None if assets are
+            loaded later. Defaults to None.
         pad_token: string, the piece used as padding. Defaults to "<pad>".
         end_token: string, the piece that ends a text and starts generation. Defaults to "</s>".
         **kwargs: other keyword arguments of `keras_hub.tokenizers.SentencePieceTokenizer`.
@@ -27,7 +27,7 @@ class SentencePieceTokenizer(TextTokenizer, keras_hub.tokenizers.SentencePieceTo
 
     Returns:
         Tokens `[length]` for one string, ragged `[batch, (length)]` or lists for a batch, or dense
-        `[batch, sequence_length]`, as KerasHub's tokenizer gives them.
+        `[batch, sequence_length]`, as from KerasHub's tokenizer.
 
     Raises:
         ValueError: if `proto` is not a SentencePiece model or lacks one of the two pieces.
@@ -55,12 +55,12 @@ class SentencePieceTokenizer(TextTokenizer, keras_hub.tokenizers.SentencePieceTo
         super().__init__(proto=proto, **kwargs)
 
     def set_proto(self, proto):
-        """Takes a serialized model: bytes, or the path of its file."""
+        """Sets the model: serialized bytes, or the path of its file."""
         try:
             super().set_proto(proto)
         except (tf.errors.OpError, RuntimeError) as error:
             given = f"{len(proto):,} bytes" if isinstance(proto, bytes) else repr(proto)
             raise ValueError(
                 f"proto must be a SentencePiece model, or the path of one. Received: {given}, "
-                "which is broken or something else"
+                "which is damaged or not a SentencePiece model"
             ) from error

@@ -1,13 +1,13 @@
-"""Folders of packed data: files that are whole or not there, and a manifest that lists them.
+"""Folders of packed data: shards that are written atomically, and their manifest.
 
-A folder is filled once, shard by shard, and only read from then on. The manifest is written after
-each shard, so whoever packs goes on where the last one was interrupted. It holds
+A folder is filled once, shard by shard, and is only read from then on. The manifest is written
+after each shard, so interrupted packing can resume. It holds
 
 - `contents`: what was packed, and how;
-- `finished`: whether that is all of it;
-- `shards`: for each file its name, its bytes, their SHA-256 sum, the number of items (documents or
-  examples) in it and their length (in tokens or bytes);
-- `sha256`: the sum of all this.
+- `finished`: whether packing is complete;
+- `shards`: for each file, its name, its size in bytes, its SHA-256 sum, the number of items
+  (documents or examples) in it and their length (in tokens or bytes);
+- `sha256`: the checksum of the manifest itself.
 """
 
 import itertools
@@ -19,26 +19,27 @@ MANIFEST = "manifest.json"
 
 
 def write(folder, contents, read, save, suffix, limit, total=-1):
-    """Packs items into a folder, unless that has been done; goes on if it was interrupted.
+    """Packs items into a folder, or resumes interrupted packing; a complete folder is kept.
 
-    Another process that packs into the folder at the same time is waited for. A shard that is
-    missing or has another size than it should is packed again.
+    If another process packs into the same folder, this one waits for it. A shard that is missing or
+    has the wrong size is packed again.
 
     Args:
         folder: string or `Path`.
-        contents: dictionary of JSON values, what is packed; `unit` is the plural of an item.
-        read: function of an int n that returns an iterator of the items from number n on, each
-            bytes or an array of one dimension.
-        save: function of a `Path` and a list of items, which writes them to this file.
-        suffix: string, the end of the names of files.
-        limit: int, the length of items at which a shard is full.
-        total: int, the number of items, for the progress bar; below 0 if it is not known.
+        contents: dictionary of JSON values that describes the data; `unit` is the plural name of an
+            item.
+        read: function that maps an int n to an iterator of the items from index n on, each bytes or
+            a one-dimensional array.
+        save: function of a `Path` and a list of items that writes the items to this file.
+        suffix: string, suffix of the file names.
+        limit: int, total length of items at which a shard is full.
+        total: int, number of items, for the progress bar; negative if unknown.
 
     Returns:
         The folder, a `Path`.
 
     Raises:
-        ValueError: if the folder holds something else, if its manifest is damaged, if there are no
+        ValueError: if the folder holds other data, if its manifest is damaged, if there are no
             items, or if the items of a shard to be packed again have changed.
         OSError: if the disk is full.
     """
@@ -56,7 +57,7 @@ def write(folder, contents, read, save, suffix, limit, total=-1):
 
 
 def _started(folder, contents):
-    """The manifest of a folder, which must be of these contents, or an empty one."""
+    """Returns the manifest of a folder, which must have these contents, or an empty one."""
     if not (folder / MANIFEST).exists():
         return {"contents": contents, "finished": False, "shards": []}
     manifest = read_manifest(folder)
@@ -71,12 +72,12 @@ def _started(folder, contents):
 
 
 def _missing(folder, manifest):
-    """The places of shards whose files are not there or have another size."""
+    """Returns the indices of shards whose files are missing or have the wrong size."""
     return [place for place, shard in enumerate(manifest["shards"]) if _problem(folder, shard)]
 
 
 def _problem(folder, shard):
-    """What is wrong with the file of a shard, in words; None if it has the right size."""
+    """Describes the problem with a shard's file; None if it has the right size."""
     path = folder / shard["file"]
     if not path.is_file():
         return f"{path} is missing"
@@ -88,15 +89,15 @@ def _problem(folder, shard):
 
 def _write_again(folder, shards, place, read, save):
     shard, before = shards[place], sum(shard["items"] for shard in shards[:place])
-    progress.say(f"{_problem(folder, shard)}; it is packed again")
+    progress.say(f"{_problem(folder, shard)}; packing it again")
     with progress.bar(f"packing {shard['file']}"):
         items = list(itertools.islice(read(before), shard["items"]))
         same = len(items) == shard["items"]
         if not same or _write_shard(folder, shard["file"], items, save) != shard:
             files.delete(folder / shard["file"])
             raise ValueError(
-                f"{folder / shard['file']} cannot be packed again: what it was packed from has "
-                "changed. Pack into another folder"
+                f"{folder / shard['file']} cannot be packed again: its source has changed. Pack "
+                "into another folder"
             )
 
 
@@ -116,7 +117,7 @@ def _write_rest(folder, manifest, read, save, suffix, limit, total):
 
 
 def _take(items, limit, update):
-    """The next items, of a length of `limit` or just above."""
+    """Returns the next items, up to a total length of at least `limit`."""
     taken, length = [], 0
     while length < limit and (item := next(items, None)) is not None:
         taken.append(item)
@@ -126,7 +127,7 @@ def _take(items, limit, update):
 
 
 def _write_shard(folder, name, items, save):
-    """Writes a file whole or not at all; returns its entry in the manifest."""
+    """Writes a file atomically and returns its entry in the manifest."""
     files.check_space(folder, sum(memoryview(item).nbytes for item in items))
     with files.whole_file(folder / name, suffix=Path(name).suffix) as part:
         save(part, items)
@@ -141,12 +142,12 @@ def _write_shard(folder, name, items, save):
 
 
 def write_manifest(folder, manifest):
-    """Writes a manifest, with its sum, to a folder."""
+    """Writes a manifest with its checksum to a folder."""
     files.write_sealed_json(folder / MANIFEST, manifest)
 
 
 def read_manifest(folder):
-    """The manifest of a folder.
+    """Returns the manifest of a folder.
 
     Raises:
         FileNotFoundError: if the folder has none.
@@ -159,24 +160,25 @@ def read_manifest(folder):
 
 
 def read_finished(folder, unit):
-    """The manifest of a folder that is packed to the end and lacks nothing.
+    """Returns the manifest of a folder after checking that it is complete.
 
-    The sizes of the files are checked, which takes no time; `check_packed` reads them all.
+    Only the sizes of the files are checked; `check_packed` checks their contents.
 
     Args:
         folder: string or `Path`.
-        unit: string, what must have been packed.
+        unit: string, the required unit of the contents, such as "documents".
 
     Raises:
-        FileNotFoundError: if the folder holds no packed data or lacks a file.
-        ValueError: if something else was packed, or not to the end, or a file is damaged.
+        FileNotFoundError: if the folder holds no packed data, or a file is missing.
+        ValueError: if the folder holds other data, if packing is incomplete, or if a file is
+            damaged.
     """
     manifest = read_manifest(folder)
     found = manifest["contents"]["unit"]
     if found != unit:
         raise ValueError(f"{folder} must hold packed {unit}; it holds packed {found}")
     if not manifest["finished"]:
-        raise ValueError(f"{folder} is not packed to the end; pack the same {unit} there again")
+        raise ValueError(f"{folder} is incomplete; pack the same {unit} there again")
     for shard in manifest["shards"]:
         problem = _problem(Path(folder), shard)
         if problem:
@@ -186,16 +188,16 @@ def read_finished(folder, unit):
 
 
 def check_packed(packed):
-    """Reads all files of a packed folder, and raises an error if bytes of one have changed.
+    """Checks the contents of all files of a packed folder against their checksums.
 
-    When a training starts, it only compares their sizes. This takes as long as reading them does.
+    Training only compares the sizes of the files when it starts. This check reads every file.
 
     Args:
-        packed: folder that `pack_documents` or `pack_examples` filled.
+        packed: path of a folder packed by `pack_documents` or `pack_examples`.
 
     Raises:
-        FileNotFoundError: if the folder holds no packed data or lacks a file.
-        ValueError: if a file is damaged. Once it is deleted, packing makes it again.
+        FileNotFoundError: if the folder holds no packed data, or a file is missing.
+        ValueError: if a file is damaged. Delete it and pack again to restore it.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Text as the subwords of Tensor2Tensor, for vocabularies of its models."""
+"""Tokenizer of Tensor2Tensor's subword vocabularies."""
 
 import functools
 import os
@@ -26,28 +26,28 @@ class T2TSubwordTokenizer(ListTokenizer):
     """Tokenizer with the ids of Tensor2Tensor's `SubwordTextEncoder`.
 
     A text is split wherever letters and numbers (Unicode categories L and N) meet other characters;
-    a single space between two words of letters and numbers is implied and left out. In each piece,
+    a single space between two words of letters and numbers is implied and left out. In each part,
     newlines and characters outside the vocabulary are escaped as decimal codes such as `\\9731;`, a
-    backslash is doubled, `_` becomes `\\u`, and a `_` is appended. The result is split into
-    subtokens of the vocabulary from left to right, the longest possible each time. Nothing is lost:
-    detokenizing gives every text back. Any tokens make a text: ids outside the vocabulary are
-    skipped, a backslash that begins no escape stands for itself, and an escaped code beyond Unicode
-    gives U+3013. Codes of surrogates, which UTF-8 does not have, give U+FFFD.
+    backslash is doubled, `_` becomes `\\u`, and a `_` is appended. The result is split greedily
+    from left to right into the longest subtokens of the vocabulary. Detokenizing restores every
+    text exactly. Any tokens can be detokenized: ids outside the vocabulary are skipped, a backslash
+    that begins no escape is kept, and an escaped code beyond Unicode becomes U+3013. Surrogate
+    codes, which UTF-8 does not have, become U+FFFD.
 
-    The tokenizer consists of operations of TensorFlow and tensorflow-text, so it runs in `tf.data`
-    and in a SavedModel, which a process that has imported `tensorflow_text` loads. As in
-    Tensor2Tensor, Python's `unicodedata` says which characters are letters and numbers; its
+    The tokenizer consists of operations of TensorFlow and TensorFlow Text, so it runs in `tf.data`
+    and in a SavedModel, which can be loaded once `tensorflow_text` is imported. As in
+    Tensor2Tensor, Python's `unicodedata` defines which characters are letters and numbers; its
     versions differ in characters new to Unicode. Bytes that are not UTF-8 are read as U+FFFD. The
-    start token is padding, unlike that of other tokenizers, which is end of text.
+    start token is padding, not end of text as in the other tokenizers.
 
     Args:
         vocabulary: list of subtokens, or the path of a file of Tensor2Tensor: UTF-8, with one
             subtoken per line in single or double quotes. The first is `<pad>` or `<pad>_`, the
-            second `<EOS>` or `<EOS>_`; each character of a subtoken, and each of
-            `\\_u;0123456789`, must be a subtoken too. Ids are indices into the list. None if assets
-            will be loaded. Defaults to None.
-        vocabulary_size: int or None, the number of subtokens that there must be. Defaults to None,
-            any number.
+            second `<EOS>` or `<EOS>_`; each character of a subtoken, and each of `\\_u;0123456789`,
+            must be a subtoken too. Ids are indices into the list. None if assets are loaded later.
+            Defaults to None.
+        vocabulary_size: int or None, the required number of subtokens. Defaults to None, any
+            number.
         sequence_length: int or None. If given, outputs are dense: padded with 0 or truncated to
             this many tokens. Defaults to None.
         dtype: integer dtype of the tokens. Defaults to "int32".
@@ -65,8 +65,8 @@ class T2TSubwordTokenizer(ListTokenizer):
         ValueError: if the vocabulary is not as above, if `sequence_length` is less than 1, or if
             the inputs have two or more dimensions.
 
-    Source: Vaswani et al. 2018, Tensor2Tensor for Neural Machine Translation, and the files that
-    come with its models.
+    Source: Vaswani et al. 2018, Tensor2Tensor for Neural Machine Translation, and the files
+    published with its models.
 
     Example:
 
@@ -79,7 +79,7 @@ class T2TSubwordTokenizer(ListTokenizer):
     b'the cat'
     """
 
-    # As Tensor2Tensor writes it.
+    # The format of Tensor2Tensor.
     line = "'{}'\n"
 
     def __init__(
@@ -142,7 +142,7 @@ class T2TSubwordTokenizer(ListTokenizer):
 
 
 def _read(path):
-    """The subtokens of a file."""
+    """Reads the subtokens of a file."""
     text = read_utf8(path)
     # Not str.splitlines: subtokens may hold other line separators.
     lines = text.removesuffix("\n").split("\n") if text else []
@@ -159,7 +159,7 @@ def _unquoted(path, number, line):
 
 
 def _check(name, subtokens, required_size):
-    """Raises a ValueError unless every text can be encoded, and in one way only."""
+    """Raises a ValueError unless every text has exactly one encoding."""
     for id, names in ((PAD, ("<pad>", "<pad>_")), (END, ("<EOS>", "<EOS>_"))):
         given = repr(subtokens[id]) if id < len(subtokens) else "nothing"
         if given not in map(repr, names):
@@ -168,7 +168,7 @@ def _check(name, subtokens, required_size):
     for line, subtoken in enumerate(subtokens, 1):
         if not subtoken or "\n" in subtoken:
             raise ValueError(
-                f"{name}, line {line}: {subtoken!r} must be one character or more, and no newline"
+                f"{name}, line {line}: {subtoken!r} must have at least one character and no newline"
             )
         if lines.setdefault(subtoken, line) != line:
             raise ValueError(
@@ -180,7 +180,7 @@ def _check(name, subtokens, required_size):
     for character, reason in alphabet.items():
         if character not in lines:
             raise ValueError(
-                f"{name}: {character!r}, which {reason}, must be a subtoken of its own on some line"
+                f"{name}: {character!r}, which {reason}, must itself be a subtoken on some line"
             )
     if required_size not in (None, len(subtokens)):
         raise ValueError(
@@ -191,27 +191,27 @@ def _check(name, subtokens, required_size):
 
 @functools.cache
 def _alphanumeric():
-    """Whether each code point is a letter or a number."""
+    """Returns a mask of the code points that are letters or numbers."""
     return np.array([unicodedata.category(chr(point))[0] in "LN" for point in range(CODE_POINTS)])
 
 
-def _join(pieces):
-    """Joins each row of ragged pieces into one string.
+def _join(parts):
+    """Joins each row of ragged strings into one string.
 
-    By way of the characters, because reduce_join pads the rows and unsorted_segment_join copies a
-    row once per piece.
+    It joins characters, because reduce_join pads the rows and unsorted_segment_join copies a row
+    once per string.
     """
-    characters = tf.strings.unicode_decode(pieces.flat_values, "UTF-8")
-    return tf.strings.unicode_encode(pieces.with_values(characters).merge_dims(1, 2), "UTF-8")
+    characters = tf.strings.unicode_decode(parts.flat_values, "UTF-8")
+    return tf.strings.unicode_encode(parts.with_values(characters).merge_dims(1, 2), "UTF-8")
 
 
 def _changes(values):
-    """Where a value differs from the previous one; True at the first."""
+    """Returns a mask of the values that differ from the previous one; True at the first."""
     return tf.concat([tf.ones_like(values[:1], tf.bool), values[1:] != values[:-1]], axis=0)
 
 
 def _split_words(texts, alphanumeric):
-    """The words of all texts in a row, and the index of the text of each."""
+    """Splits texts into a flat list of words, with the index of each word's text."""
     characters = tf.strings.unicode_decode(texts, "UTF-8")
     points, rows = characters.flat_values, characters.value_rowids()
     begins_text = _changes(rows)
@@ -226,33 +226,33 @@ def _split_words(texts, alphanumeric):
 
 
 def _escape(words, table):
-    """Words with special and unknown characters escaped, and an underscore appended."""
+    """Escapes special and unknown characters of words and appends an underscore."""
     words = tf.strings.regex_replace(words, r"\\", r"\\\\")
     words = tf.strings.regex_replace(words, "_", r"\\u")
     points = tf.strings.unicode_decode(words, "UTF-8")
     codes = tf.strings.join(["\\", tf.strings.as_string(points.flat_values), ";"])
     characters = tf.strings.unicode_split(words, "UTF-8").flat_values
-    pieces = tf.where(table.lookup(characters) >= 0, characters, codes)
-    return _join(points.with_flat_values(pieces)) + "_"
+    parts = tf.where(table.lookup(characters) >= 0, characters, codes)
+    return _join(points.with_flat_values(parts)) + "_"
 
 
 def _unescape(texts):
-    """The words of texts, undoing `_escape`: `[texts, (words)]`."""
+    """Splits texts into words and reverses `_escape`: `[texts, (words)]`."""
     words = tf.strings.split(texts, "_")
     words = tf.ragged.boolean_mask(words, words != "")
-    # Words hold no underscores now, so these can delimit what is escaped: every second piece.
+    # Words hold no underscores now, so these can delimit the escapes: every second part is one.
     marked = tf.strings.regex_replace(words.flat_values, r"\\(u|\\|[0-9]+;)", r"_\1_")
-    pieces = tf.strings.split(marked, "_")
-    escaped = tf.where(tf.ragged.range(pieces.row_lengths()).flat_values % 2 == 1)
-    characters = _unescaped(tf.gather_nd(pieces.flat_values, escaped))
-    pieces = pieces.with_flat_values(
-        tf.tensor_scatter_nd_update(pieces.flat_values, escaped, characters)
+    parts = tf.strings.split(marked, "_")
+    escaped = tf.where(tf.ragged.range(parts.row_lengths()).flat_values % 2 == 1)
+    characters = _unescaped(tf.gather_nd(parts.flat_values, escaped))
+    parts = parts.with_flat_values(
+        tf.tensor_scatter_nd_update(parts.flat_values, escaped, characters)
     )
-    return words.with_flat_values(_join(pieces))
+    return words.with_flat_values(_join(parts))
 
 
 def _unescaped(codes):
-    """The characters for the escapes `u`, backslash, and decimal codes with a semicolon."""
+    """Decodes the escapes `u`, backslash, and decimal codes with a semicolon."""
     digits = tf.strings.regex_replace(codes, "^u$", f"{UNDERSCORE};")
     digits = tf.strings.regex_replace(digits, r"^\\$", f"{BACKSLASH};")
     digits = tf.strings.regex_replace(digits, "^0*([0-9]{1,7});$", r"\1")
@@ -263,7 +263,7 @@ def _unescaped(codes):
 
 
 def _join_words(words, alphanumeric):
-    """Joins words into texts, with a space between any two of letters or numbers."""
+    """Joins words into texts, with a space between adjacent words of letters or numbers."""
     characters = tf.strings.substr(words.flat_values, 0, 1, unit="UTF8_CHAR")
     points = tf.strings.unicode_decode(characters, "UTF-8").flat_values
     is_word = tf.gather(alphanumeric, points)

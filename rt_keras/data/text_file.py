@@ -9,8 +9,8 @@ class TextFile(TextFolder):
     """Builder of a dataset with one document per split, cut from one file.
 
     The first 90% of the file are for training, the next 5% for validation and the last 5% for
-    testing, cut at the ends of lines: see `rt_keras.data.text_parts`. Bytes are taken as they are,
-    and the name of the file does not matter. A file that has changed is read again.
+    testing, cut at line ends; see `rt_keras.data.text_parts`. The bytes are not decoded, and the
+    file may have any name. A file that has changed is read again.
 
     Features: "text", the bytes of the part; "id", the name of the file.
 
@@ -21,7 +21,7 @@ class TextFile(TextFolder):
         **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
-        FileNotFoundError: if there is no such file.
+        FileNotFoundError: if the file does not exist.
         IsADirectoryError: if it is a folder.
         ValueError: if the file has fewer than 100 bytes.
 

@@ -17,10 +17,10 @@ SPLITS = ("train", "validation", "test")
 
 
 def split_of(name):
-    """The split of a file, by its name alone: 90% train, 5% validation, 5% test.
+    """Returns the split of a file from its name alone: 90% train, 5% validation, 5% test.
 
-    With h = SHA-256(name) mod 100: train if h < 90, else validation if h < 95, else test. So it is
-    the same on every machine, whatever other files there are.
+    With h = SHA-256(name) mod 100: train if h < 90, else validation if h < 95, else test. The split
+    is the same on every machine and independent of other files.
 
     Args:
         name: path of the file relative to the folder, with forward slashes.
@@ -36,25 +36,25 @@ def split_of(name):
 
 
 def list_files(directory, suffix, left_out=()):
-    """The files of a folder and its subfolders that end in `suffix`, except hidden ones.
+    """Lists the files of a folder and its subfolders that end in `suffix`, except hidden ones.
 
     Args:
         directory: path of the folder.
         suffix: string, such as ".txt".
-        left_out: names of subfolders to leave out.
+        left_out: names of subfolders to skip.
 
     Returns:
         Sorted list of paths relative to the folder, with forward slashes.
 
     Raises:
-        FileNotFoundError: if there is no such folder, or no such file in it.
+        FileNotFoundError: if the folder does not exist or has no such files.
         NotADirectoryError: if `directory` is a file.
     """
     directory = Path(directory)
     if not directory.exists():
         raise wrong_folder("directory must exist", directory)
     if not directory.is_dir():
-        problem = "directory must be a folder, not a file, which the data set text_file reads"
+        problem = "directory must be a folder, not a file; use the data set text_file for a file"
         raise wrong_folder(problem, directory, NotADirectoryError)
     names = []
     for folder, folders, files in os.walk(directory):
@@ -70,7 +70,7 @@ def list_files(directory, suffix, left_out=()):
 
 
 def wrong_folder(problem, directory, error=FileNotFoundError):
-    """The error of a folder that cannot be read."""
+    """Returns the error for a folder that cannot be read."""
     return error(f"{problem}. Received: directory={str(directory)!r}")
 
 
@@ -78,16 +78,16 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     """Builder of a dataset with one document per `.txt` file of a folder.
 
     If the folder has any of the subfolders `train`, `validation` and `test`, like PG-19, they are
-    the splits, and files beside them are ignored; a split without files does not exist. Otherwise
-    `split_of` gives the split of each file, nested ones included, from its relative path. Where
-    that leaves a split without files, as with a single one, every file is cut instead: its first
-    90% are for training, the next 5% for validation and the last 5% for testing. Bytes are taken as
-    they are, valid UTF-8 or not.
+    the splits, and files next to them are ignored; a split without files does not exist. Otherwise
+    `split_of` assigns each file to a split by its relative path, including files in subfolders. If
+    this leaves a split without files, as with a single file, every file is cut instead: its first
+    90% are for training, the next 5% for validation and the last 5% for testing. The bytes are not
+    decoded and need not be valid UTF-8.
 
-    The name of the prepared copy depends on the paths, sizes and times of the files, so a folder
-    that has changed is read again.
+    The name of the prepared copy depends on the paths, sizes and modification times of the files,
+    so a folder that has changed is read again.
 
-    Features: "text", the bytes of the file or of its part; "id", its path relative to the folder.
+    Features: "text", the bytes of the file or its part; "id", its path relative to the folder.
 
     Args:
         directory: path of the folder.
@@ -97,11 +97,11 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
 
     Attributes:
         files: dictionary from each split to the names of its files.
-        split_note: string, how files were cut, in one line; None if they were not.
+        split_note: string, one line on how files were cut, or None if they were not.
 
     Raises:
         FileNotFoundError: if the folder does not exist or holds no `.txt` file.
-        ValueError: if files are to be cut and none has 100 bytes.
+        ValueError: if files must be cut and none has at least 100 bytes.
 
     Example:
 
@@ -120,7 +120,7 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
     """
 
     VERSION = tfds.core.Version("1.0.0")
-    # What would add a split to a folder that has others.
+    # The files that a missing split needs, for the error.
     split_files = "a folder {split} of .txt files"
     split_note = None
 
@@ -131,18 +131,18 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         super().__init__(config=self._folder_config, **kwargs)
 
     def get_builder_config(self, name, version=None):
-        """The config of this folder; TFDS would warn of one that it does not find here."""
+        """Returns the config of this folder, without which TFDS would print a warning."""
         return self._folder_config if name == self._folder_config.name else None
 
     def download_and_prepare(self, **kwargs):
-        """Copies the texts into TFDS's own files, unless that has been done."""
-        # Nothing is downloaded: TFDS should not say so, nor look for the set in its own bucket.
+        """Copies the texts into TFDS's own files unless they exist."""
+        # Nothing is downloaded, so TFDS should neither print that nor search its bucket.
         here = tfds.download.DownloadConfig(try_download_gcs=False)
         with contextlib.redirect_stdout(io.StringIO()):
             super().download_and_prepare(download_config=here, **kwargs)
 
     def size_and_time(self, name):
-        """The bytes of a file of the folder, and the nanosecond of its last change."""
+        """Returns the size of a file in bytes and its modification time in nanoseconds."""
         status = (self.directory / name).stat()
         return status.st_size, status.st_mtime_ns
 
@@ -159,7 +159,7 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
         return files
 
     def _cut(self, names, what):
-        """The files of each split if all are cut: all of them."""
+        """Returns the files of each split if every file is cut: all files."""
         most = max(self.size_and_time(name)[0] for name in names)
         if most < text_parts.LEAST_BYTES:
             raise ValueError(
@@ -205,7 +205,7 @@ class TextFolder(tfds.core.GeneratorBasedBuilder):
             yield name, self._example(name, text_parts.read_part(self.directory / name, split))
 
     def _example(self, name, text):
-        """The features of a document; notes its file if it is not UTF-8."""
+        """Returns the features of a document; records its file if it is not UTF-8."""
         not_utf8 = self.info.metadata["not_utf8"]
         if name not in not_utf8 and not _is_utf8(text):
             not_utf8.append(name)
@@ -217,11 +217,11 @@ def group_by_split(names, split_of_name):
 
     Args:
         names: list of strings.
-        split_of_name: function from a name to its split. Names for which it gives anything but a
-            split are left out.
+        split_of_name: function that maps a name to its split. Names that it maps to anything else
+            are dropped.
 
     Returns:
-        Dict from each split with files to the list of their names.
+        Dictionary from each split with files to the list of their names.
     """
     files = {split: [name for name in names if split_of_name(name) == split] for split in SPLITS}
     return {split: names for split, names in files.items() if names}

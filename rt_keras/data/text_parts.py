@@ -1,28 +1,28 @@
-"""A text in three parts, one after the other: what a file without splits of its own is split into.
+"""Splitting of a file into contiguous parts for training, validation and testing.
 
-Parts are contiguous, so that long contexts stay whole.
+The parts are contiguous so that long contexts stay intact.
 """
 
-# Where each part starts and ends, in percent of the bytes.
+# Start and end of each part, in percent of the bytes.
 SHARES = {"train": (0, 90), "validation": (90, 95), "test": (95, 100)}
-# A shorter text is not cut, as parts could be empty: all of it is for training.
+# A shorter text is not cut, because parts could be empty: all of it is for training.
 LEAST_BYTES = 100
-# How far after its place a cut looks for the end of a line.
+# Maximum distance from a cut to the end of its line.
 LINE_BYTES = 2**16
 
 
 def read_part(path, split):
-    """The part of a file that belongs to a split: the first 90%, the next 5% or the last 5%.
+    """Reads the part of a file that belongs to a split: the first 90%, next 5% or last 5%.
 
-    A cut moves on to the start of the next line, if there is one in 5% of the file and 64 KiB, or
-    else of the next character in UTF-8.
+    A cut moves to the start of the next line if there is one within 5% of the file and 64 KiB, or
+    else to the next character in UTF-8.
 
     Args:
         path: `Path` of the file.
         split: "train", "validation" or "test".
 
     Returns:
-        Bytes. Those of the three splits make up the file.
+        Bytes. Concatenated, the parts of the three splits are the file.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp(), "text.txt")
@@ -38,18 +38,18 @@ def read_part(path, split):
 
 
 def _cut(file, size, percent):
-    """The place of a cut in an open file."""
+    """Returns the position of a cut in an open file."""
     place = size * percent // 100
     if percent and size < LEAST_BYTES:
         return size
     if place in (0, size):
         return place
-    # From the byte before, since a line may start at the place itself.
+    # Start one byte earlier, since a line may start exactly at the cut.
     file.seek(place - 1)
     after = file.read(min(LINE_BYTES, size // 20))
     line = after.find(b"\n")
     if line >= 0:
         return place + line
-    # The bytes of a character in UTF-8 after its first are 0b10xxxxxx.
+    # In UTF-8, all bytes of a character after its first are 0b10xxxxxx.
     whole = (skip for skip, byte in enumerate(after[1:4]) if byte & 0xC0 != 0x80)
     return place + next(whole, 0)

@@ -1,4 +1,4 @@
-"""Sets of TensorFlow Datasets: downloaded, prepared and read."""
+"""Downloading, preparing and reading data sets with TensorFlow Datasets."""
 
 import contextlib
 import hashlib
@@ -14,7 +14,7 @@ with extras.needed("train", "Reading data sets"):
 
 
 def named(name, data_dir=None):
-    """The builder of a set of TensorFlow Datasets.
+    """Returns the builder of a set of TensorFlow Datasets.
 
     Args:
         name: the name in TensorFlow Datasets, such as "cifar10" or "wmt14_translate/de-en".
@@ -36,19 +36,19 @@ def named(name, data_dir=None):
 
 
 def prepare(builder):
-    """Downloads or reads a set and prepares its files, unless they are there.
+    """Downloads or reads a set and prepares its files unless they exist.
 
-    If another process is doing that, it is waited for.
+    If another process prepares the same set, this one waits for it.
 
     Args:
         builder: a `tfds.core.DatasetBuilder`.
 
     Returns:
-        The builder, whose files are ready.
+        The builder, now prepared.
 
     Raises:
         OSError: if downloading or preparing a set of TensorFlow Datasets failed.
-        ValueError: if a file of a folder is not of the set.
+        ValueError: if a file of a folder does not belong to the set.
     """
     if builder.is_prepared():
         return builder
@@ -56,7 +56,7 @@ def prepare(builder):
         return _prepared_once(builder)
     try:
         return _prepared_once(builder)
-    except Exception as error:  # TFDS passes on whatever a download raises.
+    except Exception as error:  # TFDS does not wrap the errors of a download.
         raise OSError(
             f"{builder.info.full_name} could not be downloaded and prepared "
             f"({type(error).__name__}: {error}). If you have a prepared copy, set data_dir to the "
@@ -67,7 +67,7 @@ def prepare(builder):
 def _prepared_once(builder):
     with files.locked(_folder(builder), wait=True):
         if Path(builder.data_dir).exists():
-            # Another process has prepared it; this builder knows nothing of it yet.
+            # Another process has prepared it, which this builder has not noticed yet.
             builder.info.read_from_directory(builder.data_dir)
             return builder
         # TFDS would nest several bars and print the paths of its files.
@@ -84,21 +84,22 @@ def _prepared_once(builder):
 
 
 def _folder(builder):
-    """The folder that the prepared versions of a set are in."""
+    """Returns the folder that holds the prepared versions of a set."""
     if "://" in str(builder.data_dir):
         raise ValueError(
-            f"data_dir must be a folder of this machine. Received: data_dir={builder.data_dir}"
+            f"data_dir must be a folder on this machine. Received: data_dir={builder.data_dir}"
         )
     return Path(builder.data_dir).parent
 
 
 def read(builder, split, part=""):
-    """The examples of a split, in a fixed order.
+    """Reads the examples of a split, in a fixed order.
 
     Args:
-        builder: a `tfds.core.DatasetBuilder` whose files are ready.
+        builder: a `tfds.core.DatasetBuilder` that is prepared.
         split: the name of a split.
-        part: a slice of it in the notation of TFDS, such as "[:90%]". Defaults to "", all of it.
+        part: a slice of the split in the notation of TFDS, such as "[:90%]". Defaults to "", the
+            whole split.
 
     Returns:
         `tf.data.Dataset` of dictionaries with the builder's features.
@@ -107,16 +108,16 @@ def read(builder, split, part=""):
         ValueError: if there is no such split.
     """
     _check_split(builder, split)
-    # Otherwise TFDS caches a small set in memory, and warns if it is not read to the end.
+    # Otherwise TFDS caches small sets in memory and warns if one is not read to the end.
     config = tfds.ReadConfig(try_autocache=False)
     return builder.as_dataset(split=split + part, shuffle_files=False, read_config=config)
 
 
 def identity(builder, split):
-    """What says which examples a split has.
+    """Identifies the examples of a split.
 
     Args:
-        builder: a `tfds.core.DatasetBuilder` whose files are ready.
+        builder: a `tfds.core.DatasetBuilder` that is prepared.
         split: string.
 
     Returns:
@@ -136,13 +137,13 @@ def identity(builder, split):
 
 
 def packed_folder(builder, split, identity):
-    """Where a split is packed: a folder beside the prepared set.
+    """Returns the folder in which a split is packed, next to the prepared set.
 
     Args:
         builder: a `tfds.core.DatasetBuilder`.
         split: string.
-        identity: JSON value, all that the packed files depend on. The name of the folder depends
-            on it.
+        identity: JSON value, everything that the packed files depend on. It determines the name of
+            the folder.
 
     Returns:
         A `Path`.
@@ -152,10 +153,10 @@ def packed_folder(builder, split, identity):
 
 
 def source(builder, split):
-    """What a split is read from, to notice that it has changed.
+    """Describes the source of a split, to detect changes.
 
     Args:
-        builder: a `tfds.core.DatasetBuilder`, whose files need not be ready.
+        builder: a `tfds.core.DatasetBuilder`, prepared or not.
         split: string.
 
     Returns:

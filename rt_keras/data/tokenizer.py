@@ -1,4 +1,4 @@
-"""Base classes and helpers of the tokenizers."""
+"""Base classes and helper functions of the tokenizers."""
 
 import hashlib
 import json
@@ -16,23 +16,23 @@ from rt_keras.keras_internals import SpecialTokens, add_special_token
 
 
 class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
-    """Base class of the tokenizers: special tokens, checks of inputs, and loading from a folder.
+    """Base class of the tokenizers: special tokens, input checks, and loading from a folder.
 
     Preprocessors, pipelines and models use four attributes of a tokenizer: `pad_token_id`;
     `end_token_id`, which ends every document; `start_token_id`, the same token, since the end of
-    one document precedes the next (in `T2TSubwordTokenizer` it is padding, which its models start
-    from); and `needs_utf8`, whether text must be valid UTF-8.
+    one document precedes the next (in `T2TSubwordTokenizer` it is padding, as its models require);
+    and `needs_utf8`, whether text must be valid UTF-8.
     """
 
     needs_utf8 = True
-    # Whether `tokenize` fails on bytes that are not UTF-8.
+    # `tokenize` fails on bytes that are not UTF-8.
     fails_on_bytes = True
-    # The arguments of the constructor that are attributes of the same names.
+    # Constructor arguments that are stored in attributes of the same names.
     config_names = ()
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        # There is nothing to build; `quantize` of a model wants every layer to be built.
+        # There is nothing to build, but `quantize` of a model requires every layer to be built.
         self.built = True
 
     def __call__(self, inputs, *args, **kwargs):
@@ -40,18 +40,17 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
         return super().__call__(inputs, *args, **kwargs)
 
     def tokenize_with_offsets(self, strings):
-        """Converts strings to tokens that know where they come from.
+        """Converts strings to tokens and their offsets in bytes.
 
-        The words of a string, between white space, are tokenized one by one; a token has the place
-        of its word. (A `ByteTokenizer` keeps the white space, and its tokens have places of their
-        own.)
+        Words, separated by white space, are tokenized one by one, and a token has the offsets of
+        its word. A `ByteTokenizer` keeps white space, and each of its tokens has its own offsets.
 
         Args:
             strings: string tensor `[batch]`.
 
         Returns:
-            Tokens, and the first byte of each and the one after its last: int32 and twice int64,
-            all ragged `[batch, (length)]`.
+            Tokens, int32, and the start and end offsets of each (end exclusive), int64, all ragged
+            `[batch, (length)]`.
         """
         import tensorflow_text as tf_text
 
@@ -85,19 +84,18 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
 
     @classmethod
     def from_preset(cls, preset, config_file="tokenizer.json", **kwargs):
-        """Loads a tokenizer that `save_to_preset` wrote.
+        """Loads a tokenizer saved by `save_to_preset`.
 
         Args:
-            preset: path of a folder, with or without a model, or any handle that KerasHub takes.
-            config_file: name of the file with the tokenizer's config. Defaults to
-                "tokenizer.json".
+            preset: path of a folder, with or without a model, or any handle that KerasHub accepts.
+            config_file: name of the tokenizer's config file. Defaults to "tokenizer.json".
             **kwargs: keyword arguments of the constructor to override.
 
         Returns:
-            A tokenizer of the class that was saved.
+            A tokenizer of the saved class.
 
         Raises:
-            ValueError: if that class is neither this one nor a subclass of it.
+            ValueError: if the saved class is neither this class nor a subclass of it.
         """
         path = os.path.join(preset, config_file)
         if not os.path.isfile(path):
@@ -116,9 +114,9 @@ class TextTokenizer(SpecialTokens, keras_hub.tokenizers.Tokenizer):
 
 
 class ListTokenizer(TextTokenizer):
-    """Base class of the tokenizers whose vocabulary is a list: ids are indices into it.
+    """Base class of tokenizers whose vocabulary is a list: ids are indices into it.
 
-    A subclass keeps the list with `_keep`. If it is not always the same, the subclass defines
+    A subclass stores the list with `_keep`. Unless the list is fixed, the subclass also defines
     `set_vocabulary`, which takes a list or the path of a file, and names that file in
     `file_assets`. Bytes that are not UTF-8 are read as U+FFFD.
 
@@ -130,7 +128,7 @@ class ListTokenizer(TextTokenizer):
 
     fails_on_bytes = False
     config_names = ("sequence_length",)
-    # What `token_to_id` takes, and a token in the file of the vocabulary.
+    # The allowed arguments of `token_to_id`, and the format of a line in the vocabulary file.
     known = "in the vocabulary"
     line = "{}\n"
     _vocabulary = None
@@ -141,21 +139,21 @@ class ListTokenizer(TextTokenizer):
         self.sequence_length = sequence_length
 
     def _keep(self, vocabulary):
-        # Not a list, since Keras tracks every entry of a list.
+        # An array instead of a list, since Keras tracks every entry of a list.
         self._vocabulary = np.array(vocabulary, dtype=object)
 
     def vocabulary_size(self):
-        """The number of tokens, including padding and end of text."""
+        """Returns the number of tokens, including padding and end of text."""
         return len(self.get_vocabulary())
 
     def get_vocabulary(self):
-        """List of the tokens, in the order of their ids."""
+        """Returns the list of tokens, in the order of their ids."""
         if self._vocabulary is None:
             raise ValueError("vocabulary must be given, or assets loaded. Received: neither.")
         return self._vocabulary.tolist()
 
     def id_to_token(self, id):
-        """The token of an id."""
+        """Returns the token of an id."""
         if not 0 <= id < self.vocabulary_size():
             raise ValueError(
                 f"id must be from 0 to {self.vocabulary_size() - 1}. Received: id={id}"
@@ -163,7 +161,7 @@ class ListTokenizer(TextTokenizer):
         return self._vocabulary[id]
 
     def token_to_id(self, token):
-        """The id of a token."""
+        """Returns the id of a token."""
         vocabulary = self.get_vocabulary()
         if token not in vocabulary:
             raise ValueError(f"token must be {self.known}. Received: token={token!r}")
@@ -197,11 +195,11 @@ class ListTokenizer(TextTokenizer):
             file.writelines(map(self.line.format, self.get_vocabulary()))
 
     def load_assets(self, dir_path):
-        """Loads the vocabulary that `save_assets` wrote to a folder."""
+        """Loads a vocabulary saved by `save_assets` from a folder."""
         self.set_vocabulary(os.path.join(dir_path, self.file_assets[0]))
 
     def _fill(self, tokens):
-        """Ragged tokens of a batch, made dense if there is a `sequence_length`."""
+        """Makes the ragged tokens of a batch dense if there is a `sequence_length`."""
         if self.sequence_length is None:
             return tokens
         tokens = tokens[:, : self.sequence_length].to_tensor(self.pad_token_id)
@@ -212,19 +210,20 @@ class ListTokenizer(TextTokenizer):
 
 
 def fingerprint(tokenizer):
-    """What tells tokenizers apart: a sum over the class, its config and the files of its assets.
+    """Returns the SHA-256 sum of a tokenizer's class, config and asset files.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`.
 
     Returns:
-        String of 64 hexadecimal digits, the same for two tokenizers that were made alike.
+        String of 64 hexadecimal digits, equal for tokenizers with the same configuration and
+        assets.
 
     >>> from rt_keras.data import ByteTokenizer
     >>> fingerprint(ByteTokenizer()) == fingerprint(ByteTokenizer())
     True
     """
-    # Keras numbers the names of layers.
+    # Keras appends numbers to the names of layers.
     config = {name: value for name, value in tokenizer.get_config().items() if name != "name"}
     total = hashlib.sha256(type(tokenizer).__name__.encode())
     total.update(json.dumps(config, sort_keys=True).encode())
@@ -237,20 +236,20 @@ def fingerprint(tokenizer):
 
 
 def needs_utf8(tokenizer):
-    """Whether what a tokenizer reads must be valid UTF-8; those of KerasHub read text alone."""
+    """Returns whether a tokenizer requires valid UTF-8, as those of KerasHub do."""
     return getattr(tokenizer, "needs_utf8", True)
 
 
 def check_strings(name, strings, needs_utf8):
     """Raises an error that names the argument if a tokenizer cannot read it.
 
-    Inside TensorFlow functions nothing is checked: `rt_keras.serving` has checks for those.
+    Inside TensorFlow functions nothing is checked; `rt_keras.serving` has its own checks.
 
     Args:
-        name: the name of the argument.
+        name: string, name of the argument.
         strings: a string, or a batch of strings, of Python, NumPy or TensorFlow.
-        needs_utf8: whether bytes must be valid UTF-8. Python's strings must always be: a lone
-            surrogate, which `sys.argv` has for each byte that is not UTF-8, has no bytes.
+        needs_utf8: bool, whether bytes must be valid UTF-8. Python strings must always be
+            encodable: a lone surrogate, as in `sys.argv` for a byte that is not UTF-8, is an error.
 
     Raises:
         TypeError: if an element is not a string.
@@ -284,10 +283,10 @@ def check_strings(name, strings, needs_utf8):
 
 
 def read_utf8(path):
-    """The text of a file.
+    """Reads the text of a file.
 
     Raises:
-        ValueError: if the file is not UTF-8; the message names it and the line.
+        ValueError: if the file is not UTF-8; the message names the file and the line.
     """
     with open(path, "rb") as file:
         content = file.read()
@@ -303,7 +302,7 @@ def _shortened(string):
 
 
 def batch_of_strings(strings):
-    """Strings as `[batch]`, and whether they were a single one."""
+    """Returns strings as `[batch]`, and whether they were a single string."""
     strings = tf.convert_to_tensor(strings, tf.string)
     if strings.shape.rank not in (0, 1):
         raise ValueError(
@@ -313,7 +312,7 @@ def batch_of_strings(strings):
 
 
 def batch_of_tokens(tokens):
-    """Tokens as int32 ragged `[batch, (length)]`, and whether they were a single sequence."""
+    """Returns tokens as int32 ragged `[batch, (length)]`, and whether they were one sequence."""
     if isinstance(tokens, list) and tokens and isinstance(tokens[0], list):
         tokens = tf.ragged.constant(tokens)
     tokens = tf.cast(tokens, tf.int32)

@@ -12,22 +12,22 @@ TITLE = re.compile(rb"^ = (?!= ).*(?<! =) = ?\n", re.MULTILINE)
 
 
 class WikiText103(TextFolder):
-    """Builder of word-level WikiText-103, one document per article.
+    """Builder of word-level WikiText-103 with one document per article.
 
-    It reads `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens` in a folder, or their
-    archive, `wikitext-103-v1.zip`. An article starts at its title; joined, the articles are the
-    files, byte for byte.
+    It reads `wiki.train.tokens`, `wiki.valid.tokens` and `wiki.test.tokens`, or their archive
+    `wikitext-103-v1.zip`, from a folder. An article starts at its title; concatenated, the articles
+    are the original files byte for byte.
 
     Features: "text", the bytes of the article; "id", its split and number.
 
     Args:
-        directory: path of the folder with the files or the archive.
+        directory: path of the folder that holds the files or the archive.
         data_dir: path of the folder for prepared data sets. Defaults to that of TensorFlow
             Datasets.
         **kwargs: other keyword arguments of `tfds.core.GeneratorBasedBuilder`.
 
     Raises:
-        FileNotFoundError: if the folder has neither.
+        FileNotFoundError: if the folder holds neither.
         ValueError: if the MD5 sum of the archive or the number of lines of a file is wrong.
 
     Source: Merity et al. 2017, Pointer Sentinel Mixture Models, section 4.3.
@@ -57,7 +57,7 @@ class WikiText103(TextFolder):
             yield name, {"text": text[start:end], "id": name}
 
     def _read(self, split):
-        """The text of a split, once it is checked."""
+        """Returns the text of a split after checking it."""
         name = self.files[split][0]
         path = self.directory / name
         zipped = name == ARCHIVE

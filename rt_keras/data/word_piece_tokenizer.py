@@ -1,4 +1,4 @@
-"""Text as words and parts of words from a list."""
+"""Tokenizer of words and parts of words from a list."""
 
 import keras
 import keras_hub
@@ -8,14 +8,14 @@ from rt_keras.data.tokenizer import TextTokenizer, read_utf8
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class WordPieceTokenizer(TextTokenizer, keras_hub.tokenizers.WordPieceTokenizer):
-    """KerasHub's WordPiece tokenizer, with the special tokens that the models here need.
+    """KerasHub's WordPiece tokenizer with the special tokens of the models here.
 
-    The names of padding and end of text default to those of BERT's vocabularies. White space is not
-    kept: detokenizing joins words with single spaces.
+    The padding and end tokens default to those of BERT's vocabularies. White space is not kept:
+    detokenizing joins words with single spaces.
 
     Args:
         vocabulary: list of strings, or the path of a UTF-8 file with one token per line. None if
-            assets will be loaded. Defaults to None.
+            assets are loaded later. Defaults to None.
         pad_token: string, the token used as padding. Defaults to "[PAD]".
         end_token: string, the token that ends a text and starts generation. Defaults to "[SEP]".
         **kwargs: other keyword arguments of `keras_hub.tokenizers.WordPieceTokenizer`.
@@ -25,11 +25,11 @@ class WordPieceTokenizer(TextTokenizer, keras_hub.tokenizers.WordPieceTokenizer)
 
     Returns:
         Tokens `[length]` for one string, ragged `[batch, (length)]` or lists for a batch, or dense
-        `[batch, sequence_length]`, as KerasHub's tokenizer gives them.
+        `[batch, sequence_length]`, as from KerasHub's tokenizer.
 
     Raises:
-        ValueError: if the file is not UTF-8, or the vocabulary lacks one of the two tokens or the
-            one for unknown words.
+        ValueError: if the file is not UTF-8, or if the vocabulary lacks one of the two tokens or
+            the token for unknown words.
 
     Source: Song et al. 2020, Fast WordPiece Tokenization.
 
@@ -49,7 +49,7 @@ class WordPieceTokenizer(TextTokenizer, keras_hub.tokenizers.WordPieceTokenizer)
         super().__init__(vocabulary=vocabulary, **kwargs)
 
     def set_vocabulary(self, vocabulary):
-        """Takes the tokens of a file, given by its path, or of a list."""
+        """Sets the vocabulary: a list of tokens, or the path of a file."""
         if isinstance(vocabulary, str):
             read_utf8(vocabulary)
         super().set_vocabulary(vocabulary)

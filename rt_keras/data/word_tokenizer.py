@@ -1,4 +1,4 @@
-"""Text as whole words, separated by white space."""
+"""Tokenizer of whole words, separated by white space."""
 
 import collections
 import os
@@ -17,14 +17,14 @@ FILE_NAME = "vocabulary.txt"
 class WordTokenizer(ListTokenizer):
     """Tokenizer of words separated by white space, as in WikiText-103.
 
-    Words outside the vocabulary become `oov_token`, and so do the names of padding and end of text.
-    White space is not kept: detokenizing joins words with single spaces. Vocabulary files are those
-    of Tensor2Tensor's `TokenTextEncoder`.
+    Words outside the vocabulary become `oov_token`, and so do `pad_token` and `end_token` in a
+    text. White space is not kept: detokenizing joins words with single spaces. Vocabulary files
+    have the format of Tensor2Tensor's `TokenTextEncoder`.
 
     Args:
-        vocabulary: list of words, or the path of a UTF-8 file with one word per line, as
-            `write_word_vocabulary` writes it. Ids are indices into the list. None if assets will be
-            loaded. Defaults to None.
+        vocabulary: list of words, or the path of a UTF-8 file with one word per line, as written by
+            `write_word_vocabulary`. Ids are indices into the list. None if assets are loaded later.
+            Defaults to None.
         sequence_length: int or None. If given, outputs are dense: padded or truncated to this many
             words. Defaults to None.
         pad_token: string, the entry for padding. Defaults to "<pad>".
@@ -42,8 +42,8 @@ class WordTokenizer(ListTokenizer):
         turns ragged tokens into lists, as KerasHub's tokenizers do.
 
     Raises:
-        ValueError: if the file is not UTF-8, or the vocabulary lacks one of the three entries or
-            has a word twice.
+        ValueError: if the file is not UTF-8, or if the vocabulary lacks one of the three entries or
+            contains a word twice.
 
     Example:
 
@@ -81,7 +81,7 @@ class WordTokenizer(ListTokenizer):
         places = {word: place for place, word in enumerate(vocabulary)}
         if len(places) < len(vocabulary):
             word, _ = collections.Counter(vocabulary).most_common(1)[0]
-            raise ValueError(f"vocabulary must have each word once. Received: {word!r} twice")
+            raise ValueError(f"vocabulary must contain each word once. Received: {word!r} twice")
         find_special_tokens(self)
         if self.oov_token not in places:
             raise ValueError(
@@ -118,10 +118,10 @@ def write_word_vocabulary(documents, path):
 
     Args:
         documents: `tf.data.Dataset` of scalar strings, as from `rt_keras.data.load_documents`.
-        path: path of the file to write, completely or not at all.
+        path: path of the file, which is written atomically.
 
     Returns:
-        int, the number of entries, including `<pad>`, `<EOS>` and `<unk>`.
+        An int, the number of entries, including `<pad>`, `<EOS>` and `<unk>`.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "vocabulary.txt"

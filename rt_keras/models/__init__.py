@@ -1,4 +1,4 @@
-"""Models on KerasHub's base classes, and attention of this package in KerasHub's own."""
+"""Models built on KerasHub's base classes, and adaptation of KerasHub's pretrained models."""
 
 from rt_keras.models.adapted import adapt, distill, fit_centroids, restore
 from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackbone

@@ -1,4 +1,4 @@
-"""Language models that carry on what they have read, from each chunk of a text to the next."""
+"""Stateful language models, which keep a recurrent state between the chunks of a text."""
 
 import types
 
@@ -9,19 +9,19 @@ from rt_keras.layers.layers_inside import layers_inside
 from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.models.training import ModelCall, is_replicated
 
-# Longer than any sequence. What is carried does not grow with it.
+# Longer than any sequence. The size of a state does not depend on it.
 NO_END = 2**30
 
 
 class CarriedState:
-    """Mixin of language models, before `LanguageModel`: texts that are read in chunks.
+    """Mixin of stateful language models, which read texts in chunks.
 
-    A state is what later tokens need of those before them: the number of tokens read, and what each
-    head keeps. `call_with_state` reads the next chunk of each row. Its outputs are those of one
-    pass over everything that the row has had; gradients stay in the chunk. So a state bounds
-    memory, not what a token depends on.
+    List it before `LanguageModel`. The state of a row holds the number of tokens read and the
+    caches of the heads. `call_with_state` reads the next chunk of each row. Its outputs are those
+    of a single pass over all chunks of the row, but gradients do not flow into earlier chunks. A
+    state thus bounds memory, but not the context of a token.
 
-    For `fit`, the model keeps the state itself, as Keras's stateful RNNs do: see `carry_state`.
+    For `fit`, the model stores the state itself, as Keras's stateful RNNs do; see `carry_state`.
 
     Source: Dai et al. 2019, Transformer-XL, section 3.2, where the state is the last keys.
     """
@@ -29,17 +29,17 @@ class CarriedState:
     _carried = None
 
     def new_state(self, batch):
-        """The state of rows that have read nothing yet.
+        """Creates an empty state.
 
         Args:
-            batch: int or int scalar, the number of rows.
+            batch: int or int scalar, batch size.
 
         Returns:
             A dictionary of "position", int32 `[batch]`, and "cache", nested dictionaries and tuples
             of tensors with the batch on axis 0.
 
         Raises:
-            ValueError: if the model cannot carry a state.
+            ValueError: if the model does not support a state, or `batch` is not positive.
         """
         check_carries_state(self.backbone)
         if not tf.is_tensor(batch):
@@ -48,18 +48,19 @@ class CarriedState:
         return {"position": tf.zeros([batch], tf.int32), "cache": cache}
 
     def carry_state(self, batch_size):
-        """Has training go on where it was: row r of each batch continues row r of the one before.
+        """Makes training stateful: row r of each batch continues row r of the previous batch.
 
-        From then on, each step of a batch with "starts" beside its inputs, bool `[batch]`, begins
-        with the state that the step before ended with, except in rows that start a text. Batches
-        without it are read by themselves. The state is no weight of the model, and is saved with
-        none. Gradients stay in the batch.
+        From then on, a step whose inputs include "starts", bool `[batch]`, begins with the final
+        state of the previous step. Rows in which "starts" is True begin with an empty state.
+        Batches without "starts" neither use nor change the state. The state is not a weight of the
+        model and is not saved with it. Gradients do not flow into earlier batches.
 
         Args:
-            batch_size: int, the rows of a batch, those of all replicas together.
+            batch_size: int, global batch size, over all replicas.
 
         Raises:
-            ValueError: if the model cannot carry a state, or the replicas do not divide the rows.
+            ValueError: if the model does not support a state, or the number of replicas does not
+                divide `batch_size`.
         """
         replicas = self.distribute_strategy.num_replicas_in_sync
         if positive_int("batch_size", batch_size) % replicas:
@@ -70,12 +71,12 @@ class CarriedState:
         state = self.new_state(batch_size // replicas)
         with self.distribute_strategy.scope():
             variables = tf.nest.map_structure(_variable, state)
-        # A plain object, so that these are no weights.
+        # A plain object, so that these are not weights.
         self._carried = types.SimpleNamespace(variables=variables)
 
     @property
     def carried_rows(self):
-        """The state that `carry_state` keeps, as variables of all rows; a list."""
+        """The variables of the state of `carry_state`, with the rows of all replicas; a list."""
         if self._carried is None:
             return []
         strategy = self.distribute_strategy
@@ -85,7 +86,7 @@ class CarriedState:
         return [RowsOfReplicas(variable, strategy) for variable in variables]
 
     def call(self, inputs, training=None, mask=None):
-        # What a batch says of its rows to a step is no input.
+        # "starts" is for training steps only.
         inputs = {name: x for name, x in inputs.items() if name != "starts"}
         return super().call(inputs, training=training, mask=mask)
 
@@ -94,15 +95,15 @@ class CarriedState:
 
         Args:
             inputs: dictionary as in a call, with padding at the right.
-            state: the state after the tokens before these, from `new_state` or the last call.
-            training: bool, whether dropout is on and statistics of the centroids are collected.
+            state: state after the preceding tokens, from `new_state` or the previous call.
+            training: bool, whether to apply dropout and collect statistics of the centroids.
                 Defaults to False.
 
         Returns:
             Logits, `[batch, length, vocabulary_size]`, and the state after these tokens.
 
         Raises:
-            ValueError: if the state is of another model, or of another number of rows.
+            ValueError: if the state belongs to another model or has another number of rows.
         """
 
         def read(inputs, state, training):
@@ -115,11 +116,11 @@ class CarriedState:
         if "starts" not in x:
             return super().step_outputs(x, y, training)
         if self._carried is None:
-            raise ValueError('"starts" among the inputs needs a call of carry_state() first')
-        return ModelCall(self, self._go_on)(x, y, training=training)
+            raise ValueError('inputs with "starts" need a call of carry_state() first')
+        return ModelCall(self, self._continue_rows)(x, y, training=training)
 
-    def _go_on(self, x, y, training):
-        """Reads a batch after those before it, and keeps the state; the outputs of the step."""
+    def _continue_rows(self, x, y, training):
+        """Reads a batch from the stored state and updates it; returns the outputs of the step."""
         state = tf.nest.map_structure(tf.convert_to_tensor, self._carried.variables)
         state = cleared(state, x["starts"], self.new_state(state["position"].shape[0]))
         hidden, state = self._read_inputs(x, state, training)
@@ -131,7 +132,7 @@ class CarriedState:
         return self.token_scores(hidden, y)
 
     def _read_inputs(self, inputs, state, training):
-        """The hidden states of inputs as of a call, and the state after them."""
+        """Returns the hidden states of the inputs of a call, and the state after them."""
         token_ids = tf.convert_to_tensor(inputs["token_ids"])
         self._check_state(state, token_ids.shape[0])
         count = tf.reduce_sum(tf.cast(inputs["padding_mask"], tf.int32), axis=1)
@@ -142,13 +143,15 @@ class CarriedState:
 
         Args:
             token_ids: int `[batch, length]`.
-            state: the state after the tokens before these.
-            count: int `[batch]`, how many of the tokens count, the first ones.
-            training: bool, whether dropout is on and statistics are collected. Defaults to False.
+            state: state after the preceding tokens.
+            count: int `[batch]`, number of valid tokens in each row; the tokens after them are
+                padding.
+            training: bool, whether to apply dropout and collect statistics of the centroids.
+                Defaults to False.
 
         Returns:
-            The states that logits are computed from, `[batch, length, hidden_dim]`, and the state
-            after these tokens.
+            The hidden states that the logits are computed from, `[batch, length, hidden_dim]`, and
+            the state after these tokens.
         """
         position, cache = state["position"], tf.nest.map_structure(tf.stop_gradient, state["cache"])
         hidden, cache = self.backbone.call_with_cache(
@@ -157,25 +160,25 @@ class CarriedState:
         return hidden, {"position": position + count, "cache": cache}
 
     def _check_state(self, state, batch):
-        """Raises a ValueError if a state is not one of this model, for so many rows."""
+        """Raises a ValueError if a state belongs to another model or batch size."""
         rows = state["position"].shape[0]
         if None not in (rows, batch) and rows != batch:
-            raise ValueError(f"state has {rows} rows, the inputs have {batch}")
+            raise ValueError(f"state has {rows} rows but the inputs have {batch}")
         expected = self.new_state(rows or 1)
         found, expected = (
             tf.nest.map_structure(lambda x: str(x.shape[1:]), x) for x in (state, expected)
         )
         if found != expected:
-            raise ValueError(f"state is of another model than {self.name}: use its new_state()")
+            raise ValueError(f"state does not belong to {self.name}; use its new_state()")
 
 
 def cleared(state, rows, empty):
-    """A state in which some rows have read nothing.
+    """Resets some rows of a state.
 
     Args:
         state: a state of `CarriedState`.
-        rows: bool `[batch]`, which rows.
-        empty: the state of as many rows that have read nothing.
+        rows: bool `[batch]`, True for the rows to reset.
+        empty: an empty state of the same batch size.
 
     Returns:
         A state.
@@ -192,27 +195,30 @@ def cleared(state, rows, empty):
 
 
 def check_carries_state(backbone):
-    """Raises a ValueError if a backbone cannot carry on what it has read.
+    """Raises a ValueError if a backbone does not support a recurrent state.
 
     Args:
         backbone: a `RoutingTransformerBackbone`.
     """
     reason = why_no_state(backbone)
     if reason is not None:
-        raise ValueError(f"A state needs {reason}")
+        raise ValueError(f"A recurrent state needs {reason}")
 
 
 def why_no_state(backbone):
-    """What a backbone lacks to carry on what it has read, in words; None if it lacks nothing.
+    """Explains why a backbone does not support a recurrent state.
 
     Args:
         backbone: a `RoutingTransformerBackbone`, or the adapted backbone of a causal model.
+
+    Returns:
+        String, the missing requirement; None if the backbone supports a state.
     """
     groups = head_groups_inside(backbone)
     wrong = sorted({type(group).__name__ for group in groups if not group.carries_state})
     if wrong:
         return (
-            "heads that keep a bounded number of keys and read a chunk in one pass, such as "
+            "heads that cache a bounded number of keys and read a chunk in one pass, such as "
             "LocalHeads, FullHeads with a memory_length, RoutingHeads of assignment 'nearest' and "
             "LocalRoutingHeads with routed_key='previous_query'. Received: "
             f"{', '.join(wrong)}"
@@ -220,14 +226,13 @@ def why_no_state(backbone):
     learned = getattr(backbone, "max_sequence_length", None)
     if learned is not None:
         return (
-            "a model without learned positions, of which there are only "
-            f"max_sequence_length={learned}"
+            f"a model without learned positions, which are limited to max_sequence_length={learned}"
         )
     return None
 
 
 def head_groups_inside(backbone):
-    """The head groups of all attention in a backbone, as a list."""
+    """Returns the head groups of all attention layers in a backbone, as a list."""
     return [
         group
         for attention in layers_inside(backbone, MultiHeadAttention)
@@ -236,11 +241,11 @@ def head_groups_inside(backbone):
 
 
 class RowsOfReplicas:
-    """The rows of all replicas as one array that is read and assigned whole.
+    """The rows of all replicas as a single array.
 
     Args:
-        variable: a variable of which each replica has its own value, `[rows, ...]`.
-        strategy: the `tf.distribute.Strategy` that it is of.
+        variable: variable with a separate value, `[rows, ...]`, on each replica.
+        strategy: the `tf.distribute.Strategy` of the variable.
     """
 
     def __init__(self, variable, strategy):
@@ -252,11 +257,11 @@ class RowsOfReplicas:
         return tf.TensorShape([rows * self.strategy.num_replicas_in_sync, *sizes])
 
     def __tf_tensor__(self, dtype=None, name=None):
-        """All rows, in the order of the replicas. All workers must ask for them."""
+        """Returns all rows in the order of the replicas. All workers must call this."""
         return self.strategy.gather(self.strategy.run(self.variable.read_value), axis=0)
 
     def assign(self, values):
-        """Gives each replica its rows."""
+        """Assigns each replica its rows."""
         rows = self.variable.shape[0]
 
         def assign_own():
@@ -268,7 +273,7 @@ class RowsOfReplicas:
 
 
 def _variable(value):
-    """A variable of which each replica has its own value."""
+    """Creates a variable with a separate value on each replica."""
     return tf.Variable(
         value,
         trainable=False,

@@ -1,4 +1,4 @@
-"""Training a language model on a large vocabulary without all the logits at once."""
+"""Training with a large vocabulary without all logits in memory at once."""
 
 import keras
 import tensorflow as tf
@@ -9,23 +9,26 @@ from rt_keras.ops.cross_entropy import chunked_cross_entropy
 
 
 class ChunkedLoss(Training):
-    """Mixin of language models, before KerasHub's bases: `loss_chunk_size`.
+    """Mixin of language models with a `loss_chunk_size`.
 
-    With it, `fit` and `evaluate` score no logits. A step reads, for each token, its cross entropy
-    and the most likely token, with losses and metrics of those two. The rest of a step is the same.
-    A subclass has `hidden_states(inputs, training)`.
+    With it, the losses and metrics of `fit` and `evaluate` do not read logits. A step computes the
+    cross entropy of each token and the most likely token, and losses and metrics read these two.
+    The rest of a step is unchanged.
+
+    List the mixin before KerasHub's base classes. A subclass defines
+    `hidden_states(inputs, training)`.
     """
 
-    # Positions whose logits are computed at once in training; None for all of them.
+    # Number of positions whose logits are computed at once in training; None for all.
     loss_chunk_size = None
 
     def compile_arguments(
         self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
     ):
-        """The arguments of KerasHub's `compile`, with losses and metrics of the scores of tokens.
+        """Adapts losses and metrics among the arguments of KerasHub's `compile`.
 
-        With `loss_chunk_size` there are no logits for other losses than
-        `SparseCategoricalCrossentropy`, and for other metrics than that and accuracy.
+        With `loss_chunk_size`, the loss must be a `SparseCategoricalCrossentropy`, and each metric
+        must be a `SparseCategoricalCrossentropy` or an accuracy.
 
         Args:
             optimizer: optimizer, as for KerasHub's `compile`. Defaults to `"auto"`.
@@ -34,10 +37,10 @@ class ChunkedLoss(Training):
             **kwargs: other arguments of KerasHub's `compile`.
 
         Returns:
-            A tuple and a dictionary.
+            A tuple of positional arguments and a dictionary of keyword arguments.
 
         Raises:
-            ValueError: if `loss_chunk_size` does not go with a loss or a metric.
+            ValueError: if a loss or a metric is not supported with `loss_chunk_size`.
         """
         if self.loss_chunk_size is not None:
             loss = _token_loss(loss)
@@ -55,7 +58,7 @@ class ChunkedLoss(Training):
         return ModelCall(self, scores)(x, y, training=training)
 
     def token_scores(self, hidden, labels):
-        """What a step with `loss_chunk_size` reads of each token.
+        """Computes the outputs of a step with `loss_chunk_size`.
 
         Args:
             hidden: `[batch, length, hidden_dim]`.
@@ -68,7 +71,7 @@ class ChunkedLoss(Training):
         return tf.stack([losses, tf.cast(likeliest, losses.dtype)], axis=-1)
 
     def token_losses(self, hidden, labels, chunk_size):
-        """The cross entropy of each token, and the most likely tokens.
+        """Computes the cross entropy of each token, and the most likely tokens.
 
         Args:
             hidden: `[batch, length, hidden_dim]`.
@@ -90,7 +93,7 @@ class ChunkedLoss(Training):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenLoss(keras.losses.Loss):
-    """The cross entropy that a step with `loss_chunk_size` reads, as a loss."""
+    """Loss that returns the cross entropy from `ChunkedLoss.token_scores`."""
 
     def call(self, y_true, y_pred):
         return y_pred[..., 0]
@@ -98,7 +101,7 @@ class TokenLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenCrossEntropy(keras.metrics.Mean):
-    """The cross entropy that a step with `loss_chunk_size` reads, as a metric."""
+    """Mean of the cross entropy from `ChunkedLoss.token_scores`."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         return super().update_state(y_pred[..., 0], sample_weight)
@@ -106,7 +109,7 @@ class TokenCrossEntropy(keras.metrics.Mean):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenAccuracy(keras.metrics.Mean):
-    """The accuracy of the most likely tokens that a step with `loss_chunk_size` reads."""
+    """Accuracy of the most likely tokens from `ChunkedLoss.token_scores`."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         found = tf.cast(y_pred[..., 1], tf.int32) == tf.cast(y_true, tf.int32)
@@ -114,11 +117,11 @@ class TokenAccuracy(keras.metrics.Mean):
 
 
 def positions_at_once(vocabulary_size, count):
-    """The number of positions whose logits are computed at once where nothing is said of it.
+    """Returns the default number of positions whose logits are computed at once.
 
     Args:
-        vocabulary_size: int.
-        count: int or int scalar tensor, the number of all positions.
+        vocabulary_size: int, number of token ids.
+        count: int or int scalar tensor, total number of positions.
 
     Returns:
         `count`, or fewer if the vocabulary is large.
@@ -159,7 +162,7 @@ def _token_metric(metric):
     if isinstance(metric, keras.metrics.SparseCategoricalCrossentropy) and _of_all_logits(metric):
         return TokenCrossEntropy(name=metric.name)
     raise ValueError(
-        "With loss_chunk_size there are no logits for metrics but SparseCategoricalAccuracy and "
+        "With loss_chunk_size, a metric must be a SparseCategoricalAccuracy, or a "
         "SparseCategoricalCrossentropy with from_logits=True and without ignore_class. Received: "
         f"{metric!r}"
     )

@@ -1,29 +1,30 @@
-"""The compiled functions that a model keeps: for generation, for streaming, for evaluation."""
+"""Cache of a model's compiled functions for generation, streaming and evaluation."""
 
 import types
 
 
 class CompiledFunctions:
-    """Mixin of models, before KerasHub's bases: functions that are compiled once and kept.
+    """Mixin that caches compiled functions, as `keras.Model` does with `test_function`.
 
-    They are to these models what `test_function` is to `keras.Model`.
+    List it before KerasHub's base classes.
     """
 
-    # Whether XLA compiles them; `compile` sets it.
+    # True if XLA compiles the functions; set by `compile`.
     jit_generate = True
     _kept = None
 
     def compiled_function(self, name, make):
-        """Returns a function that is made at its first use, and again when it would be outdated.
+        """Returns a cached function, which is created at its first use.
 
-        It is outdated after `compile` and when variables are replaced, as quantization and LoRA do.
+        It is created again after `compile` and after variables are replaced, as quantization and
+        LoRA do.
 
         Args:
-            name: string, what the function is for.
-            make: function without arguments that makes it.
+            name: string, name of the function.
+            make: function without arguments that creates it.
 
         Returns:
-            What `make` returned.
+            The return value of `make`.
 
         >>> from rt_keras import models
         >>> from rt_keras.layers import LocalHeads
@@ -35,7 +36,7 @@ class CompiledFunctions:
         """
         variables = [id(variable) for variable in self.variables]
         if self._kept is None or self._kept.variables != variables:
-            # A plain object: neither Keras nor `tf.saved_model` saves what it holds.
+            # A plain object, whose contents neither Keras nor `tf.saved_model` saves.
             self._kept = types.SimpleNamespace(variables=variables, functions={})
         if name not in self._kept.functions:
             self._kept.functions[name] = make()

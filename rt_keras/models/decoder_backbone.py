@@ -1,4 +1,4 @@
-"""What the backbones share: the decoder's blocks, their caches, and the configuration."""
+"""Base class of the backbones: the decoder's blocks, their caches and the configuration."""
 
 import inspect
 
@@ -22,18 +22,18 @@ from rt_keras.models.transformer_blocks import (
 
 
 class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
-    """A backbone with a decoder.
+    """Base class of backbones with a decoder.
 
-    Constructors of subclasses make `transformer_blocks`, `layer_norm`, which may be None, and
-    `block_options`, and hand their other arguments to `keep_arguments`.
+    Constructors of subclasses set `transformer_blocks`, `layer_norm`, which may be None, and
+    `block_options`, and pass their other arguments to `keep_arguments`.
     """
 
-    # The arguments that are head groups, and where those attend; see `head_kind.Place`.
+    # Arguments that are head groups, and the attention that uses them; see `head_kind.Place`.
     attention_of_groups = {"head_groups": "decoder"}
     _embedding_cls = RoutingTransformerEmbedding
 
     def _make_layers(self, arguments):
-        """Keeps the arguments of a constructor, and makes the layers of a decoder from them."""
+        """Stores the arguments of a constructor and creates the decoder's layers from them."""
         self.keep_arguments(arguments, leave=self.attention_of_groups)
         self.block_options = options = take_block_options(arguments["kwargs"])
         positive_int("num_layers", self.num_layers)
@@ -47,7 +47,7 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
         self.layer_norm = make_final_norm(options, dtype, "layer_norm")
 
     def _make_embedding(self, dtype):
-        """The embedding of the decoder's input, of the arguments that are kept."""
+        """Creates the embedding of the decoder's input from the stored arguments."""
         names = inspect.signature(self._embedding_cls.__init__).parameters
         return self._embedding_cls(
             **{name: getattr(self, name) for name in names if name in self._kept_arguments},
@@ -58,14 +58,18 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None, grid=None, **arguments):
-        """Makes the backbone that a `ModelSection` describes.
+        """Creates the backbone that a `ModelSection` describes.
 
         Args:
             model: a `ModelSection`.
             vocabulary_size: int, number of token ids.
-            dtype: dtype policy. Defaults to Keras's global one.
-            grid: for images of blocks over two dimensions, as for `LocalHeads`. Defaults to None.
-            **arguments: what the constructor takes besides.
+            dtype: dtype policy. Defaults to Keras's global policy.
+            grid: tuple of ints, for images with two-dimensional blocks; see `LocalHeads`. Defaults
+                to None.
+            **arguments: other arguments of the constructor.
+
+        Returns:
+            A backbone of this class.
         """
         for name, attention in cls.attention_of_groups.items():
             arguments[name] = make_all_head_groups(model, attention, grid)
@@ -73,7 +77,7 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
         return cls(**{**arguments_of(cls, model), **arguments})
 
     def make_dense(self, units, name, dtype=None):
-        """Makes an output layer, with the initializer and by default the dtype of the backbone."""
+        """Creates an output layer with the backbone's initializer and, by default, its dtype."""
         initializer = keras.initializers.get(self.block_options["kernel_initializer"])
         return keras.layers.Dense(
             units,
@@ -86,15 +90,15 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
 
     @property
     def cached_decoding(self):
-        """Whether all heads decode with a cache; see `rt_keras.layers.HeadGroup`."""
+        """True if all heads can decode with a cache; see `rt_keras.layers.HeadGroup`."""
         return all(block.cached_decoding for block in self.transformer_blocks)
 
     def new_cache(self, batch, max_length):
-        """Makes an empty cache of the decoder for `call_with_cache`.
+        """Creates an empty cache of the decoder for `call_with_cache`.
 
         Args:
-            batch: int or scalar tensor, rows of the cache.
-            max_length: int, the number of positions that there will be; full heads keep as many.
+            batch: int or scalar tensor, batch size.
+            max_length: int, maximum sequence length; full heads cache this many positions.
 
         Returns:
             Nested dictionaries and tuples of tensors with the batch on axis 0.
@@ -102,7 +106,7 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
         return tuple(block.new_cache(batch, max_length) for block in self.transformer_blocks)
 
     def _prefill_blocks(self, x, count, max_length, cross_caches=None):
-        """Runs the blocks on the first positions: the outputs, and the cache of each block."""
+        """Runs the blocks on the first positions and returns outputs and the blocks' caches."""
         caches = []
         for block, cross_cache in self._with_cross_caches(cross_caches):
             x, cache = block.prefill(x, count, max_length, cross_cache)
@@ -110,7 +114,7 @@ class DecoderBackbone(PublishedPresets, keras_hub.models.Backbone):
         return self._normalized(x), tuple(caches)
 
     def _call_blocks_with_cache(self, x, caches, position, cross_caches=None, **options):
-        """Runs the blocks on the next positions: the outputs, and the cache of each block."""
+        """Runs the blocks on the next positions and returns outputs and the blocks' caches."""
         if len(caches) != len(self.transformer_blocks):
             raise ValueError(
                 "The cache must have one entry for each of the model's "

@@ -1,19 +1,19 @@
-"""Dialects: layers that give another program's numbers, instead of those of the kinds of heads.
+"""Dialects: layers that reproduce the numbers of another program.
 
-A dialect has, for each kind of heads that it knows, a function of the `ModelSection` and the
-arguments of the kind's own layer.
+For each head kind that it supports, a dialect has a function of the `ModelSection` and the
+arguments of the kind's layer.
 """
 
 from rt_keras import t2t
 
 
 def _of_paper_authors(layer, pads=False, drop=()):
-    """A kind of heads in the Tensor2Tensor code of the paper's authors.
+    """Returns the function of a head kind in the Tensor2Tensor code of the paper's authors.
 
     Args:
-        layer: the head group.
-        pads: bool, whether it takes the size of the blocks that sequences are padded to.
-        drop: names of the arguments that it does not have.
+        layer: class of the head group.
+        pads: bool, whether it takes the size of the blocks to which sequences are padded.
+        drop: names of the arguments that it does not take.
     """
 
     def make(model, arguments):
@@ -25,7 +25,7 @@ def _of_paper_authors(layer, pads=False, drop=()):
     return make
 
 
-# By the name of the dialect, then by the name of the kind.
+# Functions by the name of the dialect, then by the name of the kind.
 DIALECTS = {
     "t2t": {
         "routing": _of_paper_authors(

@@ -1,4 +1,4 @@
-"""What the models share of generation: checks, the compiled function, and masks."""
+"""Generation shared by the models: checks, the compiled function and masks."""
 
 import keras_hub
 import numpy as np
@@ -7,18 +7,18 @@ import tensorflow as tf
 from rt_keras.data.tokenizer import check_strings, needs_utf8
 from rt_keras.ops.blocks import size
 
-# The shortest prompt that the compiled function is made for.
+# The smallest bucket of prompt lengths.
 SHORTEST_BUCKET = 64
-# Logits over lower ones could exceed a float32.
+# Logits divided by a lower temperature could overflow float32.
 LOWEST_TEMPERATURE = 1e-30
 
 
 def make_generate_function(model, mask_name="padding_mask"):
-    """Makes the function that KerasHub's `generate` calls on a batch of prompts.
+    """Creates the function that KerasHub's `generate` calls on a batch of prompts.
 
-    XLA compiles it on every device unless the model was compiled with `jit_compile=False`: only
-    then are caches updated in place. It is compiled once for each shape of its inputs and each
-    bucket of prompt lengths: the power of two, from 64 up, that holds the shortest prompt.
+    XLA compiles it on every device unless the model was compiled with `jit_compile=False`. Caches
+    are updated in place only with XLA. The function is compiled once for each shape of its inputs
+    and each bucket of the shortest prompt; see `bucket`.
 
     Args:
         model: a model with `generate_step(inputs, stop_token_ids, prefill_length=...)`.
@@ -49,25 +49,26 @@ def check_prompts(mask, name="padding_mask"):
     """Checks that prompts can be continued.
 
     Args:
-        mask: bool or int array `[batch, max_length]`, which tokens are prompts.
-        name: string, name of the argument, for errors. Defaults to `"padding_mask"`.
+        mask: bool or int array `[batch, max_length]`, True at the tokens of prompts.
+        name: string, name of the argument in error messages. Defaults to `"padding_mask"`.
 
     Returns:
-        Int, the length of the shortest prompt; 1 if there is no prompt.
+        Int, the length of the shortest prompt; 1 for an empty batch.
 
     Raises:
-        ValueError: if a row has no token or its tokens are not at the left.
+        ValueError: if `mask` does not have two dimensions, or if a prompt is empty or not
+            left-aligned.
     """
     mask = np.asarray(mask).astype(bool)
     if mask.ndim != 2:
         raise ValueError(f"{name} must be [batch, max_length]. Received: shape {mask.shape}")
     empty = np.flatnonzero(~mask[:, :1].any(axis=1))
     if mask[empty].any():
-        raise ValueError(f"{name}: row {empty[0]} starts with padding; prompts must be at the left")
+        raise ValueError(f"{name}: row {empty[0]} starts with padding; left-align the prompts")
     if len(empty):
         raise ValueError(
-            f"{name}: row {empty[0]} is an empty prompt. A prompt has at least one token, such as "
-            "end-of-text, with which the preprocessors start every text"
+            f"{name}: row {empty[0]} is an empty prompt. A prompt must have at least one token, "
+            "such as end-of-text, with which the preprocessors start every text"
         )
     gaps = np.flatnonzero((mask[:, 1:] & ~mask[:, :-1]).any(axis=1))
     if len(gaps):
@@ -79,7 +80,8 @@ def check_tokens(inputs, vocabulary_size):
     """Raises a ValueError if token ids are out of range.
 
     Args:
-        inputs: dictionary of the inputs of a model; those checked end in "token_ids".
+        inputs: dictionary of the inputs of a model, of which names ending in "token_ids" are
+            checked.
         vocabulary_size: int, number of token ids.
     """
     for name, ids in inputs.items():
@@ -93,7 +95,7 @@ def check_tokens(inputs, vocabulary_size):
 
 
 def check_sampler(sampler, vocabulary_size):
-    """Raises a ValueError if a number of a sampler is out of range, which KerasHub does not check.
+    """Raises a ValueError if an argument of a sampler, unchecked by KerasHub, is out of range.
 
     Args:
         sampler: a `keras_hub.samplers.Sampler`.
@@ -119,16 +121,20 @@ def _refuse(sampler, name, allowed):
 
 
 def check_texts(name, texts, tokenizer, limit, added=1):
-    """Raises a ValueError if a text has too many tokens or cannot be read.
+    """Raises an error if a text has too many tokens or is not a valid string.
 
-    Inside TensorFlow functions nothing is checked: `rt_keras.serving` has checks for those.
+    Nothing is checked inside TensorFlow functions, for which `rt_keras.serving` has checks.
 
     Args:
-        name: string, name of the argument, for errors.
+        name: string, name of the argument in error messages.
         texts: a string, or strings `[batch]`.
-        tokenizer: the tokenizer that reads them.
-        limit: int, the highest number of tokens.
-        added: int, number of tokens that are put around each text. Defaults to 1.
+        tokenizer: the tokenizer of the texts.
+        limit: int, maximum number of tokens.
+        added: int, number of special tokens added to each text. Defaults to 1.
+
+    Raises:
+        TypeError: if `texts` are not strings.
+        ValueError: if a text has too many tokens or is not the UTF-8 that the tokenizer needs.
     """
     if not tf.executing_eagerly():
         return
@@ -139,13 +145,13 @@ def check_texts(name, texts, tokenizer, limit, added=1):
         count = len(tokenizer(tf.constant(text))) + added
         if count > limit:
             raise ValueError(
-                f"{row} must have at most {limit} tokens, including those that are put around it. "
-                f"Received: {count} tokens"
+                f"{row} must have at most {limit} tokens, including special tokens. Received: "
+                f"{count} tokens"
             )
 
 
 def stop_tokens(tokenizer):
-    """The tokens at which KerasHub's `generate` ends a text unless it is told others.
+    """Returns the default stop tokens of KerasHub's `generate`.
 
     Args:
         tokenizer: the tokenizer of a causal language model.
@@ -154,7 +160,7 @@ def stop_tokens(tokenizer):
         A list of ints.
     """
     found = [tokenizer.end_token_id]
-    # Llama 3 has two; Gemma 3 ends its turn in a chat.
+    # Llama 3 has two end tokens. Gemma 3 ends its turn in a chat with another token.
     if hasattr(tokenizer, "end_token2_id"):
         found.append(tokenizer.end_token2_id)
     if isinstance(tokenizer, keras_hub.tokenizers.Gemma3Tokenizer):
@@ -163,11 +169,11 @@ def stop_tokens(tokenizer):
 
 
 def no_tokens(length, prefix=""):
-    """The inputs of generation for no prompts at all, which KerasHub's preprocessors do not make.
+    """Creates the inputs of generation for an empty batch, which KerasHub does not support.
 
     Args:
         length: int, number of tokens.
-        prefix: string, what the names start with. Defaults to `""`.
+        prefix: string, prefix of the names. Defaults to `""`.
 
     Returns:
         Dictionary of "token_ids" and "padding_mask", `[0, length]`.
@@ -177,7 +183,7 @@ def no_tokens(length, prefix=""):
 
 
 def bucket(length, max_length):
-    """The bucket of a length: the power of two, from 64 up, that holds it; at most `max_length`.
+    """Rounds a length up to a power of two of at least 64, but not above `max_length`.
 
     Args:
         length: int, at least 1.
@@ -190,7 +196,7 @@ def bucket(length, max_length):
 
 
 def shortest_prompt(mask):
-    """The length of the shortest prompt, at least 1, in a graph.
+    """Computes the length of the shortest prompt, at least 1, in a graph.
 
     Args:
         mask: bool `[batch, length]`, True at the prompts.
@@ -206,15 +212,15 @@ def read_chunks(read, tokens, counts, cache, chunk_size):
 
     Args:
         read: function of the tokens of a chunk, `[batch, chunk_size]`, the cache before it, its
-            first position and how many of its tokens count, int `[batch]`; it returns the cache
-            after it.
+            first position and its number of valid tokens, int `[batch]`; returns the cache after
+            the chunk.
         tokens: int `[batch, length]`.
-        counts: int `[batch]`, how many tokens of each row are read.
-        cache: the cache before all of them.
-        chunk_size: int.
+        counts: int `[batch]`, number of tokens to read in each row.
+        cache: cache before the first chunk.
+        chunk_size: int, number of tokens in a chunk.
 
     Returns:
-        The cache after them.
+        The cache after the last chunk.
     """
     padded = tf.pad(tokens, [[0, 0], [0, chunk_size]])
 
@@ -242,12 +248,12 @@ def pad_length(x, length):
 
 
 def written_tokens(tokens, prompt_mask, stop_token_ids=None):
-    """The mask of the tokens up to the first stop token after the prompt, the stop token included.
+    """Computes the mask of tokens up to and including the first stop token after the prompt.
 
     Args:
         tokens: int `[batch, length]`.
         prompt_mask: bool `[batch, length]`, True at the prompt.
-        stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
+        stop_token_ids: ids that end a sequence. Defaults to None, no stop tokens.
 
     Returns:
         Bool `[batch, length]`.

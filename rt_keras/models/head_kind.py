@@ -1,4 +1,4 @@
-"""What the kinds of heads share: the base class of their sections of a configuration."""
+"""Base classes of the head kinds, each of which is a section of a configuration."""
 
 import contextlib
 import dataclasses
@@ -10,10 +10,10 @@ import tensorflow as tf
 from rt_keras.keys import AT_LEAST_0, AT_LEAST_1, key
 from rt_keras.layers.declared_options import options_of_class, options_of_kind
 
-# The kind, and the number of heads, of a model that says nothing of heads.
+# Kind and number of heads of a model whose configuration gives no heads.
 DEFAULT_HEADS = "local_routing", 4
 
-# The values of options that are of the places in one sequence, in attention to another.
+# Values in cross-attention of options that depend on positions within one sequence.
 BETWEEN_SEQUENCES = {
     "max_relative_distance": None,
     "relative_positions": "learned",
@@ -24,14 +24,14 @@ BETWEEN_SEQUENCES = {
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where in a model heads are.
+    """The place of an attention layer in a model.
 
     Args:
-        block: int, number of the block, from 0.
-        attention: "decoder" or "encoder" for self-attention, "cross" for a decoder's attention to
-            an encoder.
-        grid: tuple of ints, the number of local blocks along each dimension of an image; None for
-            sequences.
+        block: int, index of the block.
+        attention: string, `"decoder"` or `"encoder"` for self-attention, `"cross"` for
+            cross-attention. Defaults to `"decoder"`.
+        grid: tuple of ints, number of local blocks along each dimension of an image. Defaults to
+            None, for sequences.
     """
 
     block: int
@@ -41,97 +41,97 @@ class Place:
 
 @dataclasses.dataclass
 class HeadKind:
-    """What all kinds of heads share. Keys that a kind adds are arguments of its `layer`."""
+    """Base class of head kinds. Keys that a kind adds are arguments of its `layer`."""
 
     num_heads: int | None = key(
         None,
-        "heads of this kind in each block; null for none, but where all are null, "
-        f"{DEFAULT_HEADS[1]} of {DEFAULT_HEADS[0]}",
+        "heads of this kind in each block; null for none, or if all kinds are null, for "
+        f"{DEFAULT_HEADS[1]} {DEFAULT_HEADS[0]} heads",
         AT_LEAST_0,
     )
 
-    # Name of the section, and the head group.
+    # Name of the section, and class of the head group.
     name = None
     layer = None
-    # The keys of which a sequence must be at least as long.
+    # Keys whose values are lower bounds of the sequence length.
     windows = ()
-    # The keys that are for a causal_lm alone, and whether a decoder's heads can see an encoder.
+    # Keys that only a causal_lm supports, and support for cross-attention.
     of_causal_lm = ()
     attends_across = True
 
     def refuse(self, key, reason):
-        """Raises the ValueError that a key has a wrong value."""
+        """Raises a ValueError about the value of a key."""
         raise ValueError(f"model.{self.name}.{key} is {getattr(self, key)}; {reason}")
 
     def refuse_all(self, keys, reason):
-        """Raises a ValueError if one of some keys has another value than its default."""
+        """Raises a ValueError if the value of one of `keys` is not its default."""
         for field in dataclasses.fields(self):
             if field.name in keys and getattr(self, field.name) != field.default:
                 default = {None: "null", False: "false"}.get(field.default, field.default)
                 self.refuse(field.name, f"{reason} it must be {default}")
 
     def check(self, model):
-        """Raises a ValueError where values do not go together; for kinds that have heads.
+        """Raises a ValueError if values of a kind with heads are incompatible.
 
-        What the layer refuses is refused in its words. A kind adds what depends on the model.
+        The layer checks its arguments. Subclasses add the checks that depend on the model.
 
         Args:
-            model: the `ModelSection` that the section is in.
+            model: the `ModelSection` that contains this section.
         """
         arguments = {**self.arguments(Place(0)), "num_heads": self.num_heads or 1}
         try:
             with _without_trace():
-                # With a name, as Keras would count one without.
+                # Named, since Keras counts unnamed layers.
                 self.layer(**arguments, name=self.name)
         except ValueError as error:
             reason = str(error).removeprefix(f"{self.layer.__name__}: ")
             raise ValueError(f"model.{self.name}: {reason}") from error
         if model.kind == "image_lm" or model.dialect is not None:
-            # Such models have learnt relative positions alone.
+            # These models support only learned relative positions.
             self.refuse_all(("relative_positions",), "with an image_lm or a model.dialect")
         if model.kind != "causal_lm":
             self.refuse_all(self.of_causal_lm, "outside a causal_lm")
 
     def check_attentions(self, attentions):
-        """Raises a ValueError where a model would ignore values; for kinds that have heads.
+        """Raises a ValueError if the model would ignore values of a kind with heads.
 
         Args:
-            attentions: tuple of those that the model has, see `Place`.
+            attentions: tuple of strings, the attentions of the model; see `Place`.
         """
 
     def has_values(self):
-        """Whether any value but the number of heads differs from its default."""
+        """Returns True if a value other than the number of heads differs from its default."""
         return self != type(self)(num_heads=self.num_heads)
 
     def check_length(self, name, length):
-        """Raises a ValueError where sequences are too short; for kinds that have heads.
+        """Raises a ValueError if sequences are too short for a kind with heads.
 
         Args:
-            name: string, what sets their length.
-            length: int.
+            name: string, name of the length in the error message.
+            length: int, length of the sequences.
         """
         for window in self.windows:
             size = operator.attrgetter(window)(self)
             if size is not None and size > length:
                 raise ValueError(
-                    f"model.{self.name}.{window} is {size} and {name} only {length}; a sequence "
-                    "must be at least as long as one window"
+                    f"model.{self.name}.{window} is {size} but {name} is only {length}; a "
+                    "sequence must be at least as long as one window"
                 )
 
     def check_cross_lengths(self, length, encoder_length):
-        """Raises a ValueError where a decoder cannot attend to an encoder; for kinds with heads.
+        """Raises a ValueError if a kind with heads does not support these cross-attention lengths.
 
         Args:
-            length: int, positions of the decoder.
-            encoder_length: int, positions of the encoder.
+            length: int, number of positions of the decoder.
+            encoder_length: int, number of positions of the encoder.
         """
 
     def replacement(self, place):
-        """The name of the kind that has these heads where this one cannot; None where it can."""
+        """Returns the kind that replaces this one in a place, or None if it is supported there."""
         return "full" if place.attention == "cross" and not self.attends_across else None
 
     def arguments(self, place):
-        """The arguments of the layer in a place, as a dictionary."""
+        """Returns the arguments of the layer in a place, as a dictionary."""
         arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if place.attention == "cross":
             arguments |= {k: v for k, v in BETWEEN_SEQUENCES.items() if k in arguments}
@@ -140,10 +140,10 @@ class HeadKind:
 
 @contextlib.contextmanager
 def _without_trace():
-    """Layers made in this context change nothing outside it.
+    """Context in which creating layers has no side effects.
 
-    Their states of random numbers would start TensorFlow, which the strategy of several workers
-    must do, and draw their seeds from Python's random numbers.
+    Their random number generators would initialize TensorFlow, which a multi-worker strategy must
+    do itself, and would draw their seeds from Python's random numbers.
     """
     state = random.getstate()
     try:
@@ -155,15 +155,15 @@ def _without_trace():
 
 @dataclasses.dataclass
 class WithReach(HeadKind):
-    """Kinds with relative positions, or whose layer says that they have none."""
+    """Base class of kinds with relative positions, or whose layer refuses them."""
 
     max_relative_distance: int | None = key(
-        None, "reach of the relative positions, null for none", AT_LEAST_1
+        None, "largest distance of the relative positions, null for none", AT_LEAST_1
     )
 
 
 class FromBlock(HeadKind):
-    """Kinds that the first blocks of a model may lack; they have a key `first_layer`."""
+    """Base class of kinds that the first blocks may lack, with a key `first_layer`."""
 
     def check(self, model):
         super().check(model)
@@ -182,19 +182,19 @@ class FromBlock(HeadKind):
 
 
 def first_layer():
-    """The key of `FromBlock`."""
+    """Returns the key `first_layer` of `FromBlock`."""
     return key(
-        0, "first block with these heads; blocks before it have local ones instead", AT_LEAST_0
+        0, "first block with these heads, from 0; earlier blocks use local heads", AT_LEAST_0
     )
 
 
 def with_keys_of(layer, keys, **defaults):
-    """A decorator of the section of a kind of heads: its keys are options of the layer's sets.
+    """Decorates a head kind with keys for the options of its layer's sets of keys.
 
     Args:
-        layer: the head group, a kind that declares its sets of keys.
-        keys: string, the names of the options, in the order of the section.
-        **defaults: the defaults that a configuration has instead of the layer's own.
+        layer: class of the head group, which must declare its sets of keys.
+        keys: string, names of the options separated by spaces, in the order of the section.
+        **defaults: defaults of the configuration that differ from those of the layer.
     """
 
     def decorated(cls):
@@ -211,11 +211,11 @@ def with_keys_of(layer, keys, **defaults):
 
 
 def section_of_set(key_set, without):
-    """The section of a set of keys in a union: its options, null for one that must be given.
+    """Creates the section of a set of keys in a union. Required options default to null.
 
     Args:
         key_set: subclass of `KeySet`.
-        without: names of options that are no keys.
+        without: names of options to leave out.
 
     Returns:
         A dataclass.
@@ -226,12 +226,12 @@ def section_of_set(key_set, without):
             if option.field.default is dataclasses.MISSING:
                 option = option._replace(type=option.type | None)
             fields.append((name, *_key(option)))
-    doc = f"The set of keys of `rt_keras.layers.key_sets.{key_set.__name__}`."
+    doc = f"Options of the set of keys `rt_keras.layers.key_sets.{key_set.__name__}`."
     return dataclasses.make_dataclass(key_set.__name__, fields, namespace={"__doc__": doc})
 
 
 def _key(option, default=None):
-    """The type and the field of a key that is an option of heads."""
+    """Returns the type and the field of the key of an option."""
     if default is None and option.field.default is not dataclasses.MISSING:
         default = option.field.default
     return option.type, key(default, **option.field.metadata)

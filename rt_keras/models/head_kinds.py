@@ -1,10 +1,10 @@
-"""The kinds of heads: for each its section of a configuration, its checks and its layer.
+"""Head kinds: the section of a configuration, the checks and the layer of each.
 
-A kind is one class here. Its fields are the keys of the section `model.NAME`; where the layer
-declares its sets of keys, they are options of these, and named alone. `arguments` are those of its
-`layer`, which refuses what does not go together, and `check` says what a model cannot have.
-`HEAD_KINDS` lists the kinds; everything else, such as the keys of a configuration and the head
-groups of a model, comes from that table.
+Each kind is a class whose fields are the keys of the section `model.NAME`. If the layer declares
+its sets of keys, the class only names their options. `arguments` returns the arguments of `layer`,
+which refuses incompatible ones, and `check` refuses values that a model does not support.
+`HEAD_KINDS` lists the kinds. Everything else, such as the keys of a configuration and the head
+groups of a model, is derived from this table.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ from rt_keras.models.union_kind import Union
 
 @dataclasses.dataclass
 class _Clustered(FromBlock, WithReach):
-    """Kinds with clusters, which the first blocks of a model may lack."""
+    """Base class of kinds with clusters, which the first blocks of a model may lack."""
 
-    num_clusters: int = key(16, "clusters of each head", AT_LEAST_1)
-    window_size: int = key(128, "members of a cluster that attend", AT_LEAST_1)
+    num_clusters: int = key(16, "clusters per head", AT_LEAST_1)
+    window_size: int = key(128, "members of its cluster that a query attends to", AT_LEAST_1)
     first_layer: int = first_layer()
 
     windows = ("window_size",)
@@ -35,7 +35,7 @@ class _Clustered(FromBlock, WithReach):
     window_size=128,
 )
 class Routing(_Clustered):
-    """Heads that see the keys of their own cluster: see `rt_keras.layers.RoutingHeads`."""
+    """Heads that attend to the keys of the query's cluster; see `rt_keras.layers.RoutingHeads`."""
 
     name = "routing"
 
@@ -46,7 +46,7 @@ class Routing(_Clustered):
 
     @property
     def attends_across(self):
-        # "nearest" is of one sequence.
+        # "nearest" routing is defined within one sequence.
         return self.assignment != "nearest"
 
 
@@ -59,10 +59,10 @@ class Routing(_Clustered):
     block_size=64,
 )
 class LocalRouting(_Clustered):
-    """Heads that see a window and their cluster: see `rt_keras.layers.LocalRoutingHeads`."""
+    """Heads that attend to a window and a cluster; see `rt_keras.layers.LocalRoutingHeads`."""
 
     name = "local_routing"
-    # Windows and clusters are of one sequence.
+    # Windows and clusters are defined within one sequence.
     attends_across = False
 
 
@@ -72,7 +72,7 @@ class LocalRouting(_Clustered):
     memory_length=256,
 )
 class RoutingMemory(LocalRouting):
-    """Heads whose clusters remember further back: see `rt_keras.layers.RoutingMemoryHeads`."""
+    """Heads whose clusters have a long memory; see `rt_keras.layers.RoutingMemoryHeads`."""
 
     name = "routing_memory"
     of_causal_lm = ("num_heads",)
@@ -80,9 +80,9 @@ class RoutingMemory(LocalRouting):
 
 @dataclasses.dataclass
 class Hashed(_Clustered):
-    """Heads that see the keys in their own bucket of a hash: see `rt_keras.layers.HashedHeads`."""
+    """Heads that attend to keys of the query's hash bucket; see `rt_keras.layers.HashedHeads`."""
 
-    share_qk: bool = key(False, "whether queries are their own keys in a decoder's self-attention")
+    share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
 
     name = "hashed"
     layer = layers.HashedHeads
@@ -90,29 +90,29 @@ class Hashed(_Clustered):
 
 @dataclasses.dataclass
 class Random(_Clustered):
-    """Heads that see keys drawn at random: see `rt_keras.layers.RandomHeads`."""
+    """Heads that attend to keys drawn at random; see `rt_keras.layers.RandomHeads`."""
 
     name = "random"
     layer = layers.RandomHeads
 
     def arguments(self, place):
-        # Members differ from block to block.
+        # Blocks draw different keys.
         return {**super().arguments(place), "seed": place.block}
 
 
 @dataclasses.dataclass
 class Clustered(WithReach):
-    """Heads whose similar queries attend together: see `rt_keras.layers.ClusteredHeads`.
+    """Heads that attend once per group of similar queries; see `rt_keras.layers.ClusteredHeads`.
 
-    A decoder has those of `CausalClustered` instead, unless `causal_by_mask` is true.
+    A decoder has heads of kind `CausalClustered` instead, unless `causal_by_mask` is true.
     """
 
-    num_clusters: int = key(100, "groups of the queries of each head", AT_LEAST_1)
-    top_k: int | None = key(None, "keys that each query weighs by itself", AT_LEAST_1)
-    bits: int = key(63, "random projections that group queries", AT_LEAST_1)
-    iterations: int = key(10, "iterations of k-means in a step", AT_LEAST_1)
+    num_clusters: int = key(100, "groups of queries per head", AT_LEAST_1)
+    top_k: int | None = key(None, "keys that each query attends to individually", AT_LEAST_1)
+    bits: int = key(63, "random projections used to group queries", AT_LEAST_1)
+    iterations: int = key(10, "k-means iterations per step", AT_LEAST_1)
     causal_by_mask: bool = key(
-        False, "whether a decoder has these heads too, and so sees later positions in the groups"
+        False, "whether a decoder uses these heads, whose groups depend on later positions"
     )
 
     name = "clustered"
@@ -122,55 +122,55 @@ class Clustered(WithReach):
         in_vain = "encoder" not in attentions and not self.causal_by_mask
         if in_vain and self.has_values():
             raise ValueError(
-                "model.clustered has values but a decoder has the heads of model.causal_clustered; "
-                "give them there, or model.clustered.causal_by_mask true"
+                "model.clustered has values but a decoder uses model.causal_clustered; set them "
+                "there, or set model.clustered.causal_by_mask to true"
             )
 
     def replacement(self, place):
         if place.attention == "encoder" or self.causal_by_mask:
             return None
-        # The groups of a decoder's queries depend on later ones, whatever these attend to.
+        # The groups of a decoder's queries depend on later queries, even in cross-attention.
         return "full" if place.attention == "cross" else "causal_clustered"
 
 
 @with_keys_of(layers.CausalClusteredHeads, "num_clusters block_size commitment_weight")
 class CausalClustered(WithReach):
-    """Heads that see the past through centroids: see `rt_keras.layers.CausalClusteredHeads`."""
+    """Heads that attend to the past by centroids; see `rt_keras.layers.CausalClusteredHeads`."""
 
     name = "causal_clustered"
 
     def check_attentions(self, attentions):
         if "decoder" not in attentions and self.has_values():
             raise ValueError(
-                "model.causal_clustered has values but an encoder has the heads of "
-                "model.clustered; give them there"
+                "model.causal_clustered has values but an encoder uses model.clustered; set them "
+                "there"
             )
 
     def replacement(self, place):
-        # It is of one sequence, and of the past.
+        # These heads are causal and defined within one sequence.
         return {"encoder": "clustered", "cross": "full"}.get(place.attention)
 
 
 @dataclasses.dataclass
 class LSH(WithReach):
-    """Heads of the Reformer: see `rt_keras.layers.LSHHeads`."""
+    """Heads of the Reformer; see `rt_keras.layers.LSHHeads`."""
 
-    num_buckets: int = key(16, "buckets of each hash, an even number", AT_LEAST_1)
-    chunk_size: int = key(64, "positions in a chunk", AT_LEAST_1)
-    num_rounds: int = key(1, "hashes", AT_LEAST_1)
+    num_buckets: int = key(16, "buckets per hash, an even number", AT_LEAST_1)
+    chunk_size: int = key(64, "positions per chunk", AT_LEAST_1)
+    num_rounds: int = key(1, "number of hashes", AT_LEAST_1)
 
     name = "lsh"
     layer = layers.LSHHeads
-    # Queries are their own keys.
+    # Queries are also keys.
     attends_across = False
 
 
 @dataclasses.dataclass
 class ClusterStrided(WithReach):
-    """Heads with clusters of strides: see `rt_keras.layers.ClusterStridedHeads`."""
+    """Heads with strided clusters; see `rt_keras.layers.ClusterStridedHeads`."""
 
-    num_clusters: int = key(16, "clusters of each head", AT_LEAST_1)
-    window_size: int = key(128, "members of a cluster that attend", AT_LEAST_1)
+    num_clusters: int = key(16, "clusters per head", AT_LEAST_1)
+    window_size: int = key(128, "members of its cluster that a query attends to", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
 
     name = "cluster_strided"
@@ -180,7 +180,7 @@ class ClusterStrided(WithReach):
 
 @with_keys_of(layers.StridedHeads, "stride", stride=128)
 class Strided(WithReach):
-    """Heads that see the positions at multiples of a stride: see `rt_keras.layers.StridedHeads`."""
+    """Heads that attend to every n-th key; see `rt_keras.layers.StridedHeads`."""
 
     name = "strided"
 
@@ -192,10 +192,10 @@ class Strided(WithReach):
     block_size=128,
 )
 class Local(WithReach):
-    """Heads that see the blocks around them: see `rt_keras.layers.LocalHeads`."""
+    """Heads that attend to neighboring blocks; see `rt_keras.layers.LocalHeads`."""
 
     cross_block_size: int | None = key(
-        None, "positions in a block of an encoder, block_size if null", AT_LEAST_1
+        None, "positions per block of an encoder, null for block_size", AT_LEAST_1
     )
 
     name = "local"
@@ -216,8 +216,8 @@ class Local(WithReach):
         if math.ceil(encoder_length / (self.cross_block_size or self.block_size)) != blocks:
             self.refuse(
                 "cross_block_size",
-                f"the encoder's {encoder_length} positions must make {blocks} blocks, as many as "
-                f"the decoder's {length}: {math.ceil(encoder_length / blocks)} would do",
+                f"the encoder's {encoder_length} positions must form {blocks} blocks, as many as "
+                f"the decoder's {length}; use {math.ceil(encoder_length / blocks)}",
             )
 
     def arguments(self, place):
@@ -235,7 +235,7 @@ class Local(WithReach):
     compressed_length=128,
 )
 class Compressive(WithReach):
-    """Heads that see a window and a compressed memory: see `rt_keras.layers.CompressiveHeads`."""
+    """Heads with a window and a compressed memory; see `rt_keras.layers.CompressiveHeads`."""
 
     name = "compressive"
     windows = ("block_size",)
@@ -244,14 +244,14 @@ class Compressive(WithReach):
 
 @with_keys_of(layers.FullHeads, "relative_positions memory_length num_persistent_keys")
 class Full(WithReach):
-    """Heads that see every key: see `rt_keras.layers.FullHeads`."""
+    """Heads that attend to every key; see `rt_keras.layers.FullHeads`."""
 
     name = "full"
     of_causal_lm = ("memory_length",)
 
 
-# In the order of a block's head groups: what clusters comes first, as in checkpoints of the paper's
-# authors.
+# In the order of a block's head groups. Heads with clusters come first, as in the checkpoints of
+# the paper's authors.
 HEAD_KINDS = {
     kind.name: kind
     for kind in (

@@ -1,21 +1,24 @@
-"""Arguments of a constructor that are attributes and entries of the configuration alike."""
+"""Constructor arguments as attributes and as entries of the config."""
 
 import keras
 
 
 class KeptArguments:
-    """Mixin of layers and models, before Keras's bases: the arguments that `get_config` returns."""
+    """Mixin that stores constructor arguments and returns them from `get_config`.
+
+    List it before Keras's base classes.
+    """
 
     _kept_arguments = ()
 
     def keep_arguments(self, arguments, leave=()):
-        """Makes arguments of the constructor attributes and entries of the configuration.
+        """Stores arguments of the constructor as attributes and entries of the config.
 
         Args:
-            arguments: dictionary of their values, which are plain data or initializers: `locals()`
-                at the start of the constructor.
-            leave: names of those that are neither, which the class keeps in another way. `dtype`
-                and `kwargs` are left in any case.
+            arguments: dictionary of plain data or initializers by name, such as `locals()` at the
+                start of the constructor.
+            leave: names of arguments to leave out, which the class stores in another way. `dtype`
+                and `kwargs` are always left out.
         """
         leave = {"self", "__class__", "dtype", "kwargs", *leave}
         kept = {name: value for name, value in arguments.items() if name not in leave}

@@ -1,4 +1,4 @@
-"""What the language models share: from hidden states to logits, and generation."""
+"""Base class of the language models: logits and generation."""
 
 import functools
 
@@ -17,20 +17,23 @@ from rt_keras.ops.blocks import size
 
 
 class LanguageModel(PublishedPresets, ChunkedLoss):
-    """Mixin of language models, before KerasHub's bases: logits of each next token.
+    """Mixin of language models that computes logits of each next token and generates.
 
     ```
     logits = hidden_states(inputs) · token_embeddingᵀ
     ```
 
-    If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
-    embedding has another width than the blocks, another dense layer comes before it. A subclass has
-    `hidden_states(inputs, training)`, and for generation `prefill` and `call_with_cache`, or, where
-    heads decode without a cache, `_decoder_states(tokens, padding_mask, *encoded)`. With an encoder
-    it has `_encode(inputs)`, the tuple of what those three take of the encoder.
+    If the backbone does not tie embeddings, a dense layer replaces this product. If the embedding
+    is not as wide as the blocks, another dense layer precedes it.
+
+    List the mixin before KerasHub's base classes. A subclass defines
+    `hidden_states(inputs, training)` and, for generation, `prefill` and `call_with_cache`. For
+    heads that decode without a cache, it defines `_decoder_states(tokens, padding_mask, *encoded)`
+    instead. With an encoder, it also defines `_encode(inputs)`, which returns a tuple of the
+    arguments that these three methods take from the encoder.
     """
 
-    # What the names of the decoder's inputs begin with.
+    # Prefix of the names of the decoder's inputs.
     decoder_prefix = ""
 
     def __init__(self, backbone, preprocessor=None, loss_chunk_size=None, **kwargs):
@@ -46,7 +49,7 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
             self.output_dense = backbone.make_dense(backbone.vocabulary_size, "output_dense")
 
         # === Config ===
-        # Before the constructor of the base class, which compiles the model.
+        # Set before calling the base constructor, which compiles the model.
         if loss_chunk_size is not None:
             positive_int("loss_chunk_size", loss_chunk_size)
         self.keep_arguments({"loss_chunk_size": loss_chunk_size})
@@ -57,7 +60,7 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
         super().__init__(inputs=inputs, outputs=outputs, **kwargs)
 
     def token_logits(self, hidden):
-        """The logits of hidden states.
+        """Computes the logits of hidden states.
 
         Args:
             hidden: `[..., hidden_dim]`.
@@ -73,23 +76,25 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
 
     @property
     def cached_decoding(self):
-        """Whether generation keeps a cache, so that a token costs the same at every position.
+        """True if generation uses a cache, so that tokens cost the same at every position.
 
-        That is so if no output depends on a later token: with `LocalHeads`, `RoutingHeads` of
-        assignment "nearest", `StridedHeads` and `FullHeads` (the last two keep all keys), of which
-        `FullHeads` and `LocalHeads` can attend to an encoder. With other heads the keys that a
-        query sees depend on the whole sequence: for each token, generation calls the model, or its
-        decoder, on all `max_length` positions, later ones as padding, and costs as much as
-        `max_length` parallel passes. With "balanced" routing and `HashedHeads` the result is that
-        of the model on each prefix; with `ClusterStridedHeads`, `RandomHeads` and heads of a
-        dialect it also depends on `max_length`.
+        This is the case if no output depends on a later token: with `LocalHeads`, `RoutingHeads` of
+        assignment "nearest", `StridedHeads` and `FullHeads`. The last two cache all keys.
+        `FullHeads` and `LocalHeads` can attend to an encoder.
+
+        With other heads, the keys that a query sees depend on the whole sequence. For each token,
+        generation then calls the model, or its decoder, on all `max_length` positions, with later
+        ones as padding. This costs as much as `max_length` parallel passes. With "balanced" routing
+        and `HashedHeads`, the result is that of the model on each prefix. With
+        `ClusterStridedHeads`, `RandomHeads` and heads of a dialect, it also depends on
+        `max_length`.
         """
         return self.backbone.cached_decoding
 
     # Generation.
 
     def make_generate_function(self):
-        """The compiled function that `generate` calls; see `rt_keras.models.generation`."""
+        """Returns the compiled function that `generate` calls; see `rt_keras.models.generation`."""
         return self.compiled_function(
             "generate", lambda: make_generate_function(self, f"{self.decoder_prefix}padding_mask")
         )
@@ -97,25 +102,25 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
     def generate_step(self, inputs, stop_token_ids=None, sampler=None, prefill_length=None):
         """Continues a batch of prompts.
 
-        With a cache (see `cached_decoding`), one parallel pass reads as many tokens as the shortest
-        prompt has. From there on each step reads one token of every row; the next token of a row is
-        that of its prompt if it is longer. An encoder runs once.
+        With a cache (see `cached_decoding`), prefill reads as many tokens of each row as the
+        shortest prompt has. Each decode step then reads one token per row. As long as a row has
+        tokens of its prompt left, these are its next tokens. An encoder runs once.
 
         Args:
-            inputs: dictionary as from `generate_preprocess` of the model's preprocessor, but for
-                its names "token_ids" and "padding_mask" with `decoder_prefix` before them: int and
-                bool `[batch, max_length]`, True at the prompts, which are at the left and have at
-                least one token.
-            stop_token_ids: ids that end a sequence. Defaults to None, no such ids.
+            inputs: dictionary as returned by `generate_preprocess` of the model's preprocessor. Its
+                entries "token_ids" and "padding_mask", with `decoder_prefix` before their names,
+                are int and bool `[batch, max_length]`. The mask is True at the prompts, which are
+                left-aligned and have at least one token.
+            stop_token_ids: ids that end a sequence. Defaults to None, no stop tokens.
             sampler: a `keras_hub.samplers.Sampler`. Defaults to the one the model was compiled
                 with.
-            prefill_length: int, number of positions of the parallel pass, at least the length of
-                the shortest prompt. Defaults to None, that length, which XLA cannot compile, as it
-                is not known before.
+            prefill_length: int, number of positions of prefill, at least the length of the shortest
+                prompt. Defaults to None, that length, which XLA cannot compile since it is not
+                static.
 
         Returns:
-            A dictionary of those two names, the prompts with the new tokens, and True up to the
-            stop token.
+            A dictionary of the same two names: the prompts with the generated tokens, and a mask
+            that is True up to the stop token.
         """
         ids_name, mask_name = (f"{self.decoder_prefix}{x}" for x in ("token_ids", "padding_mask"))
         prompt = tf.cast(inputs[ids_name], tf.int32)
@@ -141,13 +146,14 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
 
         Args:
             tokens: int `[batch, max_length]`, of which the first `index` are known.
-            cache: the cache of the first `index - 1`; without cached decoding, anything.
+            cache: the cache of the first `index - 1` tokens; unused without cached decoding.
             index: int scalar.
-            encoded: tuple of what the decoder takes of an encoder. Defaults to none.
+            encoded: tuple of the arguments that the decoder takes from an encoder. Defaults to
+                `()`.
 
         Returns:
             Logits of the token at `index`, `[batch, vocabulary_size]`; the hidden states that they
-            come from, `[batch, hidden_dim]`; and the cache with one position more.
+            are computed from, `[batch, hidden_dim]`; and the cache with one more position.
         """
         if self.cached_decoding:
             logits, hidden, cache = self.call_with_cache(
@@ -161,16 +167,16 @@ class LanguageModel(PublishedPresets, ChunkedLoss):
         return ()
 
     def _start(self, prompt, first, prefill_length, encoded, sampler):
-        """The hidden states of the prompts and the cache, for a sampler."""
+        """Returns the hidden states of the prompts and the cache, for a sampler."""
         if not self.cached_decoding:
             return self._states(prompt, first, encoded), ()
         max_length = size(prompt, 1)
         prompt = prompt[:, : first if prefill_length is None else prefill_length]
-        # The sampler begins with the last token of the shortest prompt.
+        # The sampler starts with the last token of the shortest prompt.
         hidden, cache = self.prefill(prompt, *encoded, first - 1, max_length)
         return pad_length(hidden, max_length), cache
 
     def _states(self, tokens, count, encoded):
-        """Hidden states of sequences of which `count` tokens are known."""
+        """Computes the hidden states of sequences of which `count` tokens are known."""
         known = tf.broadcast_to(tf.range(tf.shape(tokens)[1]) < count, tf.shape(tokens))
         return self._decoder_states(tokens, tf.cast(known, tf.int32), *encoded)

@@ -1,21 +1,22 @@
-"""Export of models, also for LiteRT, the runtime for devices."""
+"""Export of models, including to LiteRT, the on-device runtime."""
 
 from rt_keras.layers import HeadGroup
 from rt_keras.layers.layers_inside import layers_inside
 
 
 class LiteRTExport:
-    """Mixin of backbones and tasks, before KerasHub's bases: `export` knows what LiteRT can run.
+    """Mixin whose `export` refuses models that LiteRT cannot run.
 
-    It also keeps quiet: Keras prints a line for each weight.
+    By default, it does not print a line for each weight, as Keras does. List it before KerasHub's
+    base classes.
     """
 
     def export(self, filepath, format="tf_saved_model", verbose=False, **kwargs):
-        """Exports the model as Keras does; for LiteRT, only if LiteRT can run it.
+        """Exports the model, to LiteRT only if LiteRT can run it.
 
         Args:
             filepath: path of the file or folder to write.
-            format: "tf_saved_model", the default, or another format of `keras.Model.export`.
+            format: string, a format of `keras.Model.export`. Defaults to `"tf_saved_model"`.
             verbose: bool, whether to print the signatures and every weight. Defaults to False.
             **kwargs: other keyword arguments of `keras.Model.export`.
 

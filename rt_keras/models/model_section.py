@@ -1,4 +1,4 @@
-"""The `model` section of a configuration, and what models are made of from it."""
+"""The `model` section of a configuration, and the arguments of models that it describes."""
 
 import dataclasses
 import inspect
@@ -23,26 +23,26 @@ from rt_keras.models.transformer_blocks import BLOCK_OPTIONS
 
 @dataclasses.dataclass
 class ImageSection:
-    """The images of an image model.
+    """Images of an image model.
 
-    Local blocks have `block_height` rows and `local.block_size` values in all; without a height,
-    that many values in a row.
+    A local block has `block_height` rows and `local.block_size` values in total. Without
+    `block_height`, it has `local.block_size` consecutive values.
     """
 
     height: int = key(32, "rows of pixels", AT_LEAST_1)
     width: int = key(32, "columns of pixels", AT_LEAST_1)
-    channels: int = key(3, "values of a pixel", AT_LEAST_1)
-    block_height: int | None = key(None, "rows of a local block, null for one", AT_LEAST_1)
-    num_classes: int | None = key(None, "classes, null for images without", AT_LEAST_1)
-    position_embedding: bool = key(True, "whether rows and columns have embeddings")
+    channels: int = key(3, "values per pixel", AT_LEAST_1)
+    block_height: int | None = key(None, "rows of a local block, null for raster order", AT_LEAST_1)
+    num_classes: int | None = key(None, "classes, null for images without classes", AT_LEAST_1)
+    position_embedding: bool = key(True, "whether to add embeddings of rows and columns")
 
     @property
     def shape(self):
-        """The shape of an image."""
+        """The shape of an image, `(height, width, channels)`."""
         return self.height, self.width, self.channels
 
     def block_shape(self, size):
-        """The shape of a local block of `size` values."""
+        """Returns the shape of a local block of `size` values."""
         if self.block_height is None:
             return (size,)
         return self.block_height, size // self.block_height
@@ -50,22 +50,22 @@ class ImageSection:
 
 @dataclasses.dataclass
 class _ModelKeys:
-    """The model: see the backbone of its kind in `rt_keras.models`."""
+    """Hyperparameters of a model; see the backbone of its kind in `rt_keras.models`."""
 
-    kind: str = key("causal_lm", "which model it is")
+    kind: str = key("causal_lm", "kind of model")
     vocabulary_size: int | None = key(
-        None, "token ids; null for the tokenizer's, or 256 for images", AT_LEAST_1
+        None, "number of token ids; null for the tokenizer's, or 256 for images", AT_LEAST_1
     )
     num_encoder_layers: int = key(0, "blocks of the encoder", AT_LEAST_0)
-    num_layers: int = key(2, "blocks, of the decoder where there is an encoder", AT_LEAST_1)
+    num_layers: int = key(2, "blocks, or blocks of the decoder with an encoder", AT_LEAST_1)
     hidden_dim: int = key(256, "width of the blocks", AT_LEAST_1)
     intermediate_dim: int = key(1024, "width of the feed-forward networks", AT_LEAST_1)
     embedding_dim: int | None = key(None, "width of the embedding, null for hidden_dim", AT_LEAST_1)
-    tie_embeddings: bool = key(True, "whether the output has the weights of the embedding")
+    tie_embeddings: bool = key(True, "whether the output layer shares the weights of the embedding")
     key_dim: int | None = key(
-        None, "depth of a head, null for hidden_dim over the number of heads", AT_LEAST_1
+        None, "key depth of a head, null for hidden_dim / number of heads", AT_LEAST_1
     )
-    value_dim: int | None = key(None, "depth of a head's values, null for key_dim", AT_LEAST_1)
+    value_dim: int | None = key(None, "value depth of a head, null for key_dim", AT_LEAST_1)
     activation: str = key(
         "geglu",
         "activation of the feed-forward networks",
@@ -73,7 +73,7 @@ class _ModelKeys:
     )
     normalize_first: bool = key(True, "pre-norm if true, post-norm if false")
     normalization: str = key(
-        "layer_norm", "what normalizes, or rezero for nothing", one_of(*NORMALIZATIONS)
+        "layer_norm", "normalization layer; rezero disables it", one_of(*NORMALIZATIONS)
     )
     dropout: float = key(0.0, "dropout before the first block and before residuals", SHARE_BELOW_1)
     attention_dropout: float | None = key(
@@ -83,51 +83,51 @@ class _ModelKeys:
         None, "dropout of feed-forward activations, null for dropout", SHARE_BELOW_1
     )
     embedding_dropout: float = key(0.0, "dropout of the embedding", SHARE_BELOW_1)
-    token_dropout: float = key(0.0, "probability that a token becomes padding", SHARE_BELOW_1)
+    token_dropout: float = key(0.0, "probability of replacing a token by padding", SHARE_BELOW_1)
     encoder_input_dropout: float = key(
-        0.0, "probability that an entry of the encoder's embedding becomes 0", SHARE_BELOW_1
+        0.0, "probability of zeroing an entry of the encoder's embedding", SHARE_BELOW_1
     )
-    shift_tokens: bool = key(False, "whether blocks mix each position with the one before")
+    shift_tokens: bool = key(False, "whether blocks mix each position with the previous one")
     max_sequence_length: int | None = key(
-        None, "positions that have an embedding, null for no position embedding", AT_LEAST_1
+        None, "number of position embeddings, null for no position embedding", AT_LEAST_1
     )
-    sinusoidal_positions: bool = key(False, "whether sinusoidal positions are added")
-    attention_bias: bool = key(True, "whether dense layers of attention have biases")
-    feed_forward_bias: bool = key(True, "whether those of feed-forward networks have")
-    use_head_dense: bool = key(False, "whether heads pass through a dense layer of their own")
-    layer_norm_epsilon: float = key(1e-6, "epsilon of the layer normalizations", POSITIVE)
+    sinusoidal_positions: bool = key(False, "whether to add sinusoidal positions")
+    attention_bias: bool = key(True, "whether the dense layers of attention use biases")
+    feed_forward_bias: bool = key(True, "whether feed-forward networks use biases")
+    use_head_dense: bool = key(False, "whether heads pass through a shared dense layer")
+    layer_norm_epsilon: float = key(1e-6, "epsilon of the normalization layers", POSITIVE)
     feed_forward_chunk_size: int | None = key(
-        None, "positions in a feed-forward network at once, null for all", AT_LEAST_1
+        None, "positions that a feed-forward network processes at once, null for all", AT_LEAST_1
     )
     num_experts: int | None = key(
-        None, "feed-forward networks of a block, null for one that all positions use", AT_LEAST_1
+        None, "experts per block, null for a single feed-forward network", AT_LEAST_1
     )
-    experts_per_token: int = key(2, "how many of them a position uses", AT_LEAST_1)
+    experts_per_token: int = key(2, "experts that each position uses", AT_LEAST_1)
     expert_capacity_factor: float | None = key(
-        1.25, "how much more than its share an expert takes, null for no limit", AT_LEAST_1
+        1.25, "capacity of an expert relative to an equal share, null for no limit", AT_LEAST_1
     )
     product_keys: int | None = key(
         None,
-        "keys of each half of a product-key memory instead of a feed-forward network",
+        "keys in each half of a product-key memory, null for a feed-forward network",
         AT_LEAST_1,
     )
     product_key_layer: int | None = key(
-        None, "the one block, from 0, that has this memory, null for all", AT_LEAST_0
+        None, "index of the only block with this memory, null for all blocks", AT_LEAST_0
     )
-    reversible: bool = key(False, "whether blocks are reversible, which saves memory")
-    remat: bool = key(False, "whether the gradient recomputes blocks, which saves memory")
+    reversible: bool = key(False, "whether to use reversible blocks, which saves memory")
+    remat: bool = key(False, "whether the backward pass recomputes blocks, which saves memory")
     loss_chunk_size: int | None = key(
         None, "positions whose logits are computed at once, null for all", AT_LEAST_1
     )
     num_classes: int = key(2, "classes of a text classifier", AT_LEAST_1)
-    pooling: str = key("mean", "what stands for a text that is classified", one_of("mean", "first"))
-    max_answer_length: int = key(128, "the most tokens of an answer", AT_LEAST_1)
+    pooling: str = key("mean", "pooling of a text classifier", one_of("mean", "first"))
+    max_answer_length: int = key(128, "maximum number of tokens in an answer", AT_LEAST_1)
     initializer_scale: float = key(
-        1.0, "variance of dense layers at the start, relative to Glorot's", POSITIVE
+        1.0, "initial variance of dense layers, relative to Glorot's", POSITIVE
     )
     dialect: str | None = key(
         None,
-        "whose numbers the heads give: t2t for the code of the paper's authors, null for ours",
+        "program whose numbers the heads reproduce, null for none; t2t is the paper authors' code",
         one_of(*DIALECTS),
     )
     image: ImageSection = section(ImageSection)
@@ -142,23 +142,23 @@ ModelSection = dataclasses.make_dataclass(
 
 
 def check_heads(model, attentions=("decoder",)):
-    """Raises a ValueError where the heads of a `ModelSection` do not go together.
+    """Raises a ValueError if the heads of a `ModelSection` are incompatible.
 
     Args:
         model: the `ModelSection`.
-        attentions: tuple of the attentions that the model has, see `Place`. Defaults to a decoder's
-            alone.
+        attentions: tuple of strings, the attentions of the model; see `Place`. Defaults to
+            `("decoder",)`.
     """
     counts = head_counts(model)
-    # What other heads may become, and the kind whose blocks an image has.
     places = [Place(block=0, attention=attention) for attention in attentions]
-    # The kinds that others become somewhere; local heads are those of the first blocks.
+    # Kinds that replace others somewhere. Local heads do so in the first blocks, and their blocks
+    # are those of images.
     useful = {"local"} | {kind.replacement(place) for kind in _present(model) for place in places}
     for name in HEAD_KINDS:
         kind, in_vain = getattr(model, name), counts[name] == 0 and name not in useful
         if in_vain and kind.num_heads is None and kind.has_values():
             raise ValueError(
-                f"model.{name} has values but no heads; give model.{name}.num_heads, 0 for none"
+                f"model.{name} has values but no heads; set model.{name}.num_heads, 0 for none"
             )
     total = sum(counts.values())
     if total == 0:
@@ -167,9 +167,8 @@ def check_heads(model, attentions=("decoder",)):
         listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         below = model.hidden_dim - model.hidden_dim % total
         raise ValueError(
-            f"model.hidden_dim is {model.hidden_dim}, which its {total} heads ({listed}) do not "
-            f"divide; it must be a multiple of {total}, such as {below or total}, or model.key_dim "
-            "be given"
+            f"model.hidden_dim is {model.hidden_dim}, which is not divisible by the {total} heads "
+            f"({listed}); use a multiple of {total}, such as {below or total}, or set model.key_dim"
         )
     for kind in _present(model):
         if model.dialect is not None and kind.name not in DIALECTS[model.dialect]:
@@ -182,13 +181,13 @@ def check_heads(model, attentions=("decoder",)):
 
 
 def refuse_no_heads():
-    """Raises the ValueError that there are no heads."""
+    """Raises a ValueError that there are no heads."""
     names = ", ".join(f"model.{name}.num_heads" for name in HEAD_KINDS)
     raise ValueError(f"there are no heads; one of {names} must be above 0")
 
 
 def check_networks(model):
-    """Raises a ValueError where what blocks have as feed-forward networks does not go together."""
+    """Raises a ValueError if the options of the feed-forward networks are incompatible."""
     if model.product_keys is None:
         if model.product_key_layer is not None:
             raise ValueError("model.product_key_layer needs model.product_keys")
@@ -203,35 +202,35 @@ def check_networks(model):
             f"{model.num_layers}"
         )
     if model.num_encoder_layers:
-        raise ValueError("model.product_keys needs a model without an encoder beside its decoder")
+        raise ValueError("model.product_keys and model.num_encoder_layers cannot be combined")
 
 
 def check_length(model, name, length):
-    """Raises a ValueError where sequences are too short for the heads of a `ModelSection`.
+    """Raises a ValueError if sequences are too short for the heads of a `ModelSection`.
 
     Args:
         model: the `ModelSection`.
-        name: string, what sets their length, such as "data.sequence_length".
-        length: int.
+        name: string, name of the length in the error message, such as "data.sequence_length".
+        length: int, length of the sequences.
     """
     for kind in _present(model):
         kind.check_length(name, length)
 
 
 def check_cross_lengths(model, length, encoder_length):
-    """Raises a ValueError where the decoder of a `ModelSection` cannot attend to its encoder.
+    """Raises a ValueError if a `ModelSection` does not support these cross-attention lengths.
 
     Args:
         model: the `ModelSection`.
-        length: int, positions of the decoder.
-        encoder_length: int, positions of the encoder.
+        length: int, number of positions of the decoder.
+        encoder_length: int, number of positions of the encoder.
     """
     for kind in _present(model):
         kind.check_cross_lengths(length, encoder_length)
 
 
 def head_counts(model):
-    """The number of heads of each kind, by name.
+    """Returns the number of heads of each kind, by name.
 
     Args:
         model: a `ModelSection`.
@@ -249,19 +248,19 @@ def head_counts(model):
 
 
 def _present(model):
-    """The sections of the kinds that have heads."""
+    """Returns the sections of the kinds with heads."""
     return [getattr(model, name) for name, count in head_counts(model).items() if count]
 
 
 def make_head_groups(model, place):
-    """The head groups of one attention of a model.
+    """Creates the head groups of one attention layer of a model.
 
     Args:
         model: a `ModelSection`.
-        place: the `Place` of the attention.
+        place: the `Place` of the attention layer.
 
     Returns:
-        A list of head groups, one for each kind that has heads there.
+        A list of head groups, one for each kind with heads there.
 
     >>> model = ModelSection(routing=HEAD_KINDS["routing"](num_heads=2, first_layer=1))
     >>> [type(group).__name__ for group in make_head_groups(model, Place(block=0))]
@@ -284,29 +283,29 @@ def _make_group(model, name, place, num_heads):
 
 
 def make_all_head_groups(model, attention="decoder", grid=None):
-    """The head groups of each block: `make_head_groups` for all of one attention."""
+    """Creates the head groups of one attention in each block; see `make_head_groups`."""
     count = model.num_layers
-    # An encoder alone has the blocks that a decoder would have.
+    # An encoder without a decoder has `num_layers` blocks.
     if attention == "encoder" and model.num_encoder_layers:
         count = model.num_encoder_layers
     return [make_head_groups(model, Place(block, attention, grid)) for block in range(count)]
 
 
 def is_strictly_causal(model):
-    """Whether no output of a model depends on later positions, as its head groups say.
+    """Returns True if no output of a model depends on later positions.
 
     Args:
         model: a `ModelSection`.
 
     Returns:
-        False if a head group of the decoder chooses its keys by looking at the whole sequence.
+        Bool, False if the whole sequence decides which keys a head group of the decoder sees.
 
     >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](2, assignment="nearest")))
     True
     >>> is_strictly_causal(ModelSection(routing=HEAD_KINDS["routing"](2, assignment="balanced")))
     False
     """
-    # Blocks differ in that the first ones lack kinds that the later ones have.
+    # Blocks differ only in the kinds that the first ones lack.
     for block in {0, model.num_layers - 1}:
         if not all(group.cached_decoding for group in make_head_groups(model, Place(block))):
             return False
@@ -317,10 +316,10 @@ def is_strictly_causal(model):
 
 
 def arguments_of(cls, model):
-    """The keys of a `ModelSection` that are arguments of a backbone or a task.
+    """Returns the arguments of a backbone or a task that are keys of a `ModelSection`.
 
     Args:
-        cls: class of the model. Backbones, which have head groups, take `BLOCK_OPTIONS` as well.
+        cls: class of the model. Backbones, which have head groups, also take `BLOCK_OPTIONS`.
         model: the `ModelSection`.
 
     Returns:

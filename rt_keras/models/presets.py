@@ -1,4 +1,4 @@
-"""The published configurations as presets without weights."""
+"""Published configurations as presets without weights."""
 
 import functools
 from pathlib import Path
@@ -13,7 +13,7 @@ from rt_keras.models.model_section import ModelSection, arguments_of
 
 
 class _Presets:
-    """The `presets` of a class: names and descriptions of those that it can load."""
+    """Descriptor of the `presets` of a class: their names and descriptions."""
 
     def __get__(self, instance, cls):
         return {
@@ -24,10 +24,11 @@ class _Presets:
 
 
 class PublishedPresets(LiteRTExport, KeptArguments):
-    """Mixin of backbones and tasks, before KerasHub's bases: models from configurations.
+    """Mixin that creates backbones and tasks from configurations.
 
-    A published configuration is a preset of its name, without weights: the sizes of a model to
-    train from scratch. `kind` is what configurations of the class have as `model.kind`.
+    List it before KerasHub's base classes. Each published configuration is a preset of the same
+    name without weights, for training from scratch. `kind` is the value of `model.kind` in the
+    configurations of a class.
     """
 
     kind = None
@@ -35,12 +36,12 @@ class PublishedPresets(LiteRTExport, KeptArguments):
 
     @classmethod
     def from_section(cls, model, vocabulary_size, dtype=None):
-        """A model with new weights, and no preprocessor, as a configuration describes it.
+        """Creates a model with new weights and no preprocessor from a configuration.
 
         Args:
             model: the `rt_keras.models.model_section.ModelSection` of a configuration.
-            vocabulary_size: int, number of token ids, or of values of a channel of an image.
-            dtype: dtype policy. Defaults to Keras's global one.
+            vocabulary_size: int, number of token ids, or of values of an image channel.
+            dtype: dtype policy. Defaults to Keras's global policy.
 
         Returns:
             A model of this class.
@@ -50,55 +51,55 @@ class PublishedPresets(LiteRTExport, KeptArguments):
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
-        """A model like that of a folder, a handle of KerasHub, or a published configuration.
+        """Creates a model from a folder, a KerasHub handle or a published configuration.
 
         Args:
-            preset: string, the name of a published configuration, one of `presets`; or what
-                KerasHub's `from_preset` takes, such as a folder.
-            load_weights: bool, whether to load the weights that a folder or a handle has.
-                Configurations have none. Defaults to True.
-            **kwargs: `dtype`, by default Keras's global dtype policy; and for folders and handles
+            preset: string, the name of a published configuration, one of `presets`; or a value
+                that KerasHub's `from_preset` accepts, such as a folder.
+            load_weights: bool, whether to load the weights. Must be False for a configuration,
+                which has none. Defaults to True.
+            **kwargs: `dtype`, by default Keras's global dtype policy. For folders and handles, also
                 the other keyword arguments of KerasHub's `from_preset`.
 
         Returns:
             A model of this class; from a configuration, without a preprocessor.
 
         Raises:
-            ValueError: if weights of a configuration are asked for, or it is of another kind of
-                model.
+            ValueError: if `load_weights` is True for a configuration, or if the configuration
+                describes another kind of model.
 
         >>> from rt_keras.models import RoutingTransformerImageBackbone
         >>> name = "sparse_imagetransformer_base"
         >>> RoutingTransformerImageBackbone.from_preset(name, load_weights=False).num_layers
         12
         """
-        # KerasHub cannot load what was saved under a mixed policy unless it is told another;
-        # quantized layers have policies of their own.
+        # KerasHub cannot load a model saved under a mixed policy without an explicit dtype.
+        # Quantized layers have separate policies.
         if not _is_quantized(preset):
             kwargs.setdefault("dtype", keras.config.dtype_policy())
         if preset not in published():
             return super().from_preset(preset, load_weights=load_weights, **kwargs)
         model, _ = published()[preset]
         if model.kind != cls.kind:
-            raise ValueError(f"preset={preset!r} is of kind {model.kind}, not of {cls.__name__}")
+            raise ValueError(f"{cls.__name__} cannot load preset={preset!r} of kind {model.kind}")
         if load_weights:
             raise ValueError(
-                f"preset={preset!r} is a configuration and has no weights: give load_weights=False"
+                f"preset={preset!r} is a configuration without weights; pass load_weights=False"
             )
         return cls.from_section(model, model.vocabulary_size, **kwargs)
 
 
 def _is_quantized(preset):
-    """Whether a preset is the folder of a model whose layers were quantized."""
+    """Returns True if a preset is the folder of a quantized model."""
     config = Path(preset, "config.json")
     return config.is_file() and '"DTypePolicyMap"' in config.read_text(encoding="utf-8")
 
 
 @functools.cache
 def published():
-    """The published models: for each name its `ModelSection` and its description.
+    """Returns the `ModelSection` and the description of each published model, by name.
 
-    Those that leave the vocabulary to a tokenizer are not among them.
+    Configurations whose vocabulary size depends on a tokenizer are left out.
     """
     found = {}
     for name in config_files.published_names():

@@ -1,4 +1,4 @@
-"""The Routing Transformer without a head: token ids to hidden states."""
+"""Routing Transformer backbone, which maps token ids to hidden states."""
 
 import keras
 
@@ -16,12 +16,14 @@ class RoutingTransformerBackbone(DecoderBackbone):
     output = LN(x)  if normalize_first
     ```
 
-    Attention is causal. With routing heads of assignment "nearest", local, strided and full heads
-    no output depends on a later token; which keys other heads see can depend on the whole sequence.
-    Without `max_sequence_length` there is no position embedding and sequences may have any length:
-    order then comes from relative positions, the causal mask and the blocks of local attention.
+    Attention is causal. With local, strided and full heads, and with routing heads of assignment
+    "nearest", no output depends on a later token. With other heads, the keys that a query sees can
+    depend on the whole sequence. Without `max_sequence_length`, there is no position embedding and
+    sequences may have any length. Order then comes from relative positions, the causal mask and the
+    blocks of local attention.
 
-    `dropout` also applies before the first block, and `kernel_initializer` to the embedding.
+    `dropout` is also applied before the first block, and `kernel_initializer` also initializes the
+    embedding.
 
     Args:
         vocabulary_size: int, number of token ids.
@@ -30,38 +32,38 @@ class RoutingTransformerBackbone(DecoderBackbone):
         intermediate_dim: int, width of the feed-forward networks.
         head_groups: list of `rt_keras.layers` head groups, copied for each block; or a list of
             such lists, one per block.
-        embedding_dim: int, width of an embedding that a dense layer brings to `hidden_dim`,
-            instead of the factor sqrt(hidden_dim). Defaults to None, an embedding as wide as the
-            blocks and no dense layer.
-        tie_embeddings: bool, whether the output of a language model shares the weights of the
-            embedding, or else is a dense layer with a bias. Defaults to True.
+        embedding_dim: int, width of the embedding, which a dense layer then projects to
+            `hidden_dim` instead of scaling it by sqrt(hidden_dim). Defaults to None, an embedding
+            as wide as the blocks and no dense layer.
+        tie_embeddings: bool, whether the output layer of a language model shares the weights of the
+            embedding. If False, it is a dense layer with a bias. Defaults to True.
         embedding_dropout: float, dropout rate of the embedding. Defaults to 0.0.
-        token_dropout: float, probability in training that a token is replaced by 0. Defaults to
-            0.0.
-        max_sequence_length: int, number of positions with an embedding. Defaults to None, no
-            position embedding.
+        token_dropout: float, probability of replacing a token by 0 in training. Defaults to 0.0.
+        max_sequence_length: int, number of position embeddings. Defaults to None, no position
+            embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.
-        reversible: bool, whether the blocks are `rt_keras.layers.ReversibleBlocks`, whose gradient
-            needs memory that does not grow with `num_layers`. They compute something else than
-            plain blocks, and exclude `remat`. Defaults to False.
-        dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
-            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
-            keyword arguments, such as `name`.
+        reversible: bool, whether to use `rt_keras.layers.ReversibleBlocks`, so that the memory of
+            the backward pass does not grow with `num_layers`. Their results differ from those of
+            plain blocks, and they cannot be combined with `remat`. Defaults to False.
+        dtype: dtype policy. Defaults to Keras's global policy.
+        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
+            `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         `[batch, length, hidden_dim]`.
 
     Raises:
-        ValueError: if a size is not a positive integer, if a block has no head groups or there is
-            not one list of them per block, or if a sequence is longer than `max_sequence_length`.
+        ValueError: if a size is not a positive integer, a block has no head groups, the number of
+            lists of head groups is not `num_layers`, `reversible` and `remat` are both True, or a
+            sequence is longer than `max_sequence_length`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers.
 
@@ -79,7 +81,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
     """
 
     kind = "causal_lm"
-    # Whether a position sees no later one.
+    # True if no position attends to a later one.
     causal = True
 
     def __init__(
@@ -100,7 +102,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         **kwargs,
     ):
         if reversible and kwargs.get("remat"):
-            raise ValueError("reversible and remat cannot both be True. Received: both are True")
+            raise ValueError("reversible and remat cannot both be True. Received: True for both")
 
         # === Layers ===
         self._make_layers(locals())
@@ -125,27 +127,26 @@ class RoutingTransformerBackbone(DecoderBackbone):
         return super().call(inputs, training=training, mask=mask)
 
     def check_length(self, length):
-        """Raises a ValueError if not every position of a sequence has an embedding.
+        """Raises a ValueError if a sequence has more positions than position embeddings.
 
         Args:
-            length: int, number of positions; None if unknown, which is no error.
+            length: int, number of positions, or None if unknown, which raises no error.
         """
         if None not in (length, self.max_sequence_length) and length > self.max_sequence_length:
             raise ValueError(
                 f"A sequence must have at most max_sequence_length={self.max_sequence_length} "
-                f"positions, the number that have an embedding. Received: length {length}"
+                f"positions, the number of position embeddings. Received: length {length}"
             )
 
     # Decoding.
 
     def prefill(self, token_ids, count, max_length):
-        """Runs the model on the first positions of sequences and caches them.
+        """Runs the model on the first positions of sequences and fills a cache.
 
         Args:
             token_ids: int `[batch, length]`.
-            count: int scalar, how many of the positions the cache holds. The others may have any
-                token.
-            max_length: int, the number of positions that there will be.
+            count: int scalar, number of positions to cache. Later positions may hold any token.
+            max_length: int, maximum sequence length.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
@@ -158,23 +159,23 @@ class RoutingTransformerBackbone(DecoderBackbone):
         return self._prefill_blocks(x, count, max_length)
 
     def call_with_cache(self, token_ids, cache, position, count=None, training=False):
-        """Runs the model on the next positions, given the cache of those before them.
+        """Runs the model on the next positions, given the cache of the preceding ones.
 
         Args:
-            token_ids: int `[batch, length]`, of one position or of a chunk of the sequences.
-            cache: the cache that `prefill`, `new_cache` or the last call returned.
-            position: int scalar, how many positions came before; or int `[batch]`, before those of
-                each row, if the model carries states.
-            count: int `[batch]`, how many of the positions count, the first ones; others are
-                padding. None, the default, for all.
-            training: bool, whether dropout is on and statistics of the centroids are collected.
+            token_ids: int `[batch, length]`, one position or a chunk of each sequence.
+            cache: cache from `prefill`, `new_cache` or the previous call.
+            position: int scalar, number of preceding positions; or int `[batch]`, their number in
+                each row, if the model supports a recurrent state.
+            count: int `[batch]`, number of valid positions in each row; the positions after them
+                are padding. Defaults to None, all positions.
+            training: bool, whether to apply dropout and collect statistics of the centroids.
                 Defaults to False.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache with these positions added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
+            ValueError: if `cached_decoding` is False or the cache belongs to another model.
 
         >>> from rt_keras.layers import LocalHeads, RoutingHeads
         >>> heads = [LocalHeads(2, block_size=4), RoutingHeads(2, 4, window_size=4)]
@@ -191,7 +192,7 @@ class RoutingTransformerBackbone(DecoderBackbone):
         return self._call_blocks_with_cache(x, cache, position, count=count, training=training)
 
     def _split(self, x):
-        """The input of the first block: two streams if blocks are reversible."""
+        """Returns the input of the first block: two streams if blocks are reversible."""
         return x if self.reversible_blocks is None else self.reversible_blocks.split(x)
 
     def _normalized(self, x):

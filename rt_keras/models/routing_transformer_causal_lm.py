@@ -1,4 +1,4 @@
-"""The Routing Transformer as a language model."""
+"""Routing Transformer language model."""
 
 import keras
 import keras_hub
@@ -13,41 +13,46 @@ from rt_keras.models.routing_transformer_causal_lm_preprocessor import (
 )
 from rt_keras.ops.blocks import size
 
-# Tokens of a prompt that are read at once. Longer prompts go through the model in chunks, if its
-# heads allow for it, so that they take no more memory.
+# Prompts with more tokens are read in chunks of this size, if the heads support it, to bound
+# memory.
 PROMPT_CHUNK = 8192
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.CausalLM):
-    """A language model: logits of each next token.
+    """A causal language model that computes logits of each next token.
 
     ```
     logits = backbone(inputs) · token_embeddingᵀ
     ```
 
-    If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
-    embedding has another width than the blocks, another dense layer comes before it.
+    If the backbone does not tie embeddings, a dense layer replaces this product. If the embedding
+    is not as wide as the blocks, another dense layer precedes it.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerBackbone`.
-        preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, to work on
+        preprocessor: a `RoutingTransformerCausalLMPreprocessor`. Defaults to None, for inputs of
             token ids.
-        loss_chunk_size: int, the number of positions whose logits `fit` and `evaluate` hold at
-            once; they are computed a second time for the gradient. Defaults to None, all positions
-            of a batch: a float for each position and token id, and as many for their gradient.
+        loss_chunk_size: int, number of positions whose logits `fit` and `evaluate` hold at once;
+            they are recomputed for the gradient. Defaults to None, all positions of a batch, which
+            takes one float per position and token id, and as many for the gradient.
         **kwargs: keyword arguments of `keras_hub.models.CausalLM`, such as `name`.
 
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits, `[batch, length, vocabulary_size]`.
+
+    Raises:
+        ValueError: if `loss_chunk_size` is not a positive integer.
+
+    Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
     >>> backbone = RoutingTransformerBackbone(
@@ -68,11 +73,11 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     preprocessor_cls = RoutingTransformerCausalLMPreprocessor
 
     def hidden_states(self, inputs, training=None):
-        """The states that logits are computed from.
+        """Computes the hidden states that the logits are computed from.
 
         Args:
             inputs: dictionary as in a call.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -82,11 +87,11 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
     # Decoding.
 
     def new_cache(self, batch, max_length):
-        """Makes an empty cache for `call_with_cache`.
+        """Creates an empty cache for `call_with_cache`.
 
         Args:
-            batch: int or scalar tensor, rows of the cache.
-            max_length: int, the number of positions that there will be.
+            batch: int or scalar tensor, batch size.
+            max_length: int, maximum sequence length.
 
         Returns:
             The cache, as from `prefill`.
@@ -94,13 +99,12 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return self.backbone.new_cache(batch, max_length)
 
     def prefill(self, token_ids, count, max_length):
-        """Runs the model on the first positions of sequences, in parallel, and caches them.
+        """Runs the model on the first positions of sequences, in parallel, and fills a cache.
 
         Args:
             token_ids: int `[batch, length]`.
-            count: int scalar, how many of the positions the cache holds. The others may have any
-                token.
-            max_length: int, the number of positions that there will be.
+            count: int scalar, number of positions to cache. Later positions may hold any token.
+            max_length: int, maximum sequence length.
 
         Returns:
             Hidden states, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and
@@ -113,14 +117,14 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return self.backbone.prefill(token_ids, count, max_length)
 
     def prompt_cache(self, token_ids, count):
-        """The cache of the first tokens of prompts, by one compiled call.
+        """Computes the cache of the first tokens of prompts in one compiled call.
 
         Args:
             token_ids: int tensor `[batch, max_length]`.
-            count: int, how many of the tokens the cache holds.
+            count: int, number of tokens to cache.
 
         Returns:
-            The cache, as from `prefill`; nothing if `cached_decoding` is False.
+            The cache, as from `prefill`; `()` if `cached_decoding` is False.
         """
         if not self.cached_decoding:
             return ()
@@ -136,25 +140,25 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return compiled(token_ids[:, : bucket(count + 1, width)], tf.constant(count), width)
 
     def call_with_cache(self, token_ids, cache, cache_update_index):
-        """Runs the model on the next tokens, given the cache of those before them.
+        """Runs the model on the next tokens, given the cache of the preceding ones.
 
-        One token at a time, or a long sequence in chunks of any lengths, the outputs are those of
-        one pass over everything.
+        The tokens can be read one at a time or in chunks of any length. The outputs are those of a
+        single pass over the whole sequence.
 
         Args:
             token_ids: int `[batch, length]`.
-            cache: the cache that `prefill`, `new_cache` or the last call returned.
-            cache_update_index: int scalar, the position of the first of these tokens, which is the
+            cache: cache from `prefill`, `new_cache` or the previous call.
+            cache_update_index: int scalar, position of the first of these tokens, which equals the
                 number of positions in the cache.
 
         Returns:
-            Logits of the tokens after these, `[batch, length, vocabulary_size]`; the hidden states
-            that they come from, `[batch, length, hidden_dim]`; and the cache with these positions
-            added.
+            Logits of each next token, `[batch, length, vocabulary_size]`; the hidden states that
+            they are computed from, `[batch, length, hidden_dim]`; and the cache with these
+            positions added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache belongs to another model or has
-                no room.
+            ValueError: if `cached_decoding` is False, or if the cache belongs to another model or
+                is full.
         """
         hidden, cache = self.backbone.call_with_cache(token_ids, cache, cache_update_index)
         return self.token_logits(hidden), hidden, cache
@@ -165,10 +169,10 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         batch, max_length = size(prompt, 0), size(prompt, 1)
         if isinstance(sampler, keras_hub.samplers.ContrastiveSampler):
             raise ValueError(
-                "A ContrastiveSampler compares the states of all tokens of a prompt, which may "
-                f"have at most {PROMPT_CHUNK} tokens with it. Received: {max_length} positions"
+                "A ContrastiveSampler compares the hidden states of all tokens, so a prompt must "
+                f"have at most {PROMPT_CHUNK} tokens. Received: {max_length} positions"
             )
-        # No other sampler reads the states.
+        # No other sampler reads the hidden states.
         hidden = tf.zeros([batch, max_length, self.backbone.hidden_dim], self.compute_dtype)
 
         def read(tokens, cache, start, count):
@@ -179,7 +183,7 @@ class RoutingTransformerCausalLM(CarriedState, LanguageModel, keras_hub.models.C
         return hidden, read_chunks(read, prompt, counts, cache, PROMPT_CHUNK)
 
     def _reads_in_chunks(self, prefill_length):
-        """Whether a prompt is so long that it is read chunk by chunk."""
+        """Returns True if a prompt is read in chunks."""
         long = prefill_length is not None and prefill_length > PROMPT_CHUNK
         return long and why_no_state(self.backbone) is None
 

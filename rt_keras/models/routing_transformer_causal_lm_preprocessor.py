@@ -1,4 +1,4 @@
-"""The preprocessor of causal language models, from strings to token ids and back."""
+"""Preprocessor of causal language models, from strings to token ids and back."""
 
 import keras
 import keras_hub
@@ -17,27 +17,27 @@ class RoutingTransformerCausalLMPreprocessor(
 ):
     """KerasHub's preprocessor of causal language models, for any tokenizer of `rt_keras.data`.
 
-    A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
-    It starts with end of text because that precedes a document in training, where documents are
-    packed one after the other; with a `T2TSubwordTokenizer` it starts with padding, as for its
-    models. All of it runs inside TensorFlow functions, so that a served model takes and returns
-    strings.
+    A sequence consists of end of text, the tokens of a text, and end of text. It is truncated or
+    padded to `sequence_length`. It starts with end of text because training packs documents one
+    after the other, so that end of text precedes each document. With a `T2TSubwordTokenizer`, it
+    starts with padding, as in the models of that tokenizer. Preprocessing runs inside TensorFlow
+    functions, so that a served model takes and returns strings.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        sequence_length: int, the number of tokens that the model sees. Defaults to 1024.
+        sequence_length: int, length of the sequences. Defaults to 1024.
         **kwargs: keyword arguments of `keras_hub.models.CausalLMPreprocessor`, such as `name`.
 
     Call arguments:
         x: a string, or strings `[batch]`.
 
     Returns:
-        Tuple `(x, y, sample_weight)` of `[batch, sequence_length]`, or `[sequence_length]` for one
-        string: `x` is a dictionary of "token_ids" and "padding_mask", `y` has the token after each
-        of them, and `sample_weight` is False where that is padding.
+        Tuple `(x, y, sample_weight)` of `[batch, sequence_length]`, or `[sequence_length]` for a
+        single string: `x` is a dictionary of "token_ids" and "padding_mask", `y` contains the next
+        token of each position, and `sample_weight` is False where that token is padding.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if `sequence_length` is less than 1.
 
     >>> from rt_keras.data import ByteTokenizer
@@ -58,7 +58,7 @@ class RoutingTransformerCausalLMPreprocessor(
         super().__init__(tokenizer, sequence_length=sequence_length, **kwargs)
 
     def generate_preprocess(self, x, sequence_length=None):
-        """Turns prompts into the inputs of generation: a start token, the prompt, and padding.
+        """Converts prompts to the inputs of generation: a start token, the prompt and padding.
 
         Args:
             x: a string, or strings `[batch]`.
@@ -68,7 +68,7 @@ class RoutingTransformerCausalLMPreprocessor(
             Dictionary of "token_ids" and "padding_mask", `[batch, sequence_length]`.
 
         Raises:
-            ValueError: if `sequence_length` is less than 1, or a prompt has more tokens or is not
+            ValueError: if `sequence_length` is less than 1, or if a prompt is too long or is not
                 the UTF-8 that the tokenizer needs.
         """
         check_at_least_one(sequence_length=sequence_length)
@@ -79,20 +79,20 @@ class RoutingTransformerCausalLMPreprocessor(
         return super().generate_preprocess(x, sequence_length=sequence_length)
 
     def generate_postprocess(self, x):
-        """Turns tokens back into strings, without padding and end of text.
+        """Converts tokens to strings, without padding and end-of-text tokens.
 
         Args:
             x: dictionary of "token_ids" and "padding_mask", from generation.
 
         Returns:
-            List of strings, or one string for one sequence; bytes that are not UTF-8 become
-            U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
+            A list of strings, or a string for a single sequence. Invalid UTF-8 becomes U+FFFD.
+            Inside a TensorFlow function, a string tensor of the exact bytes.
         """
         return strings_of_tokens(self.tokenizer, x["token_ids"], x["padding_mask"])
 
 
 def strings_of_tokens(tokenizer, token_ids, padding_mask):
-    """Turns tokens back into strings, without padding and end of text.
+    """Converts tokens to strings, without padding and end-of-text tokens.
 
     Args:
         tokenizer: the tokenizer of the tokens.
@@ -113,11 +113,11 @@ def strings_of_tokens(tokenizer, token_ids, padding_mask):
 
 
 def _decode(strings):
-    """Bytes, or an array of them, as text."""
+    """Decodes bytes, or an array of them."""
     if isinstance(strings, bytes):
         return strings.decode("utf-8", errors="replace")
     return [_decode(string) for string in strings]
 
 
-# How KerasHub finds the tokenizer of a preset by its backbone.
+# KerasHub finds the tokenizer of a preset by its backbone.
 TextTokenizer.backbone_cls = RoutingTransformerBackbone

@@ -1,4 +1,4 @@
-"""The embedding of token ids, before the first block."""
+"""Embedding of token ids, before the first block."""
 
 import keras
 import keras_hub
@@ -14,29 +14,28 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
 
     ```
     x = sqrt(hidden_dim) embedding(token_ids)        without `embedding_dim`
-    x = embedding(token_ids) W + b                   with it
+    x = embedding(token_ids) W + b                   with `embedding_dim`
     x = x [+ position embedding] [+ sines and cosines of the position]
     ```
 
     Args:
         vocabulary_size: int, number of token ids.
         hidden_dim: int, width of the blocks.
-        embedding_dim: int, width of the embedding if a dense layer brings it to `hidden_dim`.
-            Defaults to None, for `hidden_dim` and no dense layer.
-        max_sequence_length: int, number of positions with a learned embedding. Defaults to None,
-            no such embedding.
+        embedding_dim: int, width of the embedding, which a dense layer then projects to
+            `hidden_dim`. Defaults to None, for `hidden_dim` and no dense layer.
+        max_sequence_length: int, number of learned position embeddings. Defaults to None, no
+            position embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions`. Defaults
             to False.
         embedding_dropout: float, dropout rate of the embedding. Defaults to 0.0.
-        token_dropout: float, probability in training that a token is replaced by 0. Defaults to
-            0.0.
+        token_dropout: float, probability of replacing a token by 0 in training. Defaults to 0.0.
         kernel_initializer: initializer of the dense layer and, with `embedding_dim`, of the
             embedding. Defaults to `"glorot_uniform"`.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: int `[batch, length]`.
-        training: bool, whether dropout is on.
+        training: bool, whether to apply dropout.
         start: int or scalar tensor, the first position. Defaults to 0.
 
     Returns:
@@ -45,7 +44,7 @@ class RoutingTransformerEmbedding(KeptArguments, keras.layers.Layer):
     Raises:
         ValueError: if a size is not a positive integer.
 
-    Source: factorized embeddings: Lan et al. 2020, ALBERT, section 3.1.
+    Source: Lan et al. 2020, ALBERT, section 3.1, for factorized embeddings.
 
     >>> embedding = RoutingTransformerEmbedding(vocabulary_size=20, hidden_dim=8, embedding_dim=4)
     >>> embedding(keras.ops.ones([1, 5], "int32")).shape

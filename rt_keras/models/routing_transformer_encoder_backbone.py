@@ -1,4 +1,4 @@
-"""The Routing Transformer that sees whole sequences, without a head."""
+"""Routing Transformer backbone with bidirectional attention."""
 
 import keras
 
@@ -7,14 +7,15 @@ from rt_keras.models.routing_transformer_backbone import RoutingTransformerBackb
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
-    """A `RoutingTransformerBackbone` in which each position sees those after it too.
+    """A `RoutingTransformerBackbone` with bidirectional attention.
 
-    Its blocks, weights and arguments are the same; attention has no causal mask. On it stand
+    Its blocks, weights and arguments are the same, but attention has no causal mask.
     `RoutingTransformerMaskedLM`, `RoutingTransformerTextClassifier` and
-    `RoutingTransformerSpanPredictor`, each of which can start from the weights of another.
+    `RoutingTransformerSpanPredictor` are built on this backbone. Each of them can start from the
+    weights of another.
 
-    Without a causal mask only positions tell the order of tokens: relative ones of the heads,
-    `max_sequence_length` or `sinusoidal_positions`.
+    Without a causal mask, the order of tokens comes only from positions: relative positions of the
+    heads, `max_sequence_length` or `sinusoidal_positions`.
 
     Args:
         *args: positional arguments of `RoutingTransformerBackbone`.
@@ -23,7 +24,7 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
     Call arguments:
         inputs: dictionary of "token_ids", int `[batch, length]`; and "padding_mask", bool or int
             `[batch, length]`, 0 for padding.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
@@ -54,10 +55,10 @@ class RoutingTransformerEncoderBackbone(RoutingTransformerBackbone):
     cached_decoding = False
 
     def new_cache(self, *args, **kwargs):
-        """Raises a ValueError: an encoder does not decode."""
+        """Raises a ValueError, since an encoder does not decode."""
         raise ValueError(
-            f"a {type(self).__name__} sees whole sequences and cannot decode token by token; a "
-            "RoutingTransformerBackbone can"
+            f"a {type(self).__name__} has bidirectional attention and cannot decode token by "
+            "token; use a RoutingTransformerBackbone"
         )
 
     prefill = call_with_cache = new_cache

@@ -1,4 +1,4 @@
-"""The image model without a head: values of pixels to hidden states."""
+"""Image backbone, which maps the values of pixels to hidden states."""
 
 import math
 
@@ -17,16 +17,17 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
     """A decoder over the values of an image, one channel of one pixel after the other.
 
     ```
-    x = embedding of the value before, its channel, its position [and the class]
+    x = embedding of the previous value, the channel, the position [and the class]
     x = block_l(x)  for l in 1 ... num_layers
     output = LN(x)  if normalize_first
     ```
 
-    The channels of a pixel lie side by side, so that an image is `[height, width * channels]`
-    values. They are in the order of `rt_keras.ops.to_blocks` with `block_shape`: plain raster order
-    if it has one dimension, block by block if it has two. Attention is causal in that order.
+    The channels of a pixel are adjacent, so that an image has `[height, width * channels]` values.
+    They are in the order of `rt_keras.ops.to_blocks` with `block_shape`: raster order if it has one
+    dimension, block by block if it has two. Attention is causal in this order.
 
-    `dropout` also applies before the first block, and `kernel_initializer` to embeddings.
+    `dropout` is also applied before the first block, and `kernel_initializer` also initializes
+    embeddings.
 
     Args:
         vocabulary_size: int, number of values of a channel.
@@ -41,23 +42,23 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
             must divide the image.
         num_classes: int, number of classes of images. Defaults to None, images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
-        dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
-            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
-            keyword arguments, such as `name`.
+        dtype: dtype policy. Defaults to Keras's global policy.
+        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
+            `name`.
 
     Call arguments:
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and with
             `num_classes` "labels", int `[batch]`.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
-        `[batch, height * width * channels, hidden_dim]`, in the order of the blocks: at each place
-        the state that predicts its value, from those before it.
+        `[batch, height * width * channels, hidden_dim]`, in the order of the blocks. Each hidden
+        state predicts the value at its position from the preceding values.
 
     Raises:
-        ValueError: if a size is not a positive integer or the blocks do not divide the image.
+        ValueError: if a size is not a positive integer, or if the blocks do not divide the image.
 
     Source: Roy et al. 2021, sections 5.1 and 5.4; Parmar et al. 2018, Image Transformer.
 
@@ -129,13 +130,12 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
     # Decoding.
 
     def prefill(self, before, count, labels=None):
-        """Runs the model on the first places of images and caches them.
+        """Runs the model on the first positions of images and fills a cache.
 
         Args:
-            before: int `[batch, length]`, at each place the value before it, 0 at the first;
-                places are in the order of the blocks.
-            count: int scalar, how many of the places the cache holds. The others may have any
-                value.
+            before: int `[batch, length]`, the previous value of each position, 0 for the first, in
+                the order of the blocks.
+            count: int scalar, number of positions to cache. Later positions may hold any value.
             labels: int `[batch]`, for models with classes. Defaults to None.
 
         Returns:
@@ -149,19 +149,19 @@ class RoutingTransformerImageBackbone(DecoderBackbone):
         return self._prefill_blocks(x, count, math.prod(self.image_shape))
 
     def call_with_cache(self, before, cache, place, labels=None):
-        """Runs the model on one place, given the cache of those before it.
+        """Runs the model on one position, given the cache of the preceding ones.
 
         Args:
-            before: int `[batch, 1]`, the value before it.
-            cache: the cache that `prefill` or the last call returned.
-            place: int scalar, the place in the order of the blocks.
+            before: int `[batch, 1]`, the previous value.
+            cache: cache from `prefill` or the previous call.
+            place: int scalar, the position in the order of the blocks.
             labels: int `[batch]`, for models with classes. Defaults to None.
 
         Returns:
-            Outputs, `[batch, 1, hidden_dim]`, and the cache with this place added.
+            Outputs, `[batch, 1, hidden_dim]`, and the cache with this position added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
+            ValueError: if `cached_decoding` is False or the cache belongs to another model.
         """
         x = self.embedding.embed(before, labels, start=place)
         return self._call_blocks_with_cache(x, cache, place)

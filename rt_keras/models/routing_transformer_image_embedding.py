@@ -1,4 +1,4 @@
-"""The embedding of the values of an image, before the first block."""
+"""Embedding of the values of an image, before the first block."""
 
 import keras
 import numpy as np
@@ -10,15 +10,15 @@ from rt_keras.ops.blocks import from_blocks, size, to_blocks
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
-    """Embeds each place by the value before it, in the order of the blocks, and by its position.
+    """Embeds the previous value of each position, in the order of the blocks, and the position.
 
     ```
-    x = sqrt(hidden_dim) channel_embedding(channel, value before)
+    x = sqrt(hidden_dim) channel_embedding(channel, previous value)
         + sqrt(channels hidden_dim) (row embedding + column embedding)  [+ class embedding]
     ```
 
-    The embedding of a row or a column has `hidden_dim` entries for each channel. The value before
-    the first place is 0.
+    The embedding of a row or a column has `hidden_dim` entries for each channel. The previous value
+    of the first position is 0.
 
     Args:
         vocabulary_size: int, number of values of a channel.
@@ -27,7 +27,7 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         block_shape: tuple of ints, `(b,)` or `(b1, b2)`; see `RoutingTransformerImageBackbone`.
         num_classes: int, number of classes of images. Defaults to None, images without classes.
         position_embedding: bool, whether rows and columns have embeddings. Defaults to True.
-        kernel_initializer: initializer of all embeddings but those of positions. Defaults to
+        kernel_initializer: initializer of all embeddings except those of positions. Defaults to
             `"glorot_uniform"`.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
@@ -95,12 +95,12 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         return self.embed(self.to_sequence(self.shift(inputs)), labels)
 
     def embed(self, before, labels=None, start=0):
-        """Embeds consecutive places.
+        """Embeds consecutive positions.
 
         Args:
-            before: int `[batch, length]`, at each place the value before it, 0 at the first.
+            before: int `[batch, length]`, the previous value of each position, 0 for the first.
             labels: int `[batch]`, for images with classes. Defaults to None.
-            start: int or scalar tensor, the first place. Defaults to 0.
+            start: int or scalar tensor, the first position. Defaults to 0.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -137,7 +137,7 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
         return sequence_to_images(sequence, self.image_shape, self.block_shape)
 
     def shift(self, images):
-        """Shifts images by one place, in the order of the blocks: 0 comes first."""
+        """Shifts images by one position in the order of the blocks, with 0 as the first value."""
         return self.to_images(tf.pad(self.to_sequence(images)[:, :-1], [[0, 0], [1, 0]]))
 
     def compute_output_spec(self, inputs, labels=None):
@@ -147,21 +147,21 @@ class RoutingTransformerImageEmbedding(KeptArguments, keras.layers.Layer):
 
 
 def sides(image_shape, block_shape):
-    """The dimensions of an image that blocks divide.
+    """Returns the dimensions of an image that blocks divide.
 
     Args:
         image_shape: tuple of ints, `(height, width, channels)`.
         block_shape: tuple of one or two ints.
 
     Returns:
-        Tuple of as many ints: all values in a row, or the rows and the values in each.
+        Tuple of as many ints: the number of values, or the numbers of rows and of values per row.
     """
     height, width, channels = image_shape
     return (height * width * channels,) if len(block_shape) == 1 else (height, width * channels)
 
 
 def sequence_to_images(sequence, image_shape, block_shape):
-    """Puts a sequence in the order of the blocks back into images.
+    """Converts sequences in the order of the blocks back to images.
 
     Args:
         sequence: `[batch, height * width * channels, ...]`.

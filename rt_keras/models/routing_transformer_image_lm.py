@@ -1,4 +1,4 @@
-"""The image model: the logits of every value of an image from those before it."""
+"""Autoregressive image model, which predicts each value of an image from the preceding ones."""
 
 import keras
 import keras_hub
@@ -21,19 +21,19 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
     logits = backbone(inputs) W + b
     ```
 
-    Train it on images with the images themselves as labels, a cross entropy from logits, and
-    `rt_keras.callbacks.CentroidEMA`: the logits of a value depend only on those before it.
+    Train it with images as inputs and as labels, a cross entropy from logits, and
+    `rt_keras.callbacks.CentroidEMA`. The logits of a value depend only on the preceding values.
 
     Args:
         backbone: a `RoutingTransformerImageBackbone`.
-        preprocessor: None. KerasHub gives it to every task.
+        preprocessor: None. KerasHub passes it to every task.
         head_dtype: dtype policy of the output layer. Defaults to that of the backbone.
         **kwargs: keyword arguments of `keras_hub.models.Task`, such as `name`.
 
     Call arguments:
         inputs: dictionary of "images", int `[batch, height, width, channels]`, and for models with
             classes "labels", int `[batch]`.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
@@ -82,7 +82,7 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
 
     def get_config(self):
         head = self.output_dense
-        # A quantized output layer has a policy of its own, unlike the backbone's.
+        # A quantized output layer has another policy than the backbone.
         dtype = head.dtype_policy if head.quantization_mode else self.head_dtype
         serialized = dtype and keras.dtype_policies.serialize(keras.dtype_policies.get(dtype))
         return {**super().get_config(), "head_dtype": serialized}
@@ -90,16 +90,16 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
     def generate(self, inputs, known_rows=0, temperature=1.0, seed=None):
         """Completes images from their first rows, value by value.
 
-        If the backbone's `cached_decoding` is True, one parallel pass reads the values before the
-        first that is unknown, and each step computes one place. Otherwise each step recomputes the
-        image. XLA compiles it, unless the model was compiled with `jit_compile=False`.
+        If the backbone's `cached_decoding` is True, prefill reads the values before the first
+        unknown one, and each decode step computes one position. Otherwise, each step recomputes the
+        image. XLA compiles generation unless the model was compiled with `jit_compile=False`.
 
         Args:
-            inputs: dictionary as in a call; only the first `known_rows` rows of "images" count.
-            known_rows: int, number of rows of pixels, from the top, that are kept. Defaults to 0.
-            temperature: float, what logits are divided by before sampling; 0 takes the most likely
+            inputs: dictionary as in a call; only the first `known_rows` rows of "images" are used.
+            known_rows: int, number of rows of pixels to keep, from the top. Defaults to 0.
+            temperature: float, divisor of the logits before sampling; 0 selects the most likely
                 value. Defaults to 1.0.
-            seed: int, for reproducible samples. Defaults to None, other samples in each call.
+            seed: int, for reproducible samples. Defaults to None, different samples in each call.
 
         Returns:
             int32 array `[batch, height, width, channels]`.
@@ -169,7 +169,7 @@ class RoutingTransformerImageLM(PublishedPresets, Training, keras_hub.models.Tas
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ImageOrder(KeptArguments, keras.layers.Layer):
-    """Puts sequences in the order of blocks back into images.
+    """Converts sequences in the order of the blocks back to images.
 
     Args:
         image_shape: tuple of ints, `(height, width, channels)`.
@@ -200,7 +200,7 @@ class ImageOrder(KeptArguments, keras.layers.Layer):
 
 
 def _sample(logits, temperature, seed):
-    """One value for each row of logits; the most likely one if the temperature is 0."""
+    """Samples a value from each row of logits, or the most likely one if temperature is 0."""
     likeliest = tf.argmax(logits, axis=-1, output_type=tf.int32)
     scaled = tf.math.divide_no_nan(logits, temperature)
     drawn = tf.random.stateless_categorical(scaled, 1, seed, dtype=tf.int32)[:, 0]

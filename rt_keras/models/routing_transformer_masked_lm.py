@@ -1,4 +1,4 @@
-"""The Routing Transformer as a masked language model."""
+"""Routing Transformer masked language model."""
 
 import keras
 import keras_hub
@@ -13,34 +13,35 @@ from rt_keras.models.training import Training
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerMaskedLM(PublishedPresets, Training, keras_hub.models.MaskedLM):
-    """A masked language model: logits of the tokens that are hidden.
+    """A masked language model that computes logits of masked tokens.
 
     ```
     h = LN(gelu(backbone(inputs)[mask_positions] W + b))
     logits = h · token_embeddingᵀ + c
     ```
 
-    If the backbone does not tie embeddings, the head has a matrix of its own.
+    If the backbone does not tie embeddings, the head has a separate output matrix.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
-        backbone: a `RoutingTransformerEncoderBackbone`, with one token id more than the tokenizer.
-        preprocessor: a `RoutingTransformerMaskedLMPreprocessor`. Defaults to None, to work on
+        backbone: a `RoutingTransformerEncoderBackbone`, with one more token id than the tokenizer,
+            for the mask.
+        preprocessor: a `RoutingTransformerMaskedLMPreprocessor`. Defaults to None, for inputs of
             token ids.
         **kwargs: keyword arguments of `keras_hub.models.MaskedLM`, such as `name`.
 
     Call arguments:
         inputs: dictionary of the inputs of the backbone, and "mask_positions", int
             `[batch, masks]`, the positions of the tokens to predict.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits, `[batch, masks, vocabulary_size]`.
 
     Raises:
-        TypeError: if the backbone is no encoder.
+        TypeError: if the backbone is not a `RoutingTransformerEncoderBackbone`.
         ValueError: if the backbone has too few token ids for the preprocessor.
 
     Source: Devlin et al. 2019, BERT, section 3.1.
@@ -91,16 +92,16 @@ class RoutingTransformerMaskedLM(PublishedPresets, Training, keras_hub.models.Ma
 
 
 def check_encoder(backbone, token_ids):
-    """Raises an error if a task that sees whole sequences cannot stand on a backbone.
+    """Raises an error if a backbone does not fit a task with bidirectional attention.
 
     Args:
-        backbone: what should be a `RoutingTransformerEncoderBackbone`.
-        token_ids: int, the number of token ids of the task's preprocessor; None without one.
+        backbone: the backbone, which must be a `RoutingTransformerEncoderBackbone`.
+        token_ids: int, number of token ids of the task's preprocessor, or None without one.
     """
     if not isinstance(backbone, RoutingTransformerEncoderBackbone):
         raise TypeError(
-            "backbone must be a RoutingTransformerEncoderBackbone, which sees whole sequences. "
-            f"Received: a {type(backbone).__name__}"
+            "backbone must be a RoutingTransformerEncoderBackbone, which has bidirectional "
+            f"attention. Received: a {type(backbone).__name__}"
         )
     if token_ids is not None and backbone.vocabulary_size < token_ids:
         raise ValueError(

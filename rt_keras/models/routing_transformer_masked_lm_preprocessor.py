@@ -1,4 +1,4 @@
-"""The preprocessor of masked language models, from strings to tokens of which some are hidden."""
+"""Preprocessor of masked language models, from strings to masked token ids."""
 
 import math
 
@@ -14,34 +14,36 @@ class RoutingTransformerMaskedLMPreprocessor(
 ):
     """KerasHub's preprocessor of masked language models, for any tokenizer of `rt_keras.data`.
 
-    A text becomes: end of text, its tokens, end of text; truncated or padded to `sequence_length`.
-    Of the tokens that are no special ones some are hidden: replaced by the mask token, by a random
-    token, or left as they are. The mask token is the id after the last one of the tokenizer, so a
-    model has one token id more than its tokenizer.
+    A sequence consists of end of text, the tokens of a text, and end of text. It is truncated or
+    padded to `sequence_length`. Some of its tokens, except special ones, are selected for
+    prediction. Each of them is replaced by the mask token, replaced by a random token, or left
+    unchanged. The mask token follows the last token id of the tokenizer, so a model has one more
+    token id than its tokenizer.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        sequence_length: int, the number of tokens that the model sees. Defaults to 512.
-        truncate: string, how several texts in one sequence are truncated; see
+        sequence_length: int, length of the sequences. Defaults to 512.
+        truncate: string, method for truncating several texts in one sequence; see
             `keras_hub.layers.MultiSegmentPacker`. Defaults to `"round_robin"`.
         mask_selection_rate: float, share of the tokens to predict. Defaults to 0.15.
-        mask_selection_length: int, the most tokens to predict in a sequence. Defaults to
+        mask_selection_length: int, maximum number of tokens to predict in a sequence. Defaults to
             `mask_selection_rate` times `sequence_length`, rounded up.
-        mask_token_rate: float, share of those that the mask token replaces. Defaults to 0.8.
-        random_token_rate: float, share of those that a random token replaces. Defaults to 0.1.
+        mask_token_rate: float, share of these tokens that the mask token replaces. Defaults to 0.8.
+        random_token_rate: float, share of these tokens that a random token replaces. Defaults to
+            0.1.
         **kwargs: other keyword arguments of `keras_hub.models.MaskedLMPreprocessor`.
 
     Call arguments:
-        x: a string, strings `[batch]`, or a tuple of those, texts that follow one another in a
-            sequence. A tuple of two needs `y=None` after it, as in all of KerasHub.
+        x: a string, strings `[batch]`, or a tuple of these, which are packed into one sequence. For
+            a tuple of two, pass `y=None` after it, as in all of KerasHub.
 
     Returns:
         Tuple `(x, y, sample_weight)`: `x` is a dictionary of "token_ids" and "padding_mask",
-        `[batch, sequence_length]`, and "mask_positions", `[batch, mask_selection_length]`; `y` has
-        the tokens at those positions, and `sample_weight` is 0 where there are fewer.
+        `[batch, sequence_length]`, and "mask_positions", `[batch, mask_selection_length]`; `y`
+        contains the tokens at those positions, and `sample_weight` is 0 at unused positions.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if a length is less than 1.
 
     Source: Devlin et al. 2019, BERT, section 3.1.
@@ -77,17 +79,18 @@ class RoutingTransformerMaskedLMPreprocessor(
 
     @property
     def mask_token_id(self):
-        """The id that hides a token."""
+        """The id of the mask token."""
         return self.tokenizer.vocabulary_size()
 
     @property
     def vocabulary_size(self):
-        """The number of token ids that a model needs: those of the tokenizer, and the mask."""
+        """The number of token ids that a model needs: those of the tokenizer and the mask."""
         return vocabulary_with_mask(self.tokenizer)
 
     def build(self, input_shape):
         super().build(input_shape)
-        # KerasHub's preprocessors take the mask from the tokenizer; ours have none.
+        # KerasHub's preprocessors take the mask from the tokenizer; those of `rt_keras.data` have
+        # none.
         self.masker = keras_hub.layers.MaskedLMMaskGenerator(
             vocabulary_size=self.vocabulary_size,
             mask_selection_rate=self.mask_selection_rate,
@@ -100,15 +103,15 @@ class RoutingTransformerMaskedLMPreprocessor(
 
 
 def most_masks(rate, length):
-    """The number of tokens to predict in a sequence: a share of its length, at least 1.
+    """Returns the number of tokens to predict: a share of the length rounded up, at least 1.
 
     >>> most_masks(0.15, 40), most_masks(0.15, 41), most_masks(0.15, 1)
     (6, 7, 1)
     """
-    # Rounded, as 0.15 * 40 is a little above 6.
+    # Rounded first, since 0.15 * 40 is slightly above 6.
     return max(1, math.ceil(round(rate * length, 6)))
 
 
 def vocabulary_with_mask(tokenizer):
-    """The number of token ids of an encoder: those of its tokenizer, and the mask."""
+    """Returns the number of token ids of an encoder: those of its tokenizer and the mask."""
     return tokenizer.vocabulary_size() + 1

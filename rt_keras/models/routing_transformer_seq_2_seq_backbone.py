@@ -1,4 +1,4 @@
-"""The encoder-decoder without a head: two sequences of token ids to hidden states."""
+"""Encoder-decoder backbone, which maps two sequences of token ids to hidden states."""
 
 import keras
 
@@ -26,12 +26,12 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
     x = block_l(x, attending to e)   for l in 1 ... num_layers
     ```
 
-    The encoder sees its whole sequence; the decoder is causal. The two sequences may differ in
-    length: routing heads that attend from one to the other must be "balanced", and local heads need
-    a `key_block_size` with which both sequences have the same number of blocks.
+    The encoder is bidirectional; the decoder is causal. The two sequences may differ in length. In
+    cross-attention, routing heads must be "balanced", and local heads need a `key_block_size` with
+    which both sequences have the same number of blocks.
 
-    `dropout` also applies before the first blocks, and `kernel_initializer` to the decoder's
-    embedding.
+    `dropout` is also applied before the first blocks, and `kernel_initializer` also initializes the
+    decoder's embedding.
 
     Args:
         vocabulary_size: int, number of token ids, the same for both sequences.
@@ -42,31 +42,31 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         encoder_head_groups: list of `rt_keras.layers` head groups, copied for each block of the
             encoder; or a list of such lists, one per block.
         head_groups: the same for the decoder's self-attention.
-        cross_head_groups: the same for the decoder's attention to the encoder.
-        encoder_input_dropout: float, probability in training that an entry of the encoder's
-            embedding is replaced by 0. Defaults to 0.0.
-        embedding_dim: int, width of a decoder's embedding that a dense layer brings to
-            `hidden_dim`, instead of the factor sqrt(hidden_dim). Defaults to None, an embedding as
-            wide as the blocks and no dense layer.
-        tie_embeddings: bool, whether the output of a language model shares the weights of the
-            decoder's embedding, or else is a dense layer with a bias. Defaults to True.
+        cross_head_groups: the same for cross-attention.
+        encoder_input_dropout: float, probability of zeroing an entry of the encoder's embedding in
+            training. Defaults to 0.0.
+        embedding_dim: int, width of the decoder's embedding, which a dense layer then projects to
+            `hidden_dim` instead of scaling it by sqrt(hidden_dim). Defaults to None, an embedding
+            as wide as the blocks and no dense layer.
+        tie_embeddings: bool, whether the output layer of a language model shares the weights of the
+            decoder's embedding. If False, it is a dense layer with a bias. Defaults to True.
         embedding_dropout: float, dropout rate of the decoder's embedding. Defaults to 0.0.
-        token_dropout: float, probability in training that a token of the decoder is replaced by 0.
+        token_dropout: float, probability of replacing a token of the decoder by 0 in training.
             Defaults to 0.0.
-        max_sequence_length: int, number of the decoder's positions with an embedding. Defaults to
-            None, no position embedding.
+        max_sequence_length: int, number of position embeddings of the decoder. Defaults to None, no
+            position embedding.
         sinusoidal_positions: bool, whether to add `rt_keras.layers.SinusoidalPositions` to both
             sequences. Defaults to False.
-        dtype: dtype policy. Defaults to Keras's global one.
-        **kwargs: the options of all blocks, such as `activation`, `dropout` and `normalize_first`:
-            those of `rt_keras.layers.TransformerBlock`, with its defaults; and base backbone
-            keyword arguments, such as `name`.
+        dtype: dtype policy. Defaults to Keras's global policy.
+        **kwargs: options of all blocks, such as `activation`, `dropout` and `normalize_first`; see
+            `rt_keras.layers.TransformerBlock`. Also base backbone keyword arguments, such as
+            `name`.
 
     Call arguments:
         inputs: dictionary of "encoder_token_ids" and "decoder_token_ids", int `[batch, length]`;
             "encoder_padding_mask" and "decoder_padding_mask", bool or int `[batch, length]`, 0 for
             padding.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
@@ -74,8 +74,8 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         `[batch, length, hidden_dim]`.
 
     Raises:
-        ValueError: if a size is not a positive integer, or if a block has no head groups or there
-            is not one list of them per block.
+        ValueError: if a size is not a positive integer, a block has no head groups, or the number
+            of lists of head groups is not the number of blocks.
 
     Source: Roy et al. 2021; Vaswani et al. 2017, Attention Is All You Need, section 3.1.
 
@@ -189,7 +189,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             **kwargs,
         )
 
-    # The decoder is a `RoutingTransformerBackbone` that attends to an encoder as well.
+    # The decoder is a `RoutingTransformerBackbone` with cross-attention.
     token_embedding = RoutingTransformerBackbone.token_embedding
     check_length = RoutingTransformerBackbone.check_length
 
@@ -213,7 +213,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         Args:
             embedded: `[batch, length, hidden_dim]`, from `embed_encoder_tokens`.
             padding_mask: bool or int `[batch, length]`, 0 for padding.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -241,7 +241,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
             padding_mask: bool or int `[batch, length]`, 0 for padding.
             encoder_outputs: `[batch, encoder_length, hidden_dim]`, from `encode`.
             encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, length, hidden_dim]`.
@@ -262,7 +262,7 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
     # Decoding.
 
     def make_cross_cache(self, encoder_outputs, encoder_padding_mask):
-        """Makes the cross-attention cache: the encoder's keys and values, computed once.
+        """Creates the cross-attention cache, the encoder's keys and values.
 
         Args:
             encoder_outputs: `[batch, encoder_length, hidden_dim]`.
@@ -277,14 +277,13 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         )
 
     def prefill(self, token_ids, cross_caches, count, max_length):
-        """Runs the decoder on the first positions of sequences and caches them.
+        """Runs the decoder on the first positions of sequences and fills a cache.
 
         Args:
             token_ids: int `[batch, length]`.
             cross_caches: the cross-attention cache, from `make_cross_cache`.
-            count: int scalar, how many of the positions the cache holds. The others may have any
-                token.
-            max_length: int, the number of positions that there will be.
+            count: int scalar, number of positions to cache. Later positions may hold any token.
+            max_length: int, maximum sequence length.
 
         Returns:
             Outputs, `[batch, length, hidden_dim]`, and the cache: nested dictionaries and tuples
@@ -297,20 +296,20 @@ class RoutingTransformerSeq2SeqBackbone(DecoderBackbone):
         return self._prefill_blocks(x, count, max_length, cross_caches)
 
     def call_with_cache(self, token_ids, cross_caches, cache, position):
-        """Runs the decoder on one position, given the cache of those before it.
+        """Runs the decoder on one position, given the cache of the preceding ones.
 
         Args:
-            token_ids: int `[batch, 1]`. The batch may be a multiple of the encoder's: the beams of
-                each of its sequences, one after the other.
+            token_ids: int `[batch, 1]`. The batch size may be a multiple of the encoder's, with the
+                beams of each sequence in consecutive rows.
             cross_caches: the cross-attention cache, from `make_cross_cache`.
-            cache: the cache that `prefill`, `new_cache` or the last call returned.
-            position: int scalar, how many positions came before.
+            cache: cache from `prefill`, `new_cache` or the previous call.
+            position: int scalar, number of preceding positions.
 
         Returns:
             Outputs, `[batch, 1, hidden_dim]`, and the cache with this position added.
 
         Raises:
-            ValueError: if `cached_decoding` is False, or the cache belongs to another model.
+            ValueError: if `cached_decoding` is False or the cache belongs to another model.
         """
         x = self.embedding(token_ids, training=False, start=position)
         return self._call_blocks_with_cache(x, cache, position, cross_caches)

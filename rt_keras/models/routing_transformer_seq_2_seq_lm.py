@@ -1,4 +1,4 @@
-"""The encoder-decoder as a language model: translation, summaries, answers."""
+"""Encoder-decoder language model for translation, summarization and question answering."""
 
 import keras
 import keras_hub
@@ -13,35 +13,38 @@ from rt_keras.models.routing_transformer_seq_2_seq_lm_preprocessor import (
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
-    """A language model of one sequence given another: logits of each next token.
+    """A language model that computes logits of each next token given another sequence.
 
     ```
     logits = decoder outputs · token_embeddingᵀ
     ```
 
-    If the backbone does not tie embeddings, a dense layer takes the place of their product. If the
-    embedding has another width than the blocks, another dense layer comes before it.
+    If the backbone does not tie embeddings, a dense layer replaces this product. If the embedding
+    is not as wide as the blocks, another dense layer precedes it.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerSeq2SeqBackbone`.
-        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. Defaults to None, to work on
+        preprocessor: a `RoutingTransformerSeq2SeqLMPreprocessor`. Defaults to None, for inputs of
             token ids.
-        loss_chunk_size: int, the number of positions whose logits `fit` and `evaluate` hold at
-            once; they are computed a second time for the gradient. Defaults to None, all positions
-            of a batch: a float for each position and token id, and as many for their gradient.
+        loss_chunk_size: int, number of positions whose logits `fit` and `evaluate` hold at once;
+            they are recomputed for the gradient. Defaults to None, all positions of a batch, which
+            takes one float per position and token id, and as many for the gradient.
         **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLM`, such as `name`.
 
     Call arguments:
-        inputs: dictionary as the backbone takes it.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        inputs: dictionary of the inputs of the backbone.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits, `[batch, decoder_length, vocabulary_size]`.
 
-    Source: Roy et al. 2021; for question answering: Krishna et al. 2021, Hurdles to Progress in
+    Raises:
+        ValueError: if `loss_chunk_size` is not a positive integer.
+
+    Source: Roy et al. 2021; for question answering, Krishna et al. 2021, Hurdles to Progress in
     Long-form Question Answering, and Petroni et al. 2021.
 
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
@@ -67,11 +70,11 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     decoder_prefix = "decoder_"
 
     def hidden_states(self, inputs, training=None):
-        """The states that logits are computed from.
+        """Computes the hidden states that the logits are computed from.
 
         Args:
             inputs: dictionary as in a call.
-            training: bool, whether dropout is on. Defaults to None.
+            training: bool, whether to apply dropout. Defaults to None.
 
         Returns:
             `[batch, decoder_length, hidden_dim]`.
@@ -81,18 +84,17 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
     # Decoding.
 
     def call_with_cache(self, token_ids, cross_caches, cache, cache_update_index):
-        """Runs the decoder on one token, given the cache of those before it.
+        """Runs the decoder on one token, given the cache of the preceding ones.
 
         Args:
             token_ids: int `[batch, 1]`.
             cross_caches: the cross-attention cache, from `backbone.make_cross_cache`.
-            cache: the cache that `backbone.prefill`, `backbone.new_cache` or the last call
-                returned.
-            cache_update_index: int scalar, the position of the token.
+            cache: cache from `backbone.prefill`, `backbone.new_cache` or the previous call.
+            cache_update_index: int scalar, position of the token.
 
         Returns:
-            Logits of the next token, `[batch, 1, vocabulary_size]`; the hidden states that they
-            come from, `[batch, 1, hidden_dim]`; and the cache with this position added.
+            Logits of the next token, `[batch, 1, vocabulary_size]`; the hidden states that they are
+            computed from, `[batch, 1, hidden_dim]`; and the cache with this position added.
         """
         hidden, cache = self.backbone.call_with_cache(
             token_ids, cross_caches, cache, cache_update_index
@@ -100,7 +102,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         return self.token_logits(hidden), hidden, cache
 
     def prefill(self, token_ids, cross_caches, count, max_length):
-        """Runs the decoder on the first positions of sequences and caches them.
+        """Runs the decoder on the first positions of sequences and fills a cache.
 
         Args:
             token_ids, cross_caches, count, max_length: see the backbone's `prefill`.
@@ -119,7 +121,7 @@ class RoutingTransformerSeq2SeqLM(LanguageModel, keras_hub.models.Seq2SeqLM):
         return outputs, mask
 
     def _decoder_states(self, tokens, padding_mask, outputs, mask):
-        # A beam search has several sequences for each that is encoded.
+        # Beam search has several sequences for each encoded one.
         beams = tf.shape(tokens)[0] // tf.shape(mask)[0]
         outputs, mask = (tf.repeat(x, beams, axis=0) for x in (outputs, mask))
         return self.backbone.decode(tokens, padding_mask, outputs, mask, training=False)

@@ -1,4 +1,4 @@
-"""The preprocessor of encoder-decoders, from pairs of strings to token ids and back."""
+"""Preprocessor of encoder-decoders, from pairs of strings to token ids and back."""
 
 import keras
 import keras_hub
@@ -17,23 +17,25 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
 ):
     """KerasHub's preprocessor of encoder-decoders, for any tokenizer of `rt_keras.data`.
 
-    Both texts become: end of text, the tokens, end of text; truncated or padded to their length.
+    Both sequences consist of end of text, the tokens of a text, and end of text. They are truncated
+    or padded to their lengths.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        encoder_sequence_length: int, the number of tokens that the encoder sees. Defaults to 1024.
-        decoder_sequence_length: int, the number of tokens that the decoder sees. Defaults to 1024.
+        encoder_sequence_length: int, length of the encoder's sequences. Defaults to 1024.
+        decoder_sequence_length: int, length of the decoder's sequences. Defaults to 1024.
         **kwargs: keyword arguments of `keras_hub.models.Seq2SeqLMPreprocessor`, such as `name`.
 
     Call arguments:
         x: dictionary of "encoder_text" and "decoder_text", strings `[batch]`.
 
     Returns:
-        Tuple `(x, y, sample_weight)`: the inputs of `RoutingTransformerSeq2SeqLM`; the token after
-        each of the decoder's, `[batch, decoder_sequence_length]`; and False where that is padding.
+        Tuple `(x, y, sample_weight)`: `x` contains the inputs of `RoutingTransformerSeq2SeqLM`, `y`
+        the next token of each position of the decoder, `[batch, decoder_sequence_length]`, and
+        `sample_weight` is False where that token is padding.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if a length is less than 1.
 
     >>> from rt_keras.data import ByteTokenizer
@@ -56,16 +58,16 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             decoder_sequence_length=decoder_sequence_length,
             **kwargs,
         )
-        # KerasHub's keeps only what all preprocessors share.
+        # KerasHub's `get_config` returns only the arguments that all preprocessors share.
         self.keep_arguments(locals(), leave=["tokenizer"])
 
     def generate_preprocess(self, x, **lengths):
-        """Turns texts into the inputs of generation.
+        """Converts texts to the inputs of generation.
 
         Args:
             x: a string, strings `[batch]`, or a dictionary of "encoder_text" and "decoder_text".
             **lengths: `encoder_sequence_length` and `decoder_sequence_length`, ints, by default
-                those of the preprocessor; or `sequence_length`, which stands for the latter.
+                those of the preprocessor. `sequence_length` is an alias of the latter.
 
         Returns:
             Dictionary of "encoder_token_ids" and "encoder_padding_mask",
@@ -73,7 +75,7 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             "decoder_padding_mask", `[batch, decoder_sequence_length]`.
 
         Raises:
-            ValueError: if a length is less than 1, or a text has more tokens or is not the UTF-8
+            ValueError: if a length is less than 1, or if a text is too long or is not the UTF-8
                 that the tokenizer needs.
         """
         check_at_least_one(**lengths)
@@ -87,19 +89,19 @@ class RoutingTransformerSeq2SeqLMPreprocessor(
             encoder = no_tokens(rooms["encoder_text"], "encoder_")
             return encoder | no_tokens(rooms["decoder_text"], "decoder_")
         for name, text in texts.items():
-            # End of text comes before, and after what the encoder reads.
+            # End of text precedes each text, and also follows that of the encoder.
             added = 2 if name == "encoder_text" else 1
             check_texts(name, text, self.tokenizer, rooms[name], added)
         return super().generate_preprocess(x, **lengths)
 
     def generate_postprocess(self, x):
-        """Turns tokens back into strings, without padding and end of text.
+        """Converts tokens to strings, without padding and end-of-text tokens.
 
         Args:
             x: dictionary of "decoder_token_ids" and "decoder_padding_mask", from generation.
 
         Returns:
-            List of strings, or one string for one sequence; bytes that are not UTF-8 become
-            U+FFFD. Inside a TensorFlow function, a string tensor of the exact bytes.
+            A list of strings, or a string for a single sequence. Invalid UTF-8 becomes U+FFFD.
+            Inside a TensorFlow function, a string tensor of the exact bytes.
         """
         return strings_of_tokens(self.tokenizer, x["decoder_token_ids"], x["decoder_padding_mask"])

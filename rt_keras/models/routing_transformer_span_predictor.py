@@ -1,4 +1,4 @@
-"""The Routing Transformer as a reader that finds answers in a text."""
+"""Routing Transformer span predictor for extractive question answering."""
 
 import keras
 import keras_hub
@@ -13,42 +13,42 @@ from rt_keras.models.routing_transformer_span_predictor_preprocessor import (
 )
 from rt_keras.models.training import Training
 
-# A logit that no span has, and of which two can be added up.
+# The logit of impossible positions, of which two can be added without overflow.
 NOWHERE = -1e30
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.models.Task):
-    """A model that answers questions with a span of a text: where it starts and where it ends.
+    """A model that answers questions with a span of a text, given by its start and end.
 
     ```
     logits of the start, logits of the end = backbone(inputs) W + b
     ```
 
-    Positions outside the context have no probability.
+    Positions outside the context have zero probability.
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerEncoderBackbone`.
-        preprocessor: a `RoutingTransformerSpanPredictorPreprocessor`. Defaults to None, to work on
-            token ids.
-        max_answer_length: int, the most tokens of an answer. Defaults to 128.
+        preprocessor: a `RoutingTransformerSpanPredictorPreprocessor`. Defaults to None, for
+            inputs of token ids.
+        max_answer_length: int, maximum number of tokens in an answer. Defaults to 128.
         **kwargs: keyword arguments of `keras_hub.models.Task`, such as `name`.
 
     Call arguments:
         inputs: dictionary of the inputs of the backbone, and "context_mask", bool or int
-            `[batch, length]`, 0 for what is no part of the context.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+            `[batch, length]`, 0 outside the context.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits of the start and of the end, `[batch, 2, length]`.
 
     Raises:
-        TypeError: if the backbone is no encoder.
-        ValueError: if `max_answer_length` is less than 1, or the backbone has too few token ids for
-            the preprocessor.
+        TypeError: if the backbone is not a `RoutingTransformerEncoderBackbone`.
+        ValueError: if `max_answer_length` is less than 1, or if the backbone has fewer token ids
+            than the preprocessor.
 
     Source: Devlin et al. 2019, BERT, section 4.2.
 
@@ -83,11 +83,11 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
         # === Layers ===
         self.backbone = backbone
         self.preprocessor = preprocessor
-        # In float32 under mixed precision too.
+        # float32 also under mixed precision.
         self.output_dense = backbone.make_dense(2, "logits", dtype="float32")
 
         # === Config ===
-        # Before the constructor of the base class, which compiles the model.
+        # Set before calling the base constructor, which compiles the model.
         positive_int("max_answer_length", max_answer_length)
         self.keep_arguments({"max_answer_length": max_answer_length})
 
@@ -102,18 +102,18 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
     def compile_arguments(
         self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
     ):
-        """The arguments of Keras's `compile`, with defaults as for KerasHub's tasks.
+        """Adds defaults like those of KerasHub's tasks to the arguments of Keras's `compile`.
 
         Args:
             optimizer: optimizer, as for Keras's `compile`. Defaults to `"auto"`, Adam with a
                 learning rate of 5e-5.
             loss: loss. Defaults to `"auto"`, a `SparseCategoricalCrossentropy` from logits.
-            weighted_metrics: list of metrics. Defaults to `"auto"`, the share of starts and ends
-                that are found.
+            weighted_metrics: list of metrics. Defaults to `"auto"`, the accuracy of starts and
+                ends.
             **kwargs: other arguments of Keras's `compile`.
 
         Returns:
-            A tuple and a dictionary.
+            A tuple of positional arguments and a dictionary of keyword arguments.
         """
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(5e-5)
@@ -128,7 +128,7 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
 
         Args:
             x: dictionary of "question" and "context", lists of strings.
-            batch_size: int, how many to answer at once. Defaults to 8.
+            batch_size: int, number of questions to answer at once. Defaults to 8.
 
         Returns:
             List of strings, each a part of its context.
@@ -137,18 +137,18 @@ class RoutingTransformerSpanPredictor(PublishedPresets, Training, keras_hub.mode
             ValueError: if the model has no preprocessor.
         """
         if self.preprocessor is None:
-            raise ValueError("a model without a preprocessor cannot read texts. Received: None")
+            raise ValueError("answer() needs a preprocessor. Received: preprocessor=None")
         texts = {name: tf.convert_to_tensor(x[name]) for name in ("question", "context")}
         logits = self.predict(texts, batch_size=batch_size, verbose=0)
         return self.preprocessor.answers(texts, best_spans(logits, self.max_answer_length))
 
 
 def best_spans(logits, max_answer_length):
-    """The most likely spans among those that do not end before they start, nor are too long.
+    """Returns the most likely spans that do not end before they start and are not too long.
 
     Args:
         logits: float32 `[batch, 2, length]`, as from `RoutingTransformerSpanPredictor`.
-        max_answer_length: int, the most tokens of a span.
+        max_answer_length: int, maximum number of tokens in a span.
 
     Returns:
         int32 `[batch, 2]`, the positions of the first and of the last token.
@@ -160,7 +160,7 @@ def best_spans(logits, max_answer_length):
     """
     start, end = tf.unstack(tf.convert_to_tensor(logits, tf.float32), axis=1)
     longest = min(max_answer_length, start.shape[1])
-    # For each end the best of the starts that it may have.
+    # For each end, the best of its possible starts.
     padded = tf.pad(start, [[0, 0], [longest - 1, 0]], constant_values=NOWHERE)
     best = tf.nn.max_pool1d(padded[..., None], longest, strides=1, padding="VALID")[..., 0]
     last = tf.argmax(best + end, axis=1, output_type=tf.int32)[:, None]

@@ -1,4 +1,4 @@
-"""The preprocessor of span predictors, from questions and contexts to token ids and back."""
+"""Preprocessor of span predictors, from questions and contexts to token ids and back."""
 
 import keras
 import keras_hub
@@ -12,34 +12,34 @@ from rt_keras.models.text_preprocessor import check_tokenizer, make_packer
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor):
-    """Puts a question and its context into one sequence, and finds the answer among the tokens.
+    """Packs a question and its context into one sequence, and finds the tokens of the answer.
 
-    A sequence is: end of text, the question, end of text, the context, end of text; padded to
-    `sequence_length`. Where that is too short, the end of the context is left out.
+    A sequence consists of end of text, the question, end of text, the context, and end of text. It
+    is padded to `sequence_length`. If it is too long, the context is truncated.
 
-    An answer is a part of the context, and begins and ends with tokens; with a `ByteTokenizer` at
-    any byte, with others at the bounds of words.
+    An answer is a part of the context that starts and ends with whole tokens: at any byte with a
+    `ByteTokenizer`, at word boundaries with other tokenizers.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`, such as `ByteTokenizer`.
-        sequence_length: int, the number of tokens that the model sees. Defaults to 512.
+        sequence_length: int, length of the sequences. Defaults to 512.
         **kwargs: keyword arguments of `keras_hub.models.Preprocessor`, such as `name`.
 
     Call arguments:
         x: dictionary of "question" and "context", strings `[batch]`; and, for training, "answer",
             strings `[batch]`, and "answer_start", int `[batch]`, the number of characters of the
-            context before the answer, as SQuAD has it.
-        y, sample_weight: passed through without answers. Defaults to None.
+            context before the answer, as in SQuAD.
+        y, sample_weight: passed through if there are no answers. Default to None.
 
     Returns:
         A dictionary of "token_ids", "padding_mask" and "context_mask", `[batch, sequence_length]`,
-        the last True for the tokens of the context. With answers a tuple `(x, y, sample_weight)`:
-        `y` has the positions of the first and of the last token of the answer, `[batch, 2]`, and
-        `sample_weight`, `[batch, 2]`, is 0 where the answer has been left out.
+        the last True at the tokens of the context. With answers, a tuple `(x, y, sample_weight)`:
+        `y` contains the positions of the first and the last token of the answer, `[batch, 2]`, and
+        `sample_weight`, `[batch, 2]`, is 0 where the answer is truncated.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
-        ValueError: if `sequence_length` is less than 1, or strings are no batch.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
+        ValueError: if `sequence_length` is less than 1, or if strings have no batch dimension.
 
     >>> from rt_keras.data import ByteTokenizer
     >>> preprocessor = RoutingTransformerSpanPredictorPreprocessor(ByteTokenizer(), 24)
@@ -61,7 +61,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         super().__init__(**kwargs)
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
-        # The question is kept, and the context gets what is left.
+        # Keeps the question and truncates the context.
         self.truncate = "waterfall"
         self.packer = self.offset_packer = None
 
@@ -96,7 +96,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         return inputs, spans, weights
 
     def _spans(self, x, in_context, starts, ends):
-        """Where the answers are among the tokens, and which of them are there to the end."""
+        """Returns the first and last token of each answer, and weights, 0 if it is truncated."""
         count = x["answer_start"]
         before = tf.strings.substr(x["context"], tf.zeros_like(count), count, unit="UTF8_CHAR")
         first = tf.strings.length(before)
@@ -112,7 +112,7 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         return tf.where(whole[:, None], tf.stack([begin, end], axis=1), 0), weights
 
     def _sequences(self, x):
-        """The token ids, and for tokens of the context their bytes; the last is 0 for others."""
+        """Returns token ids and the byte offsets of context tokens; the end is 0 for others."""
         question, _, _ = self.tokenizer.tokenize_with_offsets(x["question"])
         context, starts, ends = self.tokenizer.tokenize_with_offsets(x["context"])
         token_ids, _ = self.packer((question, context))
@@ -121,15 +121,14 @@ class RoutingTransformerSpanPredictorPreprocessor(keras_hub.models.Preprocessor)
         return token_ids, starts, ends
 
     def answers(self, x, spans):
-        """The texts of spans.
+        """Returns the texts of spans.
 
         Args:
             x: dictionary of "question" and "context", strings `[batch]`.
-            spans: int `[batch, 2]`, the positions of the first and of the last token of each
-                answer.
+            spans: int `[batch, 2]`, positions of the first and the last token of each answer.
 
         Returns:
-            List of strings; "" where a span is not of the context. Inside a TensorFlow function, a
+            A list of strings, `""` for spans outside the context. Inside a TensorFlow function, a
             string tensor of the exact bytes.
         """
         if not self.built:

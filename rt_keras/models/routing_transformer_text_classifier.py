@@ -1,4 +1,4 @@
-"""The Routing Transformer as a classifier of texts."""
+"""Routing Transformer text classifier."""
 
 import keras
 import keras_hub
@@ -17,36 +17,37 @@ from rt_keras.models.training import Training
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.models.TextClassifier):
-    """A classifier of texts, or of pairs of texts: logits of the classes.
+    """A classifier of texts or pairs of texts that computes logits of the classes.
 
     ```
-    h = the mean of backbone(inputs) over all positions but padding, or the first of them
+    h = mean of backbone(inputs) over all positions except padding, or its first position
     logits = dropout(tanh(dropout(h) W + b)) V + c
     ```
 
-    Train it with `rt_keras.callbacks.CentroidEMA`, which moves the centroids of its routing heads.
+    Train it with `rt_keras.callbacks.CentroidEMA`, which updates the centroids of routing heads.
 
     Args:
         backbone: a `RoutingTransformerEncoderBackbone`.
         num_classes: int, number of classes.
-        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. Defaults to None, to work
-            on token ids.
-        pooling: string, what stands for the text: `"mean"`, the default, or `"first"`, its first
-            position, which in one block sees only what its heads reach.
+        preprocessor: a `RoutingTransformerTextClassifierPreprocessor`. Defaults to None, for
+            inputs of token ids.
+        pooling: string, `"mean"` for the mean over all positions, or `"first"` for the first
+            position, which in one block sees only the keys that its heads reach. Defaults to
+            `"mean"`.
         dropout: float, dropout rate of the head. Defaults to 0.0.
         **kwargs: keyword arguments of `keras_hub.models.TextClassifier`, such as `name`.
 
     Call arguments:
         inputs: dictionary of the inputs of the backbone.
-        training: bool, whether dropout is on and statistics of the centroids are collected.
+        training: bool, whether to apply dropout and collect statistics of the centroids.
             Defaults to None, Keras's default.
 
     Returns:
         Logits, `[batch, num_classes]`.
 
     Raises:
-        TypeError: if the backbone is no encoder.
-        ValueError: if an argument is out of range, or the backbone has too few token ids for the
+        TypeError: if the backbone is not a `RoutingTransformerEncoderBackbone`.
+        ValueError: if an argument is out of range, or if the backbone has fewer token ids than the
             preprocessor.
 
     Source: Devlin et al. 2019, BERT, section 4.1.
@@ -84,7 +85,7 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
         check("pooling", pooling, one_of("mean", "first"))
 
         positive_int("num_classes", num_classes)
-        # Before the constructor of the base class, which compiles the model.
+        # Set before calling the base constructor, which compiles the model.
         self.keep_arguments(locals(), leave=["backbone", "preprocessor"])
 
         # === Layers ===
@@ -100,7 +101,7 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
         self.output_dropout = keras.layers.Dropout(
             dropout, dtype=backbone.dtype_policy, name="output_dropout"
         )
-        # In float32 under mixed precision too.
+        # float32 also under mixed precision.
         self.output_dense = backbone.make_dense(num_classes, "logits", dtype="float32")
 
         # === Functional Model ===
@@ -114,9 +115,9 @@ class RoutingTransformerTextClassifier(PublishedPresets, Training, keras_hub.mod
     def preprocess_samples(self, x, y=None, sample_weight=None):
         """Checks the labels of `fit` and `evaluate` and applies the preprocessor."""
         if y is not None:
-            # There would be no loss for others.
+            # The loss is not defined for other labels.
             y, most = tf.convert_to_tensor(y), self.num_classes - 1
-            message = f"labels must be from 0 to {most}, the number of classes less 1"
+            message = f"labels must be from 0 to {most}, the number of classes minus 1"
             tf.debugging.assert_non_negative(y, message)
             tf.debugging.assert_less_equal(y, tf.cast(most, y.dtype), message)
         return super().preprocess_samples(x, y, sample_weight)

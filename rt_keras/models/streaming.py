@@ -1,4 +1,4 @@
-"""Text in chunks, while it is generated."""
+"""Streaming of text while it is generated."""
 
 import codecs
 
@@ -9,22 +9,22 @@ import tensorflow as tf
 from rt_keras.data.tokenizer import needs_utf8
 from rt_keras.models.generation import check_prompts, check_sampler, stop_tokens
 
-# Tokens that are generated in the graph for each chunk.
+# Number of tokens generated in the graph for each chunk.
 TOKENS_AT_ONCE = 8
 
 
 def stream(model, prompt, max_length=None, stop_token_ids=None):
     """Continues a prompt as `model.generate` does, yielding the text in chunks.
 
-    Together the chunks are what `generate` returns, including the prompt. They end with whole
-    characters if the tokens are bytes, and with whole words for other tokenizers, which can write a
-    character in several tokens.
+    The joined chunks equal the output of `generate`, including the prompt. A chunk ends with a
+    whole character if the tokens are bytes, and with a whole word for other tokenizers, which can
+    split a character into several tokens.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted causal language model, with a
             preprocessor, compiled with the sampler to use.
         prompt: string.
-        max_length: int, the highest number of tokens, including the prompt and its start token.
+        max_length: int, maximum number of tokens, including the prompt and its start token.
             Defaults to the preprocessor's `sequence_length`.
         stop_token_ids: ids that end the text. Defaults to those of `generate`.
 
@@ -46,7 +46,7 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
     True
     """
     if model.preprocessor is None:
-        raise ValueError("model must have a preprocessor, whose tokenizer streaming needs")
+        raise ValueError("model must have a preprocessor, since streaming needs its tokenizer")
     if type(model.sampler).get_next_token is keras_hub.samplers.Sampler.get_next_token:
         raise ValueError(
             "The sampler must choose one token at a time to be streamed. Received: a "
@@ -75,7 +75,10 @@ def stream(model, prompt, max_length=None, stop_token_ids=None):
 
 
 def _make_advance(model):
-    """The compiled function from some tokens, and the cache of all but the last, to some more."""
+    """Creates the compiled function that generates `count` tokens at `index`.
+
+    Its cache holds all preceding tokens but the last.
+    """
 
     def advance(tokens, cache, index, count):
         def step(tokens, cache, index, left):
@@ -110,10 +113,10 @@ class TextChunks:
         self.text, self.taken = b"", 0
 
     def new(self, tokens):
-        """Yields the text that further tokens complete, if there is any.
+        """Yields the text that new tokens complete, if any.
 
         Args:
-            tokens: int `[length]`, those of the last call and further ones.
+            tokens: int `[length]`, the tokens of the previous call followed by new ones.
         """
         special = self.tokenizer.special_token_ids
         kept = [token for token in np.asarray(tokens).tolist() if token not in special]
@@ -122,7 +125,7 @@ class TextChunks:
             self.text = self.text.encode("utf-8")
         end = len(self.text)
         if needs_utf8(self.tokenizer):
-            # Not the last word, which may continue.
+            # Without the last word, which may continue.
             end = max(self.text.rfind(space) + 1 for space in (b" ", b"\n", b"\t"))
         if end > self.taken:
             chunk = self.decoder.decode(self.text[self.taken : end])
@@ -131,7 +134,7 @@ class TextChunks:
                 yield chunk
 
     def rest(self):
-        """Yields what was held back, at the end of the text."""
+        """Yields the remaining text at the end, if any."""
         chunk = self.decoder.decode(self.text[self.taken :], final=True)
         if chunk:
             yield chunk

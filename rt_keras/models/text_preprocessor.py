@@ -1,4 +1,4 @@
-"""What preprocessors of texts share: tokenizers of `rt_keras.data`, packing for encoders."""
+"""Base classes of the text preprocessors: tokenizers of `rt_keras.data`, packing for encoders."""
 
 import keras
 import keras_hub
@@ -8,20 +8,22 @@ from rt_keras.data.batches import check_at_least_one
 from rt_keras.data.tokenizer import TextTokenizer
 from rt_keras.models.routing_transformer_encoder_backbone import RoutingTransformerEncoderBackbone
 
-# All are imported here, so that Keras knows them by name when it loads a preset.
-# All of them, so that a preset of any can be loaded.
+# All are imported here, so that Keras can load presets with any of them by name.
 TOKENIZERS = [getattr(data, name) for name in data.__all__ if name.endswith("Tokenizer")]
 
 
 class TextPreprocessor:
-    """Mixin of preprocessors, before KerasHub's, for any tokenizer of `rt_keras.data`.
+    """Mixin of preprocessors for any tokenizer of `rt_keras.data`.
+
+    List it before KerasHub's base class.
 
     Args:
         tokenizer: a tokenizer of `rt_keras.data`.
-        **kwargs: arguments of KerasHub's preprocessor. Those that end in "_length" are at least 1.
+        **kwargs: arguments of KerasHub's preprocessor. Those that end in "_length" must be at least
+            1.
 
     Raises:
-        TypeError: if `tokenizer` is no tokenizer of `rt_keras.data`.
+        TypeError: if `tokenizer` is not a tokenizer of `rt_keras.data`.
         ValueError: if a length is less than 1.
     """
 
@@ -34,7 +36,9 @@ class TextPreprocessor:
 
 
 class EncoderPreprocessor(TextPreprocessor):
-    """Mixin of preprocessors, before KerasHub's, that pack texts into one sequence.
+    """Mixin of preprocessors that pack texts into one sequence.
+
+    List it before KerasHub's base class.
 
     Args:
         tokenizer, sequence_length, truncate: see `RoutingTransformerTextClassifierPreprocessor`.
@@ -53,13 +57,13 @@ class EncoderPreprocessor(TextPreprocessor):
     def call(self, x, y=None, sample_weight=None):
         outputs = super().call(x, y, sample_weight)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
-        # The backbones have no embedding of segments.
+        # The backbones have no segment embedding.
         x = {name: values for name, values in x.items() if name != "segment_ids"}
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 def check_tokenizer(tokenizer):
-    """Raises a TypeError if a tokenizer is none of `rt_keras.data`."""
+    """Raises a TypeError if a tokenizer is not one of `rt_keras.data`."""
     if not isinstance(tokenizer, TextTokenizer):
         raise TypeError(
             "tokenizer must be a tokenizer of rt_keras.data, such as "
@@ -69,14 +73,14 @@ def check_tokenizer(tokenizer):
 
 
 def make_packer(preprocessor):
-    """The layer that puts texts into one sequence, between ends of text.
+    """Creates the layer that packs texts into one sequence, separated by end-of-text tokens.
 
     Args:
         preprocessor: a preprocessor with `tokenizer`, `sequence_length` and `truncate`.
     """
     tokenizer = preprocessor.tokenizer
     return keras_hub.layers.MultiSegmentPacker(
-        # Not the start token, which some tokenizers have padding for.
+        # Not the start token, which is padding in some tokenizers.
         start_value=tokenizer.end_token_id,
         end_value=tokenizer.end_token_id,
         pad_value=tokenizer.pad_token_id,

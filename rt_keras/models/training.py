@@ -1,4 +1,4 @@
-"""How every task trains: `compile`, the steps of `fit` and `evaluate`, and several replicas."""
+"""Training of every task: `compile`, the steps of `fit` and `evaluate`, multiple replicas."""
 
 import itertools
 import types
@@ -13,35 +13,34 @@ from rt_keras.models.compiled_functions import CompiledFunctions
 
 
 class Training(CompiledFunctions, FirstBatch):
-    """Mixin of tasks, before KerasHub's bases: Keras's `fit` under any `tf.distribute` strategy.
+    """Mixin of tasks whose `fit` runs under any `tf.distribute` strategy.
 
-    A step computes what it would on one device with the whole batch: each replica the gradients of
-    its share, which are then added up. Several machines get their data by
-    `strategy.distribute_datasets_from_function`.
+    List it before KerasHub's base classes. A step computes the same as on one device with the whole
+    batch: each replica computes the gradients of its share, and the gradients are summed. Multiple
+    workers get their data from `strategy.distribute_datasets_from_function`.
 
-    What a step scores is what the model's call returns. A subclass in which it is something else
-    overrides `step_outputs`, and `compile_arguments` if losses and metrics change with it. Neither
-    `compile` nor a step is overridden anywhere else.
+    By default, losses and metrics read the output of the model's call. A subclass in which they
+    read something else overrides `step_outputs`, and `compile_arguments` if it also needs other
+    losses and metrics. No subclass overrides `compile` or the steps.
 
-    Keras 3 supports neither several machines nor XLA on several replicas. What is in its way is
-    mended here, and nowhere else:
+    Keras 3 supports neither multiple workers nor XLA on multiple replicas. This class contains all
+    workarounds:
 
-    - XLA compiles no collective operation. So each replica compiles its forward and backward pass
-      by itself, if `jit_compile` says so, and what follows is not compiled.
-    - Keras clips the gradients of each replica before it adds them up. Here they are clipped
-      afterwards.
-    - Before `fit` it averages a batch over the replicas, to see its shape. Several machines cannot
-      average a structure of tensors. Here the share of one replica is enough.
-    - KerasHub takes data that are distributed already for arrays. They go to Keras's own `fit`.
-    - Keras averages the logs of several machines over their first axis. They are scalars; here they
-      get one.
-    - Keras's loop of `steps_per_execution` steps looks for more data before each of them, which
-      fails on several replicas. Here an execution starts once it has all of its batches.
+    - XLA cannot compile collective operations. With `jit_compile`, each replica therefore compiles
+      its forward and backward pass, and the rest of the step is not compiled.
+    - Keras clips the gradients of each replica before summing them. Here, the sum is clipped.
+    - Before `fit`, Keras averages a batch over the replicas to infer its shape. Multiple workers
+      cannot average a structure of tensors. Here, the share of one replica is used.
+    - KerasHub mistakes distributed datasets for arrays. Here, they are passed to Keras's `fit`.
+    - Keras averages the logs of multiple workers over the first axis, but logs are scalars. Here,
+      they get an axis.
+    - Keras's loop of `steps_per_execution` steps checks for more data before each step, which fails
+      on multiple replicas. Here, an execution starts once it has all of its batches.
 
     Source: Keras's issue 20585.
     """
 
-    # XLA compiles the forward and backward pass of a replica; see `compile`.
+    # True if XLA compiles the forward and backward pass of each replica; see `compile`.
     jit_replica = False
     _of_fit = None
 
@@ -50,13 +49,13 @@ class Training(CompiledFunctions, FirstBatch):
 
         Args:
             *args, **kwargs: arguments of KerasHub's `compile`; see `compile_arguments`.
-            jit_compile: bool or "auto", whether XLA compiles training, and generation with it.
-                Defaults to "auto", which is Keras's default in training and True in generation.
-            gradient_accumulation_steps: int, equal parts of a batch, or of a replica's share, that
-                go through the model one after the other; their gradients are added up, and the
-                weights move once. It takes the memory of one part. Defaults to 1. That of Keras's
-                optimizers moves the weights every so many steps instead, and fails on several
-                replicas.
+            jit_compile: bool or `"auto"`, whether to compile training and generation with XLA.
+                Defaults to `"auto"`, Keras's default in training and True in generation.
+            gradient_accumulation_steps: int, number of equal parts of a batch, or of a replica's
+                share, that the model processes one after the other. The weights are updated once,
+                with the accumulated gradients. A step takes the memory of one part. Defaults to 1.
+                Keras's optimizers have an option of the same name, which updates the weights only
+                every so many steps and fails on multiple replicas.
         """
         args, kwargs = self.compile_arguments(*args, **kwargs)
         super().compile(*args, jit_compile=jit_compile, **kwargs)
@@ -71,36 +70,36 @@ class Training(CompiledFunctions, FirstBatch):
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-        # A plain object: the norm is no weight of the model.
+        # A plain object, so that the norm is not a weight of the model.
         self._of_fit = types.SimpleNamespace(gradient_norm=norm, is_built=False)
         if is_replicated(self.distribute_strategy):
-            # `TPUStrategy` has all of a step compiled.
+            # `TPUStrategy` compiles the whole step.
             is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
             self.jit_replica, self.jit_compile = self.jit_compile and not is_tpu, False
-            # They come as sums.
+            # They are already summed over the replicas.
             keep_gradients(getattr(self.optimizer, "inner_optimizer", self.optimizer))
 
     def compile_arguments(self, *args, **kwargs):
-        """The arguments of KerasHub's `compile` for those that `compile` was given.
+        """Adapts the arguments of KerasHub's `compile`.
 
         Args:
             *args, **kwargs: arguments of KerasHub's `compile`.
 
         Returns:
-            A tuple and a dictionary.
+            A tuple of positional arguments and a dictionary of keyword arguments.
         """
         return args, kwargs
 
     def step_outputs(self, x, y, training):
-        """What the loss and the metrics of a step read of a batch.
+        """Computes the outputs that the loss and the metrics of a step read.
 
         Args:
-            x: the inputs of the batch.
-            y: its labels.
-            training: bool, whether the step is one of training.
+            x: inputs of the batch.
+            y: labels of the batch.
+            training: bool, whether this is a training step.
 
         Returns:
-            What losses and metrics take as `y_pred`; here what a call of the model returns.
+            The `y_pred` of losses and metrics. By default, the output of a call of the model.
         """
         return self(x, training=training)
 
@@ -111,7 +110,7 @@ class Training(CompiledFunctions, FirstBatch):
 
     @property
     def gradient_norm(self):
-        """The norm of all gradients of the last step together, a float; 0 before the first."""
+        """The global norm of the gradients of the last step, a float; 0 before the first step."""
         return float(tf.convert_to_tensor(self._of_fit.gradient_norm))
 
     def train_step(self, data):
@@ -122,7 +121,7 @@ class Training(CompiledFunctions, FirstBatch):
         if self.jit_replica:
             gradients_and_logs = tf.function(gradients_and_logs, jit_compile=True)
         gradients, logs = gradients_and_logs(x, y, sample_weight)
-        # Weights that the loss does not depend on have none.
+        # Weights that the loss does not depend on have no gradient.
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
         gradients = [gradients[i] for i in used]
         if is_replicated(self.distribute_strategy):
@@ -139,7 +138,7 @@ class Training(CompiledFunctions, FirstBatch):
         return self._logs(self.compute_metrics(*batch[:2], y_pred, sample_weight=batch[2]))
 
     def _gradients_and_logs(self, *batch):
-        """The gradients of the mean loss of all replicas, this one's share, and its metrics."""
+        """Returns this replica's share of the gradients of the mean loss, and its metrics."""
         count = self.gradient_accumulation_steps
         if count == 1:
             return self._gradients(*batch), self.get_metrics_result()
@@ -162,7 +161,7 @@ class Training(CompiledFunctions, FirstBatch):
         return gradients, self.get_metrics_result()
 
     def _gradients(self, x, y, sample_weight):
-        """The gradients of the mean loss of a batch; its loss and metrics are noted."""
+        """Returns the gradients of the mean loss of a batch; updates the metrics."""
         with tf.GradientTape() as tape:
             loss, y_pred = self._loss(x, y, sample_weight, training=True)
             loss = self.optimizer.scale_loss(loss)
@@ -170,11 +169,11 @@ class Training(CompiledFunctions, FirstBatch):
         return tape.gradient(loss, self.trainable_weights)
 
     def _loss(self, x, y, sample_weight, training):
-        """The loss of a batch, this replica's share, which is noted; and what it was read from."""
+        """Returns this replica's share of the loss of a batch, and `y_pred`; updates the mean."""
         y_pred = self.step_outputs(x, y, training)
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
         mean = next(metric for metric in self.metrics if metric.name == "loss")
-        # Keras has divided it by the number of replicas.
+        # Keras has divided the loss by the number of replicas.
         replicas = self.distribute_strategy.num_replicas_in_sync
         mean.update_state(loss * replicas, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
         return loss, y_pred
@@ -197,11 +196,11 @@ class Training(CompiledFunctions, FirstBatch):
             self.test_function = self._by_executions(self.test_function)
 
     def _by_executions(self, function):
-        """Keras's function of an iterator, which takes all batches of an execution before it."""
+        """Wraps Keras's function of an iterator to get all batches of an execution first."""
         steps = self.steps_per_execution
         if steps == 1 or not is_replicated(self.distribute_strategy):
             return function
-        # Keras's function takes one step with each batch of a list.
+        # Keras's function takes one step for each batch of a list.
         take_steps = tf.function(function)
 
         def execute(iterator):
@@ -226,12 +225,12 @@ class Training(CompiledFunctions, FirstBatch):
 
 
 def _each(function, batch):
-    """A function of each tensor of a batch, which may have no labels or weights."""
+    """Applies a function to each tensor of a batch, whose labels and weights may be None."""
     return tf.nest.map_structure(lambda x: x if x is None else function(x), batch)
 
 
 def _split(values, count):
-    """`[batch, ...]` as `[count, batch / count, ...]`."""
+    """Reshapes `[batch, ...]` to `[count, batch / count, ...]`."""
     size = tf.shape(values)[0] if values.shape[0] is None else values.shape[0]
     message = (
         "gradient_accumulation_steps must divide the number of examples of a replica. Received: "
@@ -250,7 +249,7 @@ def _is_multi_worker(strategy):
 
 
 def is_replicated(strategy):
-    """Whether several replicas share each batch, or several workers may.
+    """Returns True if multiple replicas share each batch, or if multiple workers may.
 
     Args:
         strategy: a `tf.distribute.Strategy`.
@@ -262,7 +261,7 @@ def is_replicated(strategy):
 
 
 class ModelCall(keras.layers.Layer):
-    """Runs a function of a model as Keras runs its call: in its dtype, with losses begun anew.
+    """Runs a function of a model as Keras runs its call: in its dtype and with losses reset.
 
     Args:
         model: a Keras model.

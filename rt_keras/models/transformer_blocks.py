@@ -1,4 +1,4 @@
-"""The blocks of a backbone: making them from its arguments, and saving them."""
+"""Creation and serialization of a backbone's blocks."""
 
 import keras
 
@@ -13,28 +13,31 @@ def take_block_options(kwargs):
     """Removes `BLOCK_OPTIONS` from a backbone's keyword arguments.
 
     Args:
-        kwargs: dictionary, which loses those keys.
+        kwargs: dictionary, from which these keys are removed.
 
     Returns:
-        Dictionary of all `BLOCK_OPTIONS`, with defaults for those not given.
+        Dictionary of all `BLOCK_OPTIONS`, with defaults for missing ones.
     """
     return {name: kwargs.pop(name, default) for name, default in BLOCK_OPTIONS.items()}
 
 
 def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_groups=None):
-    """Makes the blocks of a backbone, with copies of head groups.
+    """Creates the blocks of a backbone with copies of the head groups.
 
     Args:
         all_groups: list of lists, the head groups of each block.
         intermediate_dim: int, width of the feed-forward networks.
         options: dictionary of all `BLOCK_OPTIONS`.
         dtype: dtype policy.
-        name: string, name of the blocks, before their numbers.
-        all_cross_groups: list of lists, the head groups with which each block attends to an
-            encoder; None, the default, for blocks that attend to none.
+        name: string, prefix of the blocks' names.
+        all_cross_groups: list of lists, the cross-attention head groups of each block. Defaults to
+            None, no cross-attention.
 
     Returns:
         A list of `TransformerBlock`.
+
+    Raises:
+        ValueError: if `product_keys` is a list without exactly one number per block.
     """
     all_cross_groups = all_cross_groups or [None] * len(all_groups)
     product_keys = options["product_keys"]
@@ -42,7 +45,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
         product_keys = [product_keys] * len(all_groups)
     if len(product_keys) != len(all_groups):
         raise ValueError(
-            f"product_keys must be one number, or a list with one for each of the "
+            f"product_keys must be one number, or a list of one number for each of the "
             f"{len(all_groups)} blocks. Received: {len(product_keys)} numbers"
         )
     return [
@@ -59,7 +62,7 @@ def make_blocks(all_groups, intermediate_dim, options, dtype, name, all_cross_gr
 
 
 def make_final_norm(options, dtype, name):
-    """Makes the normalization after the last block.
+    """Creates the normalization layer after the last block.
 
     Args:
         options: dictionary of all `BLOCK_OPTIONS`.
@@ -67,7 +70,7 @@ def make_final_norm(options, dtype, name):
         name: string, name of the layer.
 
     Returns:
-        A layer, or None where blocks do not normalize first, or not at all.
+        A layer, or None if blocks are post-norm or do not normalize.
     """
     kind = options["normalization"]
     if not options["normalize_first"] or kind == "rezero":
@@ -76,18 +79,18 @@ def make_final_norm(options, dtype, name):
 
 
 def groups_of_blocks(head_groups, num_layers, name="head_groups"):
-    """The head groups of each block.
+    """Returns the head groups of each block.
 
     Args:
         head_groups: list of head groups for all blocks, or a list of such lists, one per block.
         num_layers: int, number of blocks.
-        name: string, name of the argument, for errors. Defaults to `"head_groups"`.
+        name: string, name of the argument in error messages. Defaults to `"head_groups"`.
 
     Returns:
         List of lists of head groups.
 
     Raises:
-        ValueError: if a block has no head groups, or there is not one list per block.
+        ValueError: if a block has no head groups, or the number of lists is not `num_layers`.
     """
     lists = (list, tuple)
     nested = isinstance(head_groups, lists) and any(isinstance(x, lists) for x in head_groups)
@@ -106,25 +109,25 @@ def groups_of_blocks(head_groups, num_layers, name="head_groups"):
 
 
 def config_of_options(options):
-    """All `BLOCK_OPTIONS`, for `get_config`."""
+    """Serializes all `BLOCK_OPTIONS` for `get_config`."""
     initializer = keras.initializers.get(options["kernel_initializer"])
     return {**options, "kernel_initializer": keras.initializers.serialize(initializer)}
 
 
 def config_of_groups(blocks, attention="attention"):
-    """The head groups of each block, for `get_config`.
+    """Serializes the head groups of each block for `get_config`.
 
     Args:
         blocks: list of `TransformerBlock`.
-        attention: string, the attribute of the blocks that has them: "attention", the default, or
-            "cross_attention".
+        attention: string, attribute of the blocks that holds them, `"attention"` or
+            `"cross_attention"`. Defaults to `"attention"`.
     """
     serialize = keras.saving.serialize_keras_object
     return [[serialize(x) for x in getattr(block, attention).head_groups] for block in blocks]
 
 
 def groups_of_config(config, names=("head_groups",)):
-    """A config with its head groups deserialized, for `from_config`.
+    """Deserializes the head groups of a config for `from_config`.
 
     Args:
         config: dictionary from `get_config`.

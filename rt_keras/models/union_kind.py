@@ -1,4 +1,4 @@
-"""Heads of one's own sets of keys in a configuration."""
+"""Configuration of heads with user-defined sets of keys."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ from rt_keras.keys import key, section
 from rt_keras.layers import key_sets
 from rt_keras.models.head_kind import FromBlock, first_layer, section_of_set
 
-# In the order of a union. The sets that cannot be joined with others have kinds of their own.
+# In the order of a union. Sets that cannot be joined with others have separate kinds.
 KEY_SETS = {
     "window": key_sets.Window,
     "cluster": key_sets.Cluster,
@@ -17,30 +17,30 @@ KEY_SETS = {
     "selected_blocks": key_sets.SelectedBlocks,
     "persistent": key_sets.Persistent,
 }
-# Options of attention to another sequence, where these heads are not.
+# Options of cross-attention, which these heads do not support.
 NOT_OF_UNIONS = ("key_block_size",)
 
 
 @dataclasses.dataclass
 class _Union(FromBlock):
-    """Heads that see a union of sets of keys: see `rt_keras.layers.Heads`.
+    """Heads that attend to a union of sets of keys; see `rt_keras.layers.Heads`.
 
-    They have the sets of which a key is given, each a section of its own.
+    Each set is a section. The union consists of the sets with a non-default value.
     """
 
-    share_qk: bool = key(False, "whether queries are their own keys in a decoder's self-attention")
+    share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
     first_layer: int = first_layer()
 
     name = "union"
     layer = layers.Heads
     windows = ("window.block_size", "cluster.window_size")
-    # Sets are of one sequence.
+    # Sets are defined within one sequence.
     attends_across = False
 
     def check(self, model):
         super().check(model)
         if model.kind != "causal_lm" and "remembered" in self._given():
-            self.refuse("num_heads", "only a causal_lm can have them with a set remembered")
+            self.refuse("num_heads", "the set remembered needs a causal_lm")
 
     def arguments(self, place):
         arguments = super().arguments(place)
@@ -51,7 +51,7 @@ class _Union(FromBlock):
         return arguments
 
     def _given(self):
-        """The keys of the sets of which one is given, by the names of the sets."""
+        """Returns the keys of each set with a non-default value, by the name of the set."""
         sections = {name: getattr(self, name) for name in KEY_SETS}
         return {
             name: {field.name: getattr(x, field.name) for field in dataclasses.fields(x)}

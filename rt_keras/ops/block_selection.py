@@ -9,6 +9,10 @@ from rt_keras.ops.largest import indices_of_largest
 
 # Blocks in a node of the tree.
 NODE_SIZE = 8
+# A block or a node has its whole weight if its score is so far above the best one that is left out.
+FADE = 0.25
+# exp() of it is 0, and float16 has it.
+LOG_OF_NOTHING = -1e4
 # Elements that are gathered at once, and scores of the blocks of nodes that are compared: on a CPU,
 # what stays in the cache of a core. Scores of all blocks are large products first.
 GATHERED_AT_ONCE = 2**17
@@ -29,8 +33,8 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         num_blocks, num_nodes, deviation_weight: see `selected_blocks_attention`.
 
     Returns:
-        The blocks, int `[batch, key_heads, length, queries, chosen]`, and how many keys each has, 0
-        for those that a query may not choose.
+        The blocks, int `[batch, key_heads, length, queries, chosen]`; how many keys each has, 0 for
+        those that a query may not choose; and what is added to the logits of these keys.
     """
     query = tf.stop_gradient(query)
     batch, key_heads, total, _ = sizes(blocks["mean"])
@@ -44,13 +48,13 @@ def select_blocks(query, blocks, reach, counts, num_blocks, num_nodes, deviation
         at_once = COMPARED_AT_ONCE
 
     def chosen(part):
-        block, score = choose(part, num_blocks, num_nodes, deviation_weight)
+        block, score, bias = choose(part, num_blocks, num_nodes, deviation_weight)
         found = tf.gather(part["counts"], block, batch_dims=1)
-        return block, tf.where(score > MASKED / 2, found, 0)
+        return block, tf.where(score > MASKED / 2, found, 0), bias
 
     before, after = (x[:, None] for x in reach)
     per_query = {"query": query, "before": before, "after": after}
-    dtypes = tf.int32, tf.int32
+    dtypes = tf.int32, tf.int32, query.dtype
     return over_queries(chosen, per_query, shared, elements, at_once, dtypes)
 
 
@@ -79,12 +83,24 @@ def over_queries(function, per_query, shared, elements, at_once, dtype):
 
 
 def _best(part, num_blocks, num_nodes, deviation_weight):
-    """The best of all blocks, and their scores."""
+    """The best of all blocks, their scores, and what is added to their logits."""
     blocks = tf.range(size(part["mean"], 2))
     score = _scores(part["query"], part["mean"], part["variance"], deviation_weight)
     usable = _within_reach(part, blocks) & (part["counts"][:, None, None, None] > 0)
-    score, block = tf.math.top_k(_masked(score, usable), min(num_blocks, size(blocks, 0)))
-    return block, score
+    return _largest(_masked(score, usable), num_blocks)
+
+
+def _largest(score, count):
+    """The largest of scores `[..., length]`, of which those near the next largest fade.
+
+    Returns:
+        Their indices, int `[..., count]`, at most `length`; their scores; and the logarithms of
+        their weights, 0 for those that are not near the next largest.
+    """
+    place, next_largest = indices_of_largest(score, min(count, size(score, -1)))
+    score = tf.gather(score, place, batch_dims=score.shape.rank - 1)
+    weight = tf.clip_by_value((score - next_largest[..., None]) / FADE, 0, 1)
+    return place, score, tf.maximum(tf.math.log(weight), LOG_OF_NOTHING)
 
 
 def _scores(query, mean, variance, deviation_weight):
@@ -152,14 +168,14 @@ def _nodes(mean, variance, counts):
 
 
 def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
-    """The best blocks of the best nodes, and their scores."""
+    """The best blocks of the best nodes, their scores, and what is added to their logits."""
     query, nodes = part["query"], size(part["node"], 2)
     batch, key_heads, *rows, depth = sizes(query)
     score = _scores(query, part["node"], part["node_variance"], deviation_weight)
+    counts = tf.reshape(part["node_counts"], [batch, 1, 1, 1, nodes, NODE_SIZE])
     # Windows begin where segments do, and so where nodes do.
-    score = _masked(score, _within_reach(part, tf.range(nodes) * NODE_SIZE))
-    node = indices_of_largest(score, min(num_nodes, nodes))
-    score = tf.gather(score, node, batch_dims=4)
+    usable = _within_reach(part, tf.range(nodes) * NODE_SIZE) & tf.reduce_any(counts > 0, axis=-1)
+    node, score, node_bias = _largest(_masked(score, usable), num_nodes)
     of_row = tf.reshape(tf.range(batch), [batch, 1, 1, 1, 1]) * nodes
     usable = tf.gather(part["node_counts"], node + of_row) > 0
     usable &= (score > MASKED / 2)[..., None]
@@ -182,10 +198,11 @@ def _best_of_nodes(part, num_blocks, num_nodes, deviation_weight):
         GATHERED_AT_ONCE,
         query.dtype,
     )
+    score += tf.repeat(node_bias, NODE_SIZE, axis=4)
     score = _masked(score, tf.reshape(usable, blocks))
-    place = indices_of_largest(score, min(num_blocks, blocks[-1]))
-    node = tf.gather(node, place // NODE_SIZE, batch_dims=4)
-    return node * NODE_SIZE + place % NODE_SIZE, tf.gather(score, place, batch_dims=4)
+    place, score, bias = _largest(score, num_blocks)
+    node, node_bias = (tf.gather(x, place // NODE_SIZE, batch_dims=4) for x in (node, node_bias))
+    return node * NODE_SIZE + place % NODE_SIZE, score, bias + node_bias
 
 
 def _within_reach(part, block):

@@ -19,7 +19,7 @@ def selected_blocks_attention(
     segment_size,
     window,
     by_content=True,
-    deviation_weight=0.5,
+    deviation_weight=1.0,
     num_nodes=None,
     num_first_tokens=0,
     causal=False,
@@ -32,18 +32,23 @@ def selected_blocks_attention(
 
     ```
     score_ig = query_i · mean_g + deviation_weight · sqrt(query_i² · variance_g)
-    output_i = sum_j softmax_j(query_i · key_j) value_j
+    weight_ig = min(1, (score_ig - next_i) / FADE)
+    output_i = sum_j softmax_j(query_i · key_j + log weight_ig) value_j
     ```
 
     over the keys j of the `num_blocks` blocks g with the largest scores, with queries scaled by
-    1 / sqrt(depth). The keys of each segment are put into blocks, by content or in their order,
-    when the segment has ended; so blocks do not depend on what follows. A query may choose the
-    blocks of those segments that its window has left. `merge` joins this with attention to the
-    window.
+    1 / sqrt(depth). `next_i` is the largest score of the other blocks: a block whose score is
+    close to it fades, so that rounding errors in scores hardly change the output. No gradient
+    passes through scores and weights.
+
+    The keys of each segment are put into blocks, by content or in their order, when the segment has
+    ended; so blocks do not depend on later keys. A query may choose the blocks of those segments
+    that its window has left. `merge` joins this with attention to the window.
 
     With `num_nodes`, a query scores nodes of 8 consecutive blocks first, by the same equation, and
     then the blocks of the best nodes alone: n / (8 · `block_size`) + 8 · `num_nodes` scores a query
-    in the place of n / `block_size`.
+    instead of n / `block_size`. Nodes fade likewise: log of a node's weight is added to the scores
+    and to the weights of its blocks.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -57,7 +62,7 @@ def selected_blocks_attention(
             are left out. `segment_size` divides that block size.
         by_content: bool, whether blocks are of keys that are alike, see `content_order`, and not of
             neighbours. Defaults to True.
-        deviation_weight: float. Defaults to 0.5.
+        deviation_weight: float. Defaults to 1.
         num_nodes: int, or None, the default, to score all blocks.
         num_first_tokens: int, the first tokens, which are left out. Defaults to 0.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
@@ -154,7 +159,7 @@ def selected_blocks_chunk(
     window,
     count=None,
     by_content=True,
-    deviation_weight=0.5,
+    deviation_weight=1.0,
     num_nodes=None,
     num_first_tokens=0,
     dropout=0.0,
@@ -331,7 +336,7 @@ def _attend(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weigh
     shape = [batch, key_heads, heads // key_heads, length, depth]
     query = tf.reshape(query * depth**-0.5, shape)
     query = tf.transpose(query, [0, 1, 3, 2, 4])
-    chosen, found = select_blocks(
+    chosen, found, bias = select_blocks(
         query, blocks, reach, counts, num_blocks, num_nodes, deviation_weight
     )
     block_size = size(blocks["key"], 2) // total
@@ -351,6 +356,7 @@ def _attend(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weigh
             tf.reshape(key, [*shape, depth]),
             tf.reshape(value, [*shape, value_depth]),
             tf.expand_dims(tf.reshape(allowed, shape), 4),
+            bias=tf.expand_dims(tf.repeat(part["bias"], block_size, axis=4), 4),
             dropout=dropout,
             seed=part.get("seed"),
         )
@@ -358,7 +364,7 @@ def _attend(query, blocks, reach, counts, num_blocks, num_nodes, deviation_weigh
 
     output, logsumexp = over_queries(
         read,
-        {"query": query, "row": chosen + sequence * total, "found": found},
+        {"query": query, "row": chosen + sequence * total, "found": found, "bias": bias},
         {"keys": keys, "values": values, "seed": seed},
         heads * shape[4] * (depth + value_depth),
         GATHERED_AT_ONCE,

@@ -1,13 +1,13 @@
-"""Serving: models as SavedModels that TensorFlow Serving runs.
+"""Export of models as SavedModels for TensorFlow Serving.
 
 - `saved_model.py`: writes a model, its signatures and its warm-up requests.
-- `signatures.py`: the functions of the SavedModel, from and to strings.
-- `state_signatures.py`: those that go on from a state.
+- `signatures.py`: the functions of the SavedModel, with strings as inputs and outputs.
+- `state_signatures.py`: functions that continue from a recurrent state.
 - `checks.py`: checks of their inputs, in the graph.
-- `request_sampler.py`: the draws of KerasHub's samplers, row by row and without state.
-- `warm_up.py`: requests that a server answers while it loads the model.
+- `request_sampler.py`: KerasHub's samplers, per row and without state.
+- `warm_up.py`: requests that a server runs while it loads the model.
 - `foreign_ops.py`: the operations that a server needs besides TensorFlow's own.
-- `score.py`: scores token ids with a SavedModel and TensorFlow alone.
+- `score.py`: scores token ids with a SavedModel, using only TensorFlow.
 
 Exporting needs the extra `serving`.
 """

@@ -1,7 +1,7 @@
 """Checks of a signature's inputs, as assertions in the graph.
 
-A request that fails one is answered with its message, which starts with the name of the input; the
-server goes on.
+A request that fails a check gets its message, which starts with the name of the input. The server
+keeps running.
 """
 
 import tensorflow as tf
@@ -10,14 +10,14 @@ from rt_keras.models.generation import LOWEST_TEMPERATURE
 
 
 def checked(name, value, rank, conditions=()):
-    """Makes everything computed from an input wait for the checks of it.
+    """Returns an input that depends on its checks, so that they run first.
 
     Args:
-        name: string, the input's name in the signature.
+        name: string, name of the input in the signature.
         value: tensor.
-        rank: int, the rank that it must have.
-        conditions: list of functions from the tensor to a bool tensor, True where all is well, and
-            the message for the rest.
+        rank: int, required rank.
+        conditions: list of functions that map the tensor to a bool tensor, True for valid values,
+            and the message for invalid ones.
 
     Returns:
         `value`.
@@ -30,11 +30,11 @@ def checked(name, value, rank, conditions=()):
     ...
     tensorflow...InvalidArgumentError: ...size: it must be above 0...-3...
     """
-    # A server feeds whatever shape it is sent. The error shows the name of this operation.
+    # A server passes on any shape that it receives. The error shows this operation's name.
     value = tf.ensure_shape(value, [None] * rank, name=f"{name}_must_have_rank_{rank}")
     for condition in conditions:
         holds, message = condition(value)
-        # Strings that are not UTF-8 would make the message unreadable.
+        # Invalid UTF-8 would make the message unreadable.
         shown = tf.where(~holds) if value.dtype == tf.string else value
         assertion = tf.debugging.Assert(tf.reduce_all(holds), [f"{name}: {message}", shown])
         with _after(assertion):
@@ -46,11 +46,10 @@ def one_a_row(name, value, batch, *conditions):
     """Broadcasts a parameter, a scalar or one value per row, to all rows.
 
     Args:
-        name: string, the input's name in the signature.
+        name: string, name of the input in the signature.
         value: tensor of any shape.
         batch: int tensor, number of rows.
-        *conditions: functions from the tensor to a bool tensor, True where all is well, and the
-            message for the rest.
+        *conditions: functions as in `checked`.
 
     Returns:
         Tensor `[batch]`.
@@ -66,11 +65,11 @@ def one_a_row(name, value, batch, *conditions):
 
 
 def as_many_rows(name, value, batch):
-    """Checks that a tensor has a row for each text.
+    """Checks that a tensor has one row per text.
 
     Args:
-        name: string, the input's name in the signature.
-        value: tensor of any shape but that of a scalar.
+        name: string, name of the input in the signature.
+        value: tensor of any shape except a scalar's.
         batch: int tensor, number of texts.
 
     Returns:
@@ -83,17 +82,17 @@ def as_many_rows(name, value, batch):
 
 
 def _after(assertion):
-    """A scope whose operations run after an assertion; outside graphs it has run already."""
+    """Returns a scope whose operations run after an assertion, which may have run eagerly."""
     return tf.control_dependencies([] if assertion is None else [assertion])
 
 
 def not_longer(name, lengths, limit):
-    """Checks that no length is above the limit.
+    """Checks that no length exceeds the limit.
 
     Args:
-        name: string, the input's name in the signature.
+        name: string, name of the input in the signature.
         lengths: int `[batch]`, in tokens.
-        limit: int, the greatest length that is allowed.
+        limit: int, maximum length.
 
     Returns:
         `lengths`.
@@ -106,7 +105,7 @@ def not_longer(name, lengths, limit):
 
 
 def valid_utf8(texts):
-    """Condition that strings are UTF-8."""
+    """Condition that strings are valid UTF-8."""
     read = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     return read == texts, "it must be valid UTF-8, but is not at"
 
@@ -135,7 +134,7 @@ def above_zero(value):
 
 
 def temperature(value):
-    """Condition that numbers are temperatures that samplers take, as for `generate`."""
+    """Condition that numbers are temperatures that samplers accept, as for `generate`."""
     allowed = (value >= LOWEST_TEMPERATURE) & tf.math.is_finite(value)
     return allowed, f"it must be finite and at least {LOWEST_TEMPERATURE}"
 

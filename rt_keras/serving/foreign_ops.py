@@ -1,4 +1,4 @@
-"""The operations of a SavedModel that are not TensorFlow's own, and why a server has them."""
+"""Operations of a SavedModel that are not TensorFlow's own, and their origins."""
 
 from pathlib import Path
 
@@ -6,24 +6,22 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 TEXT = (
-    "of tensorflow-text, which TensorFlow Serving links: tensorflow_text:ops_lib is among the "
-    "SUPPORTED_TENSORFLOW_OPS of its model server; elsewhere `import tensorflow_text` brings it"
+    "from TensorFlow Text, which TensorFlow Serving links: tensorflow_text:ops_lib is among the "
+    "SUPPORTED_TENSORFLOW_OPS of its model server; elsewhere `import tensorflow_text` loads it"
 )
-XLA = (
-    "of XLA's bridge, which TensorFlow Serving links: its main depends on compiler/jit:xla_cpu_jit"
-)
-UNKNOWN = "of unknown origin: the server must link it"
+XLA = "from XLA's bridge, which TensorFlow Serving links: it depends on compiler/jit:xla_cpu_jit"
+UNKNOWN = "from an unknown library: the server must link it"
 
 
 def foreign_ops(path):
-    """The operations of a SavedModel that TensorFlow itself does not define.
+    """Finds the operations of a SavedModel that TensorFlow itself does not define.
 
     Args:
         path: path of the folder of the SavedModel.
 
     Returns:
-        Dict from the name of each operation to the reason why TensorFlow Serving has it; empty if
-        TensorFlow alone can run the model.
+        Dictionary from the name of each operation to its origin and the reason why TensorFlow
+        Serving supports it. It is empty if TensorFlow alone can run the model.
     """
     saved = saved_model_pb2.SavedModel.FromString((Path(path) / "saved_model.pb").read_bytes())
     names = set()
@@ -43,11 +41,11 @@ def _reason(name):
 
 
 def _is_of_text(name):
-    """Whether tensorflow-text defines the operation."""
+    """Returns whether TensorFlow Text defines the operation."""
     import tensorflow_text
 
     folder = Path(tensorflow_text.__file__).parent / "python" / "ops"
     libraries = sorted(folder.glob("_*.so"))
-    # In Python, an underscore separates the namespace of an operation.
+    # Python names have an underscore after the namespace of an operation.
     name = name.replace(">", "_")
     return any(hasattr(tf.load_op_library(str(library)), name) for library in libraries)

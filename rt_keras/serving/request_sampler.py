@@ -1,4 +1,4 @@
-"""Sampling for a batch of requests, each with its own parameters and seed."""
+"""Sampling for a batch of requests with individual parameters and seeds."""
 
 import keras_hub
 import numpy as np
@@ -6,33 +6,33 @@ import tensorflow as tf
 
 
 class RequestSampler(keras_hub.samplers.Sampler):
-    """Draws for each row what KerasHub's samplers draw for its prompt alone.
+    """Sampler that draws each row as KerasHub's samplers do for its prompt alone.
 
-    A row is what `model.generate` gives for its prompt alone with a new
+    Each row equals the output of `model.generate` for its prompt alone with a new
 
     - `RandomSampler(temperature=temperature, seed=seed)` if `top_p` is 1 and `top_k` is 0,
     - `TopKSampler(k=top_k, ...)` if only `top_p` is 1,
     - `TopPSampler(p=top_p, k=top_k or None, ...)` otherwise.
 
-    Rows are independent, so a server may answer several requests as one batch. There are no
-    variables: the t-th new token of a row depends only on its seed and t.
+    Rows are independent, so a server can process several requests as one batch. There are no
+    variables: the random numbers of a row's t-th new token depend only on its seed and t.
 
-    For the same seed, XLA draws other values than TensorFlow's kernels. Here TensorFlow's kernels
-    make both draws, those of XLA with the Gumbel trick,
+    For the same seed, XLA and TensorFlow's kernels draw different values. Here TensorFlow's kernels
+    compute both, those of XLA with the Gumbel trick,
 
     ```
     token_t = argmax_i log p_i - log(-log u_i),    u = Philox(seed, t)
     ```
 
     Args:
-        temperature: float `[batch]`, divides the logits.
-        top_p: float `[batch]`; tokens are drawn from the likeliest ones that together exceed this
-            probability.
-        top_k: int `[batch]`, number of likeliest tokens to draw from, or 0 for all.
+        temperature: float `[batch]`, divisor of the logits.
+        top_p: float `[batch]`. Tokens are drawn from the smallest set of most likely tokens whose
+            total probability exceeds this value.
+        top_k: int `[batch]`, number of most likely tokens to draw from, or 0 for all.
         seed: int `[batch]`.
-        max_new_tokens: int `[batch]`, the most tokens after the prompt.
-        as_compiled: bool, whether to draw as KerasHub's samplers do when XLA compiles them.
-            Defaults to False.
+        max_new_tokens: int `[batch]`, maximum number of tokens after the prompt.
+        as_compiled: bool, whether to draw as KerasHub's samplers do when compiled by XLA. Defaults
+            to False.
 
     The call arguments are those of `keras_hub.samplers.Sampler`; `mask` is True for prompts.
 
@@ -51,7 +51,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
         super().__init__(temperature=temperature[:, None])
         self.top_p = top_p
         self.top_k = top_k
-        # As Keras's random generators do with a seed.
+        # Keras's random generators reduce a seed in the same way.
         seed = tf.math.floormod(tf.cast(seed, tf.int64), tf.int32.max - 1)
         self.seed = tf.cast(seed, tf.int32)
         self.max_new_tokens = max_new_tokens
@@ -60,11 +60,11 @@ class RequestSampler(keras_hub.samplers.Sampler):
     def __call__(
         self, next, prompt, cache=None, index=0, mask=None, stop_token_ids=None, **of_other_samplers
     ):
-        """Tokens `[batch, length]`; a row is valid up to its stop token or `max_new_tokens`."""
+        """Returns tokens `[batch, length]`, valid up to a stop token or `max_new_tokens`."""
         return self.sample(next, prompt, cache, index, mask, stop_token_ids)[0]
 
     def sample(self, next, prompt, cache, index, mask, stop_token_ids):
-        """What a call returns, and the last cache; the arguments are those of a call."""
+        """Returns the tokens of a call and the final cache; takes the arguments of a call."""
         width = tf.shape(prompt)[1]
         places = tf.range(width)
         begins = tf.reduce_sum(tf.cast(mask, tf.int32), axis=1)
@@ -74,7 +74,7 @@ class RequestSampler(keras_hub.samplers.Sampler):
         def goes_on(tokens, cache, index, done):
             return (index < width) & ~tf.reduce_all(done)
 
-        # Not Keras's slice_update, an operation that only XLA can compile.
+        # Keras's slice_update would be an operation that only XLA can compile.
         def step(tokens, cache, index, done):
             logits, _, cache = next(tokens, cache, index)
             drawn = self.draw(self.compute_probabilities(logits), index - begins)
@@ -88,17 +88,17 @@ class RequestSampler(keras_hub.samplers.Sampler):
         return tf.while_loop(goes_on, step, state)[:2]
 
     def draw(self, probabilities, step):
-        """Token ids `[batch]` from probabilities `[batch, vocabulary]` at steps `[batch]`."""
+        """Draws token ids `[batch]` from probabilities `[batch, vocabulary]` at steps `[batch]`."""
         seeds = tf.stack([self.seed, tf.maximum(step, 0)], axis=1)
         rows = (probabilities, self.top_p, self.top_k, seeds)
         return tf.map_fn(lambda row: self._draw_row(*row), rows, fn_output_signature=tf.int32)
 
     def _draw_row(self, probabilities, top_p, top_k, seed):
-        """One token id, from one row of the probabilities and parameters."""
+        """Draws one token id from one row of the probabilities and parameters."""
         size = tf.size(probabilities)
         count = tf.where(top_k == 0, size, tf.minimum(top_k, size))
 
-        # A draw depends on the order of the tokens, so these are KerasHub's orders.
+        # A draw depends on the order of the tokens, so this uses KerasHub's order in each case.
         def all_of_them():
             return probabilities, tf.range(size)
 
@@ -122,12 +122,12 @@ class RequestSampler(keras_hub.samplers.Sampler):
 
 
 def _pick(logits, seed):
-    """An index into logits `[count]`, drawn as by TensorFlow's kernel."""
+    """Draws an index into logits `[count]` as TensorFlow's kernel does."""
     return tf.random.stateless_categorical(logits[None], 1, seed, dtype=tf.int32)[0, 0]
 
 
 def _pick_as_compiled(logits, seed):
-    """An index into logits `[count]`, drawn as by XLA."""
+    """Draws an index into logits `[count]` as XLA does."""
     bits = tf.random.stateless_uniform(
         tf.shape(logits), seed, minval=None, maxval=None, dtype=tf.uint32, alg="philox"
     )

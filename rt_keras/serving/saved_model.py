@@ -1,4 +1,4 @@
-"""Models as SavedModels that run with TensorFlow or TensorFlow Serving alone."""
+"""Export of models as SavedModels that only need TensorFlow or TensorFlow Serving."""
 
 from pathlib import Path
 
@@ -25,39 +25,55 @@ FOREIGN_OPS_FILE = "foreign_ops.json"
 
 
 def export_saved_model(model, path, max_length=None):
-    """Writes a model as a SavedModel from strings to strings, completely or not at all.
+    """Exports a model as a SavedModel with strings as inputs and outputs.
 
-    Its signatures are `score` (also the default), `score_text` and `generate`, described at
-    `scoring_function`, `text_scoring_function` and `generating_function`. If the model can carry a
-    state there are `new_state`, `score_next` and `generate_next` too, for requests that go on where
-    an earlier one ended: see `starting_function`, `state_scoring_function` and
-    `state_generating_function`. TensorFlow Serving runs it without `rt_keras`; after
-    `tf.saved_model.load`, the functions are attributes by their names, as well as signatures.
+    Its signatures are `score` (also the default), `score_text` and `generate`; see
+    `scoring_function`, `text_scoring_function` and `generating_function`. A model that supports a
+    recurrent state also has `new_state`, `score_next` and `generate_next`, for requests that
+    continue an earlier one; see `starting_function`, `state_scoring_function` and
+    `state_generating_function`. TensorFlow Serving runs the SavedModel without `rt_keras`. After
+    `tf.saved_model.load`, the functions are available as attributes and as signatures.
 
     The folder `assets.extra` holds warm-up requests for TensorFlow Serving and `foreign_ops.json`,
-    the operations that TensorFlow itself does not have, each with the reason why TensorFlow Serving
-    does.
+    which lists the operations that TensorFlow itself does not define and why TensorFlow Serving
+    supports them.
 
     Args:
         model: a `RoutingTransformerCausalLM` with a preprocessor, or an adapted causal language
             model.
-        path: path of a folder of versions, as TensorFlow Serving watches them, in which the next
-            version is written; or, if its name is a number, of the version itself.
-        max_length: int, the most tokens of a sequence, including start and end of text. Defaults to
-            the number of positions of the model, or those that an adapted one was trained on, or
-            65,536 if there is no such number.
+        path: path of a folder of versions, the layout that TensorFlow Serving watches, to which the
+            next version is added; or, if its name is a number, of the version itself. The version
+            is written atomically.
+        max_length: int, maximum number of tokens in a sequence, including start and end of text.
+            Defaults to the model's number of positions, the trained length of an adapted model, or
+            65,536 if neither exists.
 
     Returns:
-        `Path` of the folder that was written.
+        The `Path` of the exported version.
 
     Raises:
         FileExistsError: if the version exists.
         ModuleNotFoundError: without the extra `serving`.
         ValueError: if the model has no preprocessor, or `max_length` is out of range.
+
+    >>> import tempfile
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> path = export_saved_model(model, tempfile.mkdtemp(), max_length=64)
+    >>> path.name
+    '1'
+    >>> served = tf.saved_model.load(str(path))
+    >>> served.score_text(tf.constant(["abc"]))["tokens"].numpy()
+    array([4], dtype=int32)
     """
     if getattr(model, "preprocessor", None) is None:
         raise ValueError(
-            "model must have a preprocessor, since served models take and give strings. Received: "
+            "model must have a preprocessor, since served models map strings to strings. Received: "
             f"model={model} without one"
         )
     positions = getattr(model.backbone, "max_sequence_length", None)
@@ -88,7 +104,7 @@ def export_saved_model(model, path, max_length=None):
 
 
 def _check_length(max_length, positions):
-    """Raises a ValueError if sequences cannot be so long; `positions` is the model's limit."""
+    """Raises a ValueError if `max_length` is invalid; `positions` is the model's limit or None."""
     limit = positions or tf.int32.max
     if not isinstance(max_length, int) or not 2 <= max_length <= limit:
         raise ValueError(
@@ -97,7 +113,7 @@ def _check_length(max_length, positions):
 
 
 def version_folder(path):
-    """The folder of the next version.
+    """Returns the folder of the next version.
 
     >>> version_folder("exported/books").as_posix(), version_folder("exported/books/7").as_posix()
     ('exported/books/1', 'exported/books/7')
@@ -111,7 +127,7 @@ def version_folder(path):
 
 
 def _remove_gradients(path):
-    """Removes the names of custom gradients, of which TensorFlow warns when it loads a model."""
+    """Removes the names of custom gradients, which cause warnings when a model is loaded."""
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for meta in saved.meta_graphs:
         for function in meta.graph_def.library.function:
@@ -121,10 +137,10 @@ def _remove_gradients(path):
 
 
 def _what_is_kept(model, signatures):
-    """The model's variables, the resources of its tokenizer, and the functions by their names.
+    """Returns a module with the model's variables, tokenizer resources and functions.
 
     Called from Python, the functions have default values and name an input of a wrong type;
-    signatures have neither. The model itself is left out: Keras would write functions for it that
+    signatures do neither. The model itself is not saved: Keras would write functions for it that
     nobody calls.
     """
     kept = tf.Module()

@@ -1,4 +1,4 @@
-"""Scores token ids with an exported model. It needs only TensorFlow:
+"""Scores token ids with an exported model, using only TensorFlow.
 
 python score.py SAVED_MODEL < ids.json > log_probabilities.json
 """
@@ -9,14 +9,14 @@ import sys
 
 
 def score(saved_model, ids):
-    """Log-probabilities of token ids.
+    """Computes the log-probabilities of token ids.
 
     Args:
         saved_model: path of the folder of an exported model.
         ids: nested list of ints `[batch, length]`.
 
     Returns:
-        NumPy array `[batch, length]`: ln p of each token, given those before it.
+        NumPy array `[batch, length]`: ln p of each token given the previous ones.
     """
     import tensorflow as tf
 

@@ -1,7 +1,8 @@
-"""The functions of an exported model: from token ids or strings to scores or strings.
+"""Functions of an exported model that map token ids or strings to scores or strings.
 
-Each consists of TensorFlow operations only, for any batch: no state, no Python, nothing that only
-XLA can run. (Byte-pair tokenizers of KerasHub keep the words that they have split, for speed.)
+Each function consists of TensorFlow operations only and accepts any batch size: it has no state,
+calls no Python, and needs no XLA. (KerasHub's byte-pair tokenizers cache the words that they have
+split.)
 """
 
 import math
@@ -16,7 +17,7 @@ from rt_keras.serving import checks
 from rt_keras.serving.request_sampler import RequestSampler
 
 MAX_LENGTH = 65536
-# The parameters of generation, and what they are where a caller gives none.
+# The parameters of generation and their defaults.
 SAMPLING = {
     "max_new_tokens": tf.constant(64),
     "temperature": tf.constant(1.0),
@@ -27,20 +28,20 @@ SAMPLING = {
 
 
 def scoring_function(model, max_length=MAX_LENGTH):
-    """The signature `score` of a causal language model.
+    """Returns the signature `score` of a causal language model.
 
     `log_probabilities[b, i] = ln p(ids[b, i] | start, ids[b, 0], ..., ids[b, i - 1])`, with the
-    tokenizer's start token before every sequence, as in training. Padding scores 0; where it has
-    the id of a token that texts have too, such as end of text, only that at the end is padding.
-    The logits of a few positions are in memory at a time.
+    tokenizer's start token before every sequence, as in training. Padding scores 0. If its id also
+    occurs in texts, such as that of end of text, only trailing tokens count as padding. Logits are
+    computed for a few positions at a time to save memory.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
-        max_length: int, the most tokens of a sequence. Defaults to 65,536.
+        max_length: int, maximum number of tokens in a sequence. Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `ids`, int32 `[batch, length]`, both of any size, to a dict with
-        `log_probabilities`, float32 `[batch, length]`.
+        A `tf.function` that maps `ids`, int32 `[batch, length]`, to a dictionary with
+        `log_probabilities`, float32 `[batch, length]`. Both dimensions may have any size.
 
     >>> from rt_keras import data, layers, models
     >>> tokenizer = data.ByteTokenizer()
@@ -69,17 +70,18 @@ def scoring_function(model, max_length=MAX_LENGTH):
 
 
 def text_scoring_function(model, max_length=MAX_LENGTH):
-    """The signature `score_text` of a causal language model.
+    """Returns the signature `score_text` of a causal language model.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
-        max_length: int, the most tokens of a text, including end of text. Defaults to 65,536.
+        max_length: int, maximum number of tokens in a text, including end of text. Defaults to
+            65,536.
 
     Returns:
-        A `tf.function` from `texts`, string `[batch]`, to a dict of tensors `[batch]`:
+        A `tf.function` that maps `texts`, string `[batch]`, to a dictionary of tensors `[batch]`:
         `log_probability`, float32, ln p of the whole text and its end of text; `bits_per_byte`,
-        float32, -log2 p per byte of the text, or 0 for an empty text; `tokens`, int32, the number
-        of tokens that were scored, including end of text.
+        float32, -log2 p per byte of the text, or 0 for an empty text; and `tokens`, int32, the
+        number of scored tokens, including end of text.
 
     >>> from rt_keras import data, layers, models
     >>> tokenizer = data.ByteTokenizer()
@@ -116,26 +118,26 @@ def text_scoring_function(model, max_length=MAX_LENGTH):
 
 
 def generating_function(model, max_length=MAX_LENGTH):
-    """The signature `generate` of a causal language model.
+    """Returns the signature `generate` of a causal language model.
 
-    Each row is what `model.generate` gives for its prompt alone with `max_length` the tokens of the
-    prompt, its start token and `max_new_tokens`; `RequestSampler` says with which sampler. So it
-    does not depend on the rest of the batch. If `model.jit_generate` is True, draws are those of a
-    model that XLA compiles. Strings are UTF-8, with U+FFFD for bytes that are not, as in
+    Each row equals the output of `model.generate` for its prompt alone, independent of the rest of
+    the batch, with a `max_length` that covers the start token, the prompt and `max_new_tokens`.
+    `RequestSampler` describes the sampler. If `model.jit_generate` is True, tokens are drawn as in
+    a model compiled by XLA. Strings are UTF-8, with U+FFFD in place of invalid bytes, as in
     `model.generate`.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor.
-        max_length: int, the most tokens of a start token, a prompt and its continuation together.
-            Defaults to 65,536.
+        max_length: int, maximum total number of tokens of the start token, a prompt and its
+            continuation. Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `prompts`, string `[batch]`, and parameters, each a scalar or one value
-        per prompt `[batch]`: `max_new_tokens`, int32, at least 1, defaults to 64; `temperature`,
-        float32, above 0, defaults to 1; `top_p`, float32, above 0 and at most 1, defaults to 1,
-        which is off; `top_k`, int32, defaults to 0, which is off; `seed`, int64, defaults to 0. It
-        returns a dict of strings `[batch]`: `texts`, the prompts with their continuations, and
-        `continuations`.
+        A `tf.function` that takes `prompts`, string `[batch]`, and parameters, each a scalar or one
+        value per prompt `[batch]`: `max_new_tokens`, int32, at least 1, defaults to 64;
+        `temperature`, float32, above 0, defaults to 1; `top_p`, float32, above 0 and at most 1,
+        defaults to 1, which disables it; `top_k`, int32, defaults to 0, which disables it; `seed`,
+        int64, defaults to 0. It returns a dictionary of strings `[batch]`: `texts`, the prompts
+        with their continuations, and `continuations`.
 
     >>> from rt_keras import data, layers, models
     >>> tokenizer = data.ByteTokenizer()
@@ -169,7 +171,7 @@ def generating_function(model, max_length=MAX_LENGTH):
         ids = tokens_of(tokenizer, prompts)
         ids = tf.concat([tf.fill([batch, 1], tokenizer.start_token_id), ids], axis=1)
         begins = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
-        # A difference, since a sum could overflow an int32.
+        # Subtracted, because a sum could overflow an int32.
         room = checks.checked("max_new_tokens", max_length - begins - count, 1, [_has_room])
         ends = max_length - room
 
@@ -199,7 +201,7 @@ def _has_room(room):
 
 
 def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, seed):
-    """The `RequestSampler` of a request's parameters, each a scalar or one for each of its rows."""
+    """Returns the `RequestSampler` of a request's parameters, scalars or one value per row."""
     return RequestSampler(
         temperature=checks.one_a_row("temperature", temperature, batch, checks.temperature),
         top_p=checks.one_a_row("top_p", top_p, batch, checks.share),
@@ -211,24 +213,24 @@ def checked_sampler(model, batch, max_new_tokens, temperature, top_p, top_k, see
 
 
 def checked_texts(name, texts, tokenizer):
-    """Texts `[batch]` that the tokenizer can read."""
+    """Checks that the tokenizer can read texts `[batch]`, and returns them."""
     conditions = [checks.valid_utf8] if needs_utf8(tokenizer) else []
     return checks.checked(name, texts, 1, conditions)
 
 
 def tokens_of(tokenizer, texts):
-    """The tokens of texts, ragged int32 `[batch, (length)]`."""
+    """Tokenizes texts to ragged int32 `[batch, (length)]`."""
     return tf.cast(tokenizer(texts), tf.int32)
 
 
 def strings(tokenizer, ids, kept):
-    """Tokens as UTF-8 strings `[batch]`."""
+    """Converts tokens to UTF-8 strings `[batch]`."""
     texts = strings_of_tokens(tokenizer, ids, kept)
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def real_tokens(tokenizer, ids):
-    """Which of the ids `[batch, length]` are no padding: see `scoring_function`."""
+    """Returns a mask of the ids `[batch, length]` that are not padding; see `scoring_function`."""
     real = ids != tokenizer.pad_token_id
     if tokenizer.pad_token_id in stop_tokens(tokenizer):
         real = tf.cumsum(tf.cast(real, tf.int32), axis=1, reverse=True) > 0
@@ -236,8 +238,8 @@ def real_tokens(tokenizer, ids):
 
 
 def _log_probabilities(model, ids, real):
-    """ln p of ids `[batch, length]`, each given those before it; 0 where they are not real."""
-    # The model is not run on nothing.
+    """Computes ln p of ids `[batch, length]` given the previous ones; 0 for padding."""
+    # The model cannot run on empty input.
     return tf.cond(
         tf.size(ids) > 0, lambda: _scored(model, ids, real), lambda: tf.cast(ids, tf.float32)
     )
@@ -245,7 +247,7 @@ def _log_probabilities(model, ids, real):
 
 def _scored(model, ids, real):
     start = tf.fill([tf.shape(ids)[0], 1], model.preprocessor.tokenizer.start_token_id)
-    # The start token counts even if it is the same as padding.
+    # The start token is real even if its id is that of padding.
     before = [tf.concat([start, ids], axis=1), tf.concat([tf.ones_like(start) > 0, real], axis=1)]
     token_ids, mask = (tf.cast(values[:, :-1], tf.int32) for values in before)
     hidden = model.hidden_states({"token_ids": token_ids, "padding_mask": mask}, training=False)
@@ -253,6 +255,6 @@ def _scored(model, ids, real):
 
 
 def nats_in_chunks(model, hidden, ids):
-    """-ln p of ids `[batch, length]`, of which `hidden` are the states before."""
+    """Computes -ln p of ids `[batch, length]` from the hidden states of the previous positions."""
     chunk_size = positions_at_once(model.backbone.vocabulary_size, tf.size(ids))
     return model.token_losses(hidden, ids, chunk_size)[0]

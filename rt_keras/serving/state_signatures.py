@@ -1,8 +1,8 @@
-"""The functions of an exported model that go on from a state.
+"""Functions of an exported model that continue from a recurrent state.
 
-A server keeps nothing between requests. A client that sends back the state that it was given need
-not send again what came before: a chat, or the pages of a book. Each tensor of a state is an input
-and an output of the same name, `state_00`, `state_01` and so on, with a row for each text.
+A server stores nothing between requests. A client that sends back the returned state need not
+resend the text so far, such as a chat or the pages of a book. Each tensor of a state is an input
+and an output of the same name, `state_00`, `state_01` and so on, with one row per text.
 """
 
 import tensorflow as tf
@@ -23,14 +23,25 @@ from rt_keras.serving.signatures import (
 
 
 def starting_function(model):
-    """The signature `new_state` of a causal language model: the state before the first token.
+    """Returns the signature `new_state` of a causal language model, its initial state.
 
     Args:
-        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor, which can
-            carry a state.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor and support
+            for a recurrent state.
 
     Returns:
-        A `tf.function` from `rows`, int32 scalar, to a dict of the tensors of a state.
+        A `tf.function` that maps `rows`, int32 scalar, to a dictionary of the tensors of a state.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> state = starting_function(model)(tf.constant(2))
+    >>> {x.shape[0] for x in state.values()}
+    {2}
     """
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="rows")], autograph=False)
@@ -42,20 +53,33 @@ def starting_function(model):
 
 
 def state_scoring_function(model, max_length=MAX_LENGTH):
-    """The signature `score_next`: the next tokens of texts, given all before them.
+    """Returns the signature `score_next`, which scores the next chunk of each text.
 
-    Called for the chunks of a text, one after the other, it gives what `score` gives for the whole.
-    A text may have fewer tokens than others in the batch, and padding at its end, which scores 0.
+    Called for the chunks of a text in order, it gives the same result as `score` for the whole
+    text. A text may have fewer tokens than others in the batch and padding at its end, which scores
+    0.
 
     Args:
-        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor, which can
-            carry a state.
-        max_length: int, the most tokens of a chunk. Defaults to 65,536.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor and support
+            for a recurrent state.
+        max_length: int, maximum number of tokens in a chunk. Defaults to 65,536.
 
     Returns:
-        A `tf.function` from `ids`, int32 `[batch, length]`, and the tensors of a state, by name, to
-        a dict with `log_probabilities`, float32 `[batch, length]`, and the tensors of the state
-        after it.
+        A `tf.function` that maps `ids`, int32 `[batch, length]`, and the tensors of a state by name
+        to a dictionary with `log_probabilities`, float32 `[batch, length]`, and the tensors of the
+        next state.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> state = starting_function(model)(tf.constant(1))
+    >>> outputs = state_scoring_function(model)(tf.constant([[97, 98]]), state)
+    >>> outputs.pop("log_probabilities").shape, outputs.keys() == state.keys()
+    (TensorShape([1, 2]), True)
     """
     known = checks.known_tokens(model.backbone.vocabulary_size)
     tokenizer = model.preprocessor.tokenizer
@@ -82,17 +106,32 @@ def state_scoring_function(model, max_length=MAX_LENGTH):
 
 
 def state_generating_function(model, max_length=MAX_LENGTH):
-    """The signature `generate_next`: reads prompts and continues them, given all before them.
+    """Returns the signature `generate_next`, which continues each text after the next prompt.
 
     Args:
-        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor, which can
-            carry a state.
-        max_length: int, the most tokens of a prompt, and of a continuation. Defaults to 65,536.
+        model: a `RoutingTransformerCausalLM`, or an adapted one, with a preprocessor and support
+            for a recurrent state.
+        max_length: int, maximum number of tokens in a prompt, and in a continuation. Defaults to
+            65,536.
 
     Returns:
-        A `tf.function` from `prompts`, string `[batch]`, which may be empty, the tensors of a
-        state, by name, and the parameters of `generating_function`, with its defaults, to a dict
-        with `continuations`, string `[batch]`, and the tensors of the state after these.
+        A `tf.function` that takes `prompts`, string `[batch]`, which may be empty strings, the
+        tensors of a state by name, and the parameters of `generating_function` with its defaults.
+        It returns a dictionary with `continuations`, string `[batch]`, and the tensors of the next
+        state.
+
+    >>> from rt_keras import data, layers, models
+    >>> tokenizer = data.ByteTokenizer()
+    >>> backbone = models.RoutingTransformerBackbone(
+    ...     vocabulary_size=tokenizer.vocabulary_size(), num_layers=1, hidden_dim=8,
+    ...     intermediate_dim=16, head_groups=[layers.LocalHeads(2, block_size=4)])
+    >>> preprocessor = models.RoutingTransformerCausalLMPreprocessor(tokenizer)
+    >>> model = models.RoutingTransformerCausalLM(backbone, preprocessor)
+    >>> state = starting_function(model)(tf.constant(1))
+    >>> generate_next = state_generating_function(model)
+    >>> outputs = generate_next(tf.constant(["abc"]), state, max_new_tokens=tf.constant(4))
+    >>> outputs.pop("continuations").shape, outputs.keys() == state.keys()
+    (TensorShape([1]), True)
     """
     tokenizer = model.preprocessor.tokenizer
     stops = stop_tokens(tokenizer)
@@ -116,7 +155,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         count = checks.not_longer("max_new_tokens", sampler.max_new_tokens, max_length)
         ids = tokens_of(tokenizer, prompts)
         lengths = checks.not_longer("prompts", tf.cast(ids.row_lengths(), tf.int32), max_length)
-        # One place more, as no chunk is empty.
+        # One extra position, because a chunk must not be empty.
         ids = tf.pad(ids.to_tensor(tokenizer.pad_token_id), [[0, 0], [0, 1]])
         _, state = _read(model, ids, tf.range(tf.shape(ids)[1]) < lengths[:, None], state)
 
@@ -124,7 +163,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
         first = tf.broadcast_to(places == 0, [batch, tf.size(places)])
 
         def read_one(tokens, read, index):
-            """The logits after the token before a place, of rows that have not ended."""
+            """Computes the logits at an index, for rows that have not ended."""
             goes_on = written_tokens(tokens, first, stops)[:, index] & (index <= count)
             hidden, read = model.read_on(
                 tokens[:, index - 1, None], read, tf.cast(goes_on, tf.int32)
@@ -140,7 +179,7 @@ def state_generating_function(model, max_length=MAX_LENGTH):
             stop_token_ids=stops,
         )
         kept = (places > 0) & (places <= count[:, None]) & written_tokens(tokens, first, stops)
-        # The last token is written, and not read yet.
+        # The last token is generated but not yet processed by the model.
         last = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
         state = {"read": read, "token": tf.gather(tokens, last, batch_dims=1)}
         return {"continuations": strings(tokenizer, tokens, kept), **_flat(state)}
@@ -149,23 +188,23 @@ def state_generating_function(model, max_length=MAX_LENGTH):
 
 
 def _first_state(model, rows):
-    """The state of texts that have no token yet: the start token is to be read."""
+    """Returns the initial state, in which the start token has not been processed yet."""
     token = tf.fill([rows], model.preprocessor.tokenizer.start_token_id)
     return {"read": model.new_state(rows), "token": token}
 
 
 def _read(model, ids, real, state):
-    """Reads a chunk but for its last token, and that of the chunk before.
+    """Processes the last token of the previous chunk and all but the last token of this one.
 
     Args:
         model: the model.
         ids: int `[batch, length]`.
-        real: bool `[batch, length]`, False for padding, at the end.
-        state: the state before it.
+        real: bool `[batch, length]`, False for padding at the end.
+        state: the state before the chunk.
 
     Returns:
-        The states that the logits of each token of the chunk are computed from,
-        `[batch, length, hidden_dim]`, and the state after it.
+        The hidden states that predict each token of the chunk, `[batch, length, hidden_dim]`, and
+        the state after the chunk.
     """
     joined = tf.concat([state["token"][:, None], ids], axis=1)
     count = tf.reduce_sum(tf.cast(real, tf.int32), axis=1)
@@ -174,7 +213,7 @@ def _read(model, ids, real, state):
 
 
 def _specs(model):
-    """The specs of the tensors of a state, by name."""
+    """Returns the specs of the tensors of a state by name."""
     tensors = _flat(_first_state(model, 1))
     return {
         name: tf.TensorSpec([None, *x.shape[1:]], x.dtype, name=name) for name, x in tensors.items()
@@ -182,17 +221,17 @@ def _specs(model):
 
 
 def _flat(state):
-    """A state as tensors by name."""
+    """Flattens a state to tensors by name."""
     return {f"state_{number:02d}": x for number, x in enumerate(tf.nest.flatten(state))}
 
 
 def _nested(model, tensors, batch):
-    """A state of its tensors by name, which are checked."""
+    """Checks the tensors of a state by name and nests them."""
     empty = _first_state(model, 1)
     names = tf.nest.pack_sequence_as(empty, list(_flat(empty)))
 
     def checked(name, none):
-        # The error shows both shapes and the name of this operation.
+        # The error shows both shapes and this operation's name.
         what = f"{name}_must_have_the_shape_of_new_state"
         value = tf.ensure_shape(tensors[name], [None, *none.shape[1:]], name=what)
         return checks.as_many_rows(name, value, batch)

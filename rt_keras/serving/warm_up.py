@@ -1,7 +1,7 @@
-"""Requests that TensorFlow Serving answers while it loads a model, before any others.
+"""Warm-up requests that TensorFlow Serving runs while it loads a model.
 
-The first call of a signature plans its graph and fills caches; thanks to these, no user waits for
-that.
+The first call of a signature optimizes its graph and fills caches. With warm-up requests, no user
+waits for that.
 """
 
 import tensorflow as tf
@@ -15,11 +15,11 @@ FILE_NAME = "tf_serving_warmup_requests"
 
 
 def warm_up_requests(model_name, signatures):
-    """One request for each signature.
+    """Creates one request for each signature.
 
     Args:
-        model_name: string, the name of the model on the server.
-        signatures: dictionary of the model's functions by their names.
+        model_name: string, name of the model on the server.
+        signatures: dictionary of the model's functions by name.
 
     Returns:
         List of `tensorflow.serving.PredictRequest`.
@@ -48,7 +48,7 @@ def warm_up_requests(model_name, signatures):
 
 
 def predict_request(model_name, signature, inputs):
-    """A `tensorflow.serving.PredictRequest` from a dict of a signature's inputs by name."""
+    """Creates a `tensorflow.serving.PredictRequest` from a signature's inputs by name."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = model_name
     request.model_spec.signature_name = signature
@@ -58,7 +58,7 @@ def predict_request(model_name, signature, inputs):
 
 
 def write_warm_up(path, requests):
-    """Writes requests to where TensorFlow Serving looks for them.
+    """Writes requests to the file that TensorFlow Serving reads.
 
     Args:
         path: `Path` of the folder of the SavedModel.

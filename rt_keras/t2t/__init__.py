@@ -1,19 +1,19 @@
-"""The dialect of the paper authors' code: heads that compute the numbers of its checkpoints.
+"""Heads in the dialect of the authors' code, which reproduce its checkpoints exactly.
 
-That code, google-research's `routing_transformer` on Tensor2Tensor, differs from the paper, and
-from the layers here, in many small ways. What only its checkpoints need is in this folder:
-`rt_keras.convert` makes models of these heads, and a configuration asks for them with
-`model.dialect: t2t`. Models of your own are better off with `rt_keras.layers`.
+That code, google-research's `routing_transformer` on Tensor2Tensor, differs from the paper and from
+`rt_keras.layers` in many details. This package holds what only its checkpoints need:
+`rt_keras.convert` builds models with these heads, and a configuration selects them with
+`model.dialect: t2t`. For new models use `rt_keras.layers`.
 
-| | in this dialect | in `rt_keras.layers` |
+| | this dialect | `rt_keras.layers` |
 | --- | --- | --- |
-| relative positions | a table for all heads, on keys and values | one for each head, on keys |
-| in a cluster | causal by rank, distances in rank | causal by position |
-| a position in several clusters | sum / (count + 0.01) | mean |
-| a sequence | zero-padded to whole blocks | as long as it is |
-| a query without keys | the mean over its window | 0 |
+| relative positions | one table for all heads, for keys and values | one per head, for keys |
+| causality in a cluster | by rank, distances in ranks | by position |
+| position in several clusters | sum / (count + 0.01) | mean |
+| sequence length | zero-padded to whole blocks | unchanged |
+| query without keys | mean over its window | 0 |
 | logits of routing heads | not scaled | scaled by 1 / sqrt(depth) |
-| counts of members | mixed over heads | of each head |
+| member counts | mixed over heads | per head |
 """
 
 from rt_keras.t2t.cluster_strided_heads import T2TClusterStridedHeads

@@ -1,4 +1,4 @@
-"""The base class of this dialect's heads with centroids."""
+"""Base class of this dialect's heads with centroids."""
 
 import tensorflow as tf
 
@@ -9,15 +9,15 @@ from rt_keras.t2t.token_bias import TokenBias
 
 
 class T2TCentroidHeads(ClusterHeads, CentroidHeads, TokenBias):
-    """Heads with centroids as the paper authors' code has them; see `CentroidHeads`.
+    """Base class of heads with centroids as in the authors' code; see `CentroidHeads`.
 
-    A subclass says by `pick_members`, a function of an op, how clusters pick their members.
+    A subclass sets `pick_members`, an op that selects the members of each cluster.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, centroids of each head.
-        window_size: int, members of a cluster.
-        block_size: int, size of the blocks to which sequences are filled up.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of centroids per head.
+        window_size: int, number of members of a cluster.
+        block_size: int, sequences are padded to a multiple of this size.
         **kwargs: `token_bias` of `TokenBias`; `share_qk`, `max_relative_distance`,
             `commitment_weight` and `seed` of `CentroidHeads`; and base layer keyword arguments.
     """
@@ -25,7 +25,7 @@ class T2TCentroidHeads(ClusterHeads, CentroidHeads, TokenBias):
     members_by = "centroids"
 
     def after_attention(self, *, query, **arguments):
-        # Scaled before it is normalised, which matters to the ε in the normalisation.
+        # Scaled before normalization, which matters because of its epsilon.
         super().after_attention(query=query * query.shape[-1] ** -0.5, **arguments)
 
     def statistics(self, vectors, clusters, mask):
@@ -33,15 +33,15 @@ class T2TCentroidHeads(ClusterHeads, CentroidHeads, TokenBias):
         return sums, mixed_counts(clusters, self.num_clusters, mask)
 
     def commitment_loss(self, distance, depth):
-        # A mean over the depth too, and shared vectors are counted twice.
+        # This is also a mean over the depth, and shared vectors count twice.
         return super().commitment_loss(distance, depth) * (2 if self.share_qk else 1) / depth
 
 
 def mixed_counts(clusters, num_clusters, mask=None):
-    """Members of each cluster as the paper authors' code counts them, mixed over heads.
+    """Counts the members of each cluster as in the authors' code, mixed over heads.
 
-    That code takes its counts, `[batch, heads, length, clusters]`, for `[..., heads, clusters]`:
-    head h gets those of every position p of all heads with p ≡ h, modulo the number of heads.
+    That code treats its counts `[batch, heads, length, clusters]` as `[..., heads, clusters]`: head
+    h gets the counts of all positions p of all heads with p ≡ h modulo the number of heads.
 
     Args:
         clusters: int `[batch, heads, length]`, the cluster of each vector.

@@ -1,4 +1,4 @@
-"""What this dialect's heads with clusters share."""
+"""Mixin of this dialect's heads with clusters."""
 
 import tensorflow as tf
 
@@ -8,18 +8,17 @@ from rt_keras.t2t.relative_tables import RelativeTables
 
 
 class ClusterHeads(RelativeTables):
-    """A mixin of this dialect's head groups with clusters, before a group of `rt_keras.layers`.
+    """Mixin of this dialect's clustered head groups.
 
-    `TokenBias` is another base class of these.
-
-    A subclass says by `pick_members`, a function of an op, how clusters pick their members, and by
-    `members_by` which weight that function reads.
+    It precedes a group of `rt_keras.layers` in the list of base classes, and `TokenBias` follows
+    that group. A subclass sets `pick_members`, an op that selects the members of each cluster, and
+    `members_by`, the name of the weight that the op reads.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, clusters of each head.
-        window_size: int, members of a cluster.
-        block_size: int, size of the blocks to which sequences are filled up.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of clusters per head.
+        window_size: int, number of members of a cluster.
+        block_size: int, sequences are padded to a multiple of this size.
         **kwargs: keyword arguments of the group of `rt_keras.layers`.
     """
 

@@ -1,4 +1,4 @@
-"""Hashed heads as the paper authors' code has them."""
+"""Hashed heads as in the authors' code."""
 
 import keras
 
@@ -10,16 +10,16 @@ from rt_keras.t2t.token_bias import TokenBias
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2THashedHeads(ClusterHeads, HashedHeads, TokenBias):
-    """Hashed heads as the paper authors' code has them, causal by rank in the bucket.
+    """Hashed heads as in the authors' code, causal by rank in the bucket.
 
-    Their plain counterpart is `rt_keras.layers.HashedHeads`.
+    For new models use `rt_keras.layers.HashedHeads`.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, buckets of each head.
-        window_size: int, members of a bucket that attend.
-        block_size: int, size of the blocks to which sequences are filled up: that of the local
-            heads beside.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of buckets per head.
+        window_size: int, number of members of a bucket that attend.
+        block_size: int, sequences are padded to a multiple of this size, which is that of
+            the local heads in the same layer.
         **kwargs: `token_bias` of `TokenBias`; `share_qk`, `max_relative_distance` and `seed` of
             `HashedHeads`; and base layer keyword arguments.
 

@@ -1,4 +1,4 @@
-"""Local heads as the paper authors' code has them."""
+"""Local heads as in the authors' code."""
 
 import keras
 
@@ -11,17 +11,23 @@ from rt_keras.t2t.token_bias import TokenBias
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2TLocalHeads(RelativeTables, Heads, TokenBias):
-    """Local heads as the paper authors' code has them; see `rt_keras.layers.LocalHeads`.
+    """Local heads as in the authors' code; see `rt_keras.layers.LocalHeads`.
 
-    Relative distances are those to a block of queries that stands last in its window, which is not
-    so in more dimensions or without a causal mask. Padded queries are not masked, and a query
-    without keys gets the mean of its window.
+    Relative distances assume that the block of queries is the last in its window, which is not true
+    in several dimensions or without a causal mask. Padded queries are not masked, and the output of
+    a query without keys is the mean of its window.
 
     Args:
-        num_heads: int, heads in the group.
-        block_size: int, positions in a block.
-        **kwargs: `token_bias` of `TokenBias`; `look_back`, `max_relative_distance`, `grid` and
-            `key_block_size` of `LocalHeads`; and base layer keyword arguments.
+        num_heads: int, number of heads in the group.
+        block_size: int, number of positions in a block.
+        look_back, grid, key_block_size: see `LocalHeads`.
+        max_relative_distance: int or None, largest relative distance. None disables relative
+            positions. Defaults to None.
+        dense_below: not supported; must be None.
+        **kwargs: `token_bias` of `TokenBias`; and base layer keyword arguments.
+
+    Raises:
+        ValueError: if a size is not a positive integer, or `token_bias` is unknown.
 
     Source: the code of Roy et al. 2021.
 
@@ -32,7 +38,7 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     """
 
     declared = (Window,)
-    # What this dialect does not know.
+    # Options that this dialect does not have.
     fixed = {
         "sliding_window": None,
         "attention_activation": "softmax",
@@ -45,7 +51,7 @@ class T2TLocalHeads(RelativeTables, Heads, TokenBias):
     }
     takes_global_tokens = False
     groups_queries = False
-    # A chunk is read position by position.
+    # A chunk is processed position by position.
     reads_chunks = False
 
     @property

@@ -1,16 +1,16 @@
-"""Relative positions as the paper authors' code learns them."""
+"""Learned relative positions as in the authors' code."""
 
 import keras
 
 
 class RelativeTables:
-    """A mixin of this dialect's head groups: relative positions from tables that heads share.
+    """Mixin of this dialect's head groups: relative positions from tables shared by all heads.
 
-    The vectors of one table are added to the keys, those of another to the values.
+    One table is added to the keys, the other to the values.
     """
 
     relative_values = None
-    # What these heads compute is another program's, at every length.
+    # These heads reproduce another program at every length.
     can_be_dense = False
 
     @property

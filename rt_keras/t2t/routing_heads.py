@@ -1,4 +1,4 @@
-"""Routing heads as the paper authors' code has them."""
+"""Routing heads as in the authors' code."""
 
 import keras
 
@@ -8,17 +8,17 @@ from rt_keras.t2t.centroid_heads import T2TCentroidHeads
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2TRoutingHeads(T2TCentroidHeads):
-    """Routing heads as the paper authors' code has them, balanced and causal by rank.
+    """Routing heads as in the authors' code, balanced and causal by rank.
 
-    Their plain counterpart is `rt_keras.layers.RoutingHeads` with assignment "balanced". With
-    separate queries and keys, a causal query can see later positions.
+    For new models use `rt_keras.layers.RoutingHeads` with `assignment="balanced"`. With separate
+    queries and keys, a causal query can see later positions.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, centroids of each head.
-        window_size: int, members of a cluster.
-        block_size: int, size of the blocks to which sequences are filled up: that of the local
-            heads beside.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of centroids per head.
+        window_size: int, number of members of a cluster.
+        block_size: int, sequences are padded to a multiple of this size, which is that of
+            the local heads in the same layer.
         **kwargs: `token_bias` of `TokenBias`; `share_qk`, `max_relative_distance`,
             `commitment_weight` and `seed` of `CentroidHeads`; and base layer keyword arguments.
 

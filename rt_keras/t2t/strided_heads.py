@@ -1,4 +1,4 @@
-"""Strided heads as the paper authors' code has them."""
+"""Strided heads as in the authors' code."""
 
 import keras
 
@@ -10,17 +10,17 @@ from rt_keras.t2t.relative_tables import RelativeTables
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class T2TStridedHeads(RelativeTables, Heads):
-    """Strided heads as the paper authors' code has them; see `rt_keras.layers.StridedHeads`.
+    """Strided heads as in the authors' code; see `rt_keras.layers.StridedHeads`.
 
-    Masks have no effect, the zeros that fill up the last stride are attended to, and there is no
-    token bias.
+    Masks have no effect, queries attend to the zeros that pad the last stride, and a token bias is
+    not supported.
 
     Args:
-        num_heads: int, heads in the group.
-        stride: int, positions from one key to the next.
-        max_relative_distance: int, reach of the relative positions, in strides; None, the default,
-            for none.
-        dense_below: int, see `HeadGroup`; None, the default, for never.
+        num_heads: int, number of heads in the group.
+        stride: int, distance between consecutive keys.
+        max_relative_distance: int or None, largest relative distance, in strides. None disables
+            relative positions. Defaults to None.
+        dense_below: not supported; must be None.
         **kwargs: base layer keyword arguments.
 
     Raises:
@@ -36,7 +36,7 @@ class T2TStridedHeads(RelativeTables, Heads):
 
     declared = (Strided,)
     fixed = {"num_persistent_keys": None}
-    # As the numbers of this dialect's other heads, not joined with those of more keys.
+    # Like this dialect's other heads, these cannot be joined with more keys.
     takes_global_tokens = False
     groups_queries = False
 

@@ -1,4 +1,4 @@
-"""A bias of each token in the logits, as the paper authors' code has it."""
+"""Additive bias of each token in the attention logits, as in the authors' code."""
 
 import contextlib
 import contextvars
@@ -9,22 +9,22 @@ from rt_keras.layers.head_group import HeadGroup
 
 TOKEN_BIASES = (None, "fixed", "trainable")
 
-# The biases of the encoder's and of the decoder's tokens. Replicas are threads, each with its own.
+# The biases of the encoder's and the decoder's tokens. Each replica is a thread with its own.
 _biases = contextvars.ContextVar("token_biases", default=(None, None))
 
 
 @contextlib.contextmanager
 def token_bias_of(encoder=None, decoder=None):
-    """Biases of the tokens, for the models that are called in the context.
+    """Context manager that sets the token biases of models called inside it.
 
-    The heads of this dialect whose option `token_bias` is not None add them to the logits of their
-    keys. Outside the context there is no bias, and steps of cached decoding have none anywhere.
+    The heads of this dialect whose option `token_bias` is not None add the biases to the logits of
+    their keys. Outside the context there is no bias. Cached decode steps never use it.
 
     Args:
-        encoder: float `[batch, encoder_length]`, of the keys of attention that is not causal: an
-            encoder's, and a decoder's to the encoder. None, the default, for no bias.
-        decoder: float `[batch, length]`, of the keys of causal attention. None, the default, for no
-            bias.
+        encoder: float `[batch, encoder_length]`, bias of the keys of non-causal attention, in an
+            encoder or from a decoder to it; or None. Defaults to None.
+        decoder: float `[batch, length]`, bias of the keys of causal attention, or None. Defaults to
+            None.
 
     >>> from rt_keras.t2t import T2TLocalHeads
     >>> heads = T2TLocalHeads(2, block_size=4, token_bias="fixed")
@@ -42,16 +42,16 @@ def token_bias_of(encoder=None, decoder=None):
 
 
 class TokenBias(HeadGroup):
-    """The last base class of this dialect's head groups that take a token bias.
+    """Last base class of this dialect's head groups with a token bias.
 
-    It follows the group of `rt_keras.layers`, so that the weight comes right after those of
-    `HeadGroup`: files of weights number them.
+    It follows the group of `rt_keras.layers`, so that its weight comes right after those of
+    `HeadGroup`: weight files number the weights.
 
     Args:
         *args: arguments of `HeadGroup`.
-        token_bias: what the group does with the bias that `token_bias_of` gives: None, the default,
-            to ignore it; "fixed" or "trainable", to add it to the logits of each key, times a
-            scalar weight that starts at 1.
+        token_bias: None, "fixed" or "trainable". None ignores the bias of `token_bias_of`.
+            Otherwise it is multiplied by a fixed or trainable scalar weight, initially 1, and added
+            to the logits of each key. Defaults to None.
         **kwargs: keyword arguments of `HeadGroup`.
 
     Raises:
@@ -78,9 +78,9 @@ class TokenBias(HeadGroup):
             )
 
     def bias_of_keys(self, causal):
-        """What the group adds to the logits of each key, `[batch, keys]`, or None."""
+        """Returns the term added to the logits of each key, `[batch, keys]`, or None."""
         encoder, decoder = _biases.get()
-        # A decoder's attention to itself is causal. All other keys are the encoder's.
+        # Only a decoder's self-attention is causal. All other keys are the encoder's.
         bias = decoder if causal else encoder
         if bias is None or self.token_bias is None:
             return None

@@ -13,10 +13,10 @@ from pathlib import Path
 from rt_keras import progress
 from rt_keras.installation import installed_version
 
-# Each chip's cores, as the compiler counts them, memory in bytes, peak bfloat16 operations per
-# second, peak bytes per second, and bytes per second over all of its links to other chips, one way.
-# Source: the pages on TPU versions in Google's public Cloud TPU documentation, which have the links
-# in bits: 2400, 1600, 4800 and 3584 Gbps per chip.
+# For each chip: cores as the compiler counts them, memory in bytes, peak bfloat16 operations per
+# second, peak bytes per second, and bytes per second over all links to other chips in one
+# direction. Source: the pages on TPU versions in Google's public Cloud TPU documentation, which
+# state the links as 2400, 1600, 4800 and 3584 Gbps per chip.
 Chip = collections.namedtuple("Chip", ("cores", "memory", "operations", "bandwidth", "links"))
 CHIPS = {
     "v4": Chip(2, 32 * 2**30, 275e12, 1200e9, 300e9),
@@ -28,10 +28,10 @@ COMPILER = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 
 
 def check_packages(wanted):
-    """Raises a ModuleNotFoundError unless packages are installed in versions known to work.
+    """Raises a ModuleNotFoundError unless packages are installed in the required versions.
 
     Args:
-        wanted: dictionary from packages to versions.
+        wanted: dictionary from package names to versions.
     """
     for name, version in wanted.items():
         found = installed_version(name)
@@ -48,19 +48,20 @@ def lower(name, overrides, batch_size, kernels, cores=1):
     """Lowers the training step of a configuration to XLA.
 
     Args:
-        name: string, the configuration.
+        name: string, name or path of the configuration.
         overrides: list of strings, KEY=VALUE.
-        batch_size: int, the number of sequences or images on a core; None for the share of the
+        batch_size: int, number of sequences or images per core, or None for an equal share of the
             configuration's batch.
-        kernels: bool, whether to use the kernels of TPUs instead of those of this machine.
-        cores: int, the number of cores. Defaults to 1.
+        kernels: bool, whether to use TPU kernels instead of those of this machine.
+        cores: int, number of cores. Defaults to 1.
 
     Returns:
         The serialized `HloModuleProto`, and a dictionary that describes the step, with the `sizes`
         of `rt_keras.tpu.step`.
 
     Raises:
-        ValueError: if an operation has no TPU kernel, or the cores cannot share the batch.
+        ValueError: if an operation has no TPU kernel, or if the batch cannot be divided among the
+            cores.
     """
     from rt_keras.tpu.kernels import lower_for_tpu
     from rt_keras.tpu.step import sizes, training_step
@@ -88,7 +89,7 @@ def lower(name, overrides, batch_size, kernels, cores=1):
 
 
 def share(batch_size, cores):
-    """The part of a batch that each core gets.
+    """Returns the batch size per core.
 
     Args:
         batch_size: int, `data.batch_size`.
@@ -106,26 +107,26 @@ def share(batch_size, cores):
     if batch_size % cores:
         raise ValueError(
             f"data.batch_size is {batch_size}, which {cores} cores cannot share: it must be a "
-            "multiple of --cores, or --batch must say how many are on each core"
+            "multiple of --cores, or --batch must give the batch size per core"
         )
     return batch_size // cores
 
 
 def compiled(program, tokens, topology, cores=1):
-    """Compiles a step and relates what it needs to what the chip has.
+    """Compiles a step and compares its costs with the resources of the chip.
 
     Args:
         program: bytes, a serialized `HloModuleProto`.
-        tokens: int, the number of tokens that it predicts.
+        tokens: int, number of tokens that the step predicts.
         topology: string, the chips to compile for.
-        cores: int, the number of cores: 1, or all of these chips. Defaults to 1.
+        cores: int, number of cores: 1, or all cores of these chips. Defaults to 1.
 
     Returns:
-        A dictionary of what `rt_keras.tpu.compile.main` reports, and `held_bytes`, the peak memory
-        of arguments, outputs not aliased, temporaries and code; `chip_bytes`, the memory of
-        the chip; `wire_bytes`, what a core sends in a step if sums go round a ring of all cores;
+        A dictionary of the figures of `rt_keras.tpu.compile.main` and: `held_bytes`, the peak
+        memory of arguments, non-aliased outputs, temporaries and code; `chip_bytes`, the memory of
+        the chip; `wire_bytes`, the bytes that a core sends per step in a ring all-reduce;
         `operation_seconds`, `access_seconds` and `wire_seconds` at the peak rates of the chip;
-        `step_seconds`, the longest of these, and `wire_share`, the third over it;
+        `step_seconds`, their maximum; `wire_share`, `wire_seconds / step_seconds`;
         `tokens_per_second` of each core at that speed; and `compile_seconds` on this machine.
     """
     started = time.monotonic()
@@ -154,12 +155,12 @@ def compiled(program, tokens, topology, cores=1):
 
 
 def ring_bytes(summed_bytes, cores):
-    """What each core sends to sum values over a ring of cores.
+    """Returns the bytes that each core sends in a ring all-reduce.
 
-    The ring passes each core's part of the sum on `cores - 1` times, and then the results as often.
+    The ring forwards each partial sum `cores - 1` times, and then each result as many times.
 
     Args:
-        summed_bytes: int, the size of the values on each core.
+        summed_bytes: int, size of the values on each core.
         cores: int.
 
     Returns:
@@ -172,11 +173,11 @@ def ring_bytes(summed_bytes, cores):
 
 
 def check_cores(cores, topology):
-    """Raises a ValueError unless a program for a number of cores can be compiled for chips.
+    """Raises a ValueError unless a program can be compiled for this number of cores.
 
     Args:
         cores: int.
-        topology: string such as "v5e:2x2". A shape that is none is left to the compiler.
+        topology: string such as "v5e:2x2". An invalid shape is left to the compiler.
 
     >>> check_cores(16, "v5e:4x4")
     >>> check_cores(16, "v5e:2x2")
@@ -193,18 +194,18 @@ def check_cores(cores, topology):
 
 
 def compile_program(hlo, topology, cores=1):
-    """Compiles a program in a process of its own.
+    """Compiles a program in a separate process.
 
     Args:
         hlo: bytes, a serialized `HloModuleProto`.
         topology: string, the chips to compile for.
-        cores: int, the number of cores: 1, or all of these chips. Defaults to 1.
+        cores: int, number of cores: 1, or all cores of these chips. Defaults to 1.
 
     Returns:
-        The dictionary that `rt_keras.tpu.compile.main` writes.
+        The dictionary written by `rt_keras.tpu.compile.main`.
 
     Raises:
-        ValueError: if the program does not compile, with the reason in one line.
+        ValueError: if the program does not compile, with a one-line reason.
         MemoryError: if the compiler was killed.
         RuntimeError: if the compiler ended without a result.
     """
@@ -212,7 +213,7 @@ def compile_program(hlo, topology, cores=1):
     with tempfile.TemporaryDirectory(prefix="rt-keras-tpu-") as folder:
         program, result = Path(folder) / "program", Path(folder) / "result"
         program.write_bytes(hlo)
-        # The exit status says nothing, since libtpu may crash once everything is done.
+        # The exit status is ignored, since libtpu may crash after it has finished.
         process = subprocess.run(
             [sys.executable, "-P", script, program, topology, str(cores), result],
             capture_output=True,
@@ -222,7 +223,7 @@ def compile_program(hlo, topology, cores=1):
         if not result.exists():
             if process.returncode == -signal.SIGKILL:
                 raise MemoryError("the compiler was killed, perhaps because memory ran out")
-            last = (process.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            last = (process.stderr.strip().splitlines() or ["no output"])[-1]
             raise RuntimeError(
                 f"the compiler ended with status {process.returncode} and without a result: {last}"
             )
@@ -233,7 +234,7 @@ def compile_program(hlo, topology, cores=1):
 
 
 def reason(message):
-    """The compiler's message in one line.
+    """Shortens the compiler's message to one line.
 
     Args:
         message: string.

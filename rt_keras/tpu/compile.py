@@ -1,9 +1,9 @@
-"""Compiles a program for a TPU, without one, in a process of its own.
+"""Compiles a program for a TPU without one, in a separate process.
 
 `python -P compile.py PROGRAM TOPOLOGY CORES RESULT` reads an `HloModuleProto`, compiles it for one
-core of the topology or all of them, and writes what the compiler reports as JSON. It only imports
-JAX and libtpu, of which TensorFlow would need other versions, and which may crash when the process
-ends. So only the file RESULT counts.
+or all cores of the topology, and writes the compiler's figures as JSON. It only imports JAX and
+libtpu. TensorFlow would need other versions of these, and they may crash when the process ends, so
+only the file RESULT counts.
 """
 
 import json
@@ -23,19 +23,19 @@ def main(program, topology, cores, result):
 
     If the program compiles, the dictionary holds `argument_bytes`, `output_bytes`, `aliased_bytes`
     (outputs that reuse the memory of arguments), `temporary_bytes`, `code_bytes`, `operations`,
-    `accessed_bytes`, `summed_bytes`, the size of what is summed over the cores, and `loops`, the
-    number of loops, whose bodies count once in the three before. All figures are of one core.
-    Otherwise it holds `error`, the compiler's message.
+    `accessed_bytes`, `summed_bytes` (the size of the values summed over cores) and `loops`, the
+    number of loops. Loop bodies count once in `operations`, `accessed_bytes` and `summed_bytes`.
+    All figures are per core. Otherwise it holds `error`, the compiler's message.
 
     Args:
         program: path of the file to read.
         topology: string, the chips to compile for.
-        cores: string, "1", or the number of all cores of the chips.
+        cores: string, "1" or the number of all cores of the chips.
         result: path of the file to write.
     """
-    # Keeps libtpu from querying Google Cloud's metadata server.
+    # Prevents libtpu from querying Google Cloud's metadata server.
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
-    # There is no device that only one process may use.
+    # There is no device, so several processes may load libtpu.
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
     import jax
 
@@ -86,16 +86,16 @@ def compile_for(program, topology, cores):
 
 
 def summed_bytes(text):
-    """The size of what a compiled program sums over the cores.
+    """Returns the size in bytes of the values that a compiled program sums over cores.
 
     Args:
-        text: string, the program as the compiler writes it.
+        text: string, the text form of the program.
 
     Returns:
         An int.
 
     Raises:
-        ValueError: if cores exchange values in another way, which this does not count.
+        ValueError: if cores exchange values in another way, which is not supported.
 
     >>> sums = "%sums = (f32[4,8]{1,0:T(4,128)}, bf16[]) all-reduce(%x, %y), channel_id=1"
     >>> summed_bytes(f"%x = f32[4,8] add(%y, %y)\\n{sums}")
@@ -105,7 +105,7 @@ def summed_bytes(text):
     for shapes, operation in re.findall(rf" = (.*?) ({EXCHANGES})(?:-start)?\(", text):
         if operation != "all-reduce":
             raise ValueError(
-                f"the step exchanges values by {operation}, of which this has no count"
+                f"the step exchanges values by {operation}, which this check does not count"
             )
         for kind, shape in re.findall(r"([a-z]+\d*)\w*\[([\d,]*)\]", shapes):
             bits = int("".join(filter(str.isdigit, kind)) or 8)
@@ -114,11 +114,11 @@ def summed_bytes(text):
 
 
 def as_on_tpu(operation):
-    """Replaces an operation of this machine by what TensorFlow uses on TPUs.
+    """Replaces an operation of this machine by the one that TensorFlow uses on TPUs.
 
-    A copy means nothing to the compiler and has no name in StableHLO. Random bits come from the
-    TPU's own generator, whose state is the last two of the three numbers of that of Philox. Philox
-    would access five times as many bytes for each dropout.
+    A copy has no effect for the compiler and no name in StableHLO. Random bits come from the TPU's
+    own generator, whose state is the last two of the three numbers of Philox's state. Philox would
+    access five times as many bytes for each dropout.
     """
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo

@@ -1,13 +1,14 @@
-"""Turns a function of variables into one of values, to lower it for a device that is not present.
+"""Lowers functions with TPU kernels, without a TPU.
 
-Without the device, TensorFlow only lowers functions that have no variables.
+Without the device, TensorFlow only lowers functions without variables, so variables are first
+turned into arguments and outputs.
 """
 
 import tensorflow as tf
 
 from rt_keras.keras_internals import function_in
 
-# Operations that change a variable, as functions of its value.
+# Operations that update a variable, as functions of its value.
 CHANGES = {
     "AssignVariableOp": lambda old, new: new,
     "AssignAddVariableOp": tf.add,
@@ -22,7 +23,7 @@ CHANGES = {
 
 
 def lower_for_tpu(function):
-    """Lowers a function with the kernels of TPUs.
+    """Lowers a function with TPU kernels.
 
     Args:
         function: a concrete function.
@@ -31,7 +32,7 @@ def lower_for_tpu(function):
         The serialized `HloModuleProto`.
 
     Raises:
-        ValueError: if an operation has no kernel; the message names it.
+        ValueError: if an operation has no TPU kernel; the message names it.
     """
     function, specs = of_values(function)
     try:
@@ -43,7 +44,7 @@ def lower_for_tpu(function):
 
 
 def of_values(function):
-    """Makes a function without variables.
+    """Converts a function to one without variables.
 
     Args:
         function: a concrete function.
@@ -51,8 +52,8 @@ def of_values(function):
     Returns:
         A `tf.function` for XLA that takes the function's arguments and the values of its variables,
         and returns its outputs and the new values of the variables; and the `tf.TensorSpec`s of its
-        arguments. It raises a ValueError when it is called if a branch or a loop of the function
-        uses a variable.
+        arguments. Calling it raises a ValueError if a branch or a loop of the function uses a
+        variable.
 
     >>> total = tf.Variable([1.0, 2.0])
     >>> add = tf.function(total.assign_add).get_concrete_function(tf.TensorSpec([2]))
@@ -85,9 +86,9 @@ def replay(graph, arguments, values):
     """Adds the operations of a graph, without its variables, to the graph being traced.
 
     Args:
-        graph: the graph of a function, whose operations are in an order in which they can run.
-        arguments: list with a tensor, or the name of a variable, for each input of the graph.
-        values: dictionary from the names of variables to their values; assignments change it.
+        graph: graph of a function, with its operations in an executable order.
+        arguments: list with a tensor or the name of a variable for each input of the graph.
+        values: dictionary from the names of variables to their values, updated by assignments.
 
     Returns:
         The list of the graph's outputs.
@@ -114,7 +115,7 @@ def replay(graph, arguments, values):
 
 
 def _same(operation, inputs):
-    """The same operation with other inputs, in the graph being traced."""
+    """Copies an operation with other inputs to the graph being traced."""
     return tf.compat.v1.get_default_graph().create_op(
         operation.type,
         inputs,

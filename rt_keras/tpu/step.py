@@ -7,24 +7,24 @@ import tensorflow as tf
 
 
 def training_step(experiment, batch_size, cores=1):
-    """Makes one function of what `fit` runs for a batch and what `CentroidEMA` does after it.
+    """Builds one function of a training step of `fit` and the centroid update after it.
 
-    It is the forward pass, the loss with those that layers add, the gradients, the optimizer's
-    update, the metrics, and the update of the centroids. The model is built as for training, so its
-    weights are in memory once, but nothing is computed.
+    The function comprises the forward pass, the loss including those that layers add, the
+    gradients, the optimizer's update, the metrics, and the update of the centroids. The model is
+    built as for training, so its weights are in memory once, but nothing is computed.
 
-    On several cores it is what one of them does in a data-parallel run: gradients, and the
-    statistics of clusters, are summed over the cores.
+    For several cores, the function is the part of one core in a data-parallel run: gradients and
+    cluster statistics are summed over the cores.
 
     Args:
-        experiment: an `Experiment`. The files that it names need not exist, except for the
-            tokenizer's vocabulary if there is no `model.vocabulary_size`.
-        batch_size: int, the number of sequences or images on a core.
-        cores: int, the number of cores. Defaults to 1.
+        experiment: an `Experiment`. Its files need not exist, except the tokenizer's vocabulary if
+            `model.vocabulary_size` is not set.
+        batch_size: int, number of sequences or images per core.
+        cores: int, number of cores. Defaults to 1.
 
     Returns:
-        The step as a `tf.function` for XLA, the list of the `tf.TensorSpec`s of its arguments, and
-        the model.
+        The step as a `tf.function` for XLA, the list of its arguments' `tf.TensorSpec`s, and the
+        model.
 
     >>> from rt_keras.training.config import make_config
     >>> from rt_keras.training.experiment import Experiment
@@ -60,9 +60,9 @@ def training_step(experiment, batch_size, cores=1):
 
 
 class OneOfSeveralCores(tf.distribute.ReplicaContext):
-    """The replica context of one core, in which sums over replicas are operations of XLA.
+    """Replica context of one core in which sums over replicas are XLA operations.
 
-    A strategy for TPUs, which makes such sums, exists only where there are TPUs. Inside a
+    `tf.distribute.TPUStrategy` creates such sums but requires a TPU. Use this inside a
     `tf.function` with `jit_compile`:
 
     >>> @tf.function(jit_compile=True)
@@ -73,7 +73,7 @@ class OneOfSeveralCores(tf.distribute.ReplicaContext):
     True
 
     Args:
-        cores: int, their number.
+        cores: int, number of cores.
     """
 
     def __init__(self, cores):
@@ -90,11 +90,11 @@ class OneOfSeveralCores(tf.distribute.ReplicaContext):
 
         Args:
             reduce_op: "SUM" or "MEAN", or a `tf.distribute.ReduceOp`.
-            value: tensors, or nested structure of them. Sparse ones become dense, as on TPUs.
+            value: tensor or nested structure of tensors. Sparse tensors become dense, as on TPUs.
             options: ignored, as on TPUs.
 
         Returns:
-            The sums or means in the same structure.
+            The sums or means, in the same structure.
         """
         totals = tf.nest.map_structure(self._sum, value)
         if getattr(reduce_op, "name", reduce_op).upper() == "SUM":
@@ -115,16 +115,16 @@ class OneOfSeveralCores(tf.distribute.ReplicaContext):
 
 
 def sizes(model, specs):
-    """The sizes of a model and its batch.
+    """Computes the sizes of a model and its batch.
 
     Args:
         model: a compiled model whose optimizer is built.
         specs: list of `tf.TensorSpec`s; see `training_step`.
 
     Returns:
-        A dictionary of ints: `parameters`, the number of trainable weights; `gradient_bytes`, the
-        size of their gradients; `state_bytes`, the size of all variables; `tokens`, the number of
-        predicted tokens.
+        A dictionary of ints: `parameters`, the number of trainable parameters; `gradient_bytes`,
+        the size of their gradients; `state_bytes`, the size of all variables; and `tokens`, the
+        number of predicted tokens.
     """
     trained = model.trainable_variables
     return {
@@ -136,7 +136,7 @@ def sizes(model, specs):
 
 
 def _weight(variables):
-    """The size of variables in bytes."""
+    """Returns the size of variables in bytes."""
     return sum(
         math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables
     )

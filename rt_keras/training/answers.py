@@ -1,4 +1,4 @@
-"""How well answers agree with those that people gave, as SQuAD measures it."""
+"""Exact match and F1 of answers, as in SQuAD."""
 
 import collections
 import re
@@ -8,7 +8,7 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def words_of(answer):
-    """The words that count: in lower case, without punctuation and articles.
+    """Splits an answer into words in lower case, without punctuation and articles.
 
     Args:
         answer: string.
@@ -23,15 +23,15 @@ def words_of(answer):
 
 
 def score_answer(answer, references):
-    """The exact match and the F1 of an answer, with the reference that suits it best.
+    """Computes the exact match and the F1 of an answer, each for the best reference.
 
     Args:
         answer: string.
-        references: list of strings, the answers that people gave.
+        references: list of strings, the reference answers.
 
     Returns:
-        Two floats from 0 to 1: whether the words are those of a reference; and the harmonic mean of
-        the share of words that are in a reference, and the share of its words that are found.
+        Two floats: 1 if the words equal those of a reference, else 0; and the F1 score, the
+        harmonic mean of precision and recall of the words, from 0 to 1.
 
     Source: Rajpurkar et al. 2016, SQuAD, section 6.1.
 
@@ -47,5 +47,5 @@ def score_answer(answer, references):
 
 def _f1(found, wanted):
     common = sum((collections.Counter(found) & collections.Counter(wanted)).values())
-    # Of two answers without words, both agree.
+    # Two answers without words agree.
     return 2 * common / (len(found) + len(wanted)) if found or wanted else 1.0

@@ -1,4 +1,4 @@
-"""Simple baselines for the text that a model is scored on, in bits per byte."""
+"""Simple baselines for bits per byte."""
 
 import zlib
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def gzip_bits_per_byte(documents):
-    """Bits per byte of `gzip -9`, with all documents in one file.
+    """Computes the bits per byte of `gzip -9` on all documents in one file.
 
     Args:
         documents: iterable of bytes objects.
@@ -30,14 +30,14 @@ def gzip_bits_per_byte(documents):
 
 
 def bigram_bits_per_byte(training_documents, documents, smoothing=0.1):
-    """Bits per byte of a model that predicts each byte from the one before.
+    """Computes the bits per byte of a bigram model, which sees only the previous byte.
 
     `p(b | a) = (count(a, b) + smoothing) / (count(a) + 256 * smoothing)`, with counts from the
     training documents. The first byte of a document follows a special start symbol.
 
     Args:
-        training_documents: iterable of bytes objects, to count in.
-        documents: iterable of bytes objects, to predict.
+        training_documents: iterable of bytes objects to count.
+        documents: iterable of bytes objects to predict.
         smoothing: float, added to every count. Defaults to 0.1.
 
     Returns:
@@ -58,7 +58,7 @@ _START = 256
 
 
 def _pair_counts(documents):
-    """How often byte b follows byte a, or the start of a document, as `[257, 256]`."""
+    """Counts how often byte b follows byte a, or the start of a document, as `[257, 256]`."""
     counts = np.zeros(257 * 256, np.int64)
     for document in documents:
         following = np.frombuffer(document, np.uint8).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The batches of a run, and the share of them that each worker and replica gets."""
+"""The batches of a run, and the share of each worker and replica."""
 
 import tensorflow as tf
 
@@ -8,16 +8,16 @@ from rt_keras.models.training import is_replicated
 
 
 def training_batches(experiment, strategy, first_step=0, arrivals=None):
-    """Endless batches of the training split, for `fit`.
+    """Returns endless batches of the training split, for `fit`.
 
     Each worker reads its own rows of each batch.
 
     Args:
         experiment: an `Experiment`.
         strategy: the `tf.distribute.Strategy` of the run.
-        first_step: int, the number of the first batch. Defaults to 0.
-        arrivals: variable to note in when batches come; see `rt_keras.data.arrivals`. None, the
-            default, for none.
+        first_step: int, the index of the first batch. Defaults to 0.
+        arrivals: variable that records the arrival times of batches; see `rt_keras.data.arrivals`.
+            Defaults to None, no record.
 
     Returns:
         A `tf.data.Dataset`, or a `tf.distribute.DistributedDataset` if there are several replicas.
@@ -31,7 +31,7 @@ def training_batches(experiment, strategy, first_step=0, arrivals=None):
 
 
 def validation_batches(experiment, model, strategy):
-    """The first batches of the validation split, in which each prediction counts once.
+    """Returns the first batches of the validation split. Each prediction counts once.
 
     Args:
         experiment: an `Experiment`.
@@ -40,8 +40,8 @@ def validation_batches(experiment, model, strategy):
 
     Returns:
         A data set, as for `training_batches`; the number of its batches; and the inputs of its
-        first example, as a batch of one. With `trainer.carry_state` the sequences are as long as
-        all of a replica's batch, since tokens have more before them than their chunk then.
+        first example, as a batch of one. With `trainer.carry_state`, a sequence has as many tokens
+        as a replica's whole batch, because tokens then also depend on earlier chunks.
     """
     batch_size, preprocessor = experiment.data.batch_size, experiment.preprocessor
     examples = experiment.load_split("validation")
@@ -55,7 +55,7 @@ def validation_batches(experiment, model, strategy):
         batches = experiment.task.evaluation_batches(model, examples, batch_size, preprocessor)
     batches = batches.take(experiment.trainer.validation_batches)
     count = int(batches.reduce(0, lambda number, _: number + 1))
-    # Keras warns about a data set that ends but does not know its size.
+    # Keras warns about a finite data set of unknown size.
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     inputs, _, _ = next(iter(batches))
     first = {name: values[:1] for name, values in inputs.items()}
@@ -64,7 +64,7 @@ def validation_batches(experiment, model, strategy):
 
 
 def shared_batches(batches, batch_size, strategy):
-    """Whole batches as replicas share them.
+    """Splits whole batches over replicas.
 
     Args:
         batches: `tf.data.Dataset` of nested tensors `[batch_size, ...]`, the same on all workers.
@@ -84,7 +84,7 @@ def shared_batches(batches, batch_size, strategy):
 
 
 def _distributed(rows, batch_size, strategy):
-    """The data set of this worker: of (its number, the number of workers) `rows` gives its rows."""
+    """Returns the data set of this worker. `rows` maps (worker, workers) to a worker's rows."""
     if not is_replicated(strategy):
         return rows((0, 1))
 

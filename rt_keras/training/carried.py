@@ -1,4 +1,4 @@
-"""Scores of documents of any length, each read in one go by a model that carries its cache on."""
+"""Scores of documents of any length, read in chunks that share a cache."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,32 +9,32 @@ from rt_keras.models.carried_state import NO_END, head_groups_inside
 from rt_keras.models.chunked_loss import positions_at_once
 from rt_keras.models.training import is_replicated
 
-# Ranges of positions, each twice as long as the one before it.
+# Ranges of positions, each twice as long as the previous one.
 RANGES = 31
 STARTS = 2 ** np.arange(RANGES)
 
 
 def carried_sums(model, examples, length, verbose, start_token_id=None):
-    """The sums of -ln p over the tokens of documents, each given all that came before it.
+    """Sums -ln p over the tokens of documents, each token given all previous ones.
 
-    A document is read in chunks, of which each goes on with the cache of those before it: what a
-    head sees is what one pass over the whole document would let it see, in memory that does not
-    grow.
+    A document is read in chunks. Each chunk starts from the cache of the previous one, so heads see
+    the same keys as in one pass over the whole document, in constant memory.
 
     Args:
         model: a `RoutingTransformerCausalLM`, or an adapted causal language model.
         examples: `tf.data.Dataset` of documents.
         length: int, tokens in a chunk.
         verbose: int, 1 for a progress bar.
-        start_token_id: int, the token before each document. Defaults to end of text.
+        start_token_id: int, the token before each document. Defaults to None, end of text.
 
     Returns:
-        A dictionary of the floats "nats" and "labels", the number of tokens; and of both as
-        "by_position", a NumPy array `[2, RANGES]`: of the tokens before which there are at least
-        2^i tokens and fewer than 2^(i + 1), the start of the document included.
+        A dictionary of floats "nats" and "labels", the number of tokens; and of "by_position", a
+        NumPy array `[2, RANGES]` of both. Range i holds the tokens after at least 2^i and fewer
+        than 2^(i + 1) tokens, the start of the document included.
 
     Raises:
-        ValueError: if the model cannot carry its cache on.
+        ValueError: if the model has no cache of bounded size, has learned positions, or has several
+            replicas.
     """
     _check(model)
     sums_of_chunk = model.compiled_function("carried evaluation", lambda: _make_sums(model))
@@ -54,11 +54,11 @@ def carried_sums(model, examples, length, verbose, start_token_id=None):
 
 
 def _make_sums(model):
-    """The compiled function of a chunk."""
+    """Returns the compiled function that scores one chunk."""
 
     @tf.function(jit_compile=True)
     def sums(token_ids, labels, weights, cache, position):
-        # The logits of all tokens, which may not fit into memory, are not computed: nothing asks.
+        # The logits of all tokens may not fit in memory. Unused, they are not computed.
         _, hidden, cache = model.call_with_cache(token_ids, cache, position)
         chunk_size = positions_at_once(model.backbone.vocabulary_size, labels.shape[1])
         nats, _ = model.token_losses(hidden, labels, chunk_size)
@@ -73,15 +73,15 @@ def _make_sums(model):
 
 
 def bits_by_position(sums, num_bytes):
-    """Bits per byte against how much came before.
+    """Computes bits per byte as a function of the number of previous tokens.
 
     Args:
         sums: array `[2, RANGES]`; see `carried_sums`.
-        num_bytes: int, the bytes of all documents. Each token counts as many as the mean.
+        num_bytes: int, the bytes of all documents. Each token counts as the mean number of bytes.
 
     Returns:
-        A list of dictionaries for the ranges with tokens: `first` and `last`, the fewest and most
-        tokens before them, `tokens`, and `bits_per_byte`.
+        A list of dictionaries for the ranges with tokens: `first` and `last`, the minimum and
+        maximum number of previous tokens, `tokens`, and `bits_per_byte`.
 
     >>> sums = np.zeros([2, RANGES])
     >>> sums[:, 1] = 2 * np.log(2), 2
@@ -102,7 +102,7 @@ def bits_by_position(sums, num_bytes):
 
 
 def _check(model):
-    """Raises a ValueError if the model's cache is none, or has to hold a whole document."""
+    """Raises a ValueError if the model has no cache, or one that grows with the document."""
     backbone = model.backbone
     groups = head_groups_inside(backbone)
     whole = sorted({type(x).__name__ for x in groups if not x.cached_decoding or x.cache_grows})

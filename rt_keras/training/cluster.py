@@ -1,4 +1,4 @@
-"""The workers that train one model together, as `TF_CONFIG` describes them."""
+"""The workers that train one model together, as described by `TF_CONFIG`."""
 
 import contextlib
 import dataclasses
@@ -12,10 +12,10 @@ import threading
 # The distribution strategies: one device, all GPUs of this machine, several machines, a TPU.
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
-# What TensorFlow 2.20 says in its errors when it is another worker that is at fault.
+# Words in the errors of TensorFlow 2.20 that another worker causes.
 PEER_FAILED = re.compile("coordination|heartbeat|collective|from remote target", re.IGNORECASE)
 TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
-# A list of those that failed. Where there is none, an error names the one that did not answer.
+# A list of failed tasks. Without one, an error names the task that did not answer.
 FAILED_TASKS = re.compile(
     r"(?:stopped sending heartbeats\)|timed out task names):((?:\s+/job:\S+)+)"
 )
@@ -23,11 +23,11 @@ FAILED_TASKS = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """One worker's view of all workers.
+    """All workers, as seen by one of them.
 
     Attributes:
         task_type: "chief" or "worker", the type of this task.
-        index: int, its number among the tasks of its type, from 0.
+        index: int, its index among the tasks of its type, from 0.
         tasks: tuple of pairs (task type, index) of all workers, in the order of their ranks.
         addresses: tuple of strings "host:port" of all workers, in the same order.
     """
@@ -39,12 +39,12 @@ class Cluster:
 
     @property
     def rank(self):
-        """The number of this worker among all, from 0."""
+        """The rank of this worker among all workers, from 0."""
         return self.tasks.index((self.task_type, self.index))
 
     @property
     def is_chief(self):
-        """Whether this worker is the one that writes the files of the run."""
+        """True for the worker that writes the files of the run."""
         return self.rank == 0
 
     @property
@@ -53,7 +53,7 @@ class Cluster:
         return self.addresses[self.rank]
 
     def describe(self, task_type, index):
-        """How messages call a task.
+        """Returns the name of a task for messages.
 
         >>> cluster = Cluster("worker", 0, (("worker", 0),), ("10.0.0.1:2222",))
         >>> cluster.describe("worker", 0)
@@ -64,14 +64,14 @@ class Cluster:
 
 
 def tf_config(addresses, index):
-    """The `TF_CONFIG` of one worker.
+    """Returns the value of `TF_CONFIG` for one worker.
 
     Args:
-        addresses: list of strings "host:port", those of all workers.
-        index: int, the number of the worker.
+        addresses: list of strings "host:port", the addresses of all workers.
+        index: int, the index of the worker.
 
     Returns:
-        A string, the value of the environment variable.
+        A string.
 
     >>> tf_config(["10.0.0.1:2222", "10.0.0.2:2222"], 1)
     '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},
@@ -85,16 +85,16 @@ def tf_config(addresses, index):
 def read_cluster():
     """Reads the environment variable `TF_CONFIG`.
 
-    It holds a JSON object with the addresses of all tasks by their type, under `cluster`, and the
-    type and index of this one, under `task`. The chief is the task of type "chief", or the first
-    worker if there is none. Addresses of type "evaluator" are left out: every worker of a run
-    validates.
+    The variable holds a JSON object. `cluster` has the addresses of all tasks by type, and `task`
+    the type and index of this task. The chief is the task of type "chief" if there is one, and
+    otherwise the first worker. Addresses of type "evaluator" are ignored, because every worker of a
+    run validates.
 
     Returns:
         A `Cluster`.
 
     Raises:
-        ValueError: if it is not set, or describes no cluster that can train.
+        ValueError: if the variable is not set or does not describe a cluster for training.
 
     >>> os.environ["TF_CONFIG"] = tf_config(["10.0.0.1:2222", "10.0.0.2:2222"], 1)
     >>> cluster = read_cluster()
@@ -146,17 +146,17 @@ def _check_types(cluster):
                 f'TF_CONFIG must have a list of addresses as "{kind}". Received: {addresses}'
             )
     if len(cluster.get("chief", [])) > 1:
-        raise ValueError(f"TF_CONFIG must name one chief at most. Received: {cluster['chief']}")
+        raise ValueError(f"TF_CONFIG must name at most one chief. Received: {cluster['chief']}")
 
 
 def _own_task(task, tasks):
     kind, index = task.get("type"), str(task.get("index"))
     if kind == "evaluator":
         raise ValueError(
-            "TF_CONFIG makes this task an evaluator, but every worker of a run validates. Start no "
-            "evaluator"
+            "TF_CONFIG makes this task an evaluator, but every worker of a run validates. Do not "
+            "start an evaluator"
         )
-    # Some launchers write the index as a string, which TensorFlow takes too.
+    # Some launchers write the index as a string, which TensorFlow also accepts.
     own = (kind, int(index)) if index.isdecimal() else None
     if own not in tasks:
         named = ", ".join(f"{name} {number}" for name, number in tasks) or "none"
@@ -180,7 +180,7 @@ def _check_addresses(addresses):
 
 
 def check_port(cluster):
-    """Raises an `OSError` if this worker cannot listen at the port of its address.
+    """Raises an `OSError` if this worker cannot listen on the port of its address.
 
     TensorFlow's own error does not name the port.
 
@@ -188,7 +188,7 @@ def check_port(cluster):
         cluster: a `Cluster`.
 
     Raises:
-        OSError: if another process has the port, or this one may not use it.
+        OSError: if another process uses the port, or this process lacks permission to use it.
     """
     port = int(cluster.address.rpartition(":")[2])
     both = socket.has_dualstack_ipv6()
@@ -197,30 +197,30 @@ def check_port(cluster):
         socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
     except OSError as error:
         raise OSError(
-            f"this worker cannot listen at port {port} of its address {cluster.address}: "
-            f"{os.strerror(error.errno)}. End the process that has it, such as a worker of an "
-            "earlier start, or name another port in the TF_CONFIG of all workers"
+            f"this worker cannot listen on port {port} of its address {cluster.address}: "
+            f"{os.strerror(error.errno)}. End the process that uses it, such as a worker of an "
+            "earlier start, or set another port in the TF_CONFIG of all workers"
         ) from None
 
 
 def make_strategy(cluster, start_seconds=60):
-    """The strategy that trains with all workers of a cluster, on their GPUs or else their CPUs.
+    """Creates the strategy that trains on all workers of a cluster, on their GPUs or CPUs.
 
-    It returns once all workers have called it. Gradients are summed by NCCL where there are GPUs.
-    Call it before anything else is computed with TensorFlow. While it waits, TensorFlow has the
-    process ignore SIGTERM.
+    The function returns once all workers have called it. NCCL sums the gradients if there are GPUs.
+    Call it before TensorFlow computes anything. While it waits, TensorFlow makes the process ignore
+    SIGTERM.
 
     Args:
-        cluster: what `read_cluster` returned in this process.
-        start_seconds: int, how long to wait for the others. TensorFlow waits for an hour. Defaults
-            to 60.
+        cluster: the `Cluster` that `read_cluster` returned in this process.
+        start_seconds: int, how long to wait for the other workers. TensorFlow's own default is an
+            hour. Defaults to 60.
 
     Returns:
         A `tf.distribute.MultiWorkerMirroredStrategy`.
 
     Raises:
-        OSError: if the port of this worker is taken.
-        ConnectionError: if a worker did not come.
+        OSError: if the port of this worker is in use.
+        ConnectionError: if a worker does not connect in time.
     """
     import tensorflow as tf
 
@@ -240,7 +240,7 @@ def make_strategy(cluster, start_seconds=60):
 
 @contextlib.contextmanager
 def _own_sigterm():
-    """Brings back what this process did at SIGTERM: TensorFlow's handler only takes note of it."""
+    """Restores this process's handler of SIGTERM: TensorFlow's own only records the signal."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -251,17 +251,17 @@ def _own_sigterm():
 
 @contextlib.contextmanager
 def peer_errors(cluster):
-    """Raises a `ConnectionError` of one line for what TensorFlow raises if another worker is gone.
+    """Replaces TensorFlow's errors about another worker by a one-line `ConnectionError`.
 
     Args:
         cluster: a `Cluster`.
 
     Raises:
-        ConnectionError: if another worker never came, ended or cannot be reached.
+        ConnectionError: if another worker did not connect, has ended or cannot be reached.
     """
     from tensorflow import errors
 
-    # What a worker itself does wrong, as when memory runs out, has other types.
+    # Errors of this worker, such as running out of memory, have other types.
     kinds = (
         errors.AbortedError,
         errors.CancelledError,
@@ -277,13 +277,13 @@ def peer_errors(cluster):
             raise
         raise ConnectionError(
             f"{_failed_tasks(cluster, message)} cannot be reached or has ended, so this worker, "
-            f"{cluster.describe(cluster.task_type, cluster.index)}, ends too. Start all again with "
-            "--resume=auto"
+            f"{cluster.describe(cluster.task_type, cluster.index)}, ends too. Restart all workers "
+            "with --resume=auto"
         ) from error
 
 
 def _failed_tasks(cluster, message):
-    """The other workers that an error of TensorFlow names."""
+    """Returns the names of the other workers that an error of TensorFlow mentions."""
     listed = FAILED_TASKS.search(message)
     named = TASK.findall(listed[1] if listed else message)
     others = dict.fromkeys((kind, int(index)) for kind, index in named)

@@ -1,7 +1,6 @@
 """The typed configuration of an experiment, its YAML files and overrides.
 
-The sections are dataclasses. Every value is checked against the declaration of its key; see
-`rt_keras.keys`.
+The sections are dataclasses. The declaration of each key validates its value; see `rt_keras.keys`.
 """
 
 import dataclasses
@@ -36,9 +35,9 @@ from rt_keras.training.tokenizer import TOKENIZERS
 class ModelConfig(ModelSection):
     """The model: see the backbone of its kind in `rt_keras.models`."""
 
-    kind: str = key("causal_lm", "the task that the model is for", one_of(*TASKS))
+    kind: str = key("causal_lm", "the task of the model", one_of(*TASKS))
     preset: str | None = key(
-        None, "folder of a run or a preset whose weights training starts from, null for new ones"
+        None, "folder of a run or a preset with the initial weights, null for random weights"
     )
 
 
@@ -47,12 +46,12 @@ class TokenizerConfig:
     """The tokenizer."""
 
     name: str = key("bytes", "the tokenizer", one_of(*TOKENIZERS))
-    vocabulary: str | None = key(None, "vocabulary file; every tokenizer except bytes needs one")
+    vocabulary: str | None = key(None, "vocabulary file; required by all tokenizers except bytes")
 
 
 @dataclasses.dataclass
 class DataConfig:
-    """The data, and how they are batched.
+    """The data and their batches.
 
     `name` is a data set of the task: see `rt_keras.data.load_documents` for a `causal_lm` or a
     `masked_lm`, `load_pairs` for a `seq_2_seq_lm`, `load_images` for an `image_lm`,
@@ -60,17 +59,15 @@ class DataConfig:
     """
 
     name: str = key("python_source", "the data set")
-    directory: str | None = key(None, "the folder or file to read, for data sets that are one")
-    data_dir: str | None = key(
-        None, "where prepared data sets are kept, null for the default of TFDS"
-    )
-    reverse: bool = key(False, "whether to write the first text of a pair from the second")
+    directory: str | None = key(None, "the folder or file to read, for data sets that need one")
+    data_dir: str | None = key(None, "folder of prepared data sets, null for the default of TFDS")
+    reverse: bool = key(False, "whether to predict the first text of a pair from the second")
     sequence_length: int = key(2048, "tokens in a sequence", AT_LEAST_1)
     encoder_sequence_length: int | None = key(
-        None, "tokens that the encoder sees, null for sequence_length", AT_LEAST_1
+        None, "tokens in a sequence of the encoder, null for sequence_length", AT_LEAST_1
     )
     mask_rate: float = key(
-        0.15, "share of the tokens that a masked language model predicts", SHARE_ABOVE_0
+        0.15, "share of tokens that a masked language model predicts", SHARE_ABOVE_0
     )
     batch_size: int = key(2, "sequences, texts, pairs or images in a batch", AT_LEAST_1)
 
@@ -91,13 +88,13 @@ class OptimizerConfig:
         NOT_NEGATIVE,
     )
     global_clipnorm: float | None = key(
-        1.0, "maximum norm of all gradients together, null for no clipping", POSITIVE
+        1.0, "maximum global norm of the gradients, null for no clipping", POSITIVE
     )
 
 
 @dataclasses.dataclass
 class ScheduleConfig:
-    """The learning rate over the steps: see `rt_keras.training.schedule`."""
+    """The learning rate schedule: see `rt_keras.training.schedule`."""
 
     name: str = key(
         "cosine",
@@ -105,18 +102,18 @@ class ScheduleConfig:
         one_of("constant", "cosine", "inverse_sqrt", "held_inverse_sqrt"),
     )
     warmup_steps: int = key(100, "steps of linear warm-up from 0", AT_LEAST_0)
-    final_fraction: float = key(0.05, "fraction of the peak that cosine ends at", SHARE)
+    final_fraction: float = key(0.05, "final value of cosine, as a fraction of the peak", SHARE)
 
 
 @dataclasses.dataclass
 class CentroidsConfig:
-    """How the centroids move: see `rt_keras.callbacks.CentroidEMA`."""
+    """The updates of the centroids: see `rt_keras.callbacks.CentroidEMA`."""
 
     decay: float = key(0.999, "decay rate of the moving average", SHARE_BELOW_1)
     update: str = key("mean", "mean as in the paper, count as in its code", one_of("mean", "count"))
     load_bias_step: float = key(0.1, "step size of the load bias, 0 for none", NOT_NEGATIVE)
     initialize_from_batch: bool = key(
-        False, "whether centroids start as vectors of the first batch"
+        False, "whether centroids are initialized with vectors of the first batch"
     )
     restart_after: int | None = key(
         None, "batches after which an empty cluster restarts, null for never", AT_LEAST_1
@@ -127,15 +124,15 @@ class CentroidsConfig:
 class TrainerConfig:
     """The training loop."""
 
-    seed: int = key(1, "random seed of weights, dropout and the order of the data", AT_LEAST_0)
+    seed: int = key(1, "random seed of weights, dropout and data order", AT_LEAST_0)
     steps: int = key(1500, "training steps", AT_LEAST_1)
     validation_every: int = key(100, "steps between validations", AT_LEAST_1)
     validation_batches: int = key(20, "batches in a validation", AT_LEAST_1)
     checkpoint_every: int = key(100, "steps between checkpoints", AT_LEAST_1)
     checkpoint_minutes: float | None = key(
-        None, "minutes after which a checkpoint is written sooner, null for no limit", POSITIVE
+        None, "maximum minutes between checkpoints, null for no limit", POSITIVE
     )
-    log_every: int = key(10, "steps between two logs to TensorBoard", AT_LEAST_1)
+    log_every: int = key(10, "steps between logs to TensorBoard", AT_LEAST_1)
     strategy: str = key(
         "one_device",
         "the distribution strategy: one device, all GPUs of this machine, several machines that "
@@ -147,29 +144,29 @@ class TrainerConfig:
     jit_compile: bool = key(True, "whether to compile the training step with XLA")
     steps_per_execution: int = key(1, "steps in each call of the compiled function", AT_LEAST_1)
     gradient_accumulation_steps: int = key(
-        1, "parts of a batch, one after the other, for batches that do not fit", AT_LEAST_1
+        1, "parts of a batch that are processed in turn, for batches that do not fit", AT_LEAST_1
     )
     carry_state: bool = key(
         False,
-        "whether each row of a batch goes on with what it has read of its document, in chunks of "
-        "data.sequence_length, which gradients do not leave, for a causal_lm",
+        "whether each row of a batch reads a document in chunks of data.sequence_length and keeps "
+        "its state between chunks; gradients stay within a chunk; for a causal_lm",
     )
     state_dropout: float = key(
         0.1,
-        "share of chunks that start anew all the same, with carry_state, as practice in texts that "
-        "have just begun",
+        "share of chunks that start from an empty state, with carry_state, so that the model also "
+        "learns to start a text",
         SHARE_BELOW_1,
     )
     watch_heads: bool = key(
         False,
-        "whether validations log how heads differ, how stable clusters are, and pictures of "
-        "centroids and attention",
+        "whether validations log the divergence of heads, the stability of clusters, and pictures "
+        "of centroids and attention",
     )
 
 
 @dataclasses.dataclass
 class ExperimentConfig:
-    """Everything that makes one run: what `configs/NAME.yaml` holds."""
+    """The complete configuration of a run, the content of `configs/NAME.yaml`."""
 
     model: ModelConfig = section(ModelConfig)
     tokenizer: TokenizerConfig = section(TokenizerConfig)
@@ -186,15 +183,15 @@ def load_config(name, overrides=()):
     Args:
         name: name of a published configuration, or path of a YAML file.
         overrides: iterable of strings `section.key=value`, with the value as YAML. Defaults to
-            none.
+            `()`.
 
     Returns:
         An `ExperimentConfig`; keys that are not set have their defaults.
 
     Raises:
         FileNotFoundError: if there is no such configuration.
-        ValueError: if a file is no configuration, a key is unknown, a value has the wrong type or
-            is out of range, or values do not go together.
+        ValueError: if a file is not a configuration, a key is unknown, a value has the wrong type
+            or is out of range, or values are incompatible.
 
     >>> config = load_config("books", ["optimizer.learning_rate=5e-4"])
     >>> config.model.routing.assignment, config.optimizer.learning_rate
@@ -205,7 +202,7 @@ def load_config(name, overrides=()):
 
 
 def make_config(values):
-    """A checked `ExperimentConfig` from a dictionary of keys and values.
+    """Creates a validated `ExperimentConfig` from a dictionary of keys and values.
 
     Args:
         values: dictionary from keys such as "model.hidden_dim" to values.
@@ -225,20 +222,20 @@ def make_config(values):
 
 
 def config_keys():
-    """The declarations of all keys of a configuration.
+    """Returns the declarations of all keys of a configuration.
 
     Returns:
         A list of `rt_keras.keys.Key`.
 
     >>> key = config_keys()[0]
     >>> key.name, key.default, key.meaning
-    ('model.kind', 'causal_lm', 'the task that the model is for')
+    ('model.kind', 'causal_lm', 'the task of the model')
     """
     return list(keys_of(ExperimentConfig).values())
 
 
 def to_yaml(config):
-    """The text of a YAML file that `load_config` reads as this configuration.
+    """Converts a configuration to YAML that `load_config` can read.
 
     Args:
         config: an `ExperimentConfig`.

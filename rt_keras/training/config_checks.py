@@ -1,4 +1,4 @@
-"""Which values of a configuration go together."""
+"""Checks of several values of a configuration together."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from rt_keras.training.tasks import TASKS
 
 
 def check_together(experiment):
-    """Raises a ValueError where values of an experiment's configuration do not go together."""
+    """Raises a ValueError if values of an experiment's configuration are incompatible."""
     task, model, data = experiment.task, experiment.model, experiment.data
     check_heads(model, task.attentions)
     check_networks(model)
@@ -28,32 +28,32 @@ def check_together(experiment):
 
 
 def _check_use(config, task):
-    """Raises where a key is set that only other tasks have a use for."""
+    """Raises a ValueError if a key is set that only other tasks use."""
     others = {key for other in TASKS.values() for key in other.keys} - set(task.keys)
     defaults = dict(flatten(dataclasses.asdict(type(config)())))
     for key, value in flatten(dataclasses.asdict(config)):
         section = key[: key.rindex(".") + 1]
         if value != defaults[key] and (key in others or section in others):
             raise ValueError(
-                f"{key} is {value!r}, which a model of kind {task.kind} has no use for"
+                f"{key} is {value!r}, but a model of kind {task.kind} does not use this key"
             )
 
 
 def check_sources(experiment):
-    """Raises a ValueError if a file or an address that training needs is not named or not there.
+    """Raises a ValueError if a file or an address that training needs is not set or not found.
 
-    A configuration can be inspected, and its model made, without them.
+    A configuration can be inspected, and its model created, without them.
 
     Args:
         experiment: an `Experiment`.
     """
     experiment.task.check_sources(experiment)
     if experiment.trainer.strategy == "tpu" and experiment.trainer.tpu_address is None:
-        raise ValueError('trainer.tpu_address must be set for strategy tpu; "" is a local one')
+        raise ValueError('trainer.tpu_address must be set for strategy tpu; use "" for a local TPU')
 
 
 def check_replicas(config, count):
-    """Raises a ValueError if a number of replicas cannot share a batch.
+    """Raises a ValueError if a batch cannot be split evenly over a number of replicas.
 
     Args:
         config: an `ExperimentConfig`.
@@ -93,5 +93,5 @@ def _check_watching(model):
         if count and not section.layer(**arguments).returns_attention_scores:
             raise ValueError(
                 "trainer.watch_heads is True; it must be False with heads of "
-                f"model.{name}, which have no attention weights of single keys"
+                f"model.{name}, which have no attention weights for single keys"
             )

@@ -1,4 +1,4 @@
-"""How well a model predicts texts, images, labels or answers, in units of its task."""
+"""Scores of a model on texts, images, labels or answers, in units of its task."""
 
 import collections
 
@@ -15,24 +15,25 @@ CONTEXTS = ("window", "carry", "sliding")
 
 
 def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=None):
-    """Scores a model on examples, with each of its predictions counted once.
+    """Scores a model on examples. Each prediction counts once.
 
-    With N the sum of -ln p over all tokens, the end of each text included: nats per token are
-    N / tokens, bits per byte N / (ln 2 · bytes), perplexity per token exp(N / tokens), perplexity
-    per word exp(N / words), with the words of `rt_keras.data.count_text` as for PG-19. Documents
-    are cut into sequences of the preprocessor's length; what precedes a token is what `context`
-    says, and a start token before the sequences of adapted models. Of a pair of texts the second
-    one is scored, up to the preprocessor's length. Of an image each value of each channel is a
-    token, and bits per dimension are N / (ln 2 · tokens). A masked language model predicts the same
-    share of tokens each time, a classifier the labels of texts, and accuracy is the share that it
-    gets right. Answers to questions are compared with those that people gave; see
+    Let N be the sum of -ln p over all tokens, end-of-text tokens included. Nats per token are
+    N / tokens, bits per byte N / (ln 2 · bytes), perplexity per token exp(N / tokens), and
+    perplexity per word exp(N / words), with the words of `rt_keras.data.count_text` as for PG-19.
+
+    Documents are cut into sequences of the preprocessor's length, and `context` sets what precedes
+    a token. The sequences of adapted models begin with a start token. For a pair of texts, the
+    second one is scored, up to the preprocessor's length. For an image, each value of each channel
+    is a token, and bits per dimension are N / (ln 2 · tokens). A masked language model predicts the
+    same tokens in every evaluation, and a classifier the label of each text; accuracy is the share
+    of correct predictions. Answers to questions are compared with reference answers; see
     `rt_keras.training.answers`.
 
-    A model that was made under a `tf.distribute` strategy is scored on all of its replicas. Several
-    workers call this at the same time, and all get the scores.
+    A model created under a `tf.distribute` strategy is scored on all of its replicas. With several
+    workers, all of them call this function at the same time and get the same scores.
 
-    The compiled function is kept with the model, so that later calls with the same batch size do
-    not compile it again.
+    The compiled function is kept with the model, so later calls with the same batch size do not
+    compile it again.
 
     Args:
         model: a model of one of `rt_keras.training.tasks`, with a preprocessor if it needs one.
@@ -42,22 +43,23 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         batch_size: int, the number of sequences or examples in the batch of one replica. Defaults
             to 4.
         verbose: int, 1 for a progress bar. Defaults to 0.
-        context: what precedes a token of a language model: "window", the default, for its sequence
-            up to it; "sliding" for windows of that length, each of which begins `stride` tokens
-            after the one before it and scores those that are new; or "carry" for its whole
-            document, read in chunks of `batch_size` sequences by a model that carries its cache
-            on. Other models know "window" alone.
-        stride: int, only with "sliding", at most the length of a sequence; None, the default, for
-            half of it.
+        context: string, what precedes a token of a language model. "window" is the part of its
+            sequence before it. "sliding" uses overlapping windows of that length: each window
+            begins `stride` tokens after the previous one and scores the new tokens. "carry" is the
+            whole document before the token, read in chunks of `batch_size` sequences with the
+            cache of the previous chunks. Other models support only "window". Defaults to
+            "window".
+        stride: int, at most the length of a sequence; for "sliding" only. Defaults to None, half of
+            that length.
 
     Returns:
-        A dictionary of the scores that the task's `text_units` and `units` name, of what its
-        `count` counted, and of the number of `tokens`, or of `labels` where those are no tokens.
-        With "carry", `by_position` has bits per byte against how much came before, for ranges of
-        positions; see `rt_keras.training.carried.bits_by_position`.
+        A dictionary of the scores in the task's `text_units` and `units`, the counts of its
+        `count`, and the number of `tokens`, or of `labels` if labels are not tokens. With "carry",
+        `by_position` has bits per byte for ranges of positions; see
+        `rt_keras.training.carried.bits_by_position`.
 
     Raises:
-        ValueError: if there is nothing to score, or the model cannot be scored in this context.
+        ValueError: if there is nothing to score, or the model does not support the context.
     """
     task, strategy = task_of(model), model.distribute_strategy
     _check_context(task, context, stride)
@@ -70,7 +72,7 @@ def evaluate(model, examples, batch_size=4, verbose=0, context="window", stride=
         batches = _batches(task, model, examples, batch_size, context, stride)
         sums = _sums(model, task, shared_batches(batches, batch_size, strategy), verbose)
     if not sums["labels"]:
-        raise ValueError("there is nothing to score: nothing that the model predicts has weight")
+        raise ValueError("there is nothing to score: all predictions of the model have weight 0")
     of_texts = task.text_scores(model, examples, batch_size, model.preprocessor)
     labels = {f"{task.label_name}s": int(sums["labels"])}
     if context == "carry":
@@ -92,7 +94,7 @@ def _check_context(task, context, stride):
 
 
 def _batches(task, model, examples, batch_size, context, stride):
-    """The batches that are scored."""
+    """Returns the batches to score."""
     if context == "window":
         return task.evaluation_batches(model, examples, batch_size, model.preprocessor)
     length = model.preprocessor.sequence_length
@@ -103,7 +105,7 @@ def _batches(task, model, examples, batch_size, context, stride):
 
 
 def _sums(model, task, batches, verbose):
-    """The sums of the task's figures over everything that has weight, and that of the weights."""
+    """Returns the weighted sums of the task's figures, and the sum of the weights."""
     sums_of_batch = model.compiled_function("evaluation", lambda: _make_sums(model, task))
     sums = collections.Counter()
     for batch in progress.track(batches, "evaluating", unit="batches", verbose=verbose):
@@ -112,10 +114,10 @@ def _sums(model, task, batches, verbose):
 
 
 def _make_sums(model, task):
-    """The compiled function of a batch."""
+    """Returns the compiled function that scores one batch."""
     strategy = model.distribute_strategy
 
-    # `TPUStrategy` has the whole of what it runs compiled.
+    # `TPUStrategy` compiles everything that it runs.
     @tf.function(jit_compile=not isinstance(strategy, tf.distribute.TPUStrategy))
     def sums(inputs, labels, weights):
         figures = task.figures(model, inputs, labels)

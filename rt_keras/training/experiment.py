@@ -1,4 +1,4 @@
-"""What a configuration describes: the task, the model, the optimizer and the strategy."""
+"""The task, the model, the optimizer and the strategy of a configuration."""
 
 import functools
 import itertools
@@ -13,15 +13,15 @@ from rt_keras.training.tasks import TASKS
 
 
 class Experiment:
-    """A configuration with its task and what is made of them.
+    """A configuration with its task, and the objects that it describes.
 
     Args:
         config: an `ExperimentConfig`.
 
     Attributes:
         config: the configuration.
-        model, data, trainer: its sections of these names.
-        task: the `rt_keras.training.tasks.task.Task` that `model.kind` names.
+        model, data, trainer: the sections of these names.
+        task: the `rt_keras.training.tasks.task.Task` of `model.kind`.
 
     >>> from rt_keras.training.config import make_config
     >>> experiment = Experiment(make_config({"model.hidden_dim": 64}))
@@ -47,22 +47,22 @@ class Experiment:
 
     @functools.cached_property
     def vocabulary_size(self):
-        """The number of token ids; a vocabulary is only read if `model.vocabulary_size` is null."""
+        """The number of token ids. Reads a vocabulary only if `model.vocabulary_size` is null."""
         return self.model.vocabulary_size or self.task.token_ids(self.preprocessor)
 
     def load_split(self, split):
-        """The examples of "train", "validation" or "test", a `tf.data.Dataset`."""
+        """Loads the examples of "train", "validation" or "test" as a `tf.data.Dataset`."""
         return self.task.load_split(self.data, split, self.preprocessor)
 
     def training_batches(self, first_step=0, share=(0, 1)):
-        """Endless batches of the training split, for `fit`; it is packed before, unless it is.
+        """Returns endless batches of the training split, for `fit`. Packs the split if needed.
 
-        Batch b is a function of the data, `trainer.seed`, `data.batch_size` and b alone.
+        Batch b depends only on the data, `trainer.seed`, `data.batch_size` and b.
 
         Args:
-            first_step: int, the number of the first batch. Defaults to 0.
+            first_step: int, the index of the first batch. Defaults to 0.
             share: pair of ints (worker, workers), to read only one of `workers` equal parts of each
-                batch. Defaults to (0, 1), all of it.
+                batch. Defaults to (0, 1), the whole batch.
 
         Returns:
             A `tf.data.Dataset` of (inputs, labels, weights).
@@ -76,9 +76,9 @@ class Experiment:
         )
 
     def make_model(self):
-        """The model, with new weights.
+        """Creates the model with new weights.
 
-        It has no preprocessor: `fit` takes the batches of the task, which are preprocessed.
+        It has no preprocessor, because the batches of the task are already preprocessed.
 
         Returns:
             A model of the task's `model_class`.
@@ -88,7 +88,7 @@ class Experiment:
 
 
 def load_model(path):
-    """The best model of a run, or the model of a preset.
+    """Loads the best model of a run, or the model of a preset.
 
     Args:
         path: folder of the run or the preset.
@@ -98,7 +98,7 @@ def load_model(path):
 
     Raises:
         FileNotFoundError: if the folder holds neither.
-        ValueError: if it holds a model of another project, or a file of it is damaged.
+        ValueError: if it holds a model of another project, or a damaged file.
     """
     path = Path(path)
     for folder in (path / "model", path):
@@ -108,25 +108,25 @@ def load_model(path):
         raise FileNotFoundError(f"the run in {path} has not reached its first validation yet")
     if (path / "config.json").is_file():
         raise FileNotFoundError(
-            f"{path} holds {_what_is_in(path)}, and no task of rt_keras; `rt-keras adapt` makes "
-            "one of a pretrained language model"
+            f"{path} holds {_what_is_in(path)}, not a task of rt_keras; `rt-keras adapt` converts "
+            "a pretrained language model to one"
         )
     raise FileNotFoundError(f"{path} holds neither a run nor a preset of a model")
 
 
 def start_from(model, path):
-    """Gives a new model the weights of a trained one.
+    """Copies the weights of a trained model to a new one.
 
-    These are all weights if both models are of one class; or else those of the backbone, and the
-    head stays new.
+    If both models have the same class, all weights are copied. Otherwise, only the weights of the
+    backbone are.
 
     Args:
         model: the new model.
-        path: folder of the run or the preset with the trained one.
+        path: folder of the run or the preset with the trained model.
 
     Raises:
-        FileNotFoundError, ValueError: as for `load_model`; and if the weights differ in number or
-            shape.
+        FileNotFoundError: as for `load_model`.
+        ValueError: as for `load_model`, or if the weights differ in number or shape.
     """
     trained = load_model(path)
     if type(trained) is not type(model):
@@ -135,7 +135,7 @@ def start_from(model, path):
     for ours, theirs in pairs:
         if ours is None or theirs is None or ours.shape != theirs.shape:
             raise ValueError(
-                f"model.preset is {str(path)!r}, which holds a model of another form: it has "
+                f"model.preset is {str(path)!r}, which holds a model with other weights: it has "
                 f"{_in_words(theirs)} where the configuration has {_in_words(ours)}"
             )
     for ours, theirs in pairs:
@@ -147,10 +147,10 @@ def _in_words(weight):
 
 
 def _what_is_in(folder):
-    """What the folder of a model without a task holds, in words."""
+    """Describes the content of the folder of a model without a task."""
     config = files.read_json(folder / "config.json")
     if "class_name" in config:
-        return f"a {config['class_name']} alone"
+        return f"only a {config['class_name']}"
     return f"a model of type {config.get('model_type')!r}"
 
 
@@ -160,7 +160,7 @@ def _load_preset(folder):
     cls, options = classes.get(saved), {}
     config = files.read_json(folder / "config.json")
     if cls is None:
-        # One of ours is loaded in Keras's global dtype policy, this one as it was adapted.
+        # Other tasks use Keras's global dtype policy, adapted models their own.
         cls, options = _adapted_class(folder, saved), {"dtype": _dtype(config)}
     _check_weights(folder)
     try:
@@ -170,30 +170,31 @@ def _load_preset(folder):
 
 
 def _adapted_class(folder, name):
-    """The class of an adapted language model by its name."""
+    """Returns the class of an adapted language model by its name."""
     from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
     from rt_keras.models.adapted.tasks import TASKS as ADAPTED
 
     adapted = {cls.__name__: cls for cls in ADAPTED.values()}
     if name not in adapted:
         more = "; adapt it with `rt-keras adapt`" if name in {x.__name__ for x in ADAPTED} else ""
-        raise ValueError(f"{folder} holds a {name}, which is no model of rt_keras{more}")
+        raise ValueError(f"{folder} holds a {name}, which is not a model of rt_keras{more}")
     if not issubclass(adapted[name], AdaptedCausalLM):
         raise ValueError(
-            f"{folder} holds a {name}; of adapted models, commands take causal language models"
+            f"{folder} holds a {name}; among adapted models, commands accept only causal language "
+            "models"
         )
     return adapted[name]
 
 
 def _dtype(config):
-    """The dtype policy of a preset's config.json; None for what KerasHub loads by itself."""
+    """Returns the dtype policy in a preset's config.json; None for policies of single layers."""
     dtype = config.get("config", {}).get("dtype") or {}
-    # Quantized models have a policy for each of their layers.
+    # Quantized models have a policy for each layer, which KerasHub loads.
     return None if dtype.get("class_name") != "DTypePolicy" else dtype["config"]["name"]
 
 
 def _check_weights(folder):
-    """Raises an error if the weights of a preset, in one file or several, are damaged."""
+    """Raises an error if the weights of a preset, in one file or more, are damaged."""
     names, shards = {"model.weights.h5"}, folder / "model.weights.json"
     if shards.is_file():
         names = {*keras.tree.flatten(files.read_json(shards)["weight_map"])}
@@ -202,13 +203,13 @@ def _check_weights(folder):
 
 
 def make_rate(config):
-    """The learning rate of an `ExperimentConfig` over its steps, a schedule of Keras."""
+    """Creates the learning rate schedule of an `ExperimentConfig`."""
     peak, steps = config.optimizer.learning_rate, config.trainer.steps
     return make_schedule(peak=peak, steps=steps, **vars(config.schedule))
 
 
 def make_optimizer(config):
-    """The optimizer of an `ExperimentConfig`, with its learning rate schedule.
+    """Creates the optimizer of an `ExperimentConfig`, with its learning rate schedule.
 
     Args:
         config: an `ExperimentConfig`.
@@ -223,7 +224,7 @@ def make_optimizer(config):
     optimizer = config.optimizer
     arguments = {
         "learning_rate": make_rate(config),
-        # None saves Adam and Adafactor the work of a decay by 0; AdamW does not accept it.
+        # None saves Adam and Adafactor a decay by 0. AdamW does not accept None.
         "weight_decay": optimizer.weight_decay or (0.0 if optimizer.name == "adamw" else None),
         "global_clipnorm": optimizer.global_clipnorm,
     }
@@ -242,8 +243,8 @@ def make_optimizer(config):
 def add_l2(model, weight):
     """Adds L2 regularization to the loss of a model.
 
-    It is `weight / 2` times the sum of squares of all trainable weights except biases of dense
-    layers and normalizations, as in Tensor2Tensor.
+    The term is `weight / 2` times the sum of squares of all trainable weights, except biases of
+    dense layers and normalizations, as in Tensor2Tensor.
 
     Args:
         model: a built model.
@@ -256,19 +257,20 @@ def add_l2(model, weight):
 
 
 def make_strategy(config, cluster=None):
-    """The distribution strategy of a configuration, over the GPUs of each machine or its CPU.
+    """Creates the distribution strategy of a configuration, over the GPUs or the CPU of a machine.
 
     Args:
-        config: a `TrainerConfig`, or another object with its `strategy` and `tpu_address`.
+        config: a `TrainerConfig`, or another object with `strategy` and `tpu_address`.
         cluster: the `rt_keras.training.cluster.Cluster` of this worker, for the strategy
             "multi_worker". Defaults to None.
 
     Returns:
-        A `tf.distribute.Strategy`. That of several workers is returned once all have come.
+        A `tf.distribute.Strategy`. For several workers, the function returns once all workers are
+        connected.
 
     Raises:
-        ConnectionError: if a worker did not come.
-        OSError: if the port of this worker is taken.
+        ConnectionError: if a worker does not connect in time.
+        OSError: if the port of this worker is in use.
     """
     if cluster is not None:
         return cluster_lib.make_strategy(cluster)

@@ -1,4 +1,4 @@
-"""How much memory training needs at least, estimated before it starts."""
+"""A lower bound on the memory that training needs, checked before it starts."""
 
 import math
 
@@ -7,21 +7,20 @@ import tensorflow as tf
 from rt_keras.machine import machine_memory
 from rt_keras.models.model_section import head_counts
 
-# Copies of the weights: themselves, their gradients and what the optimizer keeps for each.
+# Copies of the weights: the weights, their gradients and the optimizer's state.
 COPIES = {"adam": 4, "adamw": 4, "adafactor": 2}
-# Numbers of a feed-forward network that the gradient needs, for each unit of its width.
+# Activations of a feed-forward network that the gradient needs, per hidden unit.
 OF_ACTIVATION = {"relu": 1, "gelu": 2, "geglu": 3, "geglu_approximate": 3}
 
 
 def check_memory(experiment, num_workers=1):
     """Raises a ValueError if an experiment certainly needs more memory than the machine has.
 
-    Accelerators have memory of their own: with one of them only batches are held against that of
-    the machine.
+    Accelerators have their own memory. With an accelerator, only the batches are checked.
 
     Args:
         experiment: an `Experiment`.
-        num_workers: int, machines that share each batch. Defaults to 1.
+        num_workers: int, number of machines that share each batch. Defaults to 1.
     """
     trainer = experiment.trainer
     elsewhere = trainer.strategy == "tpu" or bool(tf.config.list_physical_devices("GPU"))
@@ -43,12 +42,12 @@ def check_memory(experiment, num_workers=1):
 
 
 def _what_fits(experiment, state, example, machine):
-    """What to change, in words."""
+    """Returns advice on what to change."""
     if state >= machine:
         return f"The weights and the optimizer alone take {_gigabytes(state)}: make model smaller"
     batch_size = int((machine - state) // example)
     if batch_size:
-        return f"At this size at most a data.batch_size of {batch_size:,} can fit"
+        return f"At this size, a data.batch_size of at most {batch_size:,} can fit"
     advice = "Not even a data.batch_size of 1 can fit"
     lengths = _lengths(experiment)
     if not lengths:
@@ -59,7 +58,7 @@ def _what_fits(experiment, state, example, machine):
 
 
 def state_bytes(experiment):
-    """Bytes of the weights, their gradients and the optimizer's state.
+    """Computes the bytes of the weights, their gradients and the optimizer's state.
 
     Args:
         experiment: an `Experiment`.
@@ -73,7 +72,7 @@ def state_bytes(experiment):
 
 
 def count_parameters(experiment):
-    """The number of weights of the embeddings and of the large matrices in each block."""
+    """Counts the weights of the embeddings and of the large matrices in each block."""
     model, vocabulary_size = experiment.model, experiment.vocabulary_size
     inner = _inner_dim(model)
     attention = 4 * model.hidden_dim * inner
@@ -96,13 +95,13 @@ def count_parameters(experiment):
 
 
 def activation_bytes(experiment):
-    """Bytes that the gradient of one example needs, without what attention itself keeps.
+    """Computes the bytes of activations for the gradient of one example, except in attention.
 
     Args:
         experiment: an `Experiment`.
     """
     model, task = experiment.model, experiment.task
-    # Normalized inputs, projections, the outputs of attention and of the feed-forward network.
+    # Normalized inputs, projections, outputs of attention and of the feed-forward network.
     block = 4 * model.hidden_dim + 4 * _inner_dim(model)
     if model.feed_forward_chunk_size is None:
         networks = 1 if model.num_experts is None else model.experts_per_token
@@ -120,19 +119,19 @@ def activation_bytes(experiment):
 
 
 def input_bytes(experiment):
-    """Bytes of one example of a batch, with the batch that is prepared meanwhile."""
+    """Computes the bytes of one example in a batch and in the prefetched next batch."""
     specs = tf.nest.flatten(experiment.task.example_spec(experiment, batch_size=1))
     return 2 * sum(spec.dtype.size * math.prod(spec.shape) for spec in specs)
 
 
 def _lengths(experiment):
-    """The keys that set the lengths of sequences, and the lengths."""
+    """Returns the sequence lengths by the keys that set them."""
     stacks = experiment.task.stacks(experiment)
     return {key: length for key, length, _ in stacks if key.startswith("data.")}
 
 
 def _inner_dim(model):
-    """The depth of all heads of a block together."""
+    """Returns the total depth of all heads of a block."""
     if model.key_dim is None:
         return model.hidden_dim
     return sum(head_counts(model).values()) * model.key_dim

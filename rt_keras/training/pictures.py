@@ -1,13 +1,13 @@
-"""Pictures of a model in training: how alike its centroids are, and where its heads look."""
+"""Pictures of a model in training: the similarity of its centroids, and its attention weights."""
 
 import numpy as np
 
 from rt_keras.analysis.attention_map import first_positions
 from rt_keras.callbacks.centroid_ema import routing_heads
 
-# Of all pairs of them a picture has one point each.
+# A picture has one pixel or more for each pair of positions.
 POSITIONS = 128
-# The least width of a head in a picture, and the gap between two, in points.
+# The minimum width of a head in a picture, and the gap between two heads, in pixels.
 WIDTH, GAP = 128, 4
 
 
@@ -16,13 +16,13 @@ def pictures(model, inputs):
 
     Args:
         model: any model of `rt_keras.models`.
-        inputs: a batch that it is called on, of which the first sequence counts.
+        inputs: a batch of inputs of the model. Only its first sequence is used.
 
     Returns:
-        A dictionary of pictures, uint8 `[height, width, channels]`, the heads of a layer side by
-        side:
+        A dictionary of pictures, uint8 `[height, width, channels]`, with the heads of a layer side
+        by side:
 
-        - `centroids_i`, for the i-th routing layer that is trained (as in `CentroidEMA`): see
+        - `centroids_i`, for the i-th trainable routing layer (as in `CentroidEMA`): see
           `draw_centroids`.
         - `attention_i`, for the i-th attention layer: the weights of the first 128 queries, from
           top to bottom, on the first 128 keys, from left to right; see `draw_weights`.
@@ -36,14 +36,14 @@ def pictures(model, inputs):
 
 
 def draw_centroids(centroids):
-    """Draws how alike each two centroids of a head are: the cosine of the angle between them.
+    """Draws the cosine similarity of each pair of centroids of a head.
 
     Args:
         centroids: `[heads, clusters, depth]`.
 
     Returns:
-        uint8 `[height, width, 3]`: red for 1, white for 0, blue for -1. Where clusters collapse, a
-        square of one colour takes the place of a red diagonal on white.
+        uint8 `[height, width, 3]`: red for 1, white for 0, blue for -1. Distinct clusters show a
+        red diagonal on white; collapsed clusters show a square of one color.
     """
     norms = np.linalg.norm(centroids, axis=-1, keepdims=True)
     units = centroids / np.maximum(norms, np.finfo(centroids.dtype).tiny)
@@ -53,7 +53,7 @@ def draw_centroids(centroids):
 
 
 def draw_weights(weights):
-    """Draws attention weights: the darker, the more.
+    """Draws attention weights. Larger weights are darker.
 
     Args:
         weights: `[heads, queries, keys]`.
@@ -66,7 +66,7 @@ def draw_weights(weights):
 
 
 def _side_by_side(heads):
-    """One picture, uint8, of several `[heads, height, width, channels]` with values of 0 to 1."""
+    """Joins pictures `[heads, height, width, channels]`, with values from 0 to 1, as uint8."""
     scale = -(-WIDTH // heads.shape[2])
     heads = heads.repeat(scale, axis=1).repeat(scale, axis=2)
     heads = np.pad(heads, [(0, 0), (0, 0), (0, GAP), (0, 0)], constant_values=0.5)

@@ -1,4 +1,4 @@
-"""The `fit` driver: one run, from a configuration to a folder with the trained model."""
+"""The `fit` driver: runs a configuration and writes a folder with the trained model."""
 
 import contextlib
 import time
@@ -36,60 +36,60 @@ from rt_keras.training.experiment import (
 from rt_keras.training.memory import check_memory
 from rt_keras.training.pictures import pictures
 
-# Between validations, where no bar shows how far a run has come.
+# Seconds between two lines of progress where no bar is drawn.
 LINE_SECONDS = 60
 
 
 def train(config, output, resume=False, overwrite=False, verbose=1):
     """Trains the model of a configuration.
 
-    In the end the folder `output` holds
+    At the end, the folder `output` holds
 
     - `config.yaml`: the configuration, with all keys;
-    - `data.json`: what the training split was read from, which `resume` compares;
+    - `data.json`: the source of the training split, which `resume` compares;
     - `model/`: the model with the lowest validation loss, as a KerasHub preset;
-    - `checkpoints/`: all state of the run after its last steps, which `resume` starts from;
-    - `log.csv`, `tensorboard/`: after every validation the losses and other metrics, the learning
+    - `checkpoints/`: the complete state of the run at its last steps, from which `resume` starts;
+    - `log.csv`, `tensorboard/`: after every validation, the losses and other metrics, the learning
       rate, the cluster use and load bias of each routing layer (see `CentroidEMA`) and the speed
-      (see `MeasureSpeed`), and what `WatchHeads` logs if `trainer.watch_heads` is set. TensorBoard
-      gets most of it every `trainer.log_every` steps too, and the pictures of
-      `rt_keras.training.pictures` if `trainer.watch_heads` is set.
+      (see `MeasureSpeed`). TensorBoard also gets most of these every `trainer.log_every` steps.
+      With `trainer.watch_heads`, both get the logs of `WatchHeads`, and TensorBoard the pictures of
+      `rt_keras.training.pictures`.
 
-    Two runs with the same configuration and seed, on the same machine, are equal in all but speed.
-    A run that was interrupted, at whatever moment, and resumed equals one that was not: see
-    `KeepState`. SIGTERM and SIGINT end a run once its state is kept: see `StopAtSignal`. While it
-    runs, no other run can use the folder.
+    Two runs with the same configuration and seed, on the same machine, differ only in speed. A run
+    that is interrupted at any time and resumed equals an uninterrupted one: see `KeepState`.
+    SIGTERM and SIGINT save the state and end the run: see `StopAtSignal`. A run locks its folder.
 
-    A run may be resumed with more `trainer.steps`, one that has ended too. The learning rate of
-    schedule "cosine" then goes on along the cosine of all these steps, and so rises once.
+    A run, even a finished one, can be resumed with more `trainer.steps`. The "cosine" schedule then
+    spans all steps, so the learning rate rises once.
 
-    With `trainer.strategy` "multi_worker" every worker calls this with the same arguments, each
-    with its own `TF_CONFIG`. The chief writes the folder, which all must be able to read.
+    With `trainer.strategy` "multi_worker", every worker calls this function with the same arguments
+    and its own `TF_CONFIG`. The chief writes the folder, which all workers must be able to read.
 
     Args:
         config: an `ExperimentConfig`.
         output: folder of the run.
-        resume: bool, whether to continue the run in the folder; or "auto", to continue it if there
-            is one, and else to start it. Defaults to False.
+        resume: bool, whether to resume the run in the folder; or "auto", to resume it if there is
+            one and to start it otherwise. Defaults to False.
         overwrite: bool, whether to delete the run in the folder first. Defaults to False.
-        verbose: int, 0 for silence, 1 for a line after each validation and, in a terminal, one
-            progress bar, elsewhere a line a minute, 2 for the lines alone. Defaults to 1.
+        verbose: int. 0 prints nothing. 1 prints a line after each validation and shows a progress
+            bar in a terminal, or prints a line per minute elsewhere. 2 prints only the lines.
+            Defaults to 1.
 
     Returns:
         A dictionary of `steps`, `best_step`, `validation_nats_per_token` at that step (or per
-        label, as the `loss_name` of the task says), `parameters`, and for this call `new_steps`,
-        `seconds` and `tokens_per_second`, including validation. If the run to resume is finished,
-        all three are 0. `is_chief` is False for workers other than the chief.
+        label, according to the `loss_name` of the task), `parameters`, and for this call
+        `new_steps`, `seconds` and `tokens_per_second`, including validation. These three are 0 if
+        the run to resume is finished. `is_chief` is False for workers other than the chief.
 
     Raises:
-        BlockingIOError: if another process trains in the folder.
+        BlockingIOError: if another process is training in the folder.
         ConnectionError: if another worker has ended or cannot be reached.
         FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
         FileNotFoundError: if there is no run to resume.
-        ValueError: if the configuration lacks what training needs, or needs more memory than the
-            machine has, or is not that of the run to resume, or if the training data or all of its
-            checkpoints are not what they were.
-        Stopped: if a signal ended the run, with its state kept.
+        ValueError: if the configuration is incomplete, needs more memory than the machine has or
+            differs from that of the run to resume, if the training data have changed, or if all
+            checkpoints are damaged.
+        Stopped: if a signal ended the run. Its state is saved.
         FloatingPointError: if the loss is NaN or infinite. The last good checkpoint is kept.
     """
     experiment, output = Experiment(config), Path(output)
@@ -107,7 +107,7 @@ def train(config, output, resume=False, overwrite=False, verbose=1):
 
 
 def _train(experiment, output, before, strategy, verbose):
-    """`train` on one worker; the chief has the folder to itself, and what the run was before."""
+    """`train` on one worker. `before` is the run's saved configuration, on the chief only."""
     workers, config, task = Workers(strategy), experiment.config, experiment.task
     verbose = verbose if workers.is_chief else 0
     config_checks.check_replicas(config, strategy.num_replicas_in_sync)
@@ -152,16 +152,16 @@ def _train(experiment, output, before, strategy, verbose):
 
 
 def _fit(experiment, model, output, checkpoints, best, first_step, before, verbose):
-    """Trains a compiled model from a step on; returns the seconds that it took."""
+    """Trains a compiled model from a step on, and returns the seconds that this takes."""
     trainer, strategy = experiment.trainer, model.distribute_strategy
     tokens = experiment.data.batch_size * experiment.task.tokens(experiment)
     arrivals = None
-    # Other machines, on which a TPU's batches may be read, could not write to a variable of this.
+    # A TPU's batches may be read on other machines, which cannot write to a variable of this one.
     if trainer.strategy != "tpu":
-        # Of more batches than an execution takes and the strategy reads ahead.
+        # More batches than one execution takes and the strategy prefetches.
         arrivals = make_arrivals(trainer.steps_per_execution + 16)
     speed = MeasureSpeed(tokens, first_step, arrivals)
-    # After the model, so that reading the data does not change its random initial weights.
+    # After the model, so that reading the data does not change the random initial weights.
     validation, validation_steps, example = validation_batches(experiment, model, strategy)
     parts = [
         (training_batches(experiment, strategy, step, arrivals), epochs, steps_per_epoch)
@@ -203,7 +203,7 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
     except FloatingPointError as error:
         raise FloatingPointError(
             f"{error}; training stopped. {output} keeps the last good checkpoint, if "
-            "there was one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
+            "there is one. A lower optimizer.learning_rate or optimizer.global_clipnorm may help"
         ) from None
     finally:
         keep_state.wait()
@@ -213,9 +213,9 @@ def _fit(experiment, model, output, checkpoints, best, first_step, before, verbo
 
 
 def _parts(trainer, first_step):
-    """The calls of `fit`: the first step, the epochs, and the steps of each.
+    """Yields the calls of `fit`: the first step, the epochs, and the steps of each epoch.
 
-    An epoch ends with a validation. One that was interrupted has fewer steps left.
+    An epoch ends with a validation. An interrupted epoch has fewer steps left.
 
     >>> from types import SimpleNamespace
     >>> list(_parts(SimpleNamespace(steps=40, validation_every=10), 17))
@@ -231,12 +231,12 @@ def _parts(trainer, first_step):
 
 
 def describe(experiment, model, first_step=0):
-    """What a run trains, on what data and for how long, in one line.
+    """Describes the model, the data and the steps of a run in one line.
 
     Args:
         experiment: an `Experiment`.
         model: its model.
-        first_step: int, the number of steps that are done already. Defaults to 0.
+        first_step: int, the number of completed steps. Defaults to 0.
 
     Returns:
         A string.
@@ -246,7 +246,7 @@ def describe(experiment, model, first_step=0):
     batch = f"{data.batch_size} x {task.tokens(experiment):,} tokens"
     if first_step >= trainer.steps:
         return (
-            f"nothing left to train: the run of {size} on {data.name} has done all of its "
+            f"nothing left to train: the run of {size} on {data.name} has completed all of its "
             f"{trainer.steps:,} steps"
         )
     steps = (
@@ -261,13 +261,13 @@ def describe(experiment, model, first_step=0):
 
 
 def compiled_model(experiment):
-    """The model of an experiment, compiled for training.
+    """Creates and compiles the model of an experiment.
 
     Args:
         experiment: an `Experiment`.
 
     Returns:
-        A model with new weights, its optimizer, loss and metrics.
+        A model with new weights, optimizer, loss and metrics.
     """
     model, trainer, task = experiment.make_model(), experiment.trainer, experiment.task
     add_l2(model, experiment.config.optimizer.l2_weight)
@@ -287,7 +287,7 @@ def compiled_model(experiment):
 
 
 def _text_scores(experiment, model):
-    """A callback that logs the scores of texts on validation, for tasks that have some."""
+    """Returns the callback that logs scores of texts on validation, for tasks that have them."""
     task, batch_size = experiment.task, experiment.data.batch_size
     if not task.text_units:
         return []
@@ -302,7 +302,7 @@ def _text_scores(experiment, model):
 
 
 def _callbacks(experiment, model, output, best, example, speed):
-    """The callbacks of a run; those that add to the epoch logs precede those that write them."""
+    """Returns the callbacks of a run. Those that add to the epoch logs precede the loggers."""
     centroids, trainer = experiment.config.centroids, experiment.trainer
     callbacks = [
         speed,

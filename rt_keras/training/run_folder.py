@@ -1,4 +1,4 @@
-"""The folder of a run: whether one may start or go on there, and what it was at a checkpoint."""
+"""The folder of a run: checks before a run starts or resumes, and a return to a checkpoint."""
 
 import dataclasses
 import os
@@ -9,7 +9,7 @@ from rt_keras.config_files import flatten
 from rt_keras.training import config as config_lib
 from rt_keras.training import experiment, source
 
-# Keys that may change when a run is resumed, as what it has computed does not depend on them.
+# Keys that may change when a run is resumed, because its results do not depend on them.
 FREE_KEYS = (
     "trainer.checkpoint_every",
     "trainer.checkpoint_minutes",
@@ -23,26 +23,26 @@ PATH_KEYS = ("model.preset", "tokenizer.vocabulary", "data.directory", "data.dat
 
 
 def check(output, experiment, resume, overwrite):
-    """Raises the error that says why a run cannot start, or continue, in a folder.
+    """Raises an error if a run cannot start, or resume, in a folder.
 
     Args:
         output: `Path`, the folder.
         experiment: the `Experiment` of the run.
         resume: bool or "auto"; see `rt_keras.training.run.train`.
-        overwrite: bool, likewise.
+        overwrite: bool; see `rt_keras.training.run.train`.
 
     Returns:
-        The `ExperimentConfig` that the run to continue had; None if there is none to continue.
+        The saved `ExperimentConfig` of the run to resume; None for a new run.
 
     Raises:
-        FileExistsError: if there is a run, and neither `resume` nor `overwrite` is set.
-        FileNotFoundError: if there is none to resume.
-        ValueError: if the configuration or the data are not those of the run to resume, or both
+        FileExistsError: if the folder holds a run and neither `resume` nor `overwrite` is set.
+        FileNotFoundError: if there is no run to resume.
+        ValueError: if the configuration or the data differ from those of the run to resume, or both
             `resume` and `overwrite` are set.
     """
     saved = output / "config.yaml"
     if resume and overwrite:
-        raise ValueError("resume and overwrite exclude each other: continue the run or delete it")
+        raise ValueError("resume and overwrite are mutually exclusive: continue or delete the run")
     if not saved.exists():
         if resume and resume != "auto":
             raise FileNotFoundError(f"{output} holds no run to resume: it has no config.yaml")
@@ -60,11 +60,11 @@ def check(output, experiment, resume, overwrite):
 
 
 def _check_same(config, before, saved):
-    """Raises a ValueError that names the keys in which a run to resume differs."""
+    """Raises a ValueError that names the keys that differ from those of the run to resume."""
     ours, theirs = _values(config), _values(before)
     free = FREE_KEYS
-    # In a cosine alone the learning rate depends on the number of steps: with more it rises once,
-    # which training on is worth.
+    # Only the learning rate of a cosine depends on the number of steps. More steps raise it once,
+    # which longer training is worth.
     if config.schedule.name != "cosine" or ours["trainer.steps"] > theirs["trainer.steps"]:
         free = (*FREE_KEYS, "trainer.steps")
     changed = [key for key in ours if ours[key] != theirs.get(key) and key not in free]
@@ -78,37 +78,37 @@ def _check_same(config, before, saved):
 
 
 def change_of_schedule(before, config, step):
-    """What more steps than a run was to have do to its learning rate, in one line.
+    """Describes in one line how a new number of steps changes the learning rate of a run.
 
     Args:
-        before: the `ExperimentConfig` that the run had.
-        config: the `ExperimentConfig` that it goes on with.
-        step: int, the number of steps that are done.
+        before: the saved `ExperimentConfig` of the run.
+        config: the `ExperimentConfig` with which it resumes.
+        step: int, the number of completed steps.
 
     Returns:
-        A string; None if the learning rate stays what it was.
+        A string; None if the learning rate does not change.
     """
     steps = [x.trainer.steps for x in (config, before)]
     if config.schedule.name != "cosine" or step == 0 or steps[0] == steps[1]:
         return None
     rates = [float(experiment.make_rate(x)(step)) for x in (config, before)]
     return (
-        f"trainer.steps is {steps[0]:,}, and was {steps[1]:,}: the learning rate of schedule "
-        f"cosine falls over all of them, and so goes on from {rates[0]:.3g}, where it had come to "
+        f"trainer.steps is {steps[0]:,}, and was {steps[1]:,}: the cosine schedule now spans all "
+        f"{steps[0]:,} steps, so the learning rate resumes at {rates[0]:.3g} instead of "
         f"{rates[1]:.3g}"
     )
 
 
 def go_back(output, checkpoints, best):
-    """Makes a folder what it was at the newest checkpoint that is whole.
+    """Returns a folder to its state at the newest intact checkpoint.
 
     Args:
         output: `Path`, the folder.
         checkpoints: its `Checkpoints`.
-        best: the `KeepBest` of the run, which gets its values.
+        best: the `KeepBest` of the run, whose values are restored.
 
     Returns:
-        The step of the checkpoint; 0 if the run ended before there was any.
+        The step of the checkpoint; 0 if the run ended before its first checkpoint.
 
     Raises:
         ValueError: if all checkpoints are damaged.
@@ -118,11 +118,11 @@ def go_back(output, checkpoints, best):
         print(message, flush=True)
     if step is None:
         if damaged or (output / "model").exists():
-            raise ValueError(f"{output} holds no checkpoint to resume; --overwrite starts anew")
+            raise ValueError(f"{output} holds no intact checkpoint; --overwrite starts from step 0")
         for name in ("log.csv", "tensorboard"):
             files.delete(output / name)
         return 0
-    # What is newer is damaged, and what is unfinished was being written when the run ended.
+    # Newer checkpoints are damaged, or were not complete when the run ended.
     checkpoints.sweep([x for x in checkpoints.steps() if x <= step])
     for path in output.glob(".model.*"):
         files.delete(path)
@@ -138,13 +138,13 @@ def go_back(output, checkpoints, best):
 
 
 def log_sizes(output):
-    """How much has been logged up to now, for a checkpoint that `go_back` goes to.
+    """Returns the current sizes of the logs, in bytes, which `go_back` truncates them to.
 
     Args:
         output: `Path`, the folder.
 
     Returns:
-        A dictionary of JSON values, in bytes.
+        A dictionary of JSON values.
     """
     return {
         "log_bytes": (output / "log.csv").stat().st_size,
@@ -153,12 +153,12 @@ def log_sizes(output):
 
 
 def _event_files(output):
-    """The files of TensorBoard, whose names are all different."""
+    """Returns the files of TensorBoard, whose names are all different."""
     return list(output.glob("tensorboard/*/events*"))
 
 
 def start(output, experiment):
-    """Deletes the files of an earlier run, and nothing else; notes what a new one is.
+    """Deletes the files of an earlier run, and only those, and records the data of a new one.
 
     Args:
         output: `Path`, the folder.
@@ -172,7 +172,7 @@ def start(output, experiment):
 def write_config(output, config):
     """Writes the configuration of a run, with all keys.
 
-    Paths become absolute, so that they hold in whatever folder the run is read from.
+    Paths become absolute, so that they are valid from any working directory.
 
     Args:
         output: `Path`, the folder of the run.
@@ -184,13 +184,13 @@ def write_config(output, config):
 
 
 def _values(config):
-    """The values of a configuration by their dotted keys, with absolute paths."""
+    """Returns the values of a configuration by their dotted keys, with absolute paths."""
     values = dict(flatten(dataclasses.asdict(config)))
     return {key: _absolute(x) if key in PATH_KEYS else x for key, x in values.items()}
 
 
 def _absolute(path):
-    """A path from the root; what is on another machine, or in a home folder, stays as it is."""
+    """Makes a path absolute, unless it is a URL or begins with a home folder."""
     if path is None or "://" in path or path.startswith("~"):
         return path
     return str(Path(path).resolve())

@@ -1,27 +1,28 @@
-"""The learning rate over the steps of a run."""
+"""Learning rate schedules."""
 
 import keras
 from keras import ops
 
 
 def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
-    """A learning rate that warms up linearly from 0 and then follows a schedule.
+    """Creates a learning rate schedule with linear warm-up from 0.
 
     Args:
-        name: string. `"constant"` stays at the peak; `"cosine"` falls to `final_fraction * peak` at
-            the last step, along half a cosine; `"inverse_sqrt"` falls as `1 / sqrt(step)`;
-            `"held_inverse_sqrt"` falls likewise, but has no warm-up: it holds the peak for
-            `warmup_steps` steps.
+        name: string. `"constant"` stays at the peak. `"cosine"` decays along half a cosine to
+            `final_fraction * peak` at the last step. `"inverse_sqrt"` decays as `1 / sqrt(step)`.
+            `"held_inverse_sqrt"` also does, but holds the peak for `warmup_steps` steps instead of
+            warming up.
         peak: float, the highest learning rate.
-        warmup_steps: int, the number of steps until it is reached.
-        steps: int, the number of steps of the whole run. Only `"cosine"` needs it.
-        final_fraction: float, the fraction of the peak that `"cosine"` ends at. Defaults to 0.0.
+        warmup_steps: int, the number of warm-up steps.
+        steps: int, the number of steps of the whole run. Only `"cosine"` uses it.
+        final_fraction: float, the final value of `"cosine"`, as a fraction of the peak. Defaults to
+            0.0.
 
     Returns:
         A `keras.optimizers.schedules.LearningRateSchedule`.
 
     Raises:
-        ValueError: if there is no schedule of that name.
+        ValueError: if `name` is unknown.
 
     >>> schedule = make_schedule("cosine", peak=1.0, warmup_steps=10, steps=110, final_fraction=0.5)
     >>> [round(float(schedule(step)), 2) for step in (5, 10, 60, 110)]
@@ -52,7 +53,7 @@ def make_schedule(name, peak, warmup_steps, steps, final_fraction=0.0):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """A warm-up, followed by decay with the inverse square root of the step.
+    """A linear warm-up, then decay with the inverse square root of the step.
 
     ```
     peak * min(t / warmup_steps, sqrt(warmup_steps / t)),    t = step + 1     linear warm-up
@@ -60,13 +61,14 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     ```
 
     The first is the schedule of "Attention Is All You Need", section 5.3, where the peak is
-    (dim * warmup_steps)^-0.5. The second is from the authors of Adafactor. Both count steps as
-    Tensor2Tensor does.
+    (dim * warmup_steps)^-0.5. The second is the schedule of the Adafactor authors. Both count steps
+    like Tensor2Tensor.
 
     Args:
         peak: float, the highest learning rate.
         warmup_steps: int, the number of steps before the decay; 0 counts as 1.
-        hold: bool, whether to hold the peak until then instead of warming up. Defaults to False.
+        hold: bool, whether to hold the peak before the decay instead of warming up. Defaults to
+            False.
 
     >>> schedule = InverseSquareRoot(peak=1.0, warmup_steps=100)
     >>> [round(float(schedule(step)), 2) for step in (49, 99, 399)]

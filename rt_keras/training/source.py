@@ -1,7 +1,7 @@
-"""What a run was trained on, so that one whose data have changed is not resumed.
+"""The record of a run's training data. A run whose data have changed cannot be resumed.
 
-The file `data.json` in the folder of a run says what its training split was read from: the name and
-the version of a data set, or the names, sizes and times of the files of a folder.
+The file `data.json` in the folder of a run identifies its training split: by the name and the
+version of a data set, or by the names, sizes and times of the files in a folder.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ FILE_NAME = "data.json"
 
 
 def write(experiment, output):
-    """Writes what a run trains on to its folder.
+    """Writes the identity of the training data to the folder of a run.
 
     Args:
         experiment: an `Experiment`.
@@ -22,21 +22,21 @@ def write(experiment, output):
 
 
 def check(experiment, output):
-    """Raises an error if the data of a run to resume are not those that it began with.
+    """Raises an error if the training data of a run to resume have changed.
 
     Args:
         experiment: an `Experiment`.
         output: `Path`, the folder of the run.
 
     Raises:
-        FileNotFoundError: if the folder does not say what the run began with.
-        ValueError: if the data have changed; the message names the first file.
+        FileNotFoundError: if the folder has no record of the training data.
+        ValueError: if the data have changed; the message names the first changed file.
     """
     saved = output / FILE_NAME
     if not saved.exists():
         raise FileNotFoundError(
-            f"the run in {output} cannot be resumed: it has no {FILE_NAME}, which says what data "
-            "it began with; --overwrite starts anew"
+            f"the run in {output} cannot be resumed: it has no {FILE_NAME}, the record of its "
+            "training data; --overwrite starts from step 0"
         )
     ours, theirs = _source(experiment), files.read_json(saved)
     changes = _changes(ours, theirs)
@@ -44,7 +44,7 @@ def check(experiment, output):
         more = f" (the first of {len(changes):,} files)" if changes[1:] else ""
         raise ValueError(
             f"the training data have changed since the run in {output} began: {changes[0]}{more}. "
-            "Restore them, or start anew with --overwrite"
+            "Restore them, or start from step 0 with --overwrite"
         )
 
 
@@ -55,7 +55,7 @@ def _source(experiment):
 
 
 def _changes(ours, theirs):
-    """What differs, in words."""
+    """Returns a list of strings that describe the differences."""
     if ours.get("set") != theirs.get("set"):
         return [f"they are {ours.get('set')}, and were {theirs.get('set')}"]
     now, before = ours.get("files", {}), theirs.get("files", {})

@@ -1,8 +1,8 @@
-"""The tokenizer that a configuration describes."""
+"""The tokenizer of a configuration."""
 
 from rt_keras import data
 
-# The classes of `rt_keras.data` by their names in a configuration. All but the first take a
+# The classes in `rt_keras.data` by their names in a configuration. All except the first take a
 # vocabulary.
 TOKENIZERS = {
     "bytes": "ByteTokenizer",
@@ -14,7 +14,7 @@ TOKENIZERS = {
 
 
 def make_tokenizer(config):
-    """The tokenizer of a `TokenizerConfig`.
+    """Creates the tokenizer of a `TokenizerConfig`.
 
     Args:
         config: a `TokenizerConfig`.

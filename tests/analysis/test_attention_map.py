@@ -35,7 +35,7 @@ def test_every_head_has_weights_of_one_for_each_query_and_none_of_the_future(map
         sums = weights.sum(-1)
         assert np.all((abs(sums - 1) < 1e-5) | (abs(sums) < 1e-5))
         assert np.all(np.triu(weights, 1) == 0)
-    # The second block of four sees itself and the one before.
+    # The second block of four sees itself and the previous block.
     assert np.all(maps["weights"][0][:2, 8:12, :4] == 0)
     assert np.all(maps["weights"][0][:2, 11, 4:12] > 0)
 

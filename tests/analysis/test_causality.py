@@ -85,7 +85,7 @@ def test_a_model_that_looks_one_token_ahead_changes_there_alone(sequences):
     first, *rest = figures["share_by_distance"]
     assert (first["from"], first["to"]) == (1, 1) and first["share"] > 0.8
     assert all(row["share"] == 0.0 for row in rest)
-    # In parallel it knows the label; at the end of a prefix it does not.
+    # In parallel, the model sees the label; at the end of a prefix, it does not.
     assert figures["nats_in_parallel"] < 0.5
 
 

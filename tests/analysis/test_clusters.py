@@ -47,7 +47,7 @@ def test_a_model_without_clusters_is_refused():
 
 @pytest.fixture
 def head():
-    """A head that has every e in cluster 2 and all else in cluster 0, of four."""
+    """A head with four clusters, every e in cluster 2 and all other tokens in cluster 0."""
     sequences = tokens_of("the theme: here ", "every letter e. ")
     assigned = np.where(sequences == ord("e") + 2, 2, 0)
     head = {"layer": "a/b", "head": 1, "kind": "RoutingHeads", "of": "keys", "num_clusters": 4}

@@ -1,4 +1,4 @@
-"""Training with the callback against a NumPy loop over the same batches, position by position."""
+"""Compares training with the callback to a NumPy loop over the positions of the same batches."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ def make_model(share_qk=False, num_clusters=CLUSTERS, **compile_options):
     """A model whose routing heads get their queries and keys straight from its inputs."""
     query = keras.Input((HEADS, None, DEPTH), name="query")
     key = keras.Input((HEADS, None, DEPTH), name="key")
-    # With several replicas Keras adds up inputs, which it cannot do with bool.
+    # With several replicas, Keras sums inputs, which does not work for bool.
     mask = keras.Input((None,), dtype="int32", name="mask")
     heads = RoutingHeads(HEADS, num_clusters, window_size=4, share_qk=share_qk, name="routing")
     masks = dict.fromkeys(("query_mask", "key_mask"), keras.ops.cast(mask, "bool"))
@@ -39,7 +39,7 @@ def make_model(share_qk=False, num_clusters=CLUSTERS, **compile_options):
 
 
 def make_eager_model(**options):
-    """Such a model of which a few steps, taken one by one, cost less than tracing one."""
+    """Such a model, run eagerly, because a few eager steps cost less than tracing."""
     return make_model(run_eagerly=True, **options)
 
 
@@ -93,7 +93,7 @@ def unit(x):
 
 
 class AfterEachBatch(keras.callbacks.Callback):
-    """Notes the state after each update; comes after CentroidEMA."""
+    """Records the state after each update. Place it after CentroidEMA."""
 
     def on_train_begin(self, logs=None):
         self.states = []
@@ -273,7 +273,7 @@ def test_frozen_centroids_stay(frozen):
     for weight, value in zip(heads.weights, before):
         np.testing.assert_array_equal(weight, value, err_msg=weight.path)
     assert others.updates.numpy() == (0 if all_frozen else 1)
-    # Those that are left are counted from 0.
+    # The remaining ones are numbered from 0.
     assert ("routing_0_fullest" in logs) != all_frozen and "routing_1_fullest" not in logs
 
 
@@ -405,7 +405,7 @@ print(json.dumps(states))
 
 @pytest.mark.end_to_end
 def test_replicas_make_the_update_of_one_device():
-    # In a process of its own: devices are counted when TensorFlow starts.
+    # In a separate process, because TensorFlow sets its devices at its start.
     command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
@@ -458,7 +458,7 @@ def test_a_saved_model_goes_on_where_it_was(tmp_path):
     more = make_data(batches=2, seed=5)
     fit(model, more, CentroidEMA(**options))
     for other in (loaded, fresh):
-        # Only a model whose centroids were never moved takes them from the first batch.
+        # Only centroids that have never moved are initialized from the first batch.
         fit(other, more, CentroidEMA(**options, initialize_from_batch=True))
         assert_close(state(other), state(model))
 
@@ -477,7 +477,7 @@ def test_an_empty_cluster_restarts_from_a_member(update):
     members = normalize(data["query"][third, 0][data["mask"][third] == 1])
     members = unit(members) if update == "mean" else members
     assert np.abs(members - path[3]).max(-1).min() < 1e-5
-    # The count of empty batches starts over.
+    # The count of empty batches restarts.
     np.testing.assert_array_equal(path[4], path[3])
 
 
@@ -525,7 +525,7 @@ def test_one_callback_for_several_models_and_fits():
 
 @pytest.mark.end_to_end
 def test_every_routing_layer_is_found_and_logged():
-    """Layers inside of layers, two groups in one of them; each layer has its own numbers."""
+    """Nested layers, one with two groups. Each layer has its own numbers."""
     x = inputs = keras.Input((None, 8))
     groups_of_layers = [
         [RoutingHeads(1, 2, 4), LocalHeads(1, 4), RoutingHeads(2, 3, 4, share_qk=True)]

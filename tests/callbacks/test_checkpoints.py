@@ -50,7 +50,7 @@ def test_the_last_ones_are_kept_and_what_is_unfinished_is_deleted(checkpoints):
 
 
 def changes(data):
-    """The bytes of a file with one of them flipped, and cut short."""
+    """The bytes of a file with one byte flipped, and truncated."""
     for place in sorted({*range(0, len(data), max(1, len(data) // 60)), len(data) - 1}):
         yield data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
         yield data[:place]

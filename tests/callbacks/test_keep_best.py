@@ -25,7 +25,7 @@ def best(model, tmp_path):
 
 
 def end_epoch(best, step, loss):
-    """Ends an epoch with a model that can be told from others."""
+    """Ends an epoch with a model that differs from others."""
     best.model.optimizer.iterations.assign(step)
     table = best.model.backbone.token_embedding.embeddings
     table.assign(np.full(table.shape, step))
@@ -57,7 +57,7 @@ def test_a_full_disk_keeps_the_model_before_and_the_next_one_is_written(
         patch.setattr(files.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 9}))
         end_epoch(best, 20, 1.0)
     assert "the best model was not written" in (said := capsys.readouterr().out)
-    assert "no space left" in said and "9 free" in said and "training goes on" in said
+    assert "no space left" in said and "9 free" in said and "training continues" in said
     assert value_in(tmp_path) == 10 and best.values == {"step": 10, "value": 3.0}
     end_epoch(best, 30, 2.0)
     assert value_in(tmp_path) == 30
@@ -77,7 +77,7 @@ def test_changed_weights_are_refused(best, tmp_path):
             assert "is damaged" in str(error)
             refused += 1
         else:
-            # HDF5 leaves gaps, and keeps names and times that nobody reads.
+            # HDF5 leaves gaps, and stores names and times that are never read.
             for found, weight in zip(experiment.load_model(tmp_path).weights, expected):
                 np.testing.assert_array_equal(found, weight)
     assert refused > 3

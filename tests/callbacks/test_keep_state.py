@@ -75,7 +75,7 @@ def fit(folder, first_step=0, stop_at=None, epochs=((0, 2, 6),), model=None):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody interrupted."""
+    """An uninterrupted run."""
     return fit(tmp_path_factory.mktemp("whole"))
 
 
@@ -106,13 +106,15 @@ def test_a_run_that_goes_on_computes_the_same_bits(whole, tmp_path, stop_at, kep
     assert len(found) > 30
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
-    # The epoch that was interrupted has the losses, metrics and cluster use of a whole one.
+    # The interrupted epoch has the losses, metrics and cluster use of a complete one.
     for name, values in whole[1][0].items():
         assert [x for history in histories for x in history[name]] == values[-len(epochs) :]
 
 
 def test_a_checkpoint_of_another_model_is_refused(whole):
-    with pytest.raises(ValueError, match="is of another model: .* has shape .* there, .* here"):
+    with pytest.raises(
+        ValueError, match="belongs to another model: .* has shape .* there, .* here"
+    ):
         fit(whole[0].folder, 12, epochs=[(2, 3, 6)], model=make_model("sgd"))
 
 
@@ -129,7 +131,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_training_goes_on(
 
     monkeypatch.setattr(Checkpoints, "write", fail_at_first)
     checkpoints, _ = fit(tmp_path)
-    assert capsys.readouterr().out == "the disk is full; training goes on\n"
+    assert capsys.readouterr().out == "the disk is full; training continues\n"
     assert checkpoints.newest()[0] == 12
 
 
@@ -152,7 +154,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     model.fit(x, x, batch_size=2, verbose=0, callbacks=[release, keep_state])
     keep_state.wait()
     assert [step for step, _ in ends] == [0, 3, 4]
-    # What is written is the state of its step, though the model has moved on meanwhile.
+    # The checkpoint holds the state of its step, although the model has since changed.
     np.testing.assert_array_equal(ends[0][1], start)
     assert keep_state.saved_step == 4
 

@@ -13,7 +13,7 @@ SLEEP = 0.05
 
 
 def delayed(x, seconds):
-    """The tensor, after some time."""
+    """Returns the tensor after a delay."""
 
     def sleep(x):
         time.sleep(seconds)
@@ -23,7 +23,7 @@ def delayed(x, seconds):
 
 
 def fit(data_seconds=0.0, step_seconds=0.0, steps_per_execution=1, epochs=1):
-    """Trains for 8 steps an epoch, which take some time, on data that do; returns the logs."""
+    """Trains for 8 slow steps per epoch on slow data; returns the logs."""
     with tf.distribute.OneDeviceStrategy("CPU:0").scope():
         inputs = keras.Input([1])
         x = keras.layers.Lambda(lambda x: delayed(x, step_seconds))(inputs)

@@ -43,7 +43,7 @@ def test_each_epoch_ends_with_a_line(capsys):
 
 
 def test_lines_between_validations_come_after_their_seconds(capsys):
-    # Each look at the clock is 25 s after the one before; some steps look twice.
+    # Each reading of the clock is 25 s after the previous one; some steps read it twice.
     seconds = itertools.count(0, 25)
     fit([], line_seconds=60, clock=lambda: next(seconds))
     lines = capsys.readouterr().out.splitlines()

@@ -14,7 +14,7 @@ X = np.ones([10, 1], "float32")
 
 
 def fit(folder, event, batch, number):
-    """Trains 2 epochs of 5 steps, and gets a signal at an event of a batch."""
+    """Trains 2 epochs of 5 steps and gets a signal at an event of a batch."""
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     keep_state = KeepState(Checkpoints(folder), 100)

@@ -21,7 +21,7 @@ def events(folder):
 
 
 def fit(folder, first_step=0, steps_per_execution=1, callbacks=(), **options):
-    """Trains for 6 steps an epoch, by a learning rate that is a tenth of their number."""
+    """Trains for 6 steps per epoch with a learning rate of a tenth of the step."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input([1])
     model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
@@ -46,7 +46,7 @@ def test_scalars_are_logged_by_step_and_by_epoch(tmp_path):
     assert list(found["batch_mae"]) == list(found["batch_loss"]) == [4, 8, 12]
     for step, value in found["batch_mae"].items():
         assert float(value) == pytest.approx(seen[step])
-        # That of the next step, as after an epoch.
+        # The learning rate of the next step, as after an epoch.
         assert float(found["batch_learning_rate"][step]) == pytest.approx(0.1 + step / 10, rel=1e-5)
         assert found["batch_tokens_per_second"][step] > 0
     for name in ("mae", "tokens_per_second"):

@@ -52,7 +52,7 @@ def test_clusters_that_stay_and_clusters_that_move(model):
     heads = routing_heads(model)[0]
     centroids = heads.centroids.numpy()
     moved = centroids.copy()
-    # The clusters of the first head change their places.
+    # The clusters of the first head are permuted.
     moved[0] = np.roll(moved[0], 1, axis=0)
 
     def place(epoch, logs):

@@ -1,4 +1,4 @@
-"""What the tests of the commands share."""
+"""Helpers of the tests of commands."""
 
 
 def overrides(settings):
@@ -7,7 +7,7 @@ def overrides(settings):
 
 
 def assert_one_line(status, error, *parts):
-    """Asserts that the last line says what is wrong; before it there is at most progress."""
+    """Asserts that the last line is the error, after nothing but progress."""
     last = error.splitlines()[-1]
     assert status == 1
     assert last.startswith("rt-keras: error: ") and "Traceback" not in error

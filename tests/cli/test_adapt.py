@@ -23,7 +23,7 @@ def llama(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def preset(llama, tmp_path_factory):
-    """The folder of the preset that `rt-keras adapt` makes of it."""
+    """The folder of the preset that `rt-keras adapt` writes for it."""
     from rt_keras import cli
 
     folder = tmp_path_factory.mktemp("adapted") / "preset"
@@ -86,19 +86,19 @@ def test_encoders(run, tmp_path):
     output = tmp_path / "preset"
     assert adapt(run, tmp_path / "bert", output, "--heads", "clustered.num_heads=2")[0] == 0
     status, _, error = run("generate", "--model", output, "--prompt", "a")
-    assert_one_line(status, error, "holds a AdaptedBertBackbone alone")
+    assert_one_line(status, error, "holds only a AdaptedBertBackbone")
     status, _, error = adapt(
         run, tmp_path / "bert", tmp_path / "other", "--heads", "causal_clustered.num_heads=2"
     )
-    assert_one_line(status, error, "in the encoder there can be those of model.clustered")
+    assert_one_line(status, error, "in the encoder, use model.clustered")
 
 
 @pytest.mark.parametrize(
     ("options", "part"),
     [
         (["--heads", "local"], "override 'local' must have the form"),
-        (["--heads", "locl.num_heads=4"], "the nearest right one is model.local.num_heads"),
-        (["--heads", "local.block_size=8"], "give their number"),
+        (["--heads", "locl.num_heads=4"], "the nearest known key is model.local.num_heads"),
+        (["--heads", "local.block_size=8"], "so it must be given"),
         (["--heads", "local.num_heads=0"], "there are no heads"),
         (["--heads", *LOCAL, "local.look_back=-1"], "model.local.look_back is -1 (int)"),
         (["--heads", *LOCAL, "local.sliding_window=99"], "model.local: sliding_window must be"),
@@ -106,7 +106,7 @@ def test_encoders(run, tmp_path):
         (["--heads", "routing.num_heads=4", "routing.first_layer=1"], "model.routing.first_layer"),
         (["--heads", *LOCAL, "--layers", "7"], "a list of ints from 0 to 1"),
         (["--heads", *LOCAL, "--layers", "last"], "--layers must be numbers from 0, or global"),
-        (["--layers", "1"], "--heads must say which"),
+        (["--layers", "1"], "--layers needs --heads"),
         (["--dtype", "float3"], "dtype must be a dtype policy"),
         (["--max-length", "20"], "max_sequence_length must be at least 48"),
     ],
@@ -127,7 +127,7 @@ def test_bad_folders_give_one_line(run, llama, preset, tmp_path):
     status, _, error = adapt(run, preset, tmp_path / "preset", "--heads", *LOCAL)
     assert_one_line(status, error, "is adapted already")
     status, _, error = adapt(run, llama, preset)
-    assert_one_line(status, error, "already holds something")
+    assert_one_line(status, error, "already exists; name a new")
 
 
 def test_a_preset_that_cannot_be_written_leaves_nothing(run, llama, tmp_path, monkeypatch):
@@ -143,16 +143,16 @@ def test_a_preset_that_cannot_be_written_leaves_nothing(run, llama, tmp_path, mo
 def test_models_that_commands_cannot_use_give_one_line(run, llama, preset, tmp_path):
     generate = ["generate", "--prompt", "the", "--model"]
     status, _, error = run(*generate, llama)
-    assert_one_line(status, error, "a model of type 'llama'", "`rt-keras adapt` makes one")
+    assert_one_line(status, error, "a model of type 'llama'", "`rt-keras adapt` converts")
     task = keras_hub.models.BertTextClassifier(
         keras_hub.models.BertBackbone(20, 1, 2, 8, 8, max_sequence_length=12), num_classes=3
     )
     task.save_to_preset(tmp_path / "bert")
     status, _, error = run(*generate, tmp_path / "bert")
-    assert_one_line(status, error, "BertTextClassifier, which is no model", "`rt-keras adapt`")
+    assert_one_line(status, error, "BertTextClassifier, which is not a model", "`rt-keras adapt`")
     rt_keras.adapt(task, [FullHeads(2)]).save_to_preset(tmp_path / "adapted")
     status, _, error = run(*generate, tmp_path / "adapted")
-    assert_one_line(status, error, "commands take causal language models")
+    assert_one_line(status, error, "commands accept only causal language models")
 
 
 def test_damaged_weights_give_one_line(run, preset, tmp_path):
@@ -252,7 +252,7 @@ def test_a_context_that_heads_do_not_allow_gives_one_line(run, llama, books, tmp
 def test_adapted_models_are_exported(run, preset, tmp_path):
     status, shown, _ = run("export", "--model", preset, "--output", tmp_path / "exported")
     assert status == 0 and "score, score_text, generate, new_state" in shown
-    assert "of tensorflow-text" in shown
+    assert "from TensorFlow Text" in shown
     assert (tmp_path / "exported" / "1" / "saved_model.pb").is_file()
 
 
@@ -270,8 +270,8 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
         (["--keys", 10], "keys must be a positive multiple of 4. Received: keys=10"),
         (["--keys", 0], "keys must be a positive multiple of 4. Received: keys=0"),
         (["--keys", -4], "keys must be a positive multiple of 4. Received: keys=-4"),
-        (["--keys", 8, "--heads", *LOCAL], "--keys goes in the place of --heads"),
-        (["--keys", 8, "--layers", 0], "--layers says which layers get new heads"),
+        (["--keys", 8, "--heads", *LOCAL], "--keys and --heads are mutually exclusive"),
+        (["--keys", 8, "--layers", 0], "--layers needs --heads"),
     ],
 )
 def test_bad_budgets(run, llama, tmp_path, options, message):

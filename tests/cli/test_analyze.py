@@ -84,7 +84,7 @@ def test_a_model_without_such_heads_is_refused(run, one_full_head, books, comman
         (["heads", "--sequences", 0], "--sequences must be at least 1"),
         (["heads", "--positions", 513], "--positions must be from 1 to 512. Received: 513"),
         (["heads", "--plot", "heads.txt"], "--plot must end in .png"),
-        (["heads", "--heads", "0.0"], "--plot must say where"),
+        (["heads", "--heads", "0.0"], "--heads needs --plot"),
         (
             ["heads", "--plot", "no_such.png", "--heads", "0.2"],
             "--heads must be LAYER.HEAD from 0.0 to 0.1. Received: 0.2",

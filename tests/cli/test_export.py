@@ -11,4 +11,4 @@ def test_versions_are_numbered_and_never_replaced(run, tiny_run, tmp_path):
         assert status == 0 and str(folder / version) in output
         assert (folder / version / "saved_model.pb").exists()
     status, _, error = run("export", "--model", tiny_run, "--output", folder / "1")
-    assert_one_line(status, error, "already holds something")
+    assert_one_line(status, error, "already exists; name a new")

@@ -87,7 +87,7 @@ def test_a_run_that_a_signal_ended_has_its_exit_status(run, monkeypatch):
 
 
 def test_python_m_rt_keras_is_the_command_and_fails_without_a_trace():
-    # A command that imports nothing heavy.
+    # A command without heavy imports.
     command = [sys.executable, "-m", "rt_keras", "configs", "--json", __file__ + "/figures.json"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert_one_line(result.returncode, result.stderr, "--json must be a file that can be written")
@@ -108,7 +108,7 @@ def test_figures_with_an_error_are_written_before_it_is_reported(run, monkeypatc
 
 
 def test_output_whose_reader_is_gone_is_no_error():
-    # As for `rt-keras benchmark compare | head`; nothing heavy is imported.
+    # As in `rt-keras benchmark compare | head`, without heavy imports.
     code = "import sys; from rt_keras import cli; cli.run = lambda args: print('x' * 100_000)"
     code += "; sys.exit(cli.main(['configs']))"
     process = subprocess.Popen(

@@ -7,7 +7,7 @@ import pytest
 from rt_keras import cli
 from rt_keras.training.cluster import read_cluster
 
-# Stands in for `python -m rt_keras`: it notes how it was started and ends as the test wants.
+# Replaces `python -m rt_keras`: records its start and ends with the status that the test sets.
 WORKER = """
 import json, os, pathlib, sys
 index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
@@ -83,9 +83,9 @@ def test_all_start_again_and_the_training_goes_on(launch):
     assert status == 0
     assert error.splitlines() == [
         "worker 1: the disk is full",
-        "rt-keras: worker 1 ended with status 7; starting all again, 1 of 3",
+        "rt-keras: worker 1 ended with status 7; restarting all workers, 1 of 3",
         "worker 1: the disk is full",
-        "rt-keras: worker 1 ended with status 137; starting all again, 2 of 3",
+        "rt-keras: worker 1 ended with status 137; restarting all workers, 2 of 3",
     ]
     assert noted["1_0"]["argv"] == [*TRAIN, *STRATEGY]
     assert noted["1_1"]["argv"] == noted["1_2"]["argv"] == [*TRAIN, *STRATEGY, "--resume=auto"]
@@ -116,7 +116,7 @@ def test_a_restart_never_goes_on_with_a_run_of_before(launch, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("")
     status, error, noted = launch("--workers", 2, "--restarts", 1, "--", *TRAIN)
-    assert status == 1 and error.startswith("rt-keras: error: run already holds something")
+    assert status == 1 and error.startswith("rt-keras: error: run already exists; name a new")
     assert noted == {}
 
 
@@ -129,7 +129,7 @@ def test_numbers_out_of_range_are_refused(launch, option):
 
 @pytest.mark.end_to_end
 def test_real_commands_run_and_the_first_is_shown_once():
-    # One that imports nothing heavy.
+    # A command without heavy imports.
     command = [sys.executable, "-m", "rt_keras", "launch", "--workers", "2", "--", "configs"]
     result = subprocess.run([*command, "--help"], capture_output=True, text=True)
     assert result.returncode == 0 and result.stderr == ""

@@ -7,7 +7,7 @@ from tests.cli.checks import assert_one_line
 
 @pytest.fixture
 def tiny_quickstart(tiny_settings, monkeypatch):
-    """Has the quick start train a configuration that takes seconds."""
+    """Replaces the configuration of the quick start by one that trains in seconds."""
     from rt_keras.training import config
 
     monkeypatch.setattr(config, "load_config", lambda name: config.make_config(tiny_settings))
@@ -31,9 +31,9 @@ def test_an_export_with_other_scores_is_an_error(run, tiny_quickstart, tmp_path,
 
     monkeypatch.setattr(score, "score_in_new_process", lambda path, ids: [[0.0] * len(ids[0])])
     status, _, error = run("quickstart", "--output", tmp_path / "quickstart")
-    assert_one_line(status, error, "the exported model gives other scores")
+    assert_one_line(status, error, "the exported model's scores in a new process differ")
 
 
 def test_a_folder_that_holds_something_is_refused(run, tiny_run):
     status, _, error = run("quickstart", "--output", tiny_run)
-    assert_one_line(status, error, "already holds something")
+    assert_one_line(status, error, "already exists; name a new")

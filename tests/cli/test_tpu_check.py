@@ -22,7 +22,7 @@ def test_a_step_compiles_for_a_tpu(tmp_path, capsys):
     assert "compiles for v5e:2x2 and fits" in printed and "2 x 16 tokens" in printed
     assert "temporaries" in printed and "bytes accessed" in printed
     figures = json.loads((tmp_path / "check.json").read_text())
-    # What is updated in place is counted once, and all of it.
+    # Memory that is updated in place counts once.
     assert figures["aliased_bytes"] >= figures["state_bytes"] - figures["gradient_bytes"]
     assert figures["output_bytes"] - figures["aliased_bytes"] < 2**14
     assert 0 < figures["held_bytes"] < figures["chip_bytes"]
@@ -33,7 +33,7 @@ def test_a_step_compiles_for_a_tpu(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def four_cores(tmp_path_factory):
-    """What the check of a tiny model on four cores prints, and its figures."""
+    """The output and the figures of the check of a tiny model on four cores."""
     path = tmp_path_factory.mktemp("four_cores") / "check.json"
     command = ["tpu-check", "--config", "quickstart", "--cores", "4", "--json", str(path)]
     for key, value in {**TINY, "data.batch_size": 8}.items():
@@ -71,7 +71,7 @@ def test_cores_share_the_batch_and_a_step_takes_the_longest_time(four_cores):
     [
         (["--cores", "0"], "--cores must be at least 1. Received: 0"),
         (["--cores", "3"], "--cores must be 1, or 4 for all of v5e:2x2. Received: 3"),
-        (["--cores", "4", "--kernels"], "leave out --cores"),
+        (["--cores", "4", "--kernels"], "omit --cores"),
         (["--topology", "v9:2x2"], "--topology must name a chip among v4, v5e"),
         (["--batch", "0"], "--batch must be at least 1. Received: 0"),
         (["--set", "model.hidden=3"], "unknown key model.hidden"),

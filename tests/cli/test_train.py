@@ -116,7 +116,7 @@ def test_one_file_is_split_trained_on_resumed_and_scored(run, tiny_settings, tmp
         (["--data", "pg91"], ["'pg91'", "or a folder or text file"]),
         (
             ["--data", "pg19", "--set", "data.directory=x"],
-            ["--data and --set data.directory=x exclude each other"],
+            ["--data and --set data.directory=x are mutually exclusive"],
         ),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_folder_that_lacks_a_split_says_how_to_add_it(run, tiny_settings, book
         ({"optimizer.learning_rate": "fast"}, ["optimizer.learning_rate", "'fast'", "number"]),
         ({"model.hidden_dim": 15}, ["model.hidden_dim is 15", "multiple of 2"]),
         ({"model.routing.window_size": 64}, ["model.routing.window_size is 64", "only 32"]),
-        ({"data.sequence_length": 8}, ["data.sequence_length only 8", "one window"]),
+        ({"data.sequence_length": 8}, ["data.sequence_length is only 8", "one window"]),
         ({"model.routing.num_clusters": 0}, ["model.routing.num_clusters is 0", "at least 1"]),
         ({"data.directory": "no/such/folder"}, ["no/such/folder", "directory must exist"]),
         (

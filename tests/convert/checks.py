@@ -1,4 +1,4 @@
-"""The golden cases: what the reference implementation computed, and the models that hold it."""
+"""The golden cases: outputs of the reference implementation, and models with its weights."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ DROPOUTS = (
 
 
 def folder_of(name):
-    """A case's folder: a fixture, or where there are all cases; skips where there is neither."""
+    """Returns a case's folder, from the fixtures or all cases; skips the test if there is none."""
     if (GOLDEN / name).exists():
         return GOLDEN / name
     if not (ALL / name).exists():
@@ -33,13 +33,13 @@ def folder_of(name):
 
 
 class Case:
-    """One golden case: its checkpoint, what it was given, and what came out."""
+    """One golden case: its checkpoint, inputs and outputs."""
 
     def __init__(self, name):
         folder = folder_of(name)
         described = json.loads((folder / "case.json").read_text())
         self.checkpoint = str(folder / "model.ckpt-1")
-        # As the case was run: without dropout.
+        # The case was run without dropout.
         self.hparams = {**described["hparams"], **dict.fromkeys(DROPOUTS, 0.0)}
         image = described["image"]
         self.options = {
@@ -68,7 +68,7 @@ class Case:
 
 @contextlib.contextmanager
 def computed_in(dtype):
-    """Layers that are made in this context compute in a dtype."""
+    """Sets the dtype in which layers created in this context compute."""
     floatx, policy = keras.config.floatx(), keras.config.dtype_policy()
     keras.config.set_floatx(dtype)
     keras.config.set_dtype_policy(dtype)

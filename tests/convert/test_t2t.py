@@ -45,12 +45,13 @@ def case():
     return checks.Case("routing_shared_qk")
 
 
-# What it computes.
+# Outputs.
 
 
-# Clusters take their members by rank. Equal tokens have equal scores before they know of their
-# neighbours, and the first is taken; in "strided", two scores differ by 3e-7. In float32 some
-# processors round the products of equal rows differently, and others join. In float64 none does.
+# Clusters select their members by rank. Equal tokens have equal scores until attention mixes in
+# their neighbors, and the first one is selected; in "strided", two scores differ by 3e-7. In
+# float32, some processors round the products of equal rows differently, so other members are
+# selected. In float64 none does.
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -97,7 +98,7 @@ def test_a_training_step():
 
 
 def biased_model(name, **options):
-    """A model of a golden case that takes token biases, with weights of its own."""
+    """Returns a model of a golden case that has token biases, with new weights."""
     case = checks.Case(name)
     h = t2t_hparams.read_hparams(case.hparams)
     backbone = make_backbone(h, case.options["vocabulary_size"], token_bias=True)
@@ -152,7 +153,7 @@ def test_token_biases_of_an_encoder_and_a_decoder():
 
     plain = weigh(0, 0, 0)
     np.testing.assert_array_equal(*plain)
-    # Who sees a change without the encoder's bias, and without the decoder's.
+    # Affected outputs without the encoder's bias, and without the decoder's.
     for weights, changed in (
         ((1, 0, 0), [False, True]),
         ((0, 1, 0), [True, False]),
@@ -212,7 +213,7 @@ def test_as_saved_model(case, tmp_path):
 
 @pytest.fixture
 def vocabulary(tmp_path):
-    """A file of as many subwords as the golden models have ids."""
+    """Writes a file with as many subwords as the golden models have ids."""
     characters = "\\_u;0123456789abcdefghijklmnopqrstvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ<>.,!?-'"
     subwords = ["<pad>_", "<EOS>_", *characters]
     subwords += [f"{a}{b}_" for a in "abcdef" for b in "abcdef"][: 97 - len(subwords)]
@@ -229,7 +230,7 @@ def test_converted_to_a_preset(case, vocabulary, tmp_path):
     task = RoutingTransformerCausalLM.from_preset(str(output))
     np.testing.assert_array_equal(T2TModel(task)(case.inputs), case.load()(case.inputs))
     assert task.preprocessor.sequence_length == case.hparams["max_target_length"]
-    # That code shifts in a 0 before the first token.
+    # That code inserts a 0 before the first token.
     assert task.preprocessor.tokenizer.start_token_id == 0
     assert task.preprocessor(["ab"])[0]["token_ids"][0, 0] == 0
     assert isinstance(task.generate("ab", max_length=6), str)
@@ -245,7 +246,7 @@ def test_fine_tuning_a_converted_preset_on_books(case, vocabulary, books, tmp_pa
         for split in ("train", "validation")
     )
     before = evaluate(task, validation)["nats_per_token"]
-    # Without one, fit takes tokens.
+    # Without a preprocessor, fit takes tokens.
     task.preprocessor = None
     task.compile(
         optimizer=keras.optimizers.Adam(3e-3),
@@ -278,7 +279,7 @@ def test_nothing_is_written_where_a_checkpoint_is_refused(case, vocabulary, tmp_
     wrong = {**case.hparams, "filter_size": 200}
     with pytest.raises(ValueError, match="does not fit the model"):
         convert_t2t_checkpoint(case.checkpoint, wrong, output, vocabulary=vocabulary)
-    with pytest.raises(ValueError, match="a text model needs a vocabulary"):
+    with pytest.raises(ValueError, match="vocabulary must be the path of the subword file"):
         convert_t2t_checkpoint(case.checkpoint, case.hparams, output)
     short = vocabulary.with_name("short.subwords")
     short.write_text("".join(vocabulary.read_text().splitlines(keepends=True)[:-1]))
@@ -287,11 +288,11 @@ def test_nothing_is_written_where_a_checkpoint_is_refused(case, vocabulary, tmp_
     assert not output.exists()
     output.mkdir()
     (output / "something").touch()
-    with pytest.raises(FileExistsError, match="already holds something"):
+    with pytest.raises(FileExistsError, match="already exists; name a new"):
         convert_t2t_checkpoint(case.checkpoint, case.hparams, output, vocabulary=vocabulary)
 
 
-# What a checkpoint may hold besides, and lack.
+# Extra and missing variables of a checkpoint.
 
 
 def test_slots_and_other_prefixes(case, tmp_path):
@@ -332,7 +333,7 @@ def test_a_variable_is_missing(case, tmp_path):
 def test_a_variable_is_left(case, tmp_path):
     variables = {**case.variables(), "sparse_transformer/body/other": np.zeros([3, 2])}
     checkpoint = checks.write_checkpoint(variables, tmp_path / "model.ckpt")
-    with pytest.raises(ValueError, match=r"1 in the checkpoint and not placed: other \(3, 2\)$"):
+    with pytest.raises(ValueError, match=r"1 in the checkpoint but not used: other \(3, 2\)$"):
         load_t2t_checkpoint(checkpoint, case.hparams, **case.options)
 
 

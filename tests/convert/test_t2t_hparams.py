@@ -39,7 +39,7 @@ def test_from_a_file(tmp_path):
         ({"ffn_layer": 3}, "ffn_layer is 3; it must be text"),
         ({"query_shape": 32}, "query_shape is 32; it must be a list of integers"),
         ({"local_num_heads": 0}, "the numbers of heads are all 0"),
-        ({"hidden_size": 63}, "hidden_size is 63, which the 8 heads do not divide"),
+        ({"hidden_size": 63}, "hidden_size is 63, which is not a multiple of the 8 heads"),
         ({"memory_flange": [500]}, r"memory_flange, \[500\], must be a multiple of query_shape"),
         ({"memory_flange": [512, 512]}, "must have one number for each dimension"),
         ({"query_shape": [0]}, "query_shape and memory_query_shape must be positive"),

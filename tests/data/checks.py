@@ -1,16 +1,16 @@
-"""Small sets in the form of TensorFlow Datasets."""
+"""Small data sets in the format of TensorFlow Datasets."""
 
 import pytest
 import tensorflow_datasets as tfds
 
 
 def write_set(name, data_dir, splits):
-    """Writes a few examples with the set's own builder, as if it had downloaded no others.
+    """Writes a few examples with the set's builder, as if they were the whole download.
 
     Args:
-        name: as TensorFlow Datasets has it.
-        data_dir: where the builder looks for what it prepared.
-        splits: dict from each split to the list of its examples.
+        name: name in TensorFlow Datasets.
+        data_dir: folder of the builder's prepared data.
+        splits: dictionary from each split to the list of its examples.
     """
     builder = tfds.builder(name, data_dir=data_dir)
     here = tfds.download.DownloadConfig(try_download_gcs=False)
@@ -24,15 +24,15 @@ def write_set(name, data_dir, splits):
 
 
 def write_questions(data_dir, **counts):
-    """Writes questions as SQuAD has them.
+    """Writes questions in the format of SQuAD.
 
     Args:
-        data_dir: where the builder looks for what it prepared.
-        **counts: for each split the number of questions.
+        data_dir: folder of the builder's prepared data.
+        **counts: number of questions of each split.
     """
 
     def question(number):
-        # One letter of two bytes comes before the answer.
+        # One letter before the answer has two bytes.
         context = f"é: {number} is Ann."
         return {
             "id": str(number),

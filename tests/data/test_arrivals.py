@@ -16,13 +16,13 @@ def test_elements_pass_unchanged_and_their_times_are_noted_in_turn(prefetch):
     for (inputs, number), wanted in zip(noted.as_numpy_iterator(), range(5), strict=True):
         np.testing.assert_array_equal(inputs["x"], x[wanted])
         assert number == wanted
-    # Of the last three elements: 2 is in place 2, and 3 and 4 took the places of 0 and 1.
+    # The last three elements remain: 2 at index 2, and 3 and 4 in place of 0 and 1.
     times = arrivals.numpy()
     assert before <= times[2] <= times[0] <= times[1] <= tf.timestamp().numpy()
 
 
 def simulated(begin, step, delays):
-    """The end of steps of a length, and when their batches come if each is late by a delay."""
+    """Returns the end of equally long steps and the arrival times of their delayed batches."""
     arrivals, now = [], begin
     for delay in delays:
         arrivals.append(now + delay)
@@ -34,7 +34,7 @@ def simulated(begin, step, delays):
 @pytest.mark.parametrize("count", [1, 4])
 def test_the_waiting_is_that_of_steps_of_one_length(seed, count):
     rng = np.random.default_rng(seed)
-    # A negative delay: the batch was there before its step.
+    # A negative delay: the batch arrived before its step.
     delays, step = rng.uniform(-2, 2, count), rng.uniform(0.1, 3)
     end, arrivals = simulated(100.0, step, delays)
     wanted = sum(max(delay, 0) for delay in delays)

@@ -20,7 +20,7 @@ def dataset_of(texts):
 
 
 def streams(texts):
-    """The tokens of each document, between two ends of text."""
+    """Returns the tokens of each document between two end-of-text tokens."""
     return [[1, *(byte + 2 for byte in text), 1] for text in texts]
 
 
@@ -56,7 +56,7 @@ def test_windows_score_each_token_once_after_as_many_as_they_can(texts, length, 
     expected = []
     for stream in streams(texts):
         for label in range(1, len(stream)):
-            # The first window, or the last of those that end behind it by less than a stride.
+            # The first window, or the last one that ends less than a stride after it.
             start = 0 if label <= length else -(-(label - length) // stride) * stride
             expected.append((stream[start:label], stream[label]))
     assert found == expected
@@ -78,7 +78,7 @@ def test_documents_can_begin_with_a_token_of_their_own():
 
 
 def chunks_of(texts, length):
-    """Each chunk of each document: what comes before it and the chunk, as (inputs, labels)."""
+    """Returns each chunk of each document with its context, both as (inputs, labels)."""
     found = []
     for stream in streams(texts):
         for start in range(0, len(stream) - 1, length):
@@ -88,7 +88,7 @@ def chunks_of(texts, length):
 
 
 def rows_of(batches, count):
-    """Each row of some batches: what it has read before, since it started, and its chunk."""
+    """Returns each row of some batches: its context since its start, and its chunk."""
     read, found = {}, []
     for inputs, labels, weights in batches.take(count):
         assert weights.shape == labels.shape == inputs["token_ids"].shape
@@ -119,11 +119,11 @@ def test_rows_go_on_until_their_document_ends(books_of_letters, batch_size):
     steps = len(expected) // batch_size
     found = rows_of(carried_dataset(folder, 5, batch_size), 2 * steps)
     for part in (found[: steps * batch_size], found[steps * batch_size :]):
-        # Each chunk once in a pass, but for what does not fill a batch.
+        # A pass contains each chunk once, except for a remainder of less than a batch.
         assert len(set(part)) == len(part)
         chunks = {chunk for _, chunk in part}
         assert chunks <= {chunk for _, chunk in expected}
-        # All that came before, except where a row began inside of a document.
+        # The context is complete, except where a row began inside a document.
         cut = [(before, chunk) for before, chunk in part if (before, chunk) not in expected]
         longest = -(-24 // 5)
         assert len(cut) <= (batch_size - 1) * (longest - 1)
@@ -153,7 +153,7 @@ def test_some_chunks_start_anew(books_of_letters):
     assert np.all(starts[1] >= np.array(starts[0]))
     share = np.mean(starts[1]) - np.mean(starts[0])
     assert share / (1 - np.mean(starts[0])) == pytest.approx(0.3, abs=0.12)
-    # The texts are the same, and so are the rows of each worker.
+    # Both the texts and the rows of each worker are the same.
     tf.nest.map_structure(np.testing.assert_array_equal, every, dropped)
     of_worker = carried_dataset(folder, **settings, state_dropout=0.3, first_batch=2, share=(1, 2))
     for (inputs, _, _), expected in zip(of_worker.take(20), starts[1][2:22], strict=True):

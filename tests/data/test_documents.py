@@ -40,7 +40,7 @@ def test_order_stays(folder):
 
 def test_not_utf8_names_the_file_in_its_split_alone(folder):
     for _ in range(2):  # The second time from what was prepared the first time.
-        with pytest.raises(ValueError, match=r"texts/train/b.txt is not UTF-8 .*\(1 such in train"):
+        with pytest.raises(ValueError, match=r"texts/train/b.txt is not UTF-8 .* in train: 1\)"):
             load_documents("text_folder", "train", **folder, require_utf8=True)
     assert len(list(load_documents("text_folder", "test", **folder, require_utf8=True))) == 1
 
@@ -81,7 +81,7 @@ def test_bad_names_and_folders(folder, tmp_path):
 
 
 def test_pg19_is_the_set_of_tensorflow_datasets(tmp_path):
-    """With two books in the form that its builder writes, where it would put them."""
+    """Writes two books in the format and place of the data set's builder."""
     builder = tfds.builder("pg19", data_dir=tmp_path)
     keys = ("book_id", "book_title", "publication_date", "book_link")
     books = {

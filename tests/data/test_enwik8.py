@@ -11,7 +11,7 @@ TEXT = bytes(range(256)) * 4
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """A set of 1,024 bytes in the place of 10^8."""
+    """A set of 1,024 bytes instead of 10^8."""
     monkeypatch.setattr(Enwik8, "SPLIT_BYTES", {"train": 900, "validation": 64, "test": 60})
     monkeypatch.setattr(Enwik8, "MD5", hashlib.md5(TEXT).hexdigest())
 

@@ -21,7 +21,7 @@ def random_images(count, shape, seed=0):
 
 
 def write_labelled(name, folder, shape, count=20):
-    """Images of which each has another first value, and that value mod 10 as its label."""
+    """Returns images with distinct first values; a label is that value modulo 10."""
     images = random_images(count, shape)
     images[:, 0, 0, 0] = np.arange(count)
     examples = [{"image": image, "label": number % 10} for number, image in enumerate(images)]
@@ -63,7 +63,7 @@ def test_sets_with_classes(name, shape, tmp_path):
 
 def test_downsampled_imagenet(tmp_path):
     images = random_images(3, (64, 64, 3))
-    # Files of images, as its download has them.
+    # Image files in the layout of the download.
     files = [{"image": io.BytesIO(tf.io.encode_png(image).numpy())} for image in images]
     write_set("downsampled_imagenet/64x64", tmp_path, {"train": files[:2], "validation": files[2:]})
     train = list(load_images("downsampled_imagenet", "train", tmp_path).as_numpy_iterator())
@@ -82,7 +82,7 @@ def test_no_such_set(tmp_path):
 
 
 def dataset_of(count, labels=True):
-    """Images of 2x3 pixels with 1 channel; all values of an image, and its label, are equal."""
+    """Returns images of shape [2, 3, 1] whose values all equal their label."""
     numbers = np.arange(1, count + 1)
     columns = {"images": np.broadcast_to(numbers[:, None, None, None], [count, 2, 3, 1])}
     columns["images"] = columns["images"].astype("uint8")
@@ -148,7 +148,7 @@ def test_labels_that_are_not_there(tmp_path):
 
 @pytest.mark.end_to_end
 def test_the_image_model_takes_them(packed):
-    """One channel, where targets could be mistaken for those with a dimension too many."""
+    """With one channel, targets could be mistaken for ones with an extra dimension."""
     keras.utils.set_random_seed(0)
     backbone = RoutingTransformerImageBackbone(
         vocabulary_size=8,
@@ -172,7 +172,7 @@ def test_the_image_model_takes_them(packed):
         logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
         chosen = np.take_along_axis(logits, targets.numpy()[..., None], axis=-1)[..., 0]
         nats -= (chosen * weights.numpy()).sum()
-    # Keras divides by the number of all places, those of weight 0 too.
+    # Keras divides by the number of all positions, including those of weight 0.
     expected = model.evaluate(
         evaluation_images(dataset_of(5), 2, class_conditional=True), verbose=0
     )

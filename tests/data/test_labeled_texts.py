@@ -33,7 +33,7 @@ def test_a_set_of_glue(tmp_path):
     with pytest.raises(ValueError, match="from 0 to 0, as model.num_classes is 1. .* label 1$"):
         check_labels(texts, num_classes=1)
     test = load_labeled_texts("glue/sst2", "test", data_dir=tmp_path)
-    with pytest.raises(ValueError, match="a label -1, which stands for one that a set keeps"):
+    with pytest.raises(ValueError, match="a label -1, which stands for an unpublished"):
         check_labels(test, num_classes=2)
 
 
@@ -67,5 +67,5 @@ def test_training_and_evaluation_batches(tmp_path):
     first, last = evaluation_labeled_texts(dataset(), PREPROCESSOR, 2)
     assert first[1].numpy().tolist() == [0, 1] and last[1].numpy().tolist() == [1, 0]
     assert last[2].numpy().tolist() == [1, 0]
-    # What fills up is not empty, or it would have no mean.
+    # Padding examples are not empty, or they would have no mean.
     assert last[0]["padding_mask"].numpy()[1].any()

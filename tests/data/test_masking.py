@@ -13,7 +13,7 @@ MASK = PREPROCESSOR.mask_token_id
 
 
 def sequences(batch_size=BATCH):
-    """Eleven sequences of letters, the last of them short, in whole batches."""
+    """Returns eleven sequences of letters, the last one short, in whole batches."""
     rng = np.random.default_rng(0)
     text = bytes(rng.integers(97, 123, 10 * LENGTH + 29, dtype="uint8"))
     documents = tf.data.Dataset.from_tensors(text)
@@ -21,7 +21,7 @@ def sequences(batch_size=BATCH):
 
 
 def rows(batches):
-    """The inputs, the labels and the weights of all batches, one after the other."""
+    """Concatenates the inputs, labels and weights of all batches."""
     batches = list(batches.as_numpy_iterator())
     inputs = {name: np.concatenate([x[name] for x, _, _ in batches]) for name in batches[0][0]}
     return inputs, *(np.concatenate([batch[part] for batch in batches]) for part in (1, 2))
@@ -36,7 +36,7 @@ def test_labels_are_the_tokens_at_their_positions_and_the_others_stay(masked):
     inputs, labels, weights = masked
     tokens, mask = (rows(sequences())[0][name] for name in ("token_ids", "padding_mask"))
     assert weights.shape == (12, 40)
-    # A fifth of the letters: the first row starts with end of text, the last one has 30.
+    # 20% of the letters: the first row starts with end of text, and the last one has 30.
     assert weights.sum(axis=1).tolist() == [40] * 10 + [6, 0]
     for row, (positions, weight) in enumerate(zip(inputs["mask_positions"], weights)):
         places = positions[weight == 1]

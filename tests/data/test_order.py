@@ -17,7 +17,7 @@ def test_a_pass_is_a_permutation(count):
 
 def test_orders_differ_between_passes_and_seeds():
     orders = [*numbers(100_000, 100_000, 2), *numbers(100_000, 100_000, 2, seed=1), range(100_000)]
-    # Those of independent orders are below 5 / sqrt(100,000) = 0.016.
+    # Correlations of independent orders are below 5 / sqrt(100,000) = 0.016.
     correlations = np.corrcoef(orders) - np.eye(5)
     assert np.abs(correlations).max() < 0.016
 
@@ -32,7 +32,7 @@ def test_neighbors_are_far_apart(count):
 def test_a_batch_may_hold_the_end_of_a_pass_and_the_start_of_the_next():
     found = numbers(5, 3, 10).reshape(6, 5)
     np.testing.assert_array_equal(found, numbers(5, 5, 6))
-    # More in a batch than in a pass.
+    # A batch may be larger than a pass.
     np.testing.assert_array_equal(numbers(5, 10, 3).reshape(6, 5), found)
 
 
@@ -59,5 +59,5 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match=message):
         rows_of_share(6, (0, 4))
     for share in ((2, 2), (-1, 2), (0, 0)):
-        with pytest.raises(ValueError, match=r"share must be .* from 0.* Received: share=\("):
+        with pytest.raises(ValueError, match=r"share must be \(worker, workers\).* share=\("):
             rows_of_share(6, share)

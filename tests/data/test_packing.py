@@ -29,7 +29,7 @@ def dataset_of(texts):
 
 
 def stream_of(texts, tokenizer=None):
-    """The inputs and labels of all texts one after the other, by plain Python."""
+    """Returns the inputs and labels of all texts in sequence, computed in plain Python."""
     tokenizer = tokenizer or ByteTokenizer()
     end = [tokenizer.end_token_id]
     tokens = [list(map(int, tokenizer(text))) for text in texts]
@@ -37,7 +37,7 @@ def stream_of(texts, tokenizer=None):
 
 
 def rows_of(batches):
-    """All rows of some batches: token ids, masks, labels and weights."""
+    """Returns all rows of some batches: token ids, masks, labels and weights."""
     parts = [(x["token_ids"], x["padding_mask"], y, weights) for x, y, weights in batches]
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 
@@ -60,7 +60,7 @@ def test_evaluation_has_every_token_once_in_order(texts, length, batch_size):
 
 @pytest.fixture
 def pack(tmp_path, monkeypatch):
-    """Packs texts with `ByteTokenizer` into a new folder, with few tokens in a file."""
+    """Packs texts with `ByteTokenizer` into a new folder, with few tokens per file."""
     monkeypatch.setattr(packing, "SHARD_TOKENS", 10)
     numbers = itertools.count()
 
@@ -75,7 +75,7 @@ TEXTS = [b"abcdefgh", b"", b"ijk", b"l" * 25, b"mn", b"opqrstuv", b"w"]
 
 
 def rows_of_batches(batches, count):
-    """The rows of some batches, a tuple of ints each, without their padding."""
+    """Returns the rows of some batches without their padding, a tuple of ints each."""
     token_ids, mask, targets, weights = rows_of(batches.take(count))
     assert (mask == (weights == 1)).all()
     assert not token_ids[~mask].any() and not targets[~mask].any()
@@ -90,7 +90,7 @@ def test_files_hold_whole_documents_one_after_the_other(pack):
     parts = [np.load(path) for path in sorted(folder.glob("*.npy"))]
     assert len(parts) == 4 and all(part.dtype == np.uint16 for part in parts)
     assert np.concatenate(parts).tolist() == stream_of(TEXTS)[0]
-    # A file is full with 10 tokens, and ends with a document.
+    # A file is full at 10 tokens and ends with a whole document.
     assert [len(part) for part in parts] == [10, 30, 12, 2]
     assert [shard["items"] for shard in read_manifest(folder)["shards"]] == [2, 2, 2, 1]
 
@@ -111,7 +111,7 @@ def test_training_has_every_token_once_in_a_pass(texts, length, batch_size, seed
         inputs, labels = stream_of(texts)
         count = -(-len(labels) // length)
         batches = training_dataset(packed, length, batch_size, seed)
-        # As many batches as there are sequences: so many passes as there are rows in a batch.
+        # With as many batches as sequences, there are as many passes as rows in a batch.
         rows = rows_of_batches(batches, count)
     starts = range(0, len(labels), length)
     whole = sorted((tuple(inputs[i : i + length]), tuple(labels[i : i + length])) for i in starts)
@@ -183,7 +183,7 @@ def test_packing_goes_on_where_it_was_interrupted(pack, tmp_path):
         pack_documents(broken, ByteTokenizer(), folder)
     written = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.npy")}
     assert list(written) and not read_manifest(folder)["finished"]
-    with pytest.raises(ValueError, match="interrupted is not packed to the end; pack the same doc"):
+    with pytest.raises(ValueError, match="interrupted is incomplete; pack the same doc"):
         training_dataset(folder, 4, 1)
     pack(TEXTS, folder=folder)
     assert_equal_folders(folder, whole)
@@ -219,7 +219,7 @@ def test_a_file_that_shrinks_in_training_is_named(packed):
     next(batches)
     path = packed / "00000.npy"
     os.truncate(path, path.stat().st_size - 100)
-    with pytest.raises(tf.errors.OpError, match="00000.npy is shorter than when the training"):
+    with pytest.raises(tf.errors.OpError, match="00000.npy is shorter than at the start of"):
         for _ in range(100):
             next(batches)
 
@@ -248,7 +248,7 @@ def test_any_tokenizer(tokenizer, pack):
 def test_sequences_can_begin_with_a_token_of_their_own():
     documents = dataset_of(["abcd", "e", "fg"])
     batches = list(evaluation_dataset(documents, ByteTokenizer(), 4, 2, start_token_id=7))
-    # What was cut: 7 a b | c d 7 | 7 e 7 | ..., of which the last does not end where one does.
+    # The cuts: 7 a b | c d 7 | 7 e 7 | ..., the last of which does not end with a document.
     inputs, mask, labels, weights = (
         np.concatenate([np.asarray(part) for part in parts]).tolist()
         for parts in zip(
@@ -260,7 +260,7 @@ def test_sequences_can_begin_with_a_token_of_their_own():
     assert labels == [[a, b, c, 0], [c, d, 1, e], [e, 1, f, g], [g, 1, 0, 0]]
     assert weights == [[1, 1, 1, 0], [0, 1, 1, 1], [0, 1, 1, 1], [0, 1, 0, 0]]
     assert mask == [[True] * 3 + [False], [True] * 4, [True] * 4, [True] * 2 + [False] * 2]
-    with pytest.raises(ValueError, match="must be at least 2, with a start token"):
+    with pytest.raises(ValueError, match="must be at least 2 with a start token"):
         evaluation_dataset(documents, ByteTokenizer(), 1, 2, start_token_id=7)
 
 

@@ -121,7 +121,7 @@ def test_training_batches(packed):
             rows[1] += ByteTokenizer().detokenize(inputs["decoder_token_ids"]).numpy().tolist()
         return rows
 
-    # The decoder sees 5 tokens, the first of them the start, so "three" lacks its last letter.
+    # The decoder reads 5 tokens including the start, so "three" lacks its last letter.
     sources, targets = seen()
     assert sorted(sources[:3]) == sorted(sources[3:]) == [b"drei", b"eins", b"zwei"]
     short = {source.encode(): target[:4].encode() for source, target in SENTENCES.items()}
@@ -149,9 +149,9 @@ def test_evaluation_has_every_pair_once():
         np.testing.assert_array_equal(inputs[name][:3], rows)
     np.testing.assert_array_equal(labels[:3], expected[1])
     np.testing.assert_array_equal(weights[:3], expected[2])
-    # The letters and an end of text each, except that "three" lacks its last letter.
+    # Letters and one end of text per text, except that "three" lacks its last letter.
     assert weights.sum() == 4 + 4 + 5 and not weights[3].any()
-    # What fills up is not empty for the encoder, whose softmax would have nothing to sum.
+    # Padding examples are not empty for the encoder, or its softmax would sum over nothing.
     assert inputs["encoder_padding_mask"][3].any()
 
 

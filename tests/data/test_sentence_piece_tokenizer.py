@@ -37,5 +37,5 @@ def test_a_broken_file_is_named(content, sentence_piece_model, tmp_path):
     path.write_bytes(contents[content])
     with pytest.raises(ValueError, match="proto must be a SentencePiece model.*broken.spm'"):
         SentencePieceTokenizer(str(path))
-    with pytest.raises(ValueError, match=r"Received: \d+ bytes, which is broken"):
+    with pytest.raises(ValueError, match=r"Received: \d+ bytes, which is damaged"):
         SentencePieceTokenizer(contents[content])

@@ -86,7 +86,7 @@ def test_a_lost_file_is_named_and_packed_again(packed, capfd, damage, problem):
         shards.read_finished(packed, "letters")
     write(packed)
     assert files_of(packed) == before
-    assert f"{problem}; it is packed again\n" in capfd.readouterr().err
+    assert f"{problem}; packing it again\n" in capfd.readouterr().err
 
 
 def test_without_its_manifest_all_is_packed_again(packed):
@@ -143,7 +143,7 @@ def test_nothing_to_pack(tmp_path):
 
 
 def test_the_second_of_two_packers_waits(packed, tmp_path, capfd):
-    """The second begins while the first is in its first shard; each item is read once."""
+    """The second process starts while the first writes its first shard; items are read once."""
     waits, reads = threading.Event(), []
 
     def items(first):

@@ -1,4 +1,4 @@
-"""T2TSubwordTokenizer, against a plain one in Python and against Tensor2Tensor's own results."""
+"""Tests T2TSubwordTokenizer against plain Python and against results of Tensor2Tensor."""
 
 import json
 import re
@@ -234,11 +234,11 @@ def test_file(t2t, tmp_path):
         (lines(*VOCABULARY) + b"'\n", "must be a subtoken in single quotes"),
         (lines(*VOCABULARY) + b"'of_\"\n", "must be a subtoken in single quotes"),
         (lines(*VOCABULARY) + b"\n", "line .*: '' must be a subtoken in single quotes"),
-        (lines(*VOCABULARY, ""), "line .*: '' must be one character or more"),
+        (lines(*VOCABULARY, ""), "line .*: '' must have at least one character"),
         (lines(*VOCABULARY, "cat_"), "'cat_' must occur once, but is on line [0-9]+ too"),
-        (lines(*VOCABULARY, "bag_"), "'g', which line .* contains, must be a subtoken of its own"),
-        (lines(*VOCABULARY).replace(b"'b'\n", b""), "'b', which line 3 contains, must be a"),
-        (lines("<pad>", "<EOS>", *"<pad>EOS_"), r"'\\\\', which any text may need, must be"),
+        (lines(*VOCABULARY, "bag_"), "'g', which line .* contains, must itself be a subtoken"),
+        (lines(*VOCABULARY).replace(b"'b'\n", b""), "'b', which line 3 contains, must itself be a"),
+        (lines("<pad>", "<EOS>", *"<pad>EOS_"), r"'\\\\', which any text may need, must itself be"),
     ],
 )
 def test_bad_files_are_refused(tmp_path, content, message):
@@ -253,7 +253,7 @@ def test_wrong_size_and_newlines_are_refused():
         ValueError, match=f"vocabulary_size=9 .*Received: {len(VOCABULARY)} subtokens"
     ):
         T2TSubwordTokenizer(VOCABULARY, vocabulary_size=9)
-    with pytest.raises(ValueError, match=r"'a\\n' must be one character or more, and no newline"):
+    with pytest.raises(ValueError, match=r"'a\\n' must have at least one character and no newline"):
         T2TSubwordTokenizer([*VOCABULARY, "a\n"])
 
 

@@ -123,7 +123,7 @@ def test_missing_and_empty_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="must hold .txt files"):
         TextFolder(tmp_path)
     file = write(tmp_path, {"a.txt": b""}) / "a.txt"
-    with pytest.raises(NotADirectoryError, match="not a file, which the data set text_file reads"):
+    with pytest.raises(NotADirectoryError, match="not a file; use the data set text_file"):
         TextFolder(file)
     (tmp_path / "train").mkdir()
     with pytest.raises(FileNotFoundError, match="no .txt files in them"):

@@ -7,7 +7,7 @@ from rt_keras.data.text_parts import LEAST_BYTES, LINE_BYTES, SHARES, read_part
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """A function from bytes to the three parts of a file that holds them."""
+    """Returns a function that maps bytes to the three parts of a file that holds them."""
     path = tmp_path_factory.mktemp("parts") / "text.txt"
 
     def parts(text):
@@ -40,7 +40,7 @@ def test_parts_of_any_bytes_make_up_the_file(parts, text):
 def test_shares_are_of_the_bytes_and_end_with_lines(parts):
     train, validation, test = parts(b"".join(b"line %5d\n" % n for n in range(1000)))
     assert [len(part) for part in (train, validation, test)] == [9900, 550, 550]
-    # 905 lines reach past the first 90% of the bytes.
+    # 905 lines exceed the first 90% of the bytes.
     train, _, _ = parts(b"x" * 9 + b"".join(b"line %5d\n" % n for n in range(1000)))
     assert train.endswith(b"line   900\n") or train.endswith(b"line   899\n")
 

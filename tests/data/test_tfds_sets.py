@@ -12,7 +12,7 @@ from tests.data.checks import write_set
 
 
 class Unreachable(tfds.core.GeneratorBasedBuilder):
-    """A set whose server is gone."""
+    """A set whose server no longer exists."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -83,7 +83,7 @@ def test_preparing_a_set_is_one_line_and_only_once(tmp_path, books, capfd):
 
 
 class Told:
-    """A stream that tells when something has been written to it."""
+    """A stream that signals when something has been written to it."""
 
     def __init__(self, stream, text):
         self.stream, self.text, self.event = stream, text, threading.Event()
@@ -143,5 +143,5 @@ def test_what_splits_are_read_from(tmp_path, books):
 
 def test_a_folder_elsewhere_is_refused():
     builder = SimpleNamespace(data_dir="gs://bucket/unreachable/1.0.0")
-    with pytest.raises(ValueError, match="must be a folder of this machine. .*gs://bucket"):
+    with pytest.raises(ValueError, match="must be a folder on this machine. .*gs://bucket"):
         tfds_sets.packed_folder(builder, "train", {})

@@ -1,4 +1,4 @@
-"""What all tokenizers have in common."""
+"""Tests that apply to all tokenizers."""
 
 import numpy as np
 import pytest

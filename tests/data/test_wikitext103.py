@@ -17,7 +17,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    """A set of a few lines in the place of 1.8 million."""
+    """A set of a few lines instead of 1.8 million."""
     lines = zip(("train", "validation", "test"), FILES.values())
     counts = {split: text.count(b"\n") for split, text in lines}
     monkeypatch.setattr(WikiText103, "LINES", counts)

@@ -1,4 +1,4 @@
-"""Tiny models, and what holds for every one of them."""
+"""Tiny models and checks that every model must pass."""
 
 import keras
 import numpy as np
@@ -50,7 +50,7 @@ def random_tokens(batch, length, seed=0):
 
 
 def inputs(tokens, lengths=None):
-    """What models take; rows of other `lengths` are padded at the right."""
+    """The inputs of models; rows of other `lengths` are padded at the right."""
     tokens = np.asarray(tokens, "int32")
     lengths = np.full(len(tokens), tokens.shape[1]) if lengths is None else np.asarray(lengths)
     mask = np.arange(tokens.shape[1]) < lengths[:, None]
@@ -62,7 +62,7 @@ def largest_difference(a, b):
 
 
 def leak(model, length=24):
-    """How much outputs up to i change, at most, when the tokens after i do."""
+    """The largest change of outputs up to i when the tokens after i change."""
     tokens = random_tokens(3, length)
     expected = np.asarray(model(inputs(tokens)))
     leaks = []

@@ -1,7 +1,7 @@
-"""Language models of which `tests/golden/saved` holds files, and what they give.
+"""Language models whose files and outputs are stored in `tests/golden/saved`.
 
-`python -m tests.models.saved_models FOLDER` writes such files. Those in `tests/golden/saved` are of
-the version that first had them: later versions must load them, and never write them anew.
+`python -m tests.models.saved_models FOLDER` writes such files. Those in `tests/golden/saved` were
+written by the version that introduced them. Later versions must load them and never replace them.
 """
 
 import shutil
@@ -29,12 +29,12 @@ from tests.layers.saved_heads import draw_weights
 from tests.models import checks
 
 PRESET, CARRIED = "default_heads", "carried"
-# Steps of an epoch; the checkpoint is of the end of the first.
+# Steps of an epoch. The checkpoint is from the end of the first epoch.
 STEPS, CHUNK = 2, 8
 
 
 def default_model():
-    """A model that says nothing of its heads but how small they are."""
+    """A model of default heads with small sizes."""
     keras.utils.set_random_seed(0)
     heads = HEAD_KINDS["local_routing"](block_size=4, num_clusters=4, window_size=4)
     section = ModelSection(num_layers=1, hidden_dim=16, intermediate_dim=16, local_routing=heads)
@@ -44,7 +44,7 @@ def default_model():
 
 
 def carrying_model():
-    """A model with every kind of heads that carries a state, ready to train."""
+    """A compiled model with every kind of heads that supports a recurrent state."""
     keras.utils.set_random_seed(0)
     clusters = {"block_size": 4, "num_clusters": 4, "window_size": 4}
     memory = {**clusters, "memory_length": 5, "memory_keys": 2, "memory_block_size": 3}
@@ -77,14 +77,14 @@ def carrying_model():
 
 
 def chunk(number):
-    """The inputs of a chunk of two texts, and the tokens after each of its own."""
+    """The inputs of a chunk of two texts, and the next tokens as labels."""
     tokens = checks.random_tokens(2, 10 * CHUNK + 1)
     place = slice(number * CHUNK, (number + 1) * CHUNK)
     return checks.inputs(tokens[:, place]), tokens[:, 1:][:, place]
 
 
 def train(model, folder, epoch):
-    """Trains an epoch on chunks, from the checkpoint in a folder if it is not the first.
+    """Trains an epoch on chunks; an epoch after the first resumes from the checkpoint in `folder`.
 
     Returns:
         A dictionary of the mean loss, and of the state after the epoch, by number.
@@ -93,7 +93,7 @@ def train(model, folder, epoch):
     batches = []
     for number in range(epoch * STEPS, (epoch + 1) * STEPS):
         inputs, labels = chunk(number)
-        # The second text ends, and another begins.
+        # The second text ends, and another starts.
         starts = np.array([number == 0, number in (0, 1, 3)])
         batches.append(({**inputs, "starts": starts}, labels))
     spec = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), batches[0])
@@ -123,7 +123,7 @@ def named(state, prefix=""):
 
 
 def nested(tensors):
-    """The state whose tensors `named` returned."""
+    """The inverse of `named`."""
     if "" in tensors:
         return tf.constant(tensors[""])
     keys = list(dict.fromkeys(name.partition("/")[0] for name in tensors))
@@ -137,7 +137,7 @@ def nested(tensors):
 
 
 def logits(model):
-    """Logits of a loaded model for some tokens."""
+    """The logits of a loaded model for fixed tokens."""
     inputs = checks.inputs(checks.random_tokens(2, 24), [24, 20])
     return np.asarray(model(inputs))[..., : checks.VOCABULARY]
 

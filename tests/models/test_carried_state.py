@@ -36,7 +36,7 @@ def compiled(model, **options):
 
 
 def read(model, state, chunks, **options):
-    """The logits of chunks, one after the other, and the state after them."""
+    """Reads chunks one after the other; returns their logits and the last state."""
     outputs = []
     for inputs in chunks:
         logits, state = model.call_with_state(inputs, state, **options)
@@ -70,10 +70,10 @@ def read(model, state, chunks, **options):
     ],
     ids=["local_and_nearest", "local_routing", "routing_memory"],
 )
-def test_rows_at_their_own_positions_are_one_pass(changes):
+def test_rows_at_different_positions_equal_one_pass(changes):
     model = make_model(**changes)
     expected = model(checks.inputs(TOKENS))
-    # The first row is padded at the end of the first chunk, so it is behind from then on.
+    # The first row is padded at the end of the first chunk, so its position is smaller afterwards.
     first = checks.inputs(TOKENS[:, :16], [11, 16])
     _, state = model.call_with_state(first, model.new_state(2))
     assert state["position"].numpy().tolist() == [11, 16]
@@ -88,7 +88,7 @@ def test_rows_at_their_own_positions_are_one_pass(changes):
 
 
 @pytest.mark.end_to_end
-def test_no_tokens_leave_a_state_as_it_is():
+def test_an_empty_chunk_does_not_change_the_state():
     model = make_model(head_groups=[LocalRoutingHeads(2, 4, 3, 4)], shift_tokens=True)
     _, before = read(model, model.new_state(2), [checks.inputs(TOKENS[:, :9])])
     nothing = checks.inputs(np.zeros([2, 4]), [0, 0])
@@ -99,7 +99,7 @@ def test_no_tokens_leave_a_state_as_it_is():
 
 
 @pytest.mark.end_to_end
-def test_training_goes_on_where_it_was():
+def test_training_resumes_from_the_state():
     model = compiled(make_model(), run_eagerly=True)
     model.carry_state(2)
     state, batches = model.new_state(2), []
@@ -110,10 +110,10 @@ def test_training_goes_on_where_it_was():
         chunk = {name: batch[name] for name in ("token_ids", "padding_mask")}
         state = cleared(state, batch["starts"], model.new_state(2))
         expected, state = model.call_with_state(chunk, state)
-        # As a step does, with the same weights.
+        # The outputs of a step with the same weights.
         found = model.step_outputs(batch, None, training=False)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-        # A call is one by itself.
+        # A call does not use the state.
         np.testing.assert_array_equal(model(batch), model(chunk))
     assert model.carried_rows
     kept = {"position": [x for x in model.carried_rows if x.shape == [2]][0]}
@@ -121,7 +121,7 @@ def test_training_goes_on_where_it_was():
     names = {weight.path for weight in model.weights}
     model.train_on_batch(batches[1], TOKENS[:, 8:16])
     assert kept["position"].numpy().tolist() == [32, 16]
-    # A batch without starts is one by itself, such as one of validation.
+    # A batch without starts, such as a validation batch, does not use the state.
     model.test_on_batch(checks.inputs(TOKENS), TOKENS)
     assert kept["position"].numpy().tolist() == [32, 16]
     assert {weight.path for weight in model.weights} == names
@@ -129,8 +129,8 @@ def test_training_goes_on_where_it_was():
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("options", [{}, {"loss_chunk_size": 5}], ids=str)
-def test_gradients_are_those_of_a_chunk_alone(options):
-    """Carrying the state over, and reading it from a call, train the same."""
+def test_compiled_training_with_a_state(options):
+    """Training with a state works in compiled steps; statistics are collected."""
     model = RoutingTransformerCausalLM(checks.make_backbone(dropout=0.1), **options)
     compiled(model, jit_compile=True)
     model.carry_state(2)
@@ -157,7 +157,7 @@ def test_gradients_are_those_of_a_chunk_alone(options):
         ({"max_sequence_length": 24}, "without learned positions.*max_sequence_length=24"),
     ],
 )
-def test_models_that_cannot_carry_a_state(changes, message):
+def test_models_that_do_not_support_a_state(changes, message):
     with pytest.raises(ValueError, match=message):
         make_model(**changes).new_state(2)
 
@@ -167,12 +167,12 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="batch must be a positive integer.*batch=0"):
         model.new_state(0)
     inputs = checks.inputs(TOKENS)
-    with pytest.raises(ValueError, match="state has 3 rows, the inputs have 2"):
+    with pytest.raises(ValueError, match="state has 3 rows but the inputs have 2"):
         model.call_with_state(inputs, model.new_state(3))
     other = make_model(head_groups=checks.groups(max_relative_distance=None))
-    with pytest.raises(ValueError, match="state is of another model"):
+    with pytest.raises(ValueError, match="state does not belong to .*; use its new_state"):
         model.call_with_state(inputs, other.new_state(2))
-    with pytest.raises(ValueError, match="needs a call of carry_state"):
+    with pytest.raises(ValueError, match="need a call of carry_state"):
         compiled(model).test_on_batch({**inputs, "starts": np.array([True, True])}, TOKENS)
 
 
@@ -192,7 +192,7 @@ print(json.dumps(test.trained_rows(model, strategy)))
 
 
 def trained_rows(model, strategy):
-    """The losses of three batches whose rows go on, and the state after them."""
+    """The losses of three stateful batches, and the state after them."""
     model.carry_state(2)
     x = {name: [] for name in ("token_ids", "padding_mask", "starts")}
     labels = []
@@ -208,7 +208,7 @@ def trained_rows(model, strategy):
         batches = strategy.experimental_distribute_dataset(batches)
     history = model.fit(batches, steps_per_epoch=3, shuffle=False, verbose=0).history
     rows = [tf.convert_to_tensor(rows).numpy() for rows in model.carried_rows]
-    # They are assigned as they are read.
+    # Rows can be assigned in the form in which they are read.
     for variable, value in zip(model.carried_rows, rows):
         variable.assign(value)
         np.testing.assert_array_equal(tf.convert_to_tensor(variable), value)

@@ -44,7 +44,7 @@ def steps(model, metrics=None, loss=None):
     [{}, {"tie_embeddings": False, "embedding_dim": 4}, {"dtype": "mixed_bfloat16"}],
     ids=str,
 )
-def test_steps_are_those_of_a_model_that_holds_all_logits(changes):
+def test_steps_equal_those_with_all_logits(changes):
     (expected, weights), (found, found_weights) = (
         steps(make_model(size, **changes)) for size in (None, 7)
     )
@@ -109,9 +109,9 @@ def test_wrong_sizes_are_refused(size):
     [
         ({"loss": "mse"}, "loss must be 'auto'"),
         ({"loss": keras.losses.SparseCategoricalCrossentropy()}, "from_logits=True"),
-        ({"weighted_metrics": ["mae"]}, "no logits for metrics"),
-        ({"metrics": [keras.metrics.SparseTopKCategoricalAccuracy()]}, "no logits for metrics"),
-        ({"metrics": [keras.metrics.SparseCategoricalCrossentropy()]}, "no logits for metrics"),
+        ({"weighted_metrics": ["mae"]}, "a metric must be a Sparse"),
+        ({"metrics": [keras.metrics.SparseTopKCategoricalAccuracy()]}, "a metric must be a Sparse"),
+        ({"metrics": [keras.metrics.SparseCategoricalCrossentropy()]}, "a metric must be a Sparse"),
     ],
 )
 def test_losses_and_metrics_that_need_logits_are_refused(options, word):
@@ -144,8 +144,8 @@ for a, b in zip(found, expected, strict=True):
 
 
 @pytest.mark.end_to_end
-def test_replicas_learn_what_one_device_does_that_keeps_all():
-    # In a process of its own: devices are counted when TensorFlow starts.
+def test_replicas_equal_one_device_with_all_logits():
+    # In a separate process, since TensorFlow counts devices when it starts.
     command, root = [sys.executable, "-c", MIRRORED], Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]

@@ -15,14 +15,14 @@ def make_model():
     return model
 
 
-def test_a_function_is_made_once_for_each_name():
+def test_a_function_is_created_once_for_each_name():
     model = make_model()
     made = [model.compiled_function(name, object) for name in ("first", "second", "first")]
     assert made[0] is made[2] and made[0] is not made[1]
     assert model.make_generate_function() is model.make_generate_function()
 
 
-def test_compile_makes_functions_anew():
+def test_compile_creates_functions_again():
     model = make_model()
     first = model.make_generate_function()
     model.compile(sampler="top_k")

@@ -13,7 +13,7 @@ def test_a_cache_has_one_entry_for_each_block():
         backbone.call_with_cache(np.array([[1]]), cache, 0)
 
 
-def test_what_was_kept_is_in_the_config():
+def test_kept_arguments_are_in_the_config():
     backbone = checks.make_backbone(token_dropout=0.25, value_dim=3)
     config = backbone.get_config()
     assert (config["token_dropout"], config["value_dim"], config["num_layers"]) == (0.25, 3, 2)
@@ -21,7 +21,7 @@ def test_what_was_kept_is_in_the_config():
     assert type(backbone).from_config(config).get_config() == config
 
 
-def test_output_layers_have_an_initializer_of_their_own():
+def test_output_layers_have_separate_initializers():
     initializer = keras.initializers.RandomNormal(seed=1)
     backbone = checks.make_backbone(kernel_initializer=initializer, dtype="mixed_bfloat16")
     dense = backbone.make_dense(5, "output")

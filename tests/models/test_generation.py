@@ -1,4 +1,4 @@
-"""What is refused before anything is generated; what is generated is tested with each model."""
+"""Checks before generation. The tests of each model check its generated tokens."""
 
 import keras_hub
 import numpy as np
@@ -33,12 +33,12 @@ def test_an_empty_prompt_starts_from_end_of_text(model):
 
 
 @pytest.mark.end_to_end
-def test_a_prompt_without_room_is_refused(model):
+def test_a_prompt_that_is_too_long_is_refused(model):
     with pytest.raises(ValueError, match="prompt must have at most 8 tokens.*Received: 9"):
         model.generate("12345678")
     with pytest.raises(ValueError, match="prompt 1 must have at most 3 tokens.*Received: 4"):
         model.generate(["1", "123"], max_length=3)
-    # One that just fits comes back as it is.
+    # A prompt that just fits is returned unchanged.
     assert model.generate("1234567") == "1234567"
 
 
@@ -46,19 +46,19 @@ def test_no_prompts_give_no_texts(model):
     assert model.generate([]) == []
 
 
-def test_a_length_of_nothing_is_refused(model):
+def test_a_length_of_zero_is_refused(model):
     with pytest.raises(ValueError, match="sequence_length must be at least 1. .*=0"):
         model.generate("a", max_length=0)
 
 
-def test_a_prompt_that_is_no_text_is_refused(model):
+def test_a_prompt_that_is_not_text_is_refused(model):
     with pytest.raises(ValueError, match="prompt must be valid UTF-8"):
         model.generate("\udcff")
     with pytest.raises(TypeError, match="prompt must be a string"):
         model.generate(5)
 
 
-def test_texts_of_an_encoder_decoder_without_room_are_refused():
+def test_texts_of_an_encoder_decoder_that_are_too_long_are_refused():
     backbone = RoutingTransformerSeq2SeqBackbone(
         258, 1, 1, 4, 4, [LocalHeads(1, 4)], [LocalHeads(1, 4)], [FullHeads(1)]
     )
@@ -74,7 +74,7 @@ def test_texts_of_an_encoder_decoder_without_room_are_refused():
 
 
 @pytest.mark.parametrize("tokenizer", ["t2t_subwords"], indirect=True)
-def test_bytes_that_are_no_utf8_are_refused_where_they_cannot_be_read(tokenizer):
+def test_invalid_utf8_is_refused_if_the_tokenizer_needs_utf8(tokenizer):
     with pytest.raises(ValueError, match="prompt 1 must be valid UTF-8"):
         check_texts("prompt", ["a", b"\xff"], tokenizer, limit=8)
     check_texts("prompt", ["a", b"\xff"], ByteTokenizer(), limit=8)
@@ -114,7 +114,7 @@ def test_samplers_out_of_range_are_refused(model, sampler, message):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("k", [1, 258])
-def test_samplers_at_the_end_of_the_range_are_taken(model, k):
+def test_samplers_at_the_bounds_of_the_range_are_accepted(model, k):
     sampler = keras_hub.samplers.TopKSampler(k=k, temperature=1e-30)
     model.compile(sampler=sampler, jit_compile=False)
     assert model.generate("a", max_length=4).startswith("a")

@@ -20,7 +20,7 @@ class LocalStridedHeads(Heads):
 
 @with_keys_of(LocalStridedHeads, "block_size look_back stride", block_size=64, stride=16)
 class LocalStrided(HeadKind):
-    """Heads that see a window and every n-th key."""
+    """Heads that attend to a window and every n-th key."""
 
     name = "local_strided"
 
@@ -33,7 +33,7 @@ def test_keys_are_options_of_the_sets():
     assert keys["block_size"] == dataclasses.replace(of_window["block_size"], default=64)
 
 
-def test_what_the_layer_refuses_is_refused_in_its_words():
+def test_errors_of_the_layer_keep_its_message():
     section = read_section(LocalStrided, {"num_heads": 2, "stride": 5})
     section.check(ModelSection())
     assert section.layer(**section.arguments(Place(0))).key_sets == (Window(64), Strided(5))
@@ -43,15 +43,15 @@ def test_what_the_layer_refuses_is_refused_in_its_words():
         section.check(ModelSection())
 
 
-def test_an_option_that_must_be_given_may_be_null_in_the_section_of_a_set():
+def test_required_options_default_to_null_in_the_section_of_a_set():
     keys = keys_of(section_of_set(Window, without=("key_block_size",)))
     assert keys["block_size"].optional and keys["block_size"].default is None
     assert keys["look_back"] == keys_of(Window)["look_back"]
-    # Nor what is not declared as a key.
+    # Nor attributes that are not declared as keys.
     assert not {"key_block_size", "grid", "position_biases"} & keys.keys()
 
 
-def test_values_of_the_section_are_told_from_defaults():
+def test_has_values_compares_with_the_defaults():
     assert not LocalStrided(num_heads=2).has_values()
     assert LocalStrided(stride=5).has_values()
 
@@ -67,7 +67,7 @@ def test_a_check_draws_no_random_numbers():
 
 
 def test_a_check_does_not_start_tensorflow():
-    """The strategy of several workers must be made before."""
+    """A multi-worker strategy must be created before TensorFlow starts."""
     program = """
 import tensorflow as tf
 from rt_keras.training.config import load_config

@@ -82,7 +82,7 @@ def kind(name, **values):
     return read_section(HEAD_KINDS[name], values, f"model.{name}.")
 
 
-# Sets of keys have options of their own: see `test_union_kind.py`.
+# `test_union_kind.py` tests the options of sets of keys.
 @pytest.mark.parametrize("name", [name for name in HEAD_KINDS if name != "union"])
 def test_every_key_reaches_the_layer(name):
     values = {"num_heads": 2, **VALUES[name]}
@@ -106,7 +106,7 @@ def test_two_sequences_have_no_relative_positions(name):
 
 
 @pytest.mark.parametrize("name", ["routing", "local_routing", "hashed"])
-def test_queries_are_their_own_keys_in_a_decoder_alone(name):
+def test_queries_are_also_keys_only_in_a_decoder(name):
     heads = kind(name, share_qk=True)
     shared = [heads.arguments(Place(0, x))["share_qk"] for x in ("decoder", "encoder", "cross")]
     assert shared == [True, False, False]
@@ -127,23 +127,23 @@ def test_the_first_blocks_may_have_local_heads_instead(name):
         ("lsh", {}, [None, None, "full"]),
     ],
 )
-def test_groups_do_not_leak_into_a_decoder_unasked(name, values, expected):
+def test_groups_leak_into_a_decoder_only_on_request(name, values, expected):
     heads = kind(name, **values)
     assert [heads.replacement(Place(0, x)) for x in ("decoder", "encoder", "cross")] == expected
 
 
-def test_grouping_a_decoder_needs_values_that_count():
+def test_values_that_a_decoder_would_ignore_are_refused():
     kind("clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
     kind("clustered", num_clusters=5, top_k=2, causal_by_mask=True).check_attentions(("decoder",))
     kind("clustered", num_heads=4).check_attentions(("decoder",))
-    with pytest.raises(ValueError, match="a decoder has the heads of model.causal_clustered"):
+    with pytest.raises(ValueError, match="a decoder uses model.causal_clustered"):
         kind("clustered", num_clusters=5).check_attentions(("decoder",))
 
 
-def test_causal_groups_of_an_encoder_have_no_values():
+def test_values_that_an_encoder_would_ignore_are_refused():
     kind("causal_clustered", num_clusters=5).check_attentions(("encoder", "decoder", "cross"))
     kind("causal_clustered", num_heads=4).check_attentions(("encoder",))
-    with pytest.raises(ValueError, match="an encoder has the heads of model.clustered"):
+    with pytest.raises(ValueError, match="an encoder uses model.clustered"):
         kind("causal_clustered", num_clusters=5).check_attentions(("encoder",))
 
 
@@ -152,7 +152,7 @@ def test_random_members_differ_from_block_to_block():
     assert heads.arguments(Place(0))["seed"] != heads.arguments(Place(1))["seed"]
 
 
-def test_blocks_of_an_encoder_have_their_own_size():
+def test_blocks_of_an_encoder_can_have_another_size():
     sizes = {None: 8, 12: 12}
     for given, expected in sizes.items():
         heads = kind("local", block_size=8, cross_block_size=given)
@@ -211,7 +211,7 @@ def test_local_heads_of_images_know_the_grid():
         ),
     ],
 )
-def test_values_that_do_not_go_together_are_named(name, values, message):
+def test_incompatible_values_are_refused(name, values, message):
     with pytest.raises(ValueError, match=message):
         kind(name, **values).check(ModelSection())
 
@@ -241,12 +241,12 @@ def test_a_dialect_routes_balanced():
 def test_a_sequence_is_at_least_as_long_as_a_window(name, window):
     heads = kind(name, **{window: 8})
     heads.check_length("the length", 8)
-    with pytest.raises(ValueError, match=f"model.{name}.{window} is 8 and the length only 7"):
+    with pytest.raises(ValueError, match=f"model.{name}.{window} is 8 but the length is only 7"):
         heads.check_length("the length", 7)
 
 
 def test_an_encoder_has_as_many_local_blocks_as_the_decoder():
     heads = kind("local", block_size=8, cross_block_size=16)
     heads.check_cross_lengths(32, 64)
-    with pytest.raises(ValueError, match="is 16; .*48 positions must make 4 blocks.* 12 would do"):
+    with pytest.raises(ValueError, match="is 16; .*48 positions must form 4 blocks.* use 12"):
         heads.check_cross_lengths(32, 48)

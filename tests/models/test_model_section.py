@@ -1,4 +1,4 @@
-"""Models from configurations; the published ones are held against their hyperparameters."""
+"""Models from configurations; published ones are compared with their hyperparameters."""
 
 import json
 import math
@@ -28,7 +28,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "t2t_hparams.json"
 def published_hparams():
     """The hyperparameters of every published configuration, by name."""
     found = {name: known["hparams"] for name, known in json.loads(GOLDEN.read_text()).items()}
-    # These two the code of the paper's authors defines, but cannot build.
+    # The code of the paper's authors defines these two but cannot build them.
     for name, base, length in (
         ("mnist_full", "mnist_local1d", 28 * 28),
         ("imagenet_full", "imagenet_local1d", 64 * 64 * 3),
@@ -58,7 +58,7 @@ BACKBONES = {
 
 
 def parameters_of_attention(h, layer, kind):
-    """Weights of one attention, as the hyperparameters imply."""
+    """The number of weights of an attention layer that the hyperparameters imply."""
     width, reach = h["hidden_size"], 2 * h["max_relative_position"] + 1
     clusters, local = h["sparsity_cluster_num_heads"], h["local_num_heads"]
     if layer < h["sparsity_skip_first"]:
@@ -80,7 +80,7 @@ def parameters_of_attention(h, layer, kind):
 
 
 def parameters(h, vocabulary_size, image):
-    """Trainable weights of a model without its last layers, as the hyperparameters imply."""
+    """The number of trainable weights of a backbone that the hyperparameters imply."""
     width, inner = h["hidden_size"], h["filter_size"]
     geglu = h["ffn_layer"] == "geglu"
     feed_forward = 3 * width * inner if geglu else 2 * width * inner + inner + width
@@ -106,12 +106,12 @@ def parameters(h, vocabulary_size, image):
 
 
 def comparable(groups):
-    """Configs of head groups but for names, and for the block size between two sequences."""
+    """Configs of head groups without names and the block size of cross-attention."""
     dropped = ("name", "dtype", "key_block_size", "seed")
     configs = [{**group.get_config(), "kind": type(group)} for group in groups]
     for config in configs:
         if config.get("grid"):
-            # One number stands for both dimensions.
+            # One number means both dimensions.
             config["look_back"] = np.broadcast_to(config["look_back"], 2).tolist()
     return [{k: v for k, v in config.items() if k not in dropped} for config in configs]
 
@@ -125,7 +125,7 @@ def test_published_configuration(name):
     # Variables without values: some of these models take gigabytes.
     with keras.StatelessScope(initialize_variables=False):
         backbone = BACKBONES[model.kind].from_section(model, size)
-    # Or Keras would give them values when it next leaves such a scope.
+    # Otherwise, Keras would initialize them when it next leaves such a scope.
     keras.utils.clear_session()
     count = sum(math.prod(variable.shape) for variable in backbone.trainable_variables)
     assert count == parameters(h, size, image)
@@ -153,7 +153,7 @@ def test_all_other_configurations_build_on_a_published_one():
 
 
 def model_section(**values):
-    """A section without heads but those given."""
+    """A section with only the given heads."""
     none = {name: {"num_heads": 0} for name in ("local", "routing")}
     return read_section(ModelSection, {**none, **values})
 
@@ -201,7 +201,7 @@ def test_a_section_makes_the_layer_of_its_kind(name):
     assert (type(group), group.num_heads) == (HEAD_KINDS[name].layer, 3)
 
 
-def test_a_dialect_has_only_its_own_heads():
+def test_a_dialect_supports_only_some_heads():
     model = model_section(dialect="t2t", full={"num_heads": 2})
     with pytest.raises(ValueError, match="full.num_heads is 2; model.dialect t2t has no such"):
         check_heads(model)
@@ -216,11 +216,11 @@ def test_a_dialect_has_only_its_own_heads():
         ),
         (
             {"routing": {"window_size": 8}},
-            "model.routing has values but no heads; give model.routing.num_heads, 0 for none",
+            "model.routing has values but no heads; set model.routing.num_heads, 0 for none",
         ),
         (
             {"full": {"num_heads": 3}, "hidden_dim": 256},
-            r"hidden_dim is 256, .*3 heads \(full 3\) do not divide.*such as 255",
+            r"hidden_dim is 256, .*not divisible by the 3 heads \(full 3\).*such as 255",
         ),
         (
             {"causal_clustered": {"num_heads": 2}, "clustered": {"bits": 5}},
@@ -264,7 +264,7 @@ def test_a_dialect_has_only_its_own_heads():
         ),
     ],
 )
-def test_heads_that_do_not_go_together_are_named(values, message):
+def test_incompatible_heads_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         check_heads(model_section(**values))
 
@@ -275,10 +275,10 @@ def test_heads_that_do_not_go_together_are_named(values, message):
         ({"product_key_layer": 0}, "product_key_layer needs model.product_keys"),
         ({"product_keys": 4, "num_experts": 2}, "product_keys and model.num_experts cannot"),
         ({"product_keys": 4, "product_key_layer": 4}, "is 4; it must be below model.num_layers, 4"),
-        ({"product_keys": 4, "num_encoder_layers": 2}, "without an encoder"),
+        ({"product_keys": 4, "num_encoder_layers": 2}, "model.num_encoder_layers cannot be"),
     ],
 )
-def test_networks_that_do_not_go_together_are_named(values, message):
+def test_incompatible_networks_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         check_networks(model_section(num_layers=4, **values))
 
@@ -291,7 +291,7 @@ def test_clustered_heads_of_a_decoder_have_the_values_of_the_causal_kind():
     assert (type(group), group.num_clusters) == (layers.CausalClusteredHeads, 5)
 
 
-def test_heads_of_a_depth_of_their_own_need_not_divide_the_width():
+def test_heads_with_a_given_depth_need_not_divide_the_width():
     check_heads(model_section(full={"num_heads": 3}, hidden_dim=256, key_dim=7))
 
 

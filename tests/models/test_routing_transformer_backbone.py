@@ -79,7 +79,7 @@ def test_config_makes_an_equal_model(changes):
     np.testing.assert_array_equal(copy(inputs), expected)
 
 
-def test_each_block_has_head_groups_of_its_own():
+def test_each_block_has_separate_head_groups():
     given = checks.groups()
     backbone = checks.make_backbone(head_groups=given)
     first, second = checks.routing_heads(backbone)
@@ -140,7 +140,7 @@ def test_saved_and_loaded(backbone, tmp_path):
 
 
 def test_order_is_known_from_position_embeddings():
-    """Of one token repeated, no position differs unless positions have embeddings."""
+    """Positions of a repeated token differ only with position embeddings."""
     tokens = np.full([1, 8], 5)
     changes = {"head_groups": checks.groups(max_relative_distance=None)}
     without = np.asarray(checks.make_backbone(**changes)(checks.inputs(tokens)))

@@ -48,7 +48,7 @@ def test_logits_are_those_of_the_tied_embedding(model):
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
-# What the tokens of later positions change.
+# Causality.
 
 
 NEAREST = [
@@ -66,11 +66,11 @@ def test_no_output_depends_on_later_tokens(routing):
 
 
 @pytest.mark.end_to_end
-def test_nor_in_float32():
+def test_no_output_depends_on_later_tokens_in_float32():
     assert checks.leak(make_model(head_groups=checks.groups(num_probes=2))) <= 1e-5
 
 
-def test_nor_with_all_options():
+def test_no_output_depends_on_later_tokens_with_all_options():
     changes = {"shift_tokens": True, "normalize_first": False, "max_sequence_length": 24}
     assert checks.leak(make_model(**changes, dtype="float64")) <= 1e-12
 
@@ -98,7 +98,7 @@ def test_training_lowers_the_loss():
 
 
 def fitted(jit_compile=False, loss_chunk_size=None, **changes):
-    """The weights of a model, and its history, after some steps on padded sequences."""
+    """The weights of a model and its history after a few steps on padded sequences."""
     backbone = checks.make_backbone(**{"num_layers": 1, **changes})
     model = RoutingTransformerCausalLM(backbone, loss_chunk_size=loss_chunk_size)
     model.compile(keras.optimizers.SGD(0.3), jit_compile=jit_compile)
@@ -113,13 +113,13 @@ def fitted(jit_compile=False, loss_chunk_size=None, **changes):
         verbose=0,
         callbacks=[CentroidEMA(0.9)],
     ).history
-    # XLA draws other samples.
+    # XLA draws different samples.
     weights = [x for x in model.weights if x.name != "member_samples"]
     return [np.asarray(x) for x in weights], history
 
 
 @pytest.mark.end_to_end
-def test_what_saves_memory_learns_the_same_where_xla_compiles_it():
+def test_options_that_save_memory_learn_the_same_with_xla():
     options = {"remat": True, "feed_forward_chunk_size": 4, "loss_chunk_size": 30}
     found, history = fitted(**options, jit_compile=True)
     expected, expected_history = fitted()
@@ -130,7 +130,7 @@ def test_what_saves_memory_learns_the_same_where_xla_compiles_it():
 
 
 @pytest.mark.end_to_end
-def test_reversible_blocks_learn_the_same_where_xla_compiles_them():
+def test_reversible_blocks_learn_the_same_with_xla():
     (found, history), (expected, expected_history) = (
         fitted(reversible=True, jit_compile=jit_compile) for jit_compile in (True, False)
     )
@@ -237,7 +237,7 @@ def test_exported(model, tmp_path):
 
 
 def greedy(model, prompt, length):
-    """The prompt and each next token, from the logits of exactly the tokens before it."""
+    """The greedy continuation of a prompt, from the logits of exactly the preceding tokens."""
     tokens = [int(token) for token in prompt]
     while len(tokens) < length:
         tokens.append(int(np.argmax(model(checks.inputs([tokens]))[0, -1])))
@@ -245,7 +245,7 @@ def greedy(model, prompt, length):
 
 
 def make_writer(**changes):
-    """A model whose next token depends much on all that came before."""
+    """A model whose next token depends strongly on all preceding tokens."""
     model = make_model(**changes)
     for weight in model.trainable_variables:
         if weight.path.endswith(("kernel", "relative_embeddings")):
@@ -255,13 +255,13 @@ def make_writer(**changes):
 
 @pytest.fixture(scope="module")
 def writer():
-    """One block is enough: that caches of several stay apart is shown for logits below."""
+    """A model of one block; tests of logits below cover the caches of several blocks."""
     return make_writer(num_layers=1, hidden_dim=16)
 
 
 @pytest.fixture(scope="module")
 def prompts():
-    """Of lengths 1, 3, 6 and all 12."""
+    """Prompts of lengths 1, 3, 6 and 12, the maximum."""
     return checks.inputs(checks.random_tokens(4, 12, seed=3), lengths=[1, 3, 6, 12])
 
 
@@ -284,7 +284,7 @@ def test_greedy_continuations(writer, prompts, continuations, jit_compile):
 
 @pytest.mark.end_to_end
 def test_a_row_ends_at_its_first_new_stop_token(writer, prompts, continuations):
-    # A token that the prompt has too, where it ends nothing.
+    # The token also occurs in the prompt, where it does not stop generation.
     stop = continuations[1][5]
     tokens = {**prompts, "token_ids": prompts["token_ids"].copy()}
     tokens["token_ids"][3, :] = stop
@@ -362,7 +362,7 @@ CACHED = {
 
 
 def decoded(model, tokens, count, max_length=None, dtype="float64"):
-    """Logits from position `count` on, one position at a time."""
+    """The logits from position `count`, one position at a time."""
     length = tokens.shape[1]
 
     @tf.function(autograph=False)
@@ -413,7 +413,7 @@ def test_logits_of_chunks(changes):
 
 
 def in_chunks(model, tokens, ends, jit_compile=False):
-    """Logits of chunks that end at these positions."""
+    """The logits of chunks that end at these positions."""
     step = tf.function(model.call_with_cache, autograph=False, jit_compile=jit_compile)
     cache, outputs = model.new_cache(len(tokens), tokens.shape[1]), []
     for start, end in zip([0, *ends], ends):
@@ -453,7 +453,7 @@ def test_logits_at_every_position_of_a_long_sequence():
     mask = np.arange(4096) < np.array([[700], [1500]])
 
     class Reader(keras_hub.samplers.Sampler):
-        """Takes each next token from the sequence, and notes the logits."""
+        """Takes each next token from the sequence and records the logits."""
 
         def __call__(self, next, prompt, cache, index, mask, **kwargs):
             def body(index, cache, notes):
@@ -478,7 +478,7 @@ def test_logits_at_every_position_of_a_long_sequence():
 
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
 def test_bfloat16(policy):
-    # Without routing, where a near tie may fall the other way and change what is seen.
+    # Without routing, in which rounding can break a near tie differently and change the keys.
     heads = [LocalHeads(1, 4, max_relative_distance=3), FullHeads(1)]
     model = make_model(head_groups=heads, dtype=policy, num_layers=1)
     tokens = checks.random_tokens(2, 24)
@@ -521,11 +521,13 @@ def small_writer():
     return model
 
 
-# Greedy continuations are held against recomputing above; samplers that draw differ from "top p" in
-# what they do with the logits alone.
+# Greedy continuations are compared with recomputation above. Other random samplers differ from
+# "top p" only in their use of the logits.
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("sampler", ["top p", "beam", "contrastive"])
-def test_samplers_get_what_recomputing_gives_them(small_writer, prompts, sampler, monkeypatch):
+def test_samplers_get_the_same_logits_as_with_recomputation(
+    small_writer, prompts, sampler, monkeypatch
+):
     def generate():
         given = SAMPLERS[sampler]()
         step = tf.function(lambda x: small_writer.generate_step(x, sampler=given))
@@ -540,7 +542,7 @@ def test_samplers_get_what_recomputing_gives_them(small_writer, prompts, sampler
 
 @pytest.mark.parametrize("sampler", ["beam", "contrastive"])
 @pytest.mark.end_to_end
-def test_prompts_of_different_lengths_go_on_as_each_alone(small_writer, prompts, sampler):
+def test_prompts_of_different_lengths_continue_as_each_alone(small_writer, prompts, sampler):
     small_writer.compile(sampler=SAMPLERS[sampler](), jit_compile=False)
     together = small_writer.generate(prompts, stop_token_ids=None)["token_ids"]
     for row in range(4):
@@ -550,7 +552,7 @@ def test_prompts_of_different_lengths_go_on_as_each_alone(small_writer, prompts,
 
 
 @pytest.mark.end_to_end
-def test_what_stands_behind_the_prompts_is_not_seen(writer, prompts, continuations):
+def test_tokens_after_the_prompts_are_ignored(writer, prompts, continuations):
     behind = np.where(prompts["padding_mask"], prompts["token_ids"], 7)
     step = tf.function(writer.generate_step)
     sampler = SAMPLERS["greedy"]()
@@ -633,7 +635,7 @@ def test_contrastive_search_without_a_cache(prompts):
     "mask, message",
     [
         ([[1, 1, 0], [0, 0, 0]], "row 1 is an empty prompt. .* such as end-of-text"),
-        ([[1, 1, 0], [0, 1, 1]], "row 1 starts with padding; prompts must be at the left"),
+        ([[1, 1, 0], [0, 1, 1]], "row 1 starts with padding; left-align the prompts"),
         ([[1, 0, 1], [1, 1, 1]], "row 0 has padding inside its prompt"),
     ],
 )

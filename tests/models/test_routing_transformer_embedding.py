@@ -14,7 +14,7 @@ OPTIONS = {
 
 
 def make_layer(dtype="float32", **changes):
-    """Weights are as random as those of a trained layer, biases too."""
+    """All weights, including biases, are as random as those of a trained layer."""
     keras.utils.set_random_seed(0)
     layer = RoutingTransformerEmbedding(11, 6, dtype=dtype, **changes)
     layer.build((None, None))
@@ -29,7 +29,7 @@ def random_tokens(batch=2, length=7):
 
 
 def sines(length, width):
-    """By the definition, one number after the other."""
+    """Sines and cosines by the definition, one number at a time."""
     half = width // 2
     signal = np.zeros([length, width])
     for t in range(length):
@@ -81,7 +81,7 @@ def test_mixed_precision(options):
 
 
 def test_new_weights_make_small_logits():
-    """What is embedded has unit variance, so that the same weights give logits of it."""
+    """Embeddings have unit variance, so that tied weights give logits of unit variance."""
     keras.utils.set_random_seed(0)
     layer = RoutingTransformerEmbedding(1000, 64)
     x = np.asarray(layer(np.arange(1000)[None]))

@@ -30,7 +30,7 @@ def test_weights_are_those_of_a_decoder(backbone):
     assert shapes[0] == shapes[1]
 
 
-def test_comes_back_from_its_config(backbone):
+def test_config_makes_an_equal_model(backbone):
     copy = type(backbone).from_config(backbone.get_config())
     copy.set_weights(backbone.get_weights())
     inputs = checks.inputs(checks.random_tokens(2, 9), [9, 5])
@@ -58,12 +58,12 @@ def test_a_section_makes_an_encoder_of_all_its_layers():
     encoder = RoutingTransformerEncoderBackbone.from_section(model, vocabulary_size=9)
     groups = [block.attention.head_groups for block in encoder.transformer_blocks]
     assert len(groups) == 3 and isinstance(groups[0][1], LocalHeads)
-    # As in the encoder of an encoder-decoder, queries have keys of their own.
+    # As in the encoder of an encoder-decoder, keys are separate from queries.
     assert not any(block[0].share_qk for block in groups)
 
 
 def test_an_encoder_does_not_decode(backbone):
     assert not backbone.cached_decoding
     for decode in (backbone.new_cache, backbone.prefill, backbone.call_with_cache):
-        with pytest.raises(ValueError, match="RoutingTransformerEncoderBackbone sees whole"):
+        with pytest.raises(ValueError, match="EncoderBackbone has bidirectional attention"):
             decode(keras.ops.ones([1, 4], "int32"), count=4, max_length=8)

@@ -54,7 +54,7 @@ def reference(layer, images, order, labels=None):
         for t, (row, column, channel) in enumerate(places(order)):
             x = np.sqrt(WIDTH) * table[channel * VALUES + before]
             for layer_of, number in zip(layer.position_embeddings, (row, column)):
-                # The embedding of a pixel holds one part for each channel.
+                # The embedding of a pixel has one part for each channel.
                 parts = np.asarray(layer_of.embeddings)[number].reshape(channels, WIDTH)
                 x = x + np.sqrt(channels * WIDTH) * parts[channel]
             if labels is not None:

@@ -8,7 +8,7 @@ from rt_keras.layers import LocalHeads, RoutingHeads
 from rt_keras.models import RoutingTransformerImageBackbone, RoutingTransformerImageLM
 
 SHAPE = (4, 4, 3)
-# The order of values, and local heads that fit it.
+# Orders of the values, with matching local heads.
 ORDERS = {
     "raster": ((12,), LocalHeads(1, 12)),
     "blocks": ((2, 6), LocalHeads(1, 12, grid=(2, 2))),
@@ -52,7 +52,7 @@ def places(order):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_logits_depend_on_what_comes_before_alone(order):
+def test_logits_depend_only_on_preceding_values(order):
     model, images = make_model(order), random_images()
     expected = np.asarray(model({"images": images}))
     for t in (0, 1, 17, 46):
@@ -75,7 +75,7 @@ def test_classes_and_positions_tell():
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.end_to_end
-def test_generation_goes_on_as_the_model_scores(order):
+def test_generation_follows_the_scores_of_the_model(order):
     model, images = make_model(order), random_images()
     found = model.generate({"images": images}, known_rows=1, temperature=0.0)
     assert found.dtype == "int32"
@@ -97,7 +97,7 @@ def test_samples_follow_their_seed():
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("order", [pytest.param("raster", marks=pytest.mark.end_to_end), "blocks"])
-def test_a_cache_gives_what_recomputing_gives(order, monkeypatch):
+def test_a_cache_gives_the_same_as_recomputation(order, monkeypatch):
     model, inputs = make_model(order, num_classes=5), {"images": random_images()}
     inputs["labels"] = np.array([1, 4])
 
@@ -121,7 +121,7 @@ def test_balanced_heads_recompute():
 
 
 @pytest.mark.end_to_end
-def test_another_number_of_known_rows_or_temperature_is_not_traced_anew(monkeypatch):
+def test_another_number_of_known_rows_or_temperature_is_not_traced_again(monkeypatch):
     model, traces = make_model(), []
     prefill = model.backbone.prefill
     monkeypatch.setattr(model.backbone, "prefill", lambda *x: traces.append(1) or prefill(*x))

@@ -27,7 +27,7 @@ def model():
     return make_model(preprocessor())
 
 
-def test_texts_become_tokens_of_which_some_are_hidden():
+def test_texts_become_tokens_of_which_some_are_masked():
     rates = {"mask_selection_rate": 0.9, "mask_token_rate": 1.0, "random_token_rate": 0.0}
     x, y, weights = preprocessor(**rates)(TEXTS)
     assert x["token_ids"].shape == (2, 24) and y.shape == (2, 22)

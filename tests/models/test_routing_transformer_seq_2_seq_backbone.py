@@ -97,7 +97,7 @@ def test_values_of_full_attention():
     decoded = reference.layer_norm(backbone.layer_norm, x)
 
     outputs = backbone(inputs)
-    # What stands at padding counts for nothing.
+    # Outputs at padding are arbitrary.
     for expected, side, kept in zip((encoded, decoded), SIDES, (real, decoder_real)):
         found = np.asarray(outputs[f"{side}_sequence_output"])
         np.testing.assert_allclose(found[kept], expected[kept], rtol=0, atol=1e-5)

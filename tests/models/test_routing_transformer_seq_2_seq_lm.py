@@ -75,8 +75,8 @@ def test_the_decoder_sees_the_whole_encoder_and_its_own_past(model):
     changed = {**inputs, "decoder_token_ids": inputs["decoder_token_ids"].copy()}
     changed["decoder_token_ids"][:, 7:] = 3
     found = model(changed).numpy()
-    # Balanced routing to the encoder lets the queries of a cluster vie with later ones, so only
-    # local cross attention would leave the past as it was; see below.
+    # In balanced cross-attention, queries of a cluster compete with later ones. Only with local
+    # cross-attention are earlier outputs unchanged; see below.
     assert np.abs(found[:, 7:] - expected[:, 7:]).max() > 1e-2
     changed = {**inputs, "encoder_token_ids": inputs["encoder_token_ids"].copy()}
     changed["encoder_token_ids"][0, -1] = 3
@@ -122,7 +122,7 @@ def test_generation_from_strings(model):
     assert isinstance(first, str) and second.startswith("x")
     tokens = model.preprocessor.generate_preprocess(inputs)
     tokens = {name: np.asarray(x) for name, x in tokens.items()}
-    # Token by token, as the model itself scores them.
+    # Token by token, by the scores of the model itself.
     written = tokens["decoder_token_ids"].copy()
     for t in range(1, 8):
         given = {**tokens, "decoder_token_ids": written}
@@ -171,7 +171,7 @@ def test_logits_of_one_position_at_a_time(cross, changes):
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("cross, sampler", [("full", "contrastive"), ("local", "beam")])
-def test_samplers_get_what_recomputing_gives_them(cross, sampler, monkeypatch):
+def test_samplers_get_the_same_logits_as_with_recomputation(cross, sampler, monkeypatch):
     model = RoutingTransformerSeq2SeqLM(make_backbone(cross_head_groups=CROSS[cross]))
     inputs = make_inputs()
     # Prompts of lengths 2 and 5.
@@ -196,7 +196,7 @@ def test_samplers_get_what_recomputing_gives_them(cross, sampler, monkeypatch):
 
 @pytest.mark.end_to_end
 def test_generation_compiled_by_xla():
-    # The encoder runs once, before anything is generated, and is compiled with routing below.
+    # The encoder runs once, before generation, and is compiled with routing below.
     heads = {"encoder_head_groups": [FullHeads(2)], "cross_head_groups": CROSS["local"]}
     model = RoutingTransformerSeq2SeqLM(make_backbone(**heads))
     inputs = make_inputs()
@@ -212,7 +212,7 @@ def test_generation_compiled_by_xla():
         assert found[row, length:].tolist() == likeliest[row, length - 1 : -1].tolist()
 
 
-def test_balanced_attention_to_the_encoder_keeps_no_cache(model):
+def test_balanced_cross_attention_has_no_cache(model):
     assert not model.cached_decoding
 
 
@@ -239,7 +239,7 @@ def test_compiled_by_xla(model):
     np.testing.assert_allclose(compiled(inputs), model(inputs), rtol=0, atol=1e-4)
 
 
-def test_preprocessor_refuses_what_is_wrong():
+def test_preprocessor_refuses_wrong_arguments():
     with pytest.raises(TypeError, match="tokenizer must be .* a str"):
         Preprocessor("bytes")
     with pytest.raises(ValueError, match="must be at least 1. Received: decoder_sequence_length=0"):

@@ -20,9 +20,9 @@ def same(results, others):
 
 
 def packed(tokenizer, text, length, end=True):
-    """Token ids and mask of one text, by plain Python."""
+    """Computes token ids and the mask of a text in plain Python."""
     ids = [tokenizer.start_token_id, *map(int, tokenizer(text))]
-    # An end that does not fit takes the place of the last token.
+    # An end token that does not fit replaces the last token.
     ids = [*ids[: length - 1], tokenizer.end_token_id] if end else ids[:length]
     padding = length - len(ids)
     return ids + [tokenizer.pad_token_id] * padding, [True] * len(ids) + [False] * padding

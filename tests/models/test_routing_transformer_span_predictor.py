@@ -29,7 +29,7 @@ def model():
     return make_model()
 
 
-def test_answers_are_found_among_the_tokens_and_come_back():
+def test_answers_are_found_among_the_tokens_and_recovered():
     x, spans, weights = preprocessor()({**QUESTIONS, **ANSWERS})
     tokens = x["token_ids"].numpy()
     expected = [1, *(b + 2 for b in b"who?"), 1, *(b + 2 for b in "é was Ann, not Bo".encode()), 1]
@@ -37,11 +37,11 @@ def test_answers_are_found_among_the_tokens_and_come_back():
     assert x["context_mask"].numpy()[0].nonzero()[0].tolist() == list(range(6, 24))
     assert spans.numpy().tolist() == [[13, 15], [18, 18]] and np.all(weights == 1)
     assert preprocessor().answers(QUESTIONS, spans) == ANSWERS["answer"]
-    # Questions are no answers, and none ends before it starts.
+    # No answer lies in the question, and none ends before it starts.
     assert preprocessor().answers(QUESTIONS, tf.constant([[0, 3], [18, 13]])) == ["", ""]
 
 
-def test_an_answer_that_is_left_out_has_no_weight():
+def test_a_truncated_answer_has_no_weight():
     for length, weight in ((17, 1.0), (16, 0.0), (6, 0.0)):
         x, spans, weights = preprocessor(length)({**QUESTIONS, **ANSWERS})
         assert x["token_ids"].shape == (2, length)
@@ -58,7 +58,7 @@ def test_any_tokenizer_finds_words(tokenizer):
     assert answer.rstrip(",") == "fox jumps"
 
 
-def test_spans_are_those_that_a_search_finds():
+def test_spans_equal_those_of_an_exhaustive_search():
     logits = np.random.default_rng(0).normal(size=[20, 2, 9]).astype("float32")
     for longest in (1, 3, 20):
         for (start, end), found in zip(logits, best_spans(logits, longest).numpy()):
@@ -66,7 +66,7 @@ def test_spans_are_those_that_a_search_finds():
             assert max(spans, key=lambda x: start[x[0]] + end[x[1]]) == tuple(found)
 
 
-def test_what_is_no_context_has_no_probability(model):
+def test_positions_outside_the_context_have_no_probability(model):
     x = model.preprocessor(QUESTIONS)
     p = keras.ops.convert_to_numpy(keras.ops.softmax(model(x)))
     outside = ~np.asarray(x["context_mask"])
@@ -105,7 +105,7 @@ def test_learns_to_answer_and_is_exported(tmp_path):
 def test_wrong_arguments_are_refused(model):
     with pytest.raises(ValueError, match="max_answer_length must be a positive integer"):
         models.RoutingTransformerSpanPredictor(model.backbone, max_answer_length=0)
-    with pytest.raises(ValueError, match="without a preprocessor cannot read texts"):
+    with pytest.raises(ValueError, match="needs a preprocessor. Received: preprocessor=None"):
         models.RoutingTransformerSpanPredictor(model.backbone).answer(QUESTIONS)
     with pytest.raises(ValueError, match="batches of strings, .* a context of shape \\(\\)"):
         preprocessor()({"question": "who?", "context": "Ann"})

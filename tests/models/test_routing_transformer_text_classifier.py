@@ -38,7 +38,7 @@ def test_pairs_are_in_one_sequence_and_truncated_alike():
 
 
 def test_a_sequence_never_starts_with_padding(t2t_vocabulary):
-    # Whose start token is padding.
+    # A tokenizer whose start token is padding.
     tokenizer = T2TSubwordTokenizer(t2t_vocabulary)
     preprocessor = models.RoutingTransformerTextClassifierPreprocessor(tokenizer, 8)
     assert preprocessor(["the fox"])["padding_mask"].numpy()[0, 0]

@@ -1,4 +1,4 @@
-"""Presets, checkpoints and states that an earlier version wrote are read as what they were."""
+"""Presets, checkpoints and states of earlier versions still load and give the same outputs."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
 @pytest.fixture(scope="module")
 def carried():
-    """What the state of the file goes with, by the step it is of."""
+    """The arrays of the file: states, outputs and results of training, by step."""
     found = {}
     for name, x in np.load(SAVED / f"{saved_models.CARRIED}.npz").items():
         step, _, rest = name.partition("/")
@@ -33,19 +33,19 @@ def all_close(found, expected):
         close(found[name], x, 1e-5)
 
 
-def test_a_preset_gives_what_it_gave():
+def test_a_preset_gives_the_same_outputs():
     folder = SAVED / saved_models.PRESET
     model = RoutingTransformerCausalLM.from_preset(str(folder))
     assert model.preprocessor.sequence_length == 24
     close(saved_models.logits(model), np.load(folder / "logits.npy"), 1e-5)
 
 
-def test_a_state_goes_on_as_it_did(carried):
+def test_a_state_continues_with_the_same_outputs(carried):
     model = saved_models.carrying_model()
     arrays, _ = Checkpoints(SAVED / saved_models.CARRIED).read(saved_models.STEPS)
     for number, variable in enumerate(model.variables):
         variable.assign(arrays[f"model_{number}"])
-    # Files hold the tensors of a state by number.
+    # Files store the tensors of a state by number.
     numbered = tf.nest.flatten(saved_models.nested(carried["state"]))
     state = tf.nest.pack_sequence_as(model.new_state(2), numbered)
     outputs, state = model.call_with_state(saved_models.chunk(3)[0], state)
@@ -55,7 +55,7 @@ def test_a_state_goes_on_as_it_did(carried):
         close(x, expected, 1e-5)
 
 
-def test_training_goes_on_as_it_did(carried, tmp_path):
+def test_training_resumes_with_the_same_results(carried, tmp_path):
     folder = tmp_path / "checkpoints"
     shutil.copytree(SAVED / saved_models.CARRIED, folder)
     found = saved_models.train(saved_models.carrying_model(), folder, epoch=1)

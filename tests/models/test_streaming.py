@@ -18,7 +18,7 @@ def make_model(**routing):
     tokenizer = ByteTokenizer()
     groups = [LocalHeads(1, 4), RoutingHeads(1, 2, 4, **routing)]
     backbone = RoutingTransformerBackbone(tokenizer.vocabulary_size(), 1, 8, 8, groups)
-    # Far from even: each token then calls for a few others.
+    # Uneven probabilities, so that each token has a few likely successors.
     for weight in backbone.trainable_weights:
         weight.assign(weight * 3.0)
     preprocessor = RoutingTransformerCausalLMPreprocessor(tokenizer, sequence_length=64)
@@ -42,8 +42,8 @@ def model():
     ],
     ids=["greedy", "random", "top_p"],
 )
-def test_the_chunks_are_what_generate_returns(model, make_sampler):
-    # One of them through XLA, which takes seconds.
+def test_the_joined_chunks_equal_the_output_of_generate(model, make_sampler):
+    # XLA compiles only one of them, since this takes seconds.
     xla = isinstance(make_sampler(), keras_hub.samplers.TopPSampler)
     model.compile(sampler=make_sampler(), jit_compile=xla)
     whole = model.generate("héllo", max_length=40)
@@ -53,7 +53,7 @@ def test_the_chunks_are_what_generate_returns(model, make_sampler):
 
 
 @pytest.mark.end_to_end
-def test_so_where_the_sequence_is_recomputed():
+def test_chunks_equal_generate_with_recomputation():
     model = make_model(assignment="balanced")
     model.compile(sampler="greedy", jit_compile=False)
     assert "".join(stream(model, "ab", max_length=16)) == model.generate("ab", max_length=16)
@@ -73,7 +73,7 @@ def test_chunks_of_every_tokenizer_are_whole(tokenizer):
 
 
 class Recites(keras_hub.samplers.Sampler):
-    """Says given bytes whatever the model thinks."""
+    """Samples given bytes regardless of the probabilities."""
 
     def __init__(self, text):
         super().__init__()
@@ -87,7 +87,7 @@ class Recites(keras_hub.samplers.Sampler):
 
 
 @pytest.mark.end_to_end
-def test_characters_are_not_torn_and_the_text_ends_at_its_end(model):
+def test_characters_are_not_split_and_the_text_ends_at_its_end(model):
     text = "aé☃𝄞" * 5
     model.compile(sampler=Recites(text.encode()), jit_compile=False)
     chunks = list(stream(model, "", max_length=64))

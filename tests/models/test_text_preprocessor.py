@@ -4,7 +4,7 @@ import pytest
 from rt_keras import models
 from rt_keras.data import ByteTokenizer
 
-# The preprocessors, and an argument of each that is a length.
+# The preprocessors, each with one of its length arguments.
 PREPROCESSORS = {
     models.RoutingTransformerCausalLMPreprocessor: "sequence_length",
     models.RoutingTransformerSeq2SeqLMPreprocessor: "decoder_sequence_length",
@@ -23,16 +23,16 @@ def test_other_tokenizers_and_lengths_are_refused(cls, length):
 
 
 @pytest.mark.parametrize("cls", PREPROCESSORS, ids=lambda cls: cls.__name__)
-def test_configurations_make_the_same_again(cls):
+def test_config_makes_an_equal_preprocessor(cls):
     preprocessor = cls(ByteTokenizer(), **{PREPROCESSORS[cls]: 7})
     config = preprocessor.get_config()
     assert config[PREPROCESSORS[cls]] == 7
-    # KerasHub changes the dictionary that it is given.
+    # KerasHub changes the dictionary that it receives.
     assert cls.from_config({**config}).get_config() == config
 
 
 @pytest.mark.parametrize("name", ["MaskedLM", "TextClassifier"])
-def test_encoders_get_one_sequence_without_numbers_of_texts(name):
+def test_encoders_get_one_sequence_without_segment_ids(name):
     preprocessor = getattr(models, f"RoutingTransformer{name}Preprocessor")(ByteTokenizer(), 8)
     inputs, *_ = preprocessor((["ab"], ["c"]), [1])
     assert "segment_ids" not in inputs and inputs["token_ids"].shape == (1, 8)

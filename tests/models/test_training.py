@@ -50,7 +50,7 @@ def trained(model):
         shuffle=False,
         verbose=0,
     ).history
-    # Random members of the last part of the batch, for centroids that start from one.
+    # Without random members of the last part of the batch, to which centroids can be reset.
     weights = [x for x in model.weights if x.name != "member_samples"]
     weights = [np.asarray(weight).tolist() for weight in weights]
     return {"history": history, "norm": model.gradient_norm, "weights": weights}
@@ -69,7 +69,7 @@ def test_every_task_trains_by_the_same_steps():
 
 @pytest.fixture(scope="module")
 def whole():
-    """What one device computes with the whole batch at once."""
+    """The results of one device with the whole batch at once."""
     return trained(make_model())
 
 
@@ -91,7 +91,7 @@ def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(whole):
     assert model.gradient_norm > NORM
     length = np.sqrt(sum((x.astype("float64") ** 2).sum() for x in moved))
     np.testing.assert_allclose(length, NORM, rtol=1e-4)
-    # Without clipping a step is the gradient itself.
+    # Without clipping, a step equals the gradient.
     model = make_model(run_eagerly=True)
     model.optimizer.global_clipnorm = None
     model.train_on_batch(checks.inputs(TOKENS), LABELS, WEIGHTS)
@@ -101,7 +101,7 @@ def test_the_norm_is_that_of_all_gradients_before_they_are_clipped(whole):
 
 
 @pytest.mark.end_to_end
-def test_parts_of_a_batch_make_the_step_of_the_whole(whole):
+def test_a_step_of_parts_equals_that_of_the_whole_batch(whole):
     assert_equal(trained(make_model(gradient_accumulation_steps=2)), whole)
 
 
@@ -122,7 +122,7 @@ def test_parts_must_divide_the_batch():
     message = "gradient_accumulation_steps must divide .* Received: 3"
     with pytest.raises(ValueError, match=f"{message}, for 4 examples"):
         model.train_on_batch(checks.inputs(TOKENS), LABELS, WEIGHTS)
-    # The size of these batches is known only when they come.
+    # The size of these batches is known only at run time.
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         trained(model)
 
@@ -174,7 +174,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def replicas():
-    """What two replicas compute, in a process of its own: devices are counted at the start."""
+    """The results of two replicas, in a separate process since TensorFlow counts devices once."""
     command, root = [sys.executable, "-c", REPLICAS], Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
@@ -183,18 +183,18 @@ def replicas():
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("name", ["eager", "jit", "parts", "steps"])
-def test_replicas_make_the_step_of_one_device(replicas, whole, name):
+def test_replicas_equal_one_device(replicas, whole, name):
     assert_equal(replicas[name], whole)
 
 
 @pytest.mark.end_to_end
-def test_replicas_draw_other_seeds(replicas):
+def test_replicas_draw_different_seeds(replicas):
     first, second = replicas["seeds"]
     assert first == [5, 0] and second != first
 
 
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("case", ["jit on replicas", "steps on replicas", "several workers"])
-def test_keras_still_needs_the_remedies(replicas, case):
-    # If this fails, one of those in `training` can go.
+def test_keras_still_needs_the_workarounds(replicas, case):
+    # If this fails, a workaround in `rt_keras/models/training.py` can be removed.
     assert replicas[case] is not None

@@ -22,7 +22,7 @@ def test_options_are_those_of_a_block():
     assert set(BLOCK_OPTIONS) == set(config) - differing - {"intermediate_dim"}
 
 
-def test_options_are_taken_out():
+def test_options_are_removed():
     kwargs = {"dropout": 0.1, "activation": "relu", "name": "model"}
     options = take_block_options(kwargs)
     assert kwargs == {"name": "model"}
@@ -30,7 +30,7 @@ def test_options_are_taken_out():
     assert options["normalize_first"] is True and options["layer_norm_epsilon"] == 1e-6
 
 
-def test_blocks_are_as_they_are_asked_for():
+def test_blocks_have_the_given_options():
     given = [checks.groups(), [FullHeads(2)]]
     options = take_block_options({"dropout": 0.2, "shift_tokens": True, "key_dim": 3})
     blocks = make_blocks(given, 12, options, "mixed_bfloat16", "layer")
@@ -49,7 +49,7 @@ def test_blocks_are_as_they_are_asked_for():
         assert all(group.compute_dtype == "bfloat16" for group in block.attention.head_groups)
 
 
-def test_groups_given_once_are_of_each_block_its_own():
+def test_groups_given_once_are_copied_for_each_block():
     groups = checks.groups()
     blocks = make_blocks([groups, groups], 8, take_block_options({}), "float32", "block")
     found = [group for block in blocks for group in block.attention.head_groups]
@@ -116,5 +116,5 @@ def test_configs_there_and_back():
         ]
         assert serialized == config[blocks_of]
     assert back["head_groups"][0][1].share_qk
-    # The config itself stays as it was.
+    # The config itself is unchanged.
     assert isinstance(config["head_groups"][0][0], dict)

@@ -12,7 +12,7 @@ NEAR_AND_FAR = {**WINDOW, "strided.stride": 4, "persistent.num_persistent_keys":
 
 
 def model_section(values, **others):
-    """A `ModelSection` with four of these heads."""
+    """A `ModelSection` with four heads of a union."""
     return read_section(ModelSection, {"union": {"num_heads": 4, **values}, **others}, "model.")
 
 
@@ -22,7 +22,7 @@ def test_a_union_has_the_sets_of_which_a_key_is_given():
     assert heads.key_sets == (Window(8), Strided(4), Persistent(2))
 
 
-def test_every_set_can_be_said_with_its_options():
+def test_every_set_can_be_configured():
     values = {
         "window.block_size": 8,
         "window.look_back": 2,
@@ -60,8 +60,8 @@ CLUSTER = {"cluster.num_clusters": 4, "cluster.window_size": 4}
     "values, message",
     [
         ({}, "model.union: key_sets must be a list of at least one set of keys"),
-        ({"windw.block_size": 8}, "unknown key .*windw.*nearest right one is .*union.window.block"),
-        ({"window.blok_size": 8}, "unknown key .*nearest right one is model.union.window.block_si"),
+        ({"windw.block_size": 8}, "unknown key .*windw.*nearest known key is .*union.window.block"),
+        ({"window.blok_size": 8}, "unknown key .*nearest known key is model.union.window.block_si"),
         ({"window.key_block_size": 8}, "unknown key model.union.window.key_block_size"),
         ({"strided": 4}, "model.union.strided is a section; set its keys: .*strided.stride"),
         (
@@ -86,15 +86,15 @@ CLUSTER = {"cluster.num_clusters": 4, "cluster.window_size": 4}
         ({**NEAR_AND_FAR, "first_layer": 3}, "union.first_layer is 3; .*num_layers, 2"),
     ],
 )
-def test_what_does_not_go_together_is_named(values, message):
+def test_incompatible_values_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         check_heads(model_section(values))
 
 
-def test_what_depends_on_the_model_is_named():
+def test_values_that_the_model_does_not_support_are_refused():
     remembered = {**WINDOW, **CLUSTER, "remembered.memory_length": 8}
     check_heads(model_section(remembered))
-    with pytest.raises(ValueError, match="only a causal_lm can have them with a set remembered"):
+    with pytest.raises(ValueError, match="the set remembered needs a causal_lm"):
         check_heads(model_section(remembered, kind="masked_lm"), ("encoder",))
     with pytest.raises(ValueError, match="union.num_heads is 4; model.dialect t2t has no such"):
         check_heads(model_section(NEAR_AND_FAR, dialect="t2t"))
@@ -106,5 +106,5 @@ def test_what_depends_on_the_model_is_named():
 def test_a_sequence_is_at_least_as_long_as_a_window(values, size):
     model = model_section(values)
     check_length(model, "the length", 8)
-    with pytest.raises(ValueError, match=f"model.union.{size}.* and the length only 3"):
+    with pytest.raises(ValueError, match=f"model.union.{size}.* but the length is only 3"):
         check_length(model, "the length", 3)

@@ -1,9 +1,11 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rt_keras.ops import block_selection, selected_blocks, selected_blocks_attention
-from rt_keras.ops.block_selection import NODE_SIZE
+from rt_keras.ops.block_selection import FADE, LOG_OF_NOTHING, NODE_SIZE
 from rt_keras.ops.content_order import POWER_ITERATIONS, START_ANGLE
 from rt_keras.ops.selected_blocks import selected_blocks_cache, selected_blocks_chunk
 from tests.ops import checks, chunk_checks
@@ -73,21 +75,24 @@ def loop(
     segment_size,
     window,
     by_content=True,
-    deviation_weight=0.5,
+    deviation_weight=1.0,
     num_nodes=None,
     num_first_tokens=0,
     causal=False,
     query_mask=None,
     key_mask=None,
+    chosen_by=None,
 ):
+    """No gradient passes through the choice, by the query and the key of `chosen_by`."""
+    chosen_by = chosen_by or {"query": query, "key": key}
     batch, heads, length, depth = query.shape
     output = np.zeros([*query.shape[:3], value.shape[3]])
     segments = -(-length // segment_size)
     window_size, look_back = window
     for b, h in np.ndindex(batch, heads):
         of_head = h * key.shape[1] // heads
-        keys = np.zeros([segments * segment_size, depth])
-        keys[:length] = key[b, of_head]
+        keys, own_keys = np.zeros([2, segments * segment_size, depth])
+        keys[:length], own_keys[:length] = chosen_by["key"][b, of_head], key[b, of_head]
         real = np.arange(len(keys)) >= num_first_tokens
         real &= np.arange(len(keys)) < length
         if key_mask is not None:
@@ -99,31 +104,50 @@ def loop(
             own = i // window_size
             before = max(own - look_back, 0) * window_size // block_size
             after = (own + look_back + 1) * window_size // block_size
-            x = query[b, h, i] / np.sqrt(depth)
+            x = chosen_by["query"][b, h, i] / np.sqrt(depth)
             allowed = [g for g in range(len(blocks)) if g < before or (not causal and g >= after)]
             if num_nodes is not None:
                 score = {}
                 for node in {g // NODE_SIZE for g in allowed}:
                     own = range(node * NODE_SIZE, (node + 1) * NODE_SIZE)
                     members = [j for g in own for j in blocks[g]]
-                    score[node] = score_of(x, keys[members], deviation_weight) if members else 0.0
-                best = sorted(score, key=lambda node: -score[node])[:num_nodes]
-                allowed = [g for g in allowed if g // NODE_SIZE in best]
+                    if members:
+                        score[node] = score_of(x, keys[members], deviation_weight)
+                of_nodes = largest(score, num_nodes)
+                allowed = [g for g in allowed if g // NODE_SIZE in of_nodes]
+            else:
+                of_nodes = dict.fromkeys({g // NODE_SIZE for g in allowed}, 0.0)
             score = {
-                g: score_of(x, keys[blocks[g]], deviation_weight) for g in allowed if blocks[g]
+                g: score_of(x, keys[blocks[g]], deviation_weight) + of_nodes[g // NODE_SIZE]
+                for g in allowed
+                if blocks[g]
             }
-            best = sorted(score, key=lambda g: -score[g])[:num_blocks]
-            seen = [j for g in best for j in blocks[g]]
+            chosen = largest(score, num_blocks)
+            seen = [j for g in chosen for j in blocks[g]]
             if seen:
-                weights = np.exp(keys[seen] @ x)
+                of_keys = [chosen[g] + of_nodes[g // NODE_SIZE] for g in chosen for _ in blocks[g]]
+                weights = np.exp(own_keys[seen] @ query[b, h, i] / np.sqrt(depth) + of_keys)
                 output[b, h, i] = weights @ value[b, of_head, seen] / weights.sum()
     return output
+
+
+def holds(inputs, **options):
+    equation = functools.partial(loop, chosen_by=inputs)
+    checks.holds(attention, equation, inputs, **options)
+
+
+def largest(score, count):
+    """The logarithms of the weights of those with the largest scores."""
+    ordered = sorted(score, key=lambda g: -score[g])
+    left_out = score[ordered[count]] if count < len(ordered) else -np.inf
+    weights = {g: np.clip((score[g] - left_out) / FADE, 0, 1) for g in ordered[:count]}
+    return {g: np.log(weight) if weight else LOG_OF_NOTHING for g, weight in weights.items()}
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_equation(case, causal):
-    checks.holds(attention, loop, checks.arrays(LENGTH), **CASES[case], causal=causal)
+    holds(checks.arrays(LENGTH), **CASES[case], causal=causal)
 
 
 @pytest.mark.parametrize("case", ["content", "nodes", "neighbours"])
@@ -131,14 +155,14 @@ def test_equation(case, causal):
 def test_padding(padding, case):
     mask = checks.mask(padding, LENGTH)
     options = {**CASES[case], "query_mask": mask, "key_mask": mask}
-    checks.holds(attention, loop, checks.arrays(LENGTH), **options)
+    holds(checks.arrays(LENGTH), **options)
 
 
 def test_key_heads_serve_several_heads():
     inputs, query = checks.arrays(LENGTH), checks.arrays(LENGTH, seed=1)["query"]
     inputs["query"] = np.concatenate([inputs["query"], query], axis=1)
     for case in ("content", "nodes"):
-        checks.holds(attention, loop, inputs, **CASES[case], causal=True)
+        holds(inputs, **CASES[case], causal=True)
         checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
 
 
@@ -150,7 +174,7 @@ def test_a_few_positions_at_a_time_are_one_pass(case, monkeypatch):
     monkeypatch.setattr(block_selection, "SCORED_AT_ONCE", 500)
     monkeypatch.setattr(block_selection, "COMPARED_AT_ONCE", 500)
     inputs = checks.arrays(LENGTH)
-    checks.holds(attention, loop, inputs, **CASES[case], causal=True)
+    holds(inputs, **CASES[case], causal=True)
     checks.holds_compiled(attention, inputs, **CASES[case], causal=True)
 
 

@@ -1,4 +1,4 @@
-"""One tiny model, exported once for all tests, and what they ask of it."""
+"""A tiny model, exported once for all tests, and requests to it."""
 
 import functools
 import tempfile
@@ -30,7 +30,7 @@ TYPES = {
     "top_k": tf.int32,
     "seed": tf.int64,
 }
-# What is wrong with a request, and the input that the error must name.
+# Invalid requests, and the input that the error must name.
 BAD_REQUESTS = {
     "unknown id": ("score", {"ids": [[5, 258]]}, "ids"),
     "negative id": ("score", {"ids": [[-1]]}, "ids"),
@@ -56,7 +56,7 @@ BAD_REQUESTS = {
 
 
 def make_model(tokenizer=None, **changes):
-    """A language model whose weights are as random as those of a trained one."""
+    """Returns a language model whose random weights are as large as those of a trained one."""
     keras.utils.set_random_seed(0)
     tokenizer = tokenizer or data.ByteTokenizer()
     settings = {
@@ -76,7 +76,7 @@ def make_model(tokenizer=None, **changes):
 
 @functools.cache
 def model():
-    """The model that is served, without XLA, as Keras compiles it on a CPU."""
+    """Returns the served model, without XLA, as Keras compiles it on a CPU."""
     model = make_model()
     model.compile(sampler="random", jit_compile=False)
     return model
@@ -89,7 +89,7 @@ def _folder():
 
 @functools.cache
 def exported():
-    """The folder of its only version."""
+    """Exports the model and returns the folder of its only version."""
     return export_saved_model(model(), Path(_folder().name) / "rt_keras", max_length=MAX_LENGTH)
 
 
@@ -99,18 +99,18 @@ def loaded():
 
 
 def tensors(signature, inputs):
-    """Inputs as tensors of their types; parameters of generation that are missing are DEFAULTS."""
+    """Converts inputs to tensors; missing parameters of generation are DEFAULTS."""
     if signature.startswith("generate"):
         inputs = {**DEFAULTS, **inputs}
     return {name: tf.constant(value, TYPES.get(name)) for name, value in inputs.items()}
 
 
 def ask(signature, **inputs):
-    """What the loaded SavedModel gives, as NumPy arrays."""
+    """Returns the outputs of the loaded SavedModel as NumPy arrays."""
     outputs = loaded().signatures[signature](**tensors(signature, inputs))
     return {name: value.numpy() for name, value in outputs.items()}
 
 
 def texts(**inputs):
-    """The texts that the loaded SavedModel generates, as a list of strings."""
+    """Returns the texts that the loaded SavedModel generates, as a list of strings."""
     return [text.decode() for text in ask("generate", **inputs)["texts"]]

@@ -1,4 +1,4 @@
-"""A server for the tests that speaks TensorFlow Serving's Predict API, over gRPC and over REST.
+"""A test server with TensorFlow Serving's Predict API, over gRPC and REST.
 
 It does what TensorFlow Serving does with a request, in the same order: inputs by the names of the
 SignatureDef, its defaults for those that are missing, one run of the session that TensorFlow's
@@ -30,7 +30,7 @@ class Model:
         with tf.Graph().as_default():
             self.session = tf.compat.v1.Session()
             meta = tf.compat.v1.saved_model.load(self.session, ["serve"], str(path))
-        # The others are for the loader.
+        # The others are used by the loader.
         method = tf.saved_model.PREDICT_METHOD_NAME
         self.signatures = {
             name: item for name, item in meta.signature_def.items() if item.method_name == method
@@ -41,11 +41,11 @@ class Model:
         options = config_pb2.CallableOptions()
         options.feed.extend(info.name for info in signature.inputs.values())
         options.fetch.extend(info.name for info in signature.outputs.values())
-        # Unlike session.run, it leaves types and shapes to the session itself.
+        # Unlike session.run, it leaves the checks of types and shapes to the session.
         return self.session._make_callable_from_options(options)
 
     def predict(self, request):
-        """A PredictResponse to a PredictRequest."""
+        """Returns the PredictResponse to a PredictRequest."""
         name = request.model_spec.signature_name or "serving_default"
         if name not in self.signatures:
             raise tf.errors.FailedPreconditionError(None, None, f'signature "{name}" not found')
@@ -114,7 +114,7 @@ def rest_handler(model):
 
 
 def request_of_json(model, body):
-    """A PredictRequest of the JSON of a REST request."""
+    """Converts the JSON of a REST request to a PredictRequest."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name = NAME
     request.model_spec.signature_name = body.get("signature_name", "")
@@ -144,7 +144,7 @@ def _without_base64(value):
 
 
 def json_of_response(response, by_rows):
-    """What REST answers: columns or rows, and a single output without its name."""
+    """Returns the REST response: columns or rows, and a single output without its name."""
     outputs = {name: _as_json(tf.make_ndarray(value)) for name, value in response.outputs.items()}
     if len(outputs) == 1:
         (outputs,) = outputs.values()
@@ -161,7 +161,7 @@ def _as_json(array):
 
 @contextlib.contextmanager
 def serving(path):
-    """Serves a SavedModel; gives the addresses of its gRPC and REST sides, as HOST:PORT."""
+    """Serves a SavedModel and yields its gRPC and REST addresses, each HOST:PORT."""
     model = Model(path)
     server = grpc.server(futures.ThreadPoolExecutor(8))
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(Servicer(model), server)

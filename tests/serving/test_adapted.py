@@ -38,7 +38,7 @@ def llama(folder, *heads, **config):
 
 
 def gemma(*heads):
-    """A tiny Gemma 3, whose tokenizer is of SentencePiece and whose logits have a soft cap."""
+    """Returns a tiny Gemma 3, with a SentencePiece tokenizer and soft-capped logits."""
     import sentencepiece
 
     proto = io.BytesIO()
@@ -188,7 +188,7 @@ def test_a_text_goes_on_where_it_was(loaded):
         )
         found.append(state.pop("continuations"))
     parts = [b"".join(texts).decode(errors="replace") for texts in zip(*found)]
-    # A character of several bytes may be cut between the two.
+    # A multi-byte character may be cut between the two.
     assert [text[:3] for text in parts] == [text.decode()[:3] for text in whole]
 
 
@@ -226,7 +226,7 @@ print(json.dumps([[text.decode() for text in texts], scores.tolist()]))
 
 
 def check_in_another_process(path, texts, scores):
-    """Asserts that a SavedModel gives these where there is no rt_keras."""
+    """Asserts that a SavedModel gives these outputs without rt_keras."""
     arguments = [sys.executable, "-c", ALONE, str(path), json.dumps(PROMPTS)]
     result = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -239,7 +239,7 @@ def test_it_runs_where_rt_keras_is_not_installed(adapted, exported):
     texts = [expected_text(adapted, prompt, 12) for prompt in PROMPTS]
     check_in_another_process(exported, texts, text_scoring_function(adapted)(tf.constant(PROMPTS)))
     foreign = json.loads((Path(exported) / "assets.extra" / "foreign_ops.json").read_text())
-    assert all("tensorflow-text" in reason for reason in foreign.values())
+    assert all("TensorFlow Text" in reason for reason in foreign.values())
 
 
 def test_clients_are_answered(loaded, exported, monkeypatch):

@@ -21,7 +21,7 @@ def test_operations_of_tensorflow_text_are_listed_with_the_reason(tmp_path, word
     model = served.make_model(data.WordPieceTokenizer(word_piece_vocabulary))
     path = export_saved_model(model, tmp_path / "words")
     reasons = json.loads((path / "assets.extra" / "foreign_ops.json").read_text())
-    names = {name for name, reason in reasons.items() if "tensorflow-text" in reason}
+    names = {name for name, reason in reasons.items() if "TensorFlow Text" in reason}
     assert {"FastWordpieceTokenizeWithOffsets", "TFText>FastWordpieceDetokenize"} <= names
     assert foreign_ops.UNKNOWN not in reasons.values()
     answer = tf.saved_model.load(path).signatures["score_text"](texts=tf.constant(["the fox"]))

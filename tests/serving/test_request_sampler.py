@@ -11,7 +11,7 @@ TABLE = np.random.default_rng(0).normal(size=[VOCABULARY, VOCABULARY]).astype("f
 
 
 def next_logits(tokens, cache, index):
-    """Logits that follow from the last token."""
+    """Returns logits that depend on the last token."""
     return tf.gather(TABLE, tf.gather(tokens, index - 1, axis=1)), None, cache
 
 
@@ -46,7 +46,7 @@ def request_sampler(rows, as_compiled=False, **parameters):
     ],
 )
 def test_draws_are_those_of_keras_hub(sampler, parameters, as_compiled):
-    # The generator's state is the seed again for each way of running it.
+    # The generator's state is reset to the seed for each way of running it.
     sampler.seed_generator.state.assign([sampler.seed, 0])
     expected = run(sampler, jit_compile=as_compiled)
     found = run(request_sampler(1, as_compiled, **parameters))

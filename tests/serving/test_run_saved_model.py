@@ -1,4 +1,4 @@
-"""TensorFlow's own loader runs the SavedModel, in a program without Python."""
+"""Runs the SavedModel with TensorFlow's own loader in a program without Python."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """The program, linked against the libraries of the installed TensorFlow."""
+    """Builds the program, linked against the libraries of the installed TensorFlow."""
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ to compile the program with")
     folder = Path(tf.sysconfig.get_lib())
@@ -40,7 +40,7 @@ def signatures():
 
 
 def call(signature, inputs):
-    """A call of a signature as the program reads it; inputs are tensors."""
+    """Formats a call of a signature for the program; inputs are tensors."""
     definition = signatures()[signature]
     lines = [f"call {len(inputs)} {len(definition.outputs)}"]
     for name, tensor in inputs.items():
@@ -55,7 +55,7 @@ def call(signature, inputs):
 
 
 def answers(program, calls):
-    """What the program answers: for each call a dict of arrays, or the message of an error."""
+    """Returns the program's output: for each call, a dict of arrays or an error message."""
     result = subprocess.run(
         [program, served.exported()],
         input="\n".join(call(*item) for item in calls),

@@ -161,7 +161,7 @@ def test_versions_follow_each_other(tmp_path):
 
 
 def test_a_version_that_is_there_is_refused():
-    with pytest.raises(FileExistsError, match="already holds something"):
+    with pytest.raises(FileExistsError, match="already exists; name a new"):
         export_saved_model(served.model(), served.exported())
 
 

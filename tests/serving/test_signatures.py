@@ -14,7 +14,7 @@ pytestmark = pytest.mark.end_to_end
 
 samplers = keras_hub.samplers
 PROMPTS = ["", "a", "once upon", "the café"]
-# KerasHub's samplers, and the parameters of `generate` that stand for them.
+# KerasHub's samplers, and the equivalent parameters of `generate`.
 EQUAL = [
     (samplers.RandomSampler, {"temperature": 0.7, "seed": 5}, {}),
     (samplers.RandomSampler, {"seed": 2**40 + 3}, {}),
@@ -38,7 +38,7 @@ def expected_text(model, sampler, prompt, jit_compile, max_new_tokens=12):
 
 @pytest.mark.parametrize("sampler, options, parameters", EQUAL)
 def test_texts_are_those_of_the_model(sampler, options, parameters):
-    # As many prompts of other lengths in the batch change nothing.
+    # Other prompts of different lengths in the batch change nothing.
     found = served.texts(prompts=PROMPTS, **parameters_of(options, parameters))
     prompt = PROMPTS[options["seed"] % 4]
     expected = expected_text(served.model(), sampler(**options), prompt, jit_compile=False)

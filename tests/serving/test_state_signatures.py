@@ -8,7 +8,7 @@ pytestmark = pytest.mark.end_to_end
 
 
 def split(outputs, name):
-    """An output of a signature, and the state that came with it."""
+    """Splits the result of a signature into one output and the state."""
     return outputs.pop(name), outputs
 
 
@@ -46,7 +46,7 @@ def test_rows_may_have_fewer_tokens_than_others():
 def test_a_chat_goes_on_where_it_was():
     prompts = ["once upon", "the"]
     expected = served.ask("generate", prompts=prompts, top_k=1, max_new_tokens=9)
-    # The prompts in two parts, as ids and as texts.
+    # The prompts are given in two parts, as ids and as texts.
     ids = tf.ragged.constant([[x + 2 for x in text.encode()] for text in ("once ", "t")])
     _, state = scored(ids.to_tensor().numpy(), served.ask("new_state", rows=2))
     found = []
@@ -64,7 +64,7 @@ def test_a_state_of_other_texts_is_refused():
         served.ask("score_next", ids=random_ids(2, 4), **state)
 
 
-# A tensor of a state of one text, and what the error says of it.
+# A tensor in the state of one text, and the error about it.
 BAD_STATES = {
     "another block": (
         "state_00",

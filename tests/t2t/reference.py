@@ -1,6 +1,6 @@
-"""What the paper authors' code computes, as plain NumPy loops in float64, one query at a time.
+"""The attention of the authors' code as plain NumPy loops in float64, one query at a time.
 
-Where it does as the equations of the project do, the loops of `tests/ops/reference.py` serve.
+Where that code follows the project's equations, the loops of `tests/ops/reference.py` are used.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def local(
 ):
     """Local attention: a query without keys gets the mean of its window; queries have no mask.
 
-    Relative distances are those to a block of queries that stands last in its window.
+    Relative distances assume that the block of queries is the last in its window.
     """
     key = query if key is None else key
     length, keys = query.shape[2], key.shape[2]
@@ -45,7 +45,7 @@ def local(
     steps = list(itertools.product(*(range(-count, count + 1) for count in reach)))
     steps = [step for step in steps if step[0] <= 0 or not causal]
     offset = len(steps) * key_block_size - block_size
-    # Beyond the edges there is one more key, of zeros.
+    # One more key, of zeros, represents positions beyond the edges.
     key, value = (np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 0)]) for x in (key, value))
     output = np.zeros(query.shape[:3] + value.shape[3:])
     for b, h, i in np.ndindex(query.shape[:3]):
@@ -87,7 +87,7 @@ def strided(
     relative_embeddings=None,
     relative_values=None,
 ):
-    """Strided attention: masks and token bias have no effect, filled-up zeros are attended to."""
+    """Strided attention: masks and token bias have no effect; queries attend to padding."""
     key = query if key is None else key
     filled = [(0, 0), (0, 0), (0, -query.shape[2] % stride), (0, 0)]
     key, value = np.pad(key, filled), np.pad(value, filled)
@@ -135,7 +135,7 @@ def clustered(
     relative_embeddings=None,
     relative_values=None,
 ):
-    """Attention in clusters, causal by rank in the cluster, of sequences filled up to blocks."""
+    """Attention in clusters, causal by rank in the cluster, of sequences padded to blocks."""
     length, keys = query.shape[2], value.shape[2]
 
     def filled(x):
@@ -204,7 +204,7 @@ def attend_row(
 
 
 def vector(table, distance):
-    """What all heads add for a distance; 0 if there is no table."""
+    """Returns the term of a distance, shared by all heads; 0 if there is no table."""
     if table is None:
         return 0.0
     far = table.shape[1] // 2

@@ -1,4 +1,4 @@
-"""What holds for all head groups of the dialect; their equations are those of `reference`."""
+"""Properties of all head groups of the dialect; `reference` has their equations."""
 
 import keras
 import numpy as np
@@ -55,7 +55,7 @@ def test_equation(kind, causal):
     biased = TOKEN_BIAS.get(kind, {"token_bias": "trainable"})
     group = GROUPS[kind](max_relative_distance=2, dtype="float64", **biased)
     key = None if group.share_qk else key
-    # Of shared queries and keys, that code has no mask.
+    # With shared queries and keys, that code has no mask.
     mask = None if group.share_qk else checks.padding(2, 12)
     token_bias = checks.random(2, 12, dtype="float64")
     with token_bias_of(**{"decoder" if causal else "encoder": token_bias}):

@@ -1,4 +1,4 @@
-"""What the tests of the TPU check share."""
+"""Helpers for the tests of the TPU check."""
 
 from importlib import metadata
 

@@ -55,7 +55,7 @@ def test_a_variable_in_a_branch_is_refused():
 
 
 def test_an_operation_without_a_kernel_is_told_in_one_line():
-    # There is no kernel for it here either, nor a device of this kind.
+    # This machine has neither a kernel for it nor a device of this kind.
     function = tf.function(tf.strings.as_string).get_concrete_function(tf.TensorSpec([2]))
     with pytest.raises(ValueError, match="^[^\n]*$"):
         kernels.lower_for_tpu(function)

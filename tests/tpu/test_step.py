@@ -26,7 +26,7 @@ KINDS = {
         "model.image.channels": 1,
         "model.image.num_classes": 3,
         "data.name": "mnist",
-        # The default: images have a length of their own.
+        # The default length; the length of images is fixed.
         "data.sequence_length": 2048,
     },
 }
@@ -42,7 +42,7 @@ def test_a_step_of_each_kind_is_one_program(kind):
     step, specs, model = tpu_step.training_step(tiny_experiment(**KINDS[kind]), batch_size=3)
     assert all(spec.shape[0] == 3 for spec in specs)
     text = step.experimental_get_compiler_ir(*specs)(stage="hlo")
-    # Every variable that the step changes takes the place of what it was.
+    # Every variable that the step changes reuses the memory of its old value.
     header = text.splitlines()[0]
     assert header.count("may-alias") >= 3 * len(model.trainable_variables)
     assert f"f32[{','.join(map(str, specs[-1].shape))}]" in text
@@ -58,7 +58,7 @@ def test_the_step_is_what_fit_and_the_callback_do():
         "schedule.name": "constant",
         "schedule.warmup_steps": 0,
         "optimizer.learning_rate": 0.1,
-        # So that small gradients with small errors make small updates.
+        # With this, small gradients with small errors give small updates.
         "optimizer.epsilon": 0.01,
     }
     experiment = tiny_experiment(**settings)
@@ -78,7 +78,7 @@ def test_the_step_is_what_fit_and_the_callback_do():
     step(*map(tf.constant, tf.nest.flatten((inputs, labels, weights))))
     compared = set()
     for old, mine, wanted in zip(before, model.weights, fitted.weights, strict=True):
-        # But the seed of what is drawn at random.
+        # Except the seeds of random numbers.
         if mine.dtype == "float32":
             np.testing.assert_allclose(mine, wanted, atol=1e-4, err_msg=mine.path)
             if np.abs(old - mine).max() > 1e-3:
@@ -99,7 +99,7 @@ def test_sums_over_cores_are_operations_of_the_program():
     sums = [line for line in text.splitlines() if " all-reduce(" in line]
     assert ["bf16[7]" in sums[0], "f32[5,3]" in sums[1]] == [True, True] and len(sums) == 2
     assert all("replica_groups={{0,1,2,3}}" in line for line in sums)
-    # Sums of their own: each has its channel.
+    # Each sum has its own channel.
     assert len({re.search(r"channel_id=(\d+)", line)[1] for line in sums}) == 2
 
 

@@ -1,4 +1,4 @@
-"""Models of configurations in `tests/golden/saved`, and what they give.
+"""Models of configurations in `tests/golden/saved`, and their outputs.
 
 `python -m tests.training.saved_runs FOLDER` writes such files. Those in `tests/golden/saved` are of
 the version that first had them: later versions must load them, and never write them anew.
@@ -62,7 +62,7 @@ def make_run(name):
 
 
 def made_of(folder):
-    """The model that the configuration in a folder describes."""
+    """Creates the model of the configuration in a folder."""
     keras.utils.set_random_seed(0)
     return experiment.Experiment(load_config(folder / "config.yaml")).make_model()
 

@@ -8,7 +8,7 @@ from rt_keras.training.experiment import Experiment
 
 
 class Workers:
-    """As many workers as a strategy says there are, one after the other, each of two replicas."""
+    """Runs the workers of a strategy one after the other, each with two replicas."""
 
     def __init__(self, count):
         self.count, self.num_replicas_in_sync = count, 2 * count

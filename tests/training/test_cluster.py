@@ -87,12 +87,12 @@ def test_a_text_that_is_no_description_is_refused(monkeypatch, text, parts):
         ({"worker": WORKERS}, ("chief", 0), "type 'chief'"),
         ({"worker": WORKERS}, (None, 0), "type None"),
         ({"worker": []}, ("worker", 0), "which are: none"),
-        ({"worker": WORKERS, "evaluator": ["c:3"]}, ("evaluator", 0), "Start no evaluator"),
+        ({"worker": WORKERS, "evaluator": ["c:3"]}, ("evaluator", 0), "Do not start an evaluator"),
         ({"worker": WORKERS, "ps": ["c:3"]}, ("worker", 0), "parameter servers"),
         ({"master": WORKERS}, ("master", 0), r"Received: \['master'\]"),
         ({"worker": "a:1"}, ("worker", 0), 'a list of addresses as "worker"'),
         ({"worker": {"0": "a:1"}}, ("worker", 0), 'a list of addresses as "worker"'),
-        ({"chief": WORKERS}, ("chief", 0), "one chief at most"),
+        ({"chief": WORKERS}, ("chief", 0), "at most one chief"),
         ({"worker": ["a:1", "a:1"]}, ("worker", 0), "Received twice: a:1"),
         ({"chief": ["a:1"], "worker": ["a:1"]}, ("worker", 0), "Received twice: a:1"),
         *(
@@ -119,7 +119,7 @@ def test_a_port_that_is_taken_is_named(monkeypatch, host):
 
 
 def test_a_port_that_is_only_held_is_free(monkeypatch):
-    # As `rt-keras launch` holds it for its worker.
+    # `rt-keras launch` reserves the port of its worker like this.
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -129,7 +129,7 @@ def test_a_port_that_is_only_held_is_free(monkeypatch):
             other.bind(("127.0.0.1", port))
 
 
-# What TensorFlow 2.20 raised in worker 0 or 1 of two or more.
+# Errors of TensorFlow 2.20 in worker 0 or 1 of two or more.
 ERRORS = [
     (
         0,
@@ -249,7 +249,7 @@ def start_worker(addresses, index, start_seconds, killed):
 
 @pytest.fixture
 def addresses():
-    """Two addresses on this machine that no other process gets meanwhile."""
+    """Two reserved addresses on this machine."""
     with free_addresses(2) as found:
         yield found
 

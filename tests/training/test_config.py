@@ -52,9 +52,9 @@ IMAGES = {"model.kind": "image_lm", "data.name": "cifar10"}
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("optimizer.learning_rat=1", "learning_rat;.*nearest right one is optimizer.learning_rate"),
-        ("learning_rate=1", "nearest right one is optimizer.learning_rate"),
-        ("optimiser.name=adam", "nearest right one is optimizer.name"),
+        ("optimizer.learning_rat=1", "learning_rat;.*nearest known key is optimizer.learning_rate"),
+        ("learning_rate=1", "nearest known key is optimizer.learning_rate"),
+        ("optimiser.name=adam", "nearest known key is optimizer.name"),
         ("model.num_clusters=4", "there are model.routing.num_clusters, model.local_routing"),
         ("model.routing=4", "model.routing is a section"),
         ("trainer.steps", "section.key=value"),
@@ -104,10 +104,10 @@ def test_a_model_without_a_decoder_has_clustered_heads(kind):
     made = Experiment(config_lib.make_config({**model, **clustered})).make_model()
     (group,) = made.backbone.transformer_blocks[0].attention.head_groups
     assert (type(group), group.num_clusters) == (ClusteredHeads, 10)
-    # Those of the causal kind become such heads; what is said of them must not be lost.
+    # Heads of the causal kind become such heads and must keep their options.
     causal = {"model.causal_clustered.num_heads": 2, "model.clustered.num_clusters": 10}
     assert config_lib.make_config({**model, **causal}).model.clustered.num_clusters == 10
-    with pytest.raises(ValueError, match="model.causal_clustered has values but an encoder has"):
+    with pytest.raises(ValueError, match="model.causal_clustered has values but an encoder uses"):
         config_lib.make_config({**model, **causal, "model.causal_clustered.block_size": 8})
 
 
@@ -118,20 +118,20 @@ LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"model.hidden_dim": 250}, "hidden_dim is 250, which its 4 heads .* multiple of 4"),
+        ({"model.hidden_dim": 250}, "hidden_dim is 250, .* by the 4 heads .* multiple of 4"),
         (
             {"model.local.num_heads": 0, "model.routing.num_heads": 0},
             "no heads; .*model.routing.num_h",
         ),
         (
             {"model.routing.window_size": 4096, **ROUTING},
-            "window_size is 4096.*sequence_length only 2048",
+            "window_size is 4096.*sequence_length is only 2048",
         ),
         (
             {"model.local.block_size": 4096, **LOCAL},
-            "block_size is 4096.*sequence_length only 2048",
+            "block_size is 4096.*sequence_length is only 2048",
         ),
-        ({"data.sequence_length": 64, **LOCAL}, "sequence_length only 64"),
+        ({"data.sequence_length": 64, **LOCAL}, "sequence_length is only 64"),
         ({"model.max_sequence_length": 1024}, "at least data.sequence_length, 2048"),
         (
             {"model.routing.num_probes": 17, **ROUTING},
@@ -160,21 +160,21 @@ LOCAL, ROUTING = {"model.local.num_heads": 4}, {"model.routing.num_heads": 4}
             "cross_block_size is 8; without an encoder it must",
         ),
         ({"model.kind": "seq_2_seq_lm", **PAIRS}, "num_encoder_layers is 0.*at least 1"),
-        ({"model.num_encoder_layers": 2}, "num_encoder_layers is 2, which .* causal_lm has no use"),
-        ({"model.image.height": 28}, "image.height is 28, which a model of kind causal_lm"),
+        ({"model.num_encoder_layers": 2}, "num_encoder_layers is 2, but .* causal_lm does not use"),
+        ({"model.image.height": 28}, "image.height is 28, but a model of kind causal_lm"),
         ({"model.kind": "image_lm"}, "data.name is 'python_source'; .* one of cifar10"),
         ({"data.name": "cifar10"}, "data.name is 'cifar10'; for kind causal_lm"),
-        ({"data.encoder_sequence_length": 9}, "encoder_sequence_length is 9.*no use for"),
-        ({"data.reverse": True}, "data.reverse is True.*no use for"),
-        ({**IMAGES, "model.embedding_dim": 8}, "embedding_dim is 8.*image_lm has no use"),
-        ({**IMAGES, "model.loss_chunk_size": 8}, "loss_chunk_size is 8.*image_lm has no use"),
-        ({**IMAGES, "model.reversible": True}, "reversible is True.*image_lm has no use"),
+        ({"data.encoder_sequence_length": 9}, "encoder_sequence_length is 9.*does not use"),
+        ({"data.reverse": True}, "data.reverse is True.*does not use"),
+        ({**IMAGES, "model.embedding_dim": 8}, "embedding_dim is 8.*image_lm does not use"),
+        ({**IMAGES, "model.loss_chunk_size": 8}, "loss_chunk_size is 8.*image_lm does not use"),
+        ({**IMAGES, "model.reversible": True}, "reversible is True.*image_lm does not use"),
         ({"model.reversible": True, "model.remat": True}, "need remat false"),
         ({**IMAGES, "model.image.height": 30, "model.image.block_height": 8}, "do not divide"),
         ({**IMAGES, "model.local.block_size": 100}, "do not divide an image of 3072 values"),
         (
             {**SEQ_2_SEQ, "data.encoder_sequence_length": 8192, **LOCAL},
-            "cross_block_size is None.*8192 positions must make 16 blocks.* 512 would do",
+            "cross_block_size is None.*8192 positions must form 16 blocks.* use 512",
         ),
         (
             {"trainer.watch_heads": True, "model.compressive.num_heads": 4},
@@ -200,7 +200,7 @@ def test_absent_heads_set_no_bounds():
 def test_a_wrong_key_in_a_file_is_named(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: {routing: {windw_size: 8}}")
-    with pytest.raises(ValueError, match="nearest right one is model.routing.window_size"):
+    with pytest.raises(ValueError, match="nearest known key is model.routing.window_size"):
         config_lib.load_config(path)
 
 
@@ -215,7 +215,7 @@ def test_a_missing_configuration_names_those_there_are():
         ({"tokenizer.name": "word_piece"}, "tokenizer.vocabulary must name a file"),
         (
             {"tokenizer.name": "words", "tokenizer.vocabulary": "no/such/file"},
-            "no/such/file'?, which is no file",
+            "no/such/file'?, not a file",
         ),
         ({"data.name": "text_folder"}, "data.directory must name the folder"),
         ({**SEQ_2_SEQ}, "data.directory must name the folder"),

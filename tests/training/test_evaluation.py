@@ -82,7 +82,7 @@ def test_variables_that_are_replaced_are_seen(tiny_run, documents):
 
 
 def nats_of_documents(model, documents, ends_of):
-    """The mean -ln p, each chunk of a document given all tokens from where `ends_of` says.
+    """Computes the mean -ln p, each chunk of a document given all tokens from where `ends_of` says.
 
     Args:
         ends_of: function of a document's number of tokens; yields triples of the first token seen,
@@ -109,7 +109,7 @@ def test_a_carried_cache_gives_what_one_pass_over_each_document_gives(model, doc
     np.testing.assert_allclose(scores["nats_per_token"], expected, rtol=1e-5)
     ranges = scores["by_position"]
     assert sum(x["tokens"] for x in ranges) == scores["tokens"]
-    # Of each document, the token after the start, and the two after that.
+    # The token after the start of each document, and the next two.
     assert [x["tokens"] for x in ranges[:3]] == [2, 4, 8]
     mean = sum(x["tokens"] * x["bits_per_byte"] for x in ranges) / scores["tokens"]
     np.testing.assert_allclose(mean, scores["bits_per_byte"], rtol=1e-5)

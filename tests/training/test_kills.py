@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments end with the same bits as one that is not.
+"""Runs that are killed at random times end with the same bits as an uninterrupted one.
 
 `KILLS=100 python -m pytest -m end_to_end -s tests/training/test_kills.py` kills a hundred times.
 """
@@ -45,7 +45,7 @@ def start(settings, folder):
 
 
 def seconds_of_run(settings, folder):
-    """How long a run takes to start, and to train."""
+    """The times that a run takes to start and to train."""
     started = time.monotonic()
     with start(settings, folder) as process:
         while steps(folder) is None and process.poll() is None:
@@ -64,7 +64,7 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
     draw = random.Random(0)
     for number in range(int(os.environ.get("KILLS", 5))):
         with start(settings, killed) as process:
-            # One in five comes before it trains.
+            # One in five kills comes before training starts.
             early = draw.random() < 0.2
             after = draw.random() * starting if early else starting + draw.random() * training
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -74,7 +74,7 @@ def test_kills_change_no_bit(tiny_settings, tmp_path):
         print(f"kill {number + 1} of {'start' if early else 'training'}: at step {steps(killed)}")
         assert process.returncode in (0, -signal.SIGKILL), output
         if process.returncode == 0:
-            # It came to its end; the next one starts anew.
+            # It has finished; the next one starts from step 0.
             assert_equal_runs(killed, whole)
             shutil.rmtree(killed)
     subprocess.run(command(settings, killed), check=True, capture_output=True)

@@ -56,7 +56,7 @@ def test_less_is_kept_with_the_options_that_save_memory():
             {"data.batch_size": 10**11},
             r"data.batch_size is 100,000,000,000, data.sequence_length 2,048: training needs at "
             r"least [\d,]+ GB of memory and this machine has 8 GB. "
-            r"At this size at most a data.batch_size of \d\d can fit",
+            r"At this size, a data.batch_size of at most \d\d can fit",
         ),
         (
             {"data.sequence_length": 10**12},
@@ -90,5 +90,5 @@ def test_with_an_accelerator_only_batches_count(monkeypatch):
     tpu = {"model.hidden_dim": 10**6, "trainer.strategy": "tpu", "trainer.tpu_address": ""}
     memory.check_memory(Experiment(make_config(tpu)))
     large = Experiment(make_config({**tpu, "data.batch_size": 10**6}))
-    with pytest.raises(ValueError, match="at most a data.batch_size of 150,240 can fit"):
+    with pytest.raises(ValueError, match="a data.batch_size of at most 150,240 can fit"):
         memory.check_memory(large)

@@ -9,7 +9,7 @@ def test_centroids_are_red_where_they_agree_and_blue_where_they_are_opposite():
     first = [[2.0, 0.0], [-3.0, 0.0], [0.0, 1.0]]
     second = [[1.0, 0.0]] * 3
     picture = pictures.draw_centroids(np.array([first, second], "float32"))
-    # 128 points or a few more for 3 clusters, twice, and the gap.
+    # 128 pixels or a few more for 3 clusters, twice, and the gap.
     assert picture.shape == (129, 2 * 129 + 4, 3) and picture.dtype == np.uint8
     red, white, blue = [255, 0, 0], [255, 255, 255], [0, 0, 255]
     middles = [21, 64, 107]
@@ -39,6 +39,6 @@ def test_every_layer_has_its_picture():
         "attention_0": (128, 3 * 128 + 2 * 4, 1),
         "attention_1": (128, 128, 1),
     }
-    # The first query sees itself alone, and no query sees a later key.
+    # The first query sees only itself, and no query sees a later key.
     full = found["attention_1"][::8, ::8, 0]
     assert full[0, 0] == 0 and (full[np.triu_indices(16, 1)] == 255).all()

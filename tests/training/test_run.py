@@ -21,7 +21,7 @@ def weights(folder):
 
 
 def log_without_speed(folder):
-    """The rows of the log, without what differs from run to run."""
+    """The rows of the log, without columns that differ from run to run."""
     with open(folder / "log.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
@@ -30,14 +30,14 @@ def log_without_speed(folder):
 
 
 def assert_equal_runs(one, other):
-    """The best models, the logs, and all state at the end are the same bits."""
+    """Asserts that the best models, the logs and the final state have the same bits."""
     for a, b in zip(weights(one), weights(other), strict=True):
         np.testing.assert_array_equal(a, b)
     assert log_without_speed(one) == log_without_speed(other)
     states = [Checkpoints(folder / "checkpoints") for folder in (one, other)]
     assert states[0].steps()[-1] == states[1].steps()[-1]
     (arrays, values), (others, other_values) = (x.read(x.steps()[-1]) for x in states)
-    # Speeds are not equally long in the log, and files of TensorBoard have names of their own.
+    # Speeds differ in length in the log, and TensorBoard files in their names.
     for name in ("log_bytes", "event_bytes"):
         del values[name], other_values[name]
     assert values == other_values
@@ -46,7 +46,7 @@ def assert_equal_runs(one, other):
 
 
 def assert_equal_curves(one, other):
-    """TensorBoard has the same values at the same steps, except for the speed."""
+    """Asserts that TensorBoard has the same values at the same steps, except for the speed."""
     found, wanted = events(one), events(other)
     assert found.keys() == wanted.keys()
     for name, curve in wanted.items():
@@ -57,7 +57,7 @@ def assert_equal_curves(one, other):
 
 
 def rate_that_explodes(config):
-    """An optimizer that is fine for two steps."""
+    """An optimizer that fails after two steps."""
     rate = keras.optimizers.schedules.PiecewiseConstantDecay([1], [1e-3, 1e30])
     return keras.optimizers.Adam(rate)
 
@@ -281,6 +281,6 @@ def test_text_that_is_not_utf8_is_named_for_a_tokenizer_that_needs_it(
 def test_other_ways_to_train(train, tmp_path, settings):
     steps = {"trainer.steps": 16, "trainer.validation_every": 8}
     figures = train(settings={**settings, **steps})
-    # Less than all tokens alike, log(258), which new weights are above.
+    # Less than log(258), the loss for equal logits, which new weights exceed.
     assert figures["validation_nats_per_token"] < 5.5
     assert all(np.all(np.isfinite(value)) for value in weights(tmp_path / "run"))

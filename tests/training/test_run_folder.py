@@ -28,7 +28,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
 def test_a_run_without_a_whole_checkpoint_is_not_trained_anew(train, tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(ValueError, match="holds no checkpoint to resume; --overwrite starts anew"):
+    with pytest.raises(ValueError, match="holds no intact checkpoint; --overwrite starts"):
         train(resume=True)
     assert (tmp_path / "run" / "model").exists()
 
@@ -55,13 +55,13 @@ def test_a_cosine_that_has_ended_may_get_more_steps(train, tiny_settings, tmp_pa
     run.train(longer, tmp_path / "run", resume=True)
     rate = make_rate(longer)
     assert (
-        "trainer.steps is 8, and was 4: the learning rate of schedule cosine falls over all of "
-        f"them, and so goes on from {float(rate(4)):.3g}, where it had come to 0.0005"
+        "trainer.steps is 8, and was 4: the cosine schedule now spans all 8 steps, so the learning "
+        f"rate resumes at {float(rate(4)):.3g} instead of 0.0005"
     ) in capsys.readouterr().out
     rows = csv.DictReader(io.StringIO((tmp_path / "run" / "log.csv").read_text()))
     rates = [float(row["learning_rate"]) for row in rows]
     np.testing.assert_allclose(rates[2:], [rate(6), rate(8)], rtol=1e-6)
-    # The steps that came later are resumed to the same bits as others.
+    # The additional steps also resume to the same bits.
     shutil.copytree(tmp_path / "run", tmp_path / "again")
     (last,) = tmp_path.glob("again/checkpoints/8.data*")
     last.write_bytes(last.read_bytes()[:-1])
@@ -116,7 +116,7 @@ def test_a_relative_path_is_that_of_the_run(
     relative = {"data.directory": directory.name}
     config = config_lib.make_config({**tiny_settings, **relative})
     if as_given:
-        # As earlier releases wrote it.
+        # The format of earlier releases.
         (tmp_path / "run" / "config.yaml").write_text(config_lib.to_yaml(config))
     assert train(tmp_path / "run", relative, resume=True)["new_steps"] == 0
     assert train(tmp_path / "run", resume=True)["new_steps"] == 0
@@ -136,7 +136,7 @@ def test_a_folder_with_a_run_is_refused(train, tiny_run, tmp_path):
     assert before.items() <= {path: path.stat().st_mtime_ns for path in tiny_run.rglob("*")}.items()
     with pytest.raises(FileNotFoundError, match="holds no run to resume"):
         train(resume=True)
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="mutually exclusive"):
         train(tiny_run, resume=True, overwrite=True)
     message = "differs from that of .*: optimizer.learning_rate is 0.0001, and was 0.01$"
     with pytest.raises(ValueError, match=message):

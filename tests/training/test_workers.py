@@ -1,4 +1,4 @@
-"""Several processes train one model, as several machines do."""
+"""Several processes train one model, like several machines."""
 
 import contextlib
 import hashlib
@@ -22,7 +22,7 @@ from tests.cli.checks import overrides
 from tests.training.test_run import log_without_speed
 
 ROOT = Path(__file__).parents[2]
-# Everything random on: dropout, restarts of clusters, two probes.
+# All random features are on: dropout, restarts of clusters, two probes.
 RANDOM = {
     "model.dropout": 0.1,
     "model.routing.num_probes": 2,
@@ -44,7 +44,7 @@ models, losses, make_model, make_callbacks = [], [], run.compiled_model, run._ca
 class Note(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         losses.append(float(logs["loss"]))
-        # Or the next would be a mean over the epoch.
+        # Otherwise the next one would be a mean over the epoch.
         self.model.reset_metrics()
 
 def compiled_model(*args):
@@ -62,13 +62,13 @@ def local_values(model):
     """The weights of this process, with the centroids, as lists; a sum of all variables."""
     values = [np.asarray(variable) for variable in model.variables]
     whole = hashlib.sha256(b"".join(value.tobytes() for value in values)).hexdigest()
-    # Without the random members that clusters may restart from.
+    # Without the random members from which clusters may restart.
     weights = [np.asarray(x).tolist() for x in model.weights if x.name != "member_samples"]
     return {"weights": weights, "sum": whole}
 
 
 def train(settings, output, workers):
-    """What each of some workers prints."""
+    """The output of each worker."""
     command = [sys.executable, "-c", TRAIN, json.dumps(settings), str(output)]
     with free_addresses(workers) as addresses:
         processes = [
@@ -133,7 +133,7 @@ def test_workers_score_as_one_process_does(tiny_run, books, tmp_path):
 
 
 def assert_equal_runs(one, other):
-    """All state at the end is the same bits, but for metrics and the logs that have them.
+    """Asserts that the final state has the same bits, except for metrics and their logs.
 
     A checkpoint has the sums of metrics over all workers. From one in the middle of an epoch each
     worker goes on with an equal share of them, and rounds in its own way.
@@ -172,7 +172,7 @@ def launch(settings, folder, *options):
 
 
 def workers_of(process):
-    """The process numbers of the workers that a launcher has started."""
+    """The process ids of the workers of a launcher."""
     found = subprocess.run(
         ["pgrep", "-P", str(process.pid), "-f", "rt_keras train"], capture_output=True, text=True
     )
@@ -219,7 +219,7 @@ def test_a_signal_stops_all_workers_after_the_same_step(tiny_settings, tmp_path)
     settings = {**tiny_settings, "trainer.steps": 10**6, "trainer.validation_every": 10**6}
     with launch(settings, tmp_path / "run") as process:
         wait_for_step(process, tmp_path / "run")
-        # One worker alone gets it, as on a cluster.
+        # Only one worker gets it, as on a cluster.
         os.kill(workers_of(process)[-1], signal.SIGTERM)
         output, _ = process.communicate(timeout=120)
     step = Checkpoints(tmp_path / "run" / "checkpoints").newest()[0]

@@ -64,7 +64,7 @@ def measure(model, text, other, kind, length):
         "needles_at_depths": at_depths,
         "seconds": statistics.median(seconds),
         "first_seconds": first,
-        "gigabytes": (peak - before) / 1e9,
+        "gigabytes": max(peak - before, 0) / 1e9,
         "token_seconds": token_seconds(reader, cache, length),
     }
 

@@ -37,7 +37,7 @@ class SelectedBlocks(ByOps):
         by_content: bool, whether blocks are of keys of a segment that are alike, and not of
             neighbours. Defaults to True.
         deviation_weight: float, weight of a block's standard deviation in its score. Defaults to
-            0.5.
+            1.
         num_nodes: int, nodes of 8 blocks that a query looks for blocks in; None, the default, for
             all.
         window, num_first_tokens: the keys of other sets, which a union finds itself.
@@ -70,7 +70,7 @@ class SelectedBlocks(ByOps):
     segment_size: int = key(256, "keys of a segment, which become blocks when it ends", AT_LEAST_1)
     by_content: bool = key(True, "whether blocks are of keys that are alike, not of neighbours")
     deviation_weight: float = key(
-        0.5, "weight of a block's standard deviation in its score", NOT_NEGATIVE
+        1.0, "weight of a block's standard deviation in its score", NOT_NEGATIVE
     )
     num_nodes: int | None = key(
         None, "nodes of 8 blocks that a query looks for blocks in, null for all", AT_LEAST_1

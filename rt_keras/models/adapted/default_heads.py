@@ -11,7 +11,7 @@ KEYS = 128
 # Keys in a block: smaller ones find more of what full attention sees, and cost more to find.
 BLOCK_SIZE = 4
 # The window has the segments that have not become blocks yet.
-SEGMENT_SIZE, LOOK_BACK = 256, 2
+SEGMENT_SIZE, LOOK_BACK = 256, 3
 # What full attention gives weight that it has no other place for.
 FIRST_TOKENS = 4
 

@@ -1,4 +1,4 @@
-"""The attention of the paper authors' code as pure functions; see `rt_keras.t2t`.
+"""The attention of the authors' code as pure functions; see `rt_keras.t2t`.
 
 Shapes are as in `rt_keras.ops`, except that all heads share the tables of relative positions,
 `[1, 2 m + 1, depth]`.

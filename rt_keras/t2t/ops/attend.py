@@ -1,4 +1,4 @@
-"""Softmax attention as the paper authors' code computes it, with relative values."""
+"""Softmax attention as in the authors' code, with relative values."""
 
 import tensorflow as tf
 
@@ -15,15 +15,15 @@ from rt_keras.ops.blocks import repeat_heads
 
 
 def attend(query, key, value, allowed, *, bias=None, relative_values=None, dropout=0.0, seed=None):
-    """Attends from each block's queries to the same block's keys.
+    """Computes attention from each block's queries to the same block's keys.
 
     ```
     output_i = sum_j p_ij (value_j + s_ij),    p_ij = softmax_j(query_i · key_j + bias_ij)
     ```
 
-    over the keys j that `allowed` gives to query i; a query without keys weighs all keys equally.
-    Weights are normalised before values are summed, as in that code: how sums are rounded decides
-    which of two equally near positions joins a cluster of the next layer.
+    over the keys j that `allowed` permits for query i. A query without keys weights all keys
+    equally. Weights are normalized before values are summed, as in that code, because rounding
+    decides which of two equally near positions joins a cluster of the next layer.
 
     Args:
         query: `[..., queries, depth]`, already scaled.
@@ -31,9 +31,9 @@ def attend(query, key, value, allowed, *, bias=None, relative_values=None, dropo
         value: `[..., keys, value_depth]`.
         allowed: tuple of bool masks, broadcastable to `[..., queries, keys]`.
         bias: broadcastable to `[..., queries, keys]`, added to the logits; or None.
-        relative_values: function of p that returns the sums sum_j p_ij s_ij; or None.
-        dropout: float, share of the attention weights set to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        relative_values: function that maps p to the sums sum_j p_ij s_ij; or None.
+        dropout: float, fraction of the attention weights set to 0.
+        seed: int `[2]`, required if `dropout` is above 0.
 
     Returns:
         `[..., queries, value_depth]`, in value's dtype.
@@ -55,14 +55,14 @@ def attend(query, key, value, allowed, *, bias=None, relative_values=None, dropo
 def attend_step(
     query, key, value, allowed, distance, *, relative_embeddings=None, relative_values=None
 ):
-    """Attention of one position's query, or of several at the same position, to kept keys.
+    """Computes attention from one or more queries at the same position to cached keys.
 
     Args:
         query: `[batch, heads, queries, depth]`.
         key: `[batch, key_heads, keys, depth]`.
         value: `[batch, key_heads, keys, value_depth]`.
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`.
-        distance: int `[keys]` or `[batch, 1, keys]`, from the query back to each key.
+        distance: int `[keys]` or `[batch, 1, keys]`, distance from the query back to each key.
         relative_embeddings: `[1, 2 m + 1, depth]`; or None.
         relative_values: `[1, 2 m + 1, value_depth]`; or None.
 

@@ -1,4 +1,4 @@
-"""Attention inside clusters as the paper authors' code computes it, by rank in the cluster."""
+"""Attention within clusters as in the authors' code, by rank in the cluster."""
 
 import tensorflow as tf
 
@@ -9,7 +9,7 @@ from rt_keras.ops.routing import prepare
 from rt_keras.t2t.ops.attend import attend
 from rt_keras.t2t.ops.relative import relative_terms
 
-# What that code adds to the number of clusters that chose a position.
+# That code adds this to the number of clusters that chose a position.
 ADDED_COUNT = 0.01
 
 
@@ -32,28 +32,38 @@ def cluster_attention(
     dropout=0.0,
     seed=None,
 ):
-    """`rt_keras.ops.members.cluster_attention` in the paper authors' dialect.
+    """Computes `rt_keras.ops.members.cluster_attention` in the dialect of the authors' code.
 
-    That code pads sequences with zeros to whole blocks, lets padding be members, does not scale
-    the logits, uses ranks in the cluster instead of positions, both in the causal mask and in
-    relative distances, gives a query without keys the mean of the cluster, and divides by the
-    number of clusters that chose a position plus 0.01. Causal by rank, with separate keys a query
-    can see later positions.
+    That code pads sequences with zeros to whole blocks, and padding can be a member. It does not
+    scale the logits. Causal masks and relative distances use ranks in the cluster instead of
+    positions, so that a causal query with separate keys can see later positions. A query without
+    keys gets the mean of the cluster. Sums over clusters are divided by the number of clusters that
+    chose a position plus 0.01.
 
     Args:
-        pick_members, weights, query, key, value, num_clusters, window_size: see there.
-        block_size: int, size of the blocks to which sequences are padded.
+        pick_members, weights, query, key, value, num_clusters, window_size: see that function.
+        block_size: int, sequences are padded to a multiple of this size.
         causal: bool, whether the query of rank i sees the key of rank j only if j <= i.
-        query_mask: has no effect in that code.
+        query_mask: ignored, as in that code.
         key_mask: bool `[batch, keys]`, False for padding, which is not attended to; or None.
         token_bias: `[batch, keys]`, added to the logits of each key, or None.
         relative_embeddings: `[1, 2 m + 1, depth]`, or None.
         relative_values: `[1, 2 m + 1, value_depth]`, or None.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        dropout: float, fraction of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, required if `dropout` is above 0.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.balanced import nearest_members
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> inputs = {"query": x, "key": x, "value": x}
+    >>> sizes = {"num_clusters": 2, "window_size": 4, "block_size": 4}
+    >>> weights = {"centroids": tf.random.normal([2, 2, 4])}
+    >>> cluster_attention(nearest_members, weights, **inputs, **sizes, causal=True).shape
+    TensorShape([1, 2, 10, 4])
     """
 
     def members_of(x, arguments):
@@ -81,14 +91,14 @@ def cluster_attention(
 def _attend(arguments, members_of, block_size, causal, dropout):
     length = size(arguments["query"], 2)
     arguments, real = _pad_to_blocks(arguments, block_size)
-    # That code scales queries before it normalises them, not after.
+    # That code scales queries before normalization, not after.
     query = arguments["query"] * arguments["query"].shape[-1] ** -0.5
     query, key = prepare(query, arguments.get("key"))
     of_queries = members_of(query, arguments)
     of_keys = of_queries if key is query else members_of(key, arguments)
     allowed = at_members(real, of_keys)[..., None, :]
     if causal and of_keys is of_queries:
-        # The order of ranks is then that of positions, which are no constant of the program.
+        # Ranks then have the order of positions; comparing these avoids a constant mask.
         allowed &= of_keys[..., None, :] <= of_queries[..., None]
     elif causal:
         allowed &= tf.range(size(of_keys, 3)) <= tf.range(size(of_queries, 3))[:, None]
@@ -111,7 +121,7 @@ def _attend(arguments, members_of, block_size, causal, dropout):
 
 
 def _pad_to_blocks(arguments, block_size):
-    """Arguments padded with zeros to whole blocks, and the mask of the keys that are real."""
+    """Pads arguments with zeros to whole blocks; also returns the mask of real keys."""
     padded = dict(arguments)
     for name, axis in (("query", 2), ("key", 2), ("value", 2), ("token_bias", 1), ("key_mask", 1)):
         if name in arguments:
@@ -127,7 +137,7 @@ def _pad_to_blocks(arguments, block_size):
 
 
 def _put_back(output, members, length):
-    """The rows of members at their positions: sum over clusters / (their number + 0.01)."""
+    """Scatters rows of members to their positions: sum over clusters / (their number + 0.01)."""
     rows, segments, shape = rows_of_members(output, members, length)
     count = shape[0] * shape[1] * length
     sums = tf.math.unsorted_segment_sum(rows, segments, count)

@@ -1,4 +1,4 @@
-"""Local attention as the paper authors' code computes it."""
+"""Local attention as in the authors' code."""
 
 import tensorflow as tf
 
@@ -29,11 +29,11 @@ def local_attention(
     dropout=0.0,
     seed=None,
 ):
-    """`rt_keras.ops.local_attention` in the paper authors' dialect.
+    """Computes `rt_keras.ops.local_attention` in the dialect of the authors' code.
 
-    Relative distances are those to a block of queries that stands last in its window, which
-    differs if windows go on behind the block. Padded queries are not masked. A query without keys
-    gets the mean of its window, zeros beyond the edges included.
+    Relative distances assume that the block of queries is the last in its window, even if the
+    window extends beyond the block. Padded queries are not masked. A query without keys gets the
+    mean of its window, including zeros beyond the edges.
 
     Args:
         query: `[batch, heads, length, depth]`.
@@ -41,13 +41,19 @@ def local_attention(
         value: `[batch, heads, keys, value_depth]`.
         block_size, look_back, grid, key_block_size, causal, key_mask, dropout, seed: see
             `rt_keras.ops.local_attention`.
-        query_mask: has no effect in that code.
+        query_mask: ignored, as in that code.
         token_bias: `[batch, keys]`, added to the logits of each key, or None.
         relative_embeddings: `[1, 2 m + 1, depth]`, or None.
         relative_values: `[1, 2 m + 1, value_depth]`, or None.
 
     Returns:
         `[batch, heads, length, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> local_attention(x, x, x, block_size=4, causal=True).shape
+    TensorShape([1, 2, 10, 4])
     """
     query, value = (tf.convert_to_tensor(x) for x in (query, value))
     key = query if key is None else tf.convert_to_tensor(key)
@@ -96,7 +102,7 @@ def _local_attention(arguments, windows, dropout):
             seed=seed,
         )
 
-    # A query without keys needs all keys of its window, later ones too.
+    # A query without keys needs all keys of its window, including later ones.
     in_order = windows.one_way and "key_mask" not in arguments
     output = in_parts(
         attend_rows, windows.block_size, in_order, windows.start, arguments.get("seed")
@@ -117,14 +123,24 @@ def local_step(
     count=None,
     **tables,
 ):
-    """`rt_keras.ops.local_decode.local_step` in the paper authors' dialect.
+    """Computes `rt_keras.ops.local_decode.local_step` in the dialect of the authors' code.
 
     Args:
-        query, key, value, cache, position, block_size, look_back, grid, count: see there.
-        **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
+        query, key, value, cache, position, block_size, look_back, grid, count: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, and the cache updated with this position.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.local_decode import local_cache
+    >>> x = tf.random.normal([1, 2, 50, 4])
+    >>> cache = local_cache(x, x, 49, block_size=8)
+    >>> last = x[:, :, 49:]
+    >>> output, cache = local_step(last, last, last, cache, 49, block_size=8)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
     """
     cache = add_position(cache, position, key, value, grid, count)
     seen = keys_in_view(cache, position, block_size, look_back, grid)
@@ -146,15 +162,21 @@ def local_cross_step(
     key_mask=None,
     **tables,
 ):
-    """`rt_keras.ops.local_decode.local_cross_step` in the paper authors' dialect.
+    """Computes `rt_keras.ops.local_decode.local_cross_step` in the dialect of the authors' code.
 
     Args:
-        query, key, value, position, block_size, key_block_size: see there.
-        look_back, grid, key_mask: see there.
-        **tables: `relative_embeddings` and `relative_values`, as of `local_attention`.
+        query, key, value, position, block_size, key_block_size: see that function.
+        look_back, grid, key_mask: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `local_attention`.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 6, 4])
+    >>> local_cross_step(x[:, :, :1], x, x, 7, block_size=4, key_block_size=2).shape
+    TensorShape([1, 2, 1, 4])
     """
     key_block_size = key_block_size or block_size
     seen = keys_in_window(
@@ -171,7 +193,7 @@ def local_cross_step(
 
 
 def _as_last_block(seen, position, block_size):
-    """The keys in a window, with distances as if the query's block stood last in it."""
+    """Sets the distances of keys in a window as if the query's block were the last in it."""
     keys = size(seen["key"], 2)
     distance = from_rows(position % block_size, keys - block_size - tf.range(keys))
     return {**seen, "distance": distance}

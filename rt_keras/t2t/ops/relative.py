@@ -1,7 +1,7 @@
-"""Relative positions on keys and values, from tables that all heads share.
+"""Relative positions for keys and values, from tables shared by all heads.
 
-A table for all heads makes one product of matrices. Broadcast along the heads it would be copied
-for each block, and as an einsum its gradient would transpose the activations.
+With one table for all heads, a single matrix product suffices. Broadcasting the table along the
+heads would copy it for each block, and the gradient of an einsum would transpose the activations.
 """
 
 import functools
@@ -13,20 +13,20 @@ from rt_keras.ops.relative import by_distance, by_key, table_of_distances
 
 
 def relative_terms(arguments, query, keys, offset, causal, bias=None):
-    """What relative positions add to the logits and to the values of blocks.
+    """Computes the terms of relative positions for the logits and values of blocks.
 
     Args:
         arguments: dictionary that may have "relative_embeddings", `[1, 2 m + 1, depth]`, and
             "relative_values", `[1, 2 m + 1, value_depth]`.
         query: `[batch, heads, blocks, queries, depth]`, scaled.
         keys: int, number of keys in a block's window.
-        offset: int, place of the block's first query in its window.
-        causal: bool, whether the block is the last of its window and later keys do not count.
-        bias: another bias of the logits, to which theirs is added. Defaults to None.
+        offset: int, index of the block's first query in its window.
+        causal: bool, whether the block is the last in its window and later keys are ignored.
+        bias: another bias of the logits to add, or None. Defaults to None.
 
     Returns:
-        The bias `[batch, heads, blocks, queries, keys]` and the function of attention weights that
-        sums relative values, each None if there is none.
+        The bias `[batch, heads, blocks, queries, keys]`, and the function of the attention weights
+        that sums relative values. Each is None if there is none.
     """
     values = None
     if "relative_embeddings" in arguments:
@@ -39,7 +39,7 @@ def relative_terms(arguments, query, keys, offset, causal, bias=None):
 
 
 def window_bias(query, embeddings, keys, offset, causal):
-    """`rt_keras.ops.relative.window_bias` with a table `[1, 2 m + 1, depth]` for all heads."""
+    """Computes `rt_keras.ops.relative.window_bias` from one table `[1, 2 m + 1, depth]`."""
     queries = size(query, 3)
     columns = keys + (1 if causal else queries)
     table = table_of_distances(embeddings, columns, offset + queries - 1, query.dtype)
@@ -47,7 +47,7 @@ def window_bias(query, embeddings, keys, offset, causal):
 
 
 def window_values(weights, embeddings, offset, causal):
-    """Sums of relative values where query a and key j of every block lie `a + offset - j` apart.
+    """Sums relative values, where query a and key j of a block are `a + offset - j` apart.
 
     ```
     output_a = sum_j weights_aj embeddings[clip(a + offset - j, -m, m) + m]
@@ -55,9 +55,9 @@ def window_values(weights, embeddings, offset, causal):
 
     Args:
         weights: `[batch, heads, blocks, queries, keys]`.
-        embeddings: `[1, 2 m + 1, depth]`, of the distances -m ... m.
-        offset: int, place of the block's first query in its window.
-        causal: bool, whether the block is the last of its window and all later keys of a query have
+        embeddings: `[1, 2 m + 1, depth]`, for the distances -m ... m.
+        offset: int, index of the block's first query in its window.
+        causal: bool, whether the block is the last in its window and all later keys of a query have
             the same weight: 0, unless the query has no keys.
 
     Returns:
@@ -71,7 +71,7 @@ def window_values(weights, embeddings, offset, causal):
     later = tf.range(keys) > offset + tf.range(queries)[:, None]
     of_seen = tf.where(later, tf.zeros_like(weights), weights)
     sums = _sums(of_seen, embeddings, offset, 1)
-    # The weight of the last key, if it is later, is that of all later keys, and a constant.
+    # If the last key is later, its weight is that of all later keys, and a constant.
     later = tf.cast(later, weights.dtype)
     of_tables = tf.broadcast_to(later, [1, 1, 1, queries, keys])
     of_later = _sums(of_tables, embeddings, offset, queries)
@@ -79,14 +79,14 @@ def window_values(weights, embeddings, offset, causal):
 
 
 def _sums(weights, embeddings, offset, more):
-    """The sums over as many distances as there are keys and `more`, from the furthest down."""
+    """Computes sums over `keys + more` distances, from the largest down."""
     queries, columns = size(weights, 3), size(weights, 4) + more
     table = table_of_distances(embeddings, columns, offset + queries - 1, weights.dtype)
     return _product(by_distance(weights, columns), table[0])
 
 
 def _product(x, table, transpose=False):
-    """The last axis of `[batch, heads, blocks, n, m]` times a matrix, or the matrix transposed."""
+    """Multiplies the last axis of `[batch, heads, blocks, n, m]` by a matrix or its transpose."""
     shape = [size(x, axis) for axis in range(5)]
     product = tf.matmul(tf.reshape(x, [-1, shape[-1]]), table, transpose_b=transpose)
     return tf.reshape(product, [*shape[:-1], size(product, 1)])

@@ -1,4 +1,4 @@
-"""Strided attention as the paper authors' code computes it."""
+"""Strided attention as in the authors' code."""
 
 import tensorflow as tf
 
@@ -25,24 +25,30 @@ def strided_attention(
     dropout=0.0,
     seed=None,
 ):
-    """`rt_keras.ops.strided_attention` in the paper authors' dialect.
+    """Computes `rt_keras.ops.strided_attention` in the dialect of the authors' code.
 
-    The zeros that fill up the last stride are attended to.
+    Queries attend to the zeros that pad the last stride.
 
     Args:
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, length, depth]`, or None for the queries themselves.
         value: `[batch, heads, length, value_depth]`.
-        stride: int, positions from one key to the next.
+        stride: int, distance between consecutive keys.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        query_mask, key_mask: have no effect in that code.
+        query_mask, key_mask: ignored, as in that code.
         relative_embeddings: `[1, 2 m + 1, depth]`, or None.
         relative_values: `[1, 2 m + 1, value_depth]`, or None.
-        dropout: float, share of the attention weights set to 0. Defaults to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
+        dropout: float, fraction of the attention weights set to 0. Defaults to 0.
+        seed: int `[2]`, required if `dropout` is above 0.
 
     Returns:
         `[batch, heads, length, value_depth]`.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> x = tf.random.normal([1, 2, 10, 4])
+    >>> strided_attention(x, x, x, stride=4, causal=True).shape
+    TensorShape([1, 2, 10, 4])
     """
     key = query if key is None else key
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
@@ -79,14 +85,24 @@ def strided_attention(
 
 
 def strided_step(query, key, value, cache, position, *, stride, count=None, **tables):
-    """`rt_keras.ops.strided_decode.strided_step` in the paper authors' dialect.
+    """Computes `rt_keras.ops.strided_decode.strided_step` in the dialect of the authors' code.
 
     Args:
-        query, key, value, cache, position, stride, count: see there.
-        **tables: `relative_embeddings` and `relative_values`, as of `strided_attention`.
+        query, key, value, cache, position, stride, count: see that function.
+        **tables: `relative_embeddings` and `relative_values`, as in `strided_attention`.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, and the cache updated with this position.
+
+    Source: the code of Roy et al. 2021.
+
+    >>> from rt_keras.ops.strided_decode import strided_cache
+    >>> x = tf.random.normal([1, 2, 5, 4])
+    >>> cache = strided_cache(x[:, :, :4], x[:, :, :4], stride=2, max_length=9)
+    >>> last = x[:, :, 4:]
+    >>> output, cache = strided_step(last, last, last, cache, 4, stride=2)
+    >>> output.shape
+    TensorShape([1, 2, 1, 4])
     """
     cache = add_kept(cache, position, key, value, count)
     return attend_step(query, **keys_in_column(cache, position, stride), **tables), cache

@@ -1,11 +1,11 @@
-"""What models are trained to do: one object per task, the only place that knows what it is.
+"""Training tasks: one object per task. No other code checks for a task.
 
-- `task.py`: what the rest of the project asks of a task.
-- `text_task.py`, `document_task.py`, `encoder_task.py`: what tasks on texts, on documents, and
-  those of models that see whole sequences have in common.
+- `task.py`: the base class.
+- `text_task.py`, `document_task.py`, `encoder_task.py`: base classes of tasks on texts, tasks on
+  documents, and tasks whose models see whole sequences.
 - `causal_lm.py`, `seq_2_seq_lm.py`, `image_lm.py`, `masked_lm.py`,
   `text_classifier.py`, `span.py`: the tasks.
-- `adapted_causal_lm.py`: that of models of `rt_keras.adapt`, which no configuration describes.
+- `adapted_causal_lm.py`: the task of models of `rt_keras.adapt`, which have no configuration.
 
 A new task is a file here, its entry in `TASKS` and its tests.
 """
@@ -31,12 +31,12 @@ TASKS = {
     )
 }
 
-# Every task that a model can be for.
+# All tasks.
 _OF_MODELS = (*TASKS.values(), AdaptedCausalLMTask())
 
 
 def task_of(model):
-    """The task that a model is for.
+    """Returns the task of a model.
 
     Args:
         model: an instance of the `model_class` of a task.
@@ -45,7 +45,7 @@ def task_of(model):
         A `rt_keras.training.tasks.task.Task`.
 
     Raises:
-        ValueError: if the model is of no task.
+        ValueError: if no task has a model of this class.
     """
     tasks = {task.model_class: task for task in _OF_MODELS}
     for cls in type(model).__mro__:

@@ -1,4 +1,4 @@
-"""KerasHub's language models with heads of this package: what the commands do with them."""
+"""The task of KerasHub's language models with heads of this package."""
 
 from rt_keras.models.adapted.causal_lm import AdaptedCausalLM
 from rt_keras.models.generation import check_texts
@@ -6,10 +6,10 @@ from rt_keras.training.tasks.causal_lm import CausalLMTask
 
 
 class AdaptedCausalLMTask(CausalLMTask):
-    """`CausalLMTask` for models of `rt_keras.adapt`, which configurations do not describe.
+    """`CausalLMTask` for models of `rt_keras.adapt`, which have no configuration.
 
-    Every sequence begins with the start token of KerasHub's tokenizer, as those did that the models
-    were trained on. Without it Gemma 3 needs half a nat more for a token.
+    Every sequence begins with the start token of KerasHub's tokenizer, as in the training of these
+    models. Without it, the loss of Gemma 3 is half a nat per token higher.
     """
 
     model_class = AdaptedCausalLM

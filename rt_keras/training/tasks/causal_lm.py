@@ -1,4 +1,4 @@
-"""Language models: each token of a text from those before it."""
+"""The task of causal language models."""
 
 import math
 
@@ -12,7 +12,7 @@ from rt_keras.training.tasks.text_task import token_specs
 
 
 class CausalLMTask(DocumentTask):
-    """Predicts each token of a text from those before it in its sequence."""
+    """Predicts each token of a text from the previous tokens of its sequence."""
 
     kind = "causal_lm"
     model_class = models.RoutingTransformerCausalLM
@@ -40,12 +40,12 @@ class CausalLMTask(DocumentTask):
         ):
             if trainer.carry_state and value != needed:
                 raise ValueError(
-                    f"{key} is {value}; with trainer.carry_state it must be {needed}: a chunk of "
-                    "data.sequence_length tokens may be as short as memory asks for"
+                    f"{key} is {value}; with trainer.carry_state it must be {needed}. To save "
+                    "memory, reduce data.sequence_length, the length of a chunk"
                 )
 
     def start_token(self, preprocessor):
-        """The id of the token before each sequence; None for the end of the text before alone."""
+        """Returns the id of the token that every sequence begins with; None if there is none."""
         return None
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):

@@ -1,4 +1,4 @@
-"""What tasks on documents have in common: texts of any length, packed one after the other."""
+"""The base class of tasks on documents, which are texts of any length."""
 
 import tensorflow as tf
 
@@ -11,8 +11,7 @@ from rt_keras.training.tasks.text_task import TextTask
 class DocumentTask(TextTask):
     """A task whose examples are documents.
 
-    They are put one after the other, and the result is cut into sequences of `data.sequence_length`
-    tokens.
+    Documents are concatenated and cut into sequences of `data.sequence_length` tokens.
     """
 
     data_sets = SETS
@@ -21,7 +20,7 @@ class DocumentTask(TextTask):
     def load_split(self, data, split, preprocessor=None):
         utf8 = needs_utf8(preprocessor.tokenizer)
         documents = data_lib.load_documents(data.name, split, data.directory, data.data_dir, utf8)
-        # Mostly, this reads the first document.
+        # Usually, this reads only the first document.
         texts = documents.filter(lambda text: tf.strings.length(text) > 0).take(1)
         if not list(texts):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What tasks of models that see whole sequences have in common."""
+"""The base class of tasks whose models see whole sequences."""
 
 import keras
 import tensorflow as tf
@@ -9,10 +9,10 @@ from rt_keras.training.tasks.text_task import TextTask
 
 
 class EncoderTask(TextTask):
-    """A task whose model sees a whole sequence and predicts something of it.
+    """A task whose model sees a whole sequence.
 
-    Its models have a token id for the mask, whether they need it or not, so that each can start
-    from a masked language model.
+    All of its models have a token id for the mask, so that each of them can start from the weights
+    of a masked language model.
     """
 
     keys = (*(key for key in TextTask.keys if key != "model.loss_chunk_size"), "model.reversible")

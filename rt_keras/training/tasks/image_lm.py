@@ -1,4 +1,4 @@
-"""Image models: each value of an image from those before it."""
+"""The task of image models."""
 
 import math
 
@@ -10,12 +10,12 @@ from rt_keras.data.images import SETS
 from rt_keras.models.routing_transformer_image_embedding import sides
 from rt_keras.training.tasks.task import Task, batch_spec, bits
 
-# Values of a channel.
+# The number of values that a channel can have.
 PIXEL_VALUES = 256
 
 
 class ImageLMTask(Task):
-    """Predicts each value of each channel of an image from those before it."""
+    """Predicts each value of each channel of an image from the previous values."""
 
     kind = "image_lm"
     model_class = models.RoutingTransformerImageLM

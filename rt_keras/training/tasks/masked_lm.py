@@ -1,4 +1,4 @@
-"""Masked language models: tokens of a text that are hidden, from all the others."""
+"""The task of masked language models."""
 
 import tensorflow as tf
 
@@ -12,10 +12,10 @@ from rt_keras.training.tasks.text_task import token_specs
 
 
 class MaskedLMTask(EncoderTask, DocumentTask):
-    """Predicts tokens that are hidden from those around them.
+    """Predicts masked tokens from the tokens around them.
 
-    In training other tokens are hidden in each pass over the text; in a validation and when a model
-    is scored, always the same ones.
+    In training, each pass over the text masks other tokens. Validation and evaluation always mask
+    the same tokens.
     """
 
     kind = "masked_lm"

@@ -1,4 +1,4 @@
-"""Encoder-decoders: a text from another one, for translation and summaries."""
+"""The task of encoder-decoder models, for translation and summarization."""
 
 import math
 
@@ -11,7 +11,7 @@ from rt_keras.training.tasks.text_task import TextTask, token_specs
 
 
 class Seq2SeqLMTask(TextTask):
-    """Predicts each token of a text from those before it and from another text.
+    """Predicts each token of a text from the previous tokens and from another text.
 
     Examples are pairs of texts. The second one is scored, up to `data.sequence_length` tokens.
     """

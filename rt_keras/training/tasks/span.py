@@ -15,10 +15,10 @@ from rt_keras.training.tasks.text_task import token_specs
 
 
 class SpanTask(EncoderTask):
-    """Predicts where in a text the answer to a question starts and where it ends.
+    """Predicts the start and the end of the answer to a question in a text.
 
-    Question and text have `data.sequence_length` tokens; the rest of the text is left out. An
-    answer there is nothing to learn from, and counts as not found.
+    Question and text are truncated to `data.sequence_length` tokens together. An answer in the
+    truncated part of the text is not learned and counts as not found.
     """
 
     kind = "span"
@@ -66,7 +66,7 @@ class SpanTask(EncoderTask):
 
 
 def _make_answer(model, preprocessor):
-    """The compiled function from questions and contexts to answers."""
+    """Returns the compiled function from questions and contexts to answers."""
 
     @tf.function
     def answer(batch):

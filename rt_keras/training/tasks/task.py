@@ -1,4 +1,4 @@
-"""What the rest of the project asks of a task."""
+"""The base class of training tasks."""
 
 import math
 import os
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class Task:
-    """What a model is trained to do, and everything that depends on it.
+    """A training task, with everything that depends on it.
 
     Subclasses set the attributes and implement the methods that raise `NotImplementedError`. A task
     has no state: experiments, models and data are arguments.
@@ -16,18 +16,18 @@ class Task:
     Attributes:
         kind: string, the name of the task and the value of `model.kind`.
         model_class: the class of its models, a `keras_hub.models.Task` with `from_section`.
-        keys: names of the configuration keys that this task uses and other tasks may not. A name
-            that ends in a dot stands for a section.
-        data_sets: the `rt_keras.data.data_sets.DataSets` that it reads; `--data FOLDER` is the
-            first that is read from a folder.
-        file_set: string, the one of them that `--data FILE` is; None if there is none.
+        keys: names of the configuration keys that this task uses and other tasks may not use. A
+            name that ends in a dot stands for a section.
+        data_sets: the `rt_keras.data.data_sets.DataSets` that the task reads. `--data FOLDER`
+            selects the first one that is read from a folder.
+        file_set: string, the data set that `--data FILE` selects; None if there is none.
         units: pairs of a score and its format, in the order in which they are printed.
-        text_units: the same for scores of the texts that the model gives; see `text_scores`.
-        label_name: string, what a label is, such as "token".
-        examples: string, what its examples are called, such as "texts".
-        generates: what `rt-keras generate` makes with the model: "text", "image" or None.
-        continues_text: whether the model continues one text, token by token, so that it can be
-            streamed, exported and analyzed for causality.
+        text_units: pairs for the scores of the model's text output; see `text_scores`.
+        label_name: string, the name of a label, such as "token".
+        examples: string, the name of the task's examples, such as "texts".
+        generates: the output of `rt-keras generate` with the model: "text", "image" or None.
+        continues_text: bool, whether the model continues one text, token by token, so that it can
+            be streamed, exported and analyzed for causality.
     """
 
     kind = None
@@ -44,55 +44,55 @@ class Task:
 
     @property
     def loss_name(self):
-        """What the mean of -ln p over all labels is called among the scores and in the logs."""
+        """The name of the mean of -ln p over all labels, in the scores and in the logs."""
         return f"nats_per_{self.label_name}"
 
     # The model.
 
     @property
     def attentions(self):
-        """The attentions of its models, a tuple: see `rt_keras.models.head_kind.Place`."""
+        """A tuple of the attentions of its models; see `rt_keras.models.head_kind.Place`."""
         return tuple(self.model_class.backbone_cls.attention_of_groups.values())
 
     def token_ids(self, preprocessor):
-        """The number of token ids that a model with this preprocessor needs."""
+        """Returns the number of token ids that a model with this preprocessor needs."""
         raise NotImplementedError
 
     def stacks(self, experiment):
-        """The stacks of blocks of the model of an experiment.
+        """Returns the stacks of blocks in the model of an experiment.
 
         Args:
             experiment: an `Experiment`.
 
         Returns:
-            A list of tuples: what sets the length, for messages; the length, in positions; the
-            number of blocks.
+            A list of tuples: the key that sets the length, for messages; the length, in positions;
+            and the number of blocks.
         """
         raise NotImplementedError
 
     def predictions(self, experiment):
-        """The number of labels that the model of an experiment predicts for one example."""
+        """Returns the number of labels that the model predicts for one example."""
         _, labels, _ = self.example_spec(experiment, batch_size=1)
         return math.prod(labels.shape)
 
     def tokens(self, experiment):
-        """The number of tokens of one example, for the speed: by default those it predicts."""
+        """Returns the number of tokens in one example, for the speed. Defaults to `predictions`."""
         return self.predictions(experiment)
 
     # The configuration.
 
     def check(self, experiment):
-        """Raises a ValueError if values of a configuration do not go together for this task."""
+        """Raises a ValueError if values of a configuration are incompatible in this task."""
 
     def check_sources(self, experiment):
-        """Raises a ValueError if a configuration does not name a file that training reads."""
+        """Raises a ValueError if a configuration does not name a file that training needs."""
         data = experiment.data
         if data.name in self.data_sets.folders and data.directory is None:
             path = "file" if data.name == self.file_set else "folder"
             raise ValueError(f"data.directory must name the {path} for data {data.name}")
 
     def data_named(self, name):
-        """The keys of the `data` section for a data set, or for a folder or file of examples.
+        """Returns keys of the `data` section for a data set, or for a folder or file of examples.
 
         Args:
             name: string, name of a data set or path of a folder or file.
@@ -101,8 +101,8 @@ class Task:
             A dictionary.
 
         Raises:
-            FileNotFoundError: if it looks like a path, but nothing is there.
-            ValueError: if the task has no such data set, or reads no folders or files.
+            FileNotFoundError: if `name` looks like a path that does not exist.
+            ValueError: if the task has no such data set, or does not read folders or files.
         """
         if name in self.data_sets:
             return {"name": name}
@@ -123,14 +123,14 @@ class Task:
     # The data.
 
     def make_preprocessor(self, experiment):
-        """The preprocessor of the model of an experiment; None if it needs none.
+        """Creates the preprocessor of the model of an experiment; None if it needs none.
 
-        `Experiment.preprocessor` is made once.
+        `Experiment.preprocessor` caches it.
         """
         return None
 
     def load_split(self, data, split, preprocessor=None):
-        """The examples of one split of a data set.
+        """Loads the examples of one split of a data set.
 
         Args:
             data: a `DataConfig`.
@@ -143,18 +143,18 @@ class Task:
         raise NotImplementedError
 
     def split_note(self, data):
-        """How examples that come in no splits of their own are split, in one line.
+        """Describes in one line how examples without predefined splits are split.
 
         Args:
             data: a `DataConfig`.
 
         Returns:
-            A string; None if they come in splits.
+            A string; None if the data set has predefined splits.
         """
         return getattr(self.make_builder(data), "split_note", None)
 
     def make_builder(self, data):
-        """The builder of a data set, whose files need not be ready.
+        """Creates the builder of a data set, which need not be prepared yet.
 
         Args:
             data: a `DataConfig`.
@@ -165,14 +165,14 @@ class Task:
         return self.data_sets.builder(data.name, data.directory, data.data_dir)
 
     def packed_split(self, data, **more):
-        """Where the training split is packed, and what says which examples these are.
+        """Returns the folder of the packed training split, and the identity of its examples.
 
         Args:
             data: a `DataConfig`.
             **more: other JSON values that the examples depend on.
 
         Returns:
-            The `Path` of a folder beside the prepared data set, and a dictionary of JSON values.
+            The `Path` of a folder next to the prepared data set, and a dictionary of JSON values.
         """
         from rt_keras.data import tfds_sets
 
@@ -181,7 +181,7 @@ class Task:
         return tfds_sets.packed_folder(builder, "train", identity), identity
 
     def training_batches(self, experiment, **order):
-        """Endless batches of the training split, for `fit`; it is packed before, unless it is.
+        """Returns endless batches of the training split, for `fit`. Packs the split if needed.
 
         Args:
             experiment: an `Experiment`.
@@ -194,12 +194,12 @@ class Task:
         raise NotImplementedError
 
     def evaluation_batches(self, model, examples, batch_size, preprocessor=None):
-        """Batches in which everything that the model predicts has weight 1 once, in order.
+        """Returns batches, in order, in which each prediction of the model has weight 1 once.
 
         Args:
             model: a model of the task.
             examples: `tf.data.Dataset` as from `load_split`.
-            batch_size: number of examples, or of sequences of documents, in a batch.
+            batch_size: int, the number of examples, or of sequences of documents, in a batch.
             preprocessor: the preprocessor of the model.
 
         Returns:
@@ -208,7 +208,7 @@ class Task:
         raise NotImplementedError
 
     def example_spec(self, experiment, batch_size):
-        """What a batch of `training_batches` is.
+        """Returns the specification of a batch of `training_batches`.
 
         Args:
             experiment: an `Experiment`.
@@ -222,7 +222,7 @@ class Task:
     # The scores.
 
     def count(self, examples):
-        """What examples hold, for the report.
+        """Counts the examples, for the report.
 
         Args:
             examples: `tf.data.Dataset` as from `load_split`.
@@ -239,38 +239,38 @@ class Task:
         return {self.examples: count}
 
     def metrics(self):
-        """The weighted metrics of `fit`, besides that of `loss_name`: a list of Keras's metrics."""
+        """Returns a list of weighted Keras metrics for `fit`, in addition to `loss_name`."""
         return []
 
     def figures(self, model, inputs, labels):
-        """What is summed up over all labels for the scores, in a compiled function.
+        """Computes the values to sum over all labels for the scores, in a compiled function.
 
         Args:
             model: a model of the task.
-            inputs: what the model is called on.
+            inputs: inputs of the model.
             labels: int tensor.
 
         Returns:
-            A dictionary of "nats", -ln p of each label, and of what else `scores` needs, float32
-            tensors of the shape of the labels.
+            A dictionary of float32 tensors of the shape of the labels: "nats", -ln p of each label,
+            and the other values that `scores` needs.
         """
         return {"nats": label_nats(model(inputs, training=False), labels)}
 
     def scores(self, sums, counts):
-        """The scores of a model.
+        """Computes the scores of a model.
 
         Args:
-            sums: dictionary of floats, the sums of what `figures` returns, and "labels", their
-                number.
-            counts: what `count` returned.
+            sums: dictionary of floats, the sums of the values of `figures`, and "labels", the
+                number of labels.
+            counts: the dictionary that `count` returned.
 
         Returns:
-            A dictionary of floats: the scores that `units` names, and `loss_name`.
+            A dictionary of floats: the scores in `units`, and `loss_name`.
         """
         return {self.loss_name: sums["nats"] / sums["labels"]}
 
     def text_scores(self, model, examples, batch_size, preprocessor):
-        """The scores that `text_units` names, of texts that the model gives.
+        """Computes the scores in `text_units` from the model's text output.
 
         Args:
             model, examples, batch_size, preprocessor: see `evaluation_batches`.
@@ -282,18 +282,18 @@ class Task:
 
 
 def batch_spec(inputs, *shape):
-    """The `tf.TensorSpec`s of a batch, of those of its inputs and the shape of its labels."""
+    """Returns the `tf.TensorSpec`s of a batch, given those of its inputs and a shape of labels."""
     return inputs, tf.TensorSpec(shape, tf.int32), tf.TensorSpec(shape, tf.float32)
 
 
 def label_nats(logits, labels):
-    """-ln p of each label, float32."""
+    """Returns -ln p of each label, float32."""
     logits = tf.cast(logits, tf.float32)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 def bits(nats):
-    """Nats in bits.
+    """Converts nats to bits.
 
     >>> bits(math.log(8))
     3.0

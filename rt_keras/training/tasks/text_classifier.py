@@ -1,4 +1,4 @@
-"""Classifiers of texts, or of pairs of texts."""
+"""The task of classifiers of texts or pairs of texts."""
 
 from rt_keras import data as data_lib
 from rt_keras import models
@@ -11,7 +11,8 @@ from rt_keras.training.tasks.text_task import token_specs
 class TextClassifierTask(EncoderTask):
     """Predicts the class of a text, or of a pair of texts.
 
-    A text is truncated to `data.sequence_length` tokens; a pair loses as many from both.
+    A text is truncated to `data.sequence_length` tokens. A pair is truncated to the same total, by
+    the `"round_robin"` strategy of KerasHub.
     """
 
     kind = "text_classifier"

@@ -1,4 +1,4 @@
-"""What tasks on texts have in common: a tokenizer, and sequences of a length."""
+"""The base class of tasks on texts, with a tokenizer and a sequence length."""
 
 from pathlib import Path
 
@@ -28,18 +28,18 @@ class TextTask(Task):
     generates = "text"
 
     def prompts(self, texts, model, max_length):
-        """What the model's `generate` takes.
+        """Converts texts to prompts for the model's `generate`.
 
         Args:
-            texts: list of bytes, what a user writes.
+            texts: list of bytes, the texts of a user.
             model: a model of the task.
-            max_length: int, the most tokens that there will be.
+            max_length: int, the maximum number of tokens, prompt included.
 
         Returns:
             Prompts.
 
         Raises:
-            ValueError: if a text cannot be read, where `generate` would not say so.
+            ValueError: if a text is invalid and `generate` would not report it.
         """
         return texts
 
@@ -55,7 +55,7 @@ class TextTask(Task):
         return preprocessor
 
     def preprocessor_options(self, experiment):
-        """The arguments of the preprocessor, besides the tokenizer."""
+        """Returns the arguments of the preprocessor, except the tokenizer."""
         return {"sequence_length": experiment.data.sequence_length}
 
     def token_ids(self, preprocessor):
@@ -89,7 +89,7 @@ class TextTask(Task):
                 f"tokenizer.vocabulary must name a file for tokenizer {tokenizer.name}"
             )
         if not Path(tokenizer.vocabulary).is_file():
-            raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, which is no file")
+            raise ValueError(f"tokenizer.vocabulary is {tokenizer.vocabulary!r}, not a file")
 
     def figures(self, model, inputs, labels):
         hidden = model.hidden_states(inputs, False)
@@ -100,7 +100,7 @@ class TextTask(Task):
 
 
 def token_specs(prefix, batch_size, length):
-    """The `tf.TensorSpec`s of sequences of tokens, in a dictionary."""
+    """Returns a dictionary of the `tf.TensorSpec`s of sequences of tokens."""
     return {
         f"{prefix}token_ids": tf.TensorSpec([batch_size, length], tf.int32),
         f"{prefix}padding_mask": tf.TensorSpec([batch_size, length], tf.bool),

@@ -39,7 +39,9 @@ def test_all_kinds_with_every_key_in_reach_score_alike(llama, text):
         assert figure["needles_at_depths"] == figures[0]["needles_at_depths"]
         assert figure["keys"] == 150.5
     for figure in figures:
-        assert all(figure[name] > 0 for name in ("seconds", "first_seconds", "gigabytes"))
+        assert figure["seconds"] > 0 and figure["first_seconds"] > 0
+        # This process may have taken more memory before.
+        assert figure["gigabytes"] >= 0
         assert len(figure["needles_at_depths"]) == 5
 
 
@@ -91,12 +93,12 @@ def test_the_needle_stands_where_it_should_and_the_answer_at_the_end(llama):
 
 
 def test_keys_are_counted():
-    # From position 1,000 on: blocks of 256 and two before; four first tokens; 5 others.
-    own = np.arange(1000, 2000)
-    window = np.mean(own % 256 + 1 + 512)
-    assert abs(keys_seen("window", 2000) - window) < 0.3
-    assert abs(keys_seen("window_first", 2000) - window - 4) < 0.3
-    assert abs(keys_seen("oracle:num_keys=5", 2000) - window - 9) < 0.3
+    # From position 1,200 on: blocks of 256 and three before; four first tokens; 5 others.
+    own = np.arange(1200, 2400)
+    window = np.mean(own % 256 + 1 + 768)
+    assert abs(keys_seen("window", 2400) - window) < 0.3
+    assert abs(keys_seen("window_first", 2400) - window - 4) < 0.3
+    assert abs(keys_seen("oracle:num_keys=5", 2400) - window - 9) < 0.3
 
 
 def test_every_kind_has_heads():

@@ -12,7 +12,7 @@ from rt_keras.models.adapted.backbones import attention_layers
 from tests.models.adapted.checks import make_backbone, make_inputs, outputs_of
 from tests.models.adapted.llama_folder import write_llama
 
-LENGTH = 1200
+LENGTH = 1400
 
 
 def rows_of(model, inputs):
@@ -36,7 +36,7 @@ def inputs_of(backbone, length=LENGTH):
 
 def test_the_layers_without_a_window_get_them():
     sets = (
-        Window(256, look_back=2),
+        Window(256, look_back=3),
         FirstTokens(4),
         SelectedBlocks(4, num_blocks=16, segment_size=256, num_nodes=16),
     )
@@ -50,36 +50,36 @@ def test_the_layers_without_a_window_get_them():
 def test_with_keys_for_all_they_are_full_attention(llama):
     inputs = inputs_of(llama)
     expected = rows_of(llama, inputs)
-    # 432 positions lie before the last window, of which the first four are seen anyway.
+    # 376 positions lie before the last window, of which the first four are seen anyway.
     all_keys, few = (rows_of(rt_keras.adapt(llama, keys=n), inputs) for n in (512, 16))
     np.testing.assert_allclose(all_keys, expected, atol=1e-5)
-    np.testing.assert_allclose(few[:, :768], expected[:, :768], atol=1e-5)
-    assert np.abs(few[:, 768:] - expected[:, 768:]).max() > 1e-4
+    np.testing.assert_allclose(few[:, :1024], expected[:, :1024], atol=1e-5)
+    assert np.abs(few[:, 1024:] - expected[:, 1024:]).max() > 1e-4
 
 
 def test_the_past_does_not_change_with_the_future(llama):
     adapted = rt_keras.adapt(llama, keys=32)
-    inputs = inputs_of(llama, 1100)
+    inputs = inputs_of(llama, 1300)
     changed = inputs["token_ids"].copy()
-    changed[:, 1000:] = changed[:, 1000:] % (llama.vocabulary_size - 1) + 1
+    changed[:, 1200:] = changed[:, 1200:] % (llama.vocabulary_size - 1) + 1
     expected, found = (
         rows_of(adapted, {**inputs, "token_ids": tokens})
         for tokens in (inputs["token_ids"], changed)
     )
-    np.testing.assert_allclose(found[:, :1000], expected[:, :1000], atol=1e-6)
-    assert np.abs(found[:, 1000:] - expected[:, 1000:]).max() > 1e-2
+    np.testing.assert_allclose(found[:, :1200], expected[:, :1200], atol=1e-6)
+    assert np.abs(found[:, 1200:] - expected[:, 1200:]).max() > 1e-2
 
 
 def test_chunks_and_steps_are_the_whole_sequence(tmp_path):
     task = rt_keras.adapt(write_llama(tmp_path), keys=16)
-    tokens = np.random.default_rng(0).integers(3, 20, size=[1, 1040])
+    tokens = np.random.default_rng(0).integers(3, 20, size=[1, 1296])
     inputs = {"token_ids": tokens, "padding_mask": np.ones_like(tokens)}
     expected = task.hidden_states(inputs)
     cache, found, _ = task._read_prompts(
-        tokens, np.array([1035]), None, 1040, verbose=0, with_hidden=True
+        tokens, np.array([1291]), None, 1296, verbose=0, with_hidden=True
     )
-    np.testing.assert_allclose(found[:, :1035], expected[:, :1035], atol=1e-4)
-    for position in range(1035, 1040):
+    np.testing.assert_allclose(found[:, :1291], expected[:, :1291], atol=1e-4)
+    for position in range(1291, 1296):
         token = tokens[:, position : position + 1]
         _, found, cache = task.call_with_cache(token, cache, position)
         np.testing.assert_allclose(found[:, 0], expected[:, position], atol=1e-4)
@@ -90,7 +90,7 @@ def test_it_is_saved_and_loaded(llama, tmp_path):
     adapted.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert key_sets_of(loaded) == key_sets_of(adapted)
-    inputs = inputs_of(llama, 900)
+    inputs = inputs_of(llama, 1200)
     np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
 
 

@@ -6,7 +6,7 @@ from tests.ops import checks
 
 
 def arrays(length, *, far=None, value_depth=5, token_bias=False, **options):
-    """Random inputs as those of `tests/ops/checks.py`, with the dialect's tables and biases."""
+    """Returns inputs as in `tests/ops/checks.py`, with the dialect's tables and biases."""
     found = checks.arrays(length, value_depth=value_depth, **options)
     if far is not None:
         rng = np.random.default_rng(7)

@@ -127,7 +127,7 @@ def test_masks_by_rank():
     assert len(of_queries) == len(of_keys) == 4
     assert np.array_equal(attention[np.ix_(of_queries, of_keys)] > 0, np.tri(4, dtype=bool))
     assert np.triu(attention, k=1).any()
-    # The number of clusters that chose a position counts as one hundredth more.
+    # That code adds 0.01 to the number of clusters that chose a position.
     np.testing.assert_allclose(attention[of_queries].sum(axis=1), 1 / 1.01)
 
 

@@ -13,7 +13,7 @@ def embeddings(far):
 
 
 def vectors(table, offset):
-    """The vector of each query and key of a block, `[queries, keys, depth]`."""
+    """Returns the vector of each query and key of a block, `[queries, keys, depth]`."""
     far = table.shape[1] // 2
     distance = np.arange(4)[:, None] + offset - np.arange(7)
     return table[0, np.clip(distance, -far, far) + far]
@@ -38,7 +38,7 @@ def test_causal_windows(far):
     whole = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset, causal=False).numpy()
     found = window_bias(tf.constant(QUERY), tf.constant(table), 7, offset, causal=True).numpy()
     np.testing.assert_allclose(found[..., seen], whole[..., seen], rtol=0, atol=1e-12)
-    # A query without keys weighs all of them by 1.
+    # A query without keys gives all of them weight 1.
     weights = WEIGHTS * seen
     weights[:, :, 1, 2] = 1.0
     found = window_values(tf.constant(weights), tf.constant(table), offset, causal=True)

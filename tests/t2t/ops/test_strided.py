@@ -10,7 +10,7 @@ from tests.t2t.ops.checks import arrays
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("far", [None, 2])
 def test_equation(causal, far):
-    # Masks have no effect, and zeros fill up the last stride.
+    # Masks have no effect, and zeros pad the last stride.
     mask = checks.mask("scattered", 14)
     checks.holds(
         strided_attention,

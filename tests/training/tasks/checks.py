@@ -1,4 +1,4 @@
-"""What the tests of tasks share."""
+"""Helpers of the tests of tasks."""
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +26,7 @@ TINY = {
 
 
 def assert_batches_are_as_specified(config):
-    """`example_spec` is what `training_batches` gives, and `predictions` the labels of a row."""
+    """Checks `example_spec` against `training_batches`, and `predictions` against its labels."""
     experiment = Experiment(config)
     batch = next(iter(experiment.training_batches()))
     found = tf.nest.map_structure(tf.TensorSpec.from_tensor, batch)

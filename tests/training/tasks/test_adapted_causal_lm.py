@@ -37,7 +37,7 @@ def test_scores_are_those_of_sequences_after_a_start_token(model, context):
     tokenizer = model.preprocessor.tokenizer
     start, end = tokenizer.start_token_id, tokenizer.end_token_id
     assert start != end
-    # One text, so that where sequences are cut is simple to say.
+    # One text, so that the boundaries of sequences are simple.
     text = " and ".join(TEXTS)
     stream = [start, *np.asarray(tokenizer(text)).tolist(), end]
     nats = nats_of(model, stream if context == "carry" else stream[:12]).sum()
@@ -45,7 +45,7 @@ def test_scores_are_those_of_sequences_after_a_start_token(model, context):
         for first in range(11, len(stream) - 1, 11):
             nats += nats_of(model, [start, *stream[first : first + 12]])[1:].sum()
     if context == "sliding":
-        # Of the 11 tokens after the start token, 6 are new.
+        # 6 of the 11 tokens after the start token are new.
         for first in range(6, len(stream) - 6, 6):
             nats += nats_of(model, [start, *stream[first : first + 12]])[6:].sum()
     scores = evaluate(model, tf.data.Dataset.from_tensors(text), 1, context=context)

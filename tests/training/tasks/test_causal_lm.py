@@ -49,7 +49,7 @@ def test_a_split_without_text_is_named(kind, folder, tmp_path):
 
 
 def packed_folders(settings):
-    """The folders that have been packed, after batches of a configuration were made."""
+    """The packed folders after creating batches of a configuration."""
     Experiment(make_config(settings)).training_batches()
     return sorted(Path(settings["data.data_dir"]).glob("text_folder/texts-*/packed-train-*"))
 

@@ -1,4 +1,4 @@
-"""Image models, from a configuration to a score and to what they generate."""
+"""Image models, from a configuration to scores and generated images."""
 
 import math
 
@@ -92,7 +92,7 @@ def test_the_command_line_completes_an_image(of_images, tmp_path, capsys):
         (["--output", "x.png", "--label", "10"], "--label must be from 0 to 9. Received: 10"),
         (
             ["--output", "x.png", "--label", "1", "--known-rows", "2"],
-            "there is no --image to take them from",
+            "--known-rows is 2, but --image is missing",
         ),
         (["--output", "x.png", "--label", "1", "--image", "no.png"], "No such file"),
         (

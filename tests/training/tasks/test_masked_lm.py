@@ -44,9 +44,9 @@ def test_a_new_model_scores_as_chance_does(settings):
 
 
 def test_keys_of_other_tasks_are_refused(settings):
-    with pytest.raises(ValueError, match="loss_chunk_size is 4, which a model of kind masked_lm"):
+    with pytest.raises(ValueError, match="loss_chunk_size is 4, but a model of kind masked_lm"):
         make_config({**settings, "model.loss_chunk_size": 4})
-    with pytest.raises(ValueError, match="mask_rate is 0.2.* of kind causal_lm has no use for"):
+    with pytest.raises(ValueError, match="mask_rate is 0.2.* of kind causal_lm does not use"):
         make_config({"data.mask_rate": 0.2})
 
 
@@ -60,9 +60,9 @@ def test_a_run_learns_is_scored_and_starts_another(settings, tmp_path, capsys):
     assert "val_accuracy" in (tmp_path / "first" / "log.csv").read_text().partition("\n")[0]
     again = {**settings, "model.tie_embeddings": False, "model.preset": str(tmp_path / "first")}
     figures = train(make_config(again), tmp_path / "second", verbose=0)
-    # The first model began at log 259, about 5.6.
+    # The loss of the first model began at log 259, about 5.6.
     assert figures["validation_nats_per_token"] < 4.5
     different = {**again, "model.intermediate_dim": 32}
-    with pytest.raises(ValueError, match="model.preset is .* of another form: .*kernel"):
+    with pytest.raises(ValueError, match="model.preset is .* with other weights: .*kernel"):
         train(make_config(different), tmp_path / "third", verbose=0)
     assert not (tmp_path / "third" / "config.yaml").exists()

@@ -1,4 +1,4 @@
-"""Encoder-decoders, from a configuration to a score and to what they generate."""
+"""Encoder-decoders, from a configuration to scores and generated texts."""
 
 import math
 
