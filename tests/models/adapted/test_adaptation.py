@@ -29,7 +29,7 @@ def test_without_heads():
     ]
     (local,), (blocks,) = (layers[number].head_groups for number in (0, 5))
     assert (local.window, local.first_tokens, local.others) == (5, 0, 0)
-    assert (blocks.window, blocks.first_tokens, blocks.others) == (768, 4, 64)
+    assert (blocks.window, blocks.first_tokens, blocks.others) == (1024, 4, 64)
     assert layers[5].name == model.transformer_layers[5].attention.path
 
 
