@@ -227,6 +227,17 @@ class KeySet:
         """Returns the length to which queries of cross-attention are padded."""
         return length
 
+    def keys_read(self, causal):
+        """How many keys of the set a query reads at most.
+
+        Args:
+            causal: bool, whether no query sees a later key.
+
+        Returns:
+            An int; None, as here, if that grows with the text, or depends on it.
+        """
+        return None
+
     def described(self):
         """Returns the text that follows the class name of the heads in messages."""
         return ""
