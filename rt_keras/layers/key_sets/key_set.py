@@ -228,13 +228,13 @@ class KeySet:
         return length
 
     def keys_read(self, causal):
-        """How many keys of the set a query reads at most.
+        """Returns the maximum number of keys of the set that a query attends to.
 
         Args:
-            causal: bool, whether no query sees a later key.
+            causal: bool, whether queries attend to no later key.
 
         Returns:
-            An int; None, as here, if that grows with the text, or depends on it.
+            An int, or None (the default) if the number depends on the text or its length.
         """
         return None
 
