@@ -54,6 +54,15 @@ class CentroidHeads(Centroids, HeadGroup):
         ValueError: if a number is out of range.
 
     Source: Roy et al. 2021, section 4.1.
+
+    >>> from rt_keras.ops import balanced_attention
+    >>> class Balanced(CentroidHeads):
+    ...     attention_op = staticmethod(balanced_attention)
+    ...     op_arguments = ("centroids", "window_size")
+    >>> heads = Balanced(2, num_clusters=2, window_size=4)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x).shape
+    TensorShape([1, 2, 10, 8])
     """
 
     has_centroids = True

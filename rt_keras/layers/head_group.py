@@ -72,6 +72,13 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             unsupported value, `key_heads` do not divide `num_heads`, or, with `share_qk`, queries
             are grouped or queries and values differ in number. If lengths are known only at run
             time, the last error is an `InvalidArgumentError`, which XLA does not check.
+
+    >>> class Full(HeadGroup):
+    ...     attention_op = staticmethod(full_attention)
+    >>> heads = Full(2)
+    >>> x = keras.random.normal([1, 2, 10, 8])
+    >>> heads(x, x, x).shape
+    TensorShape([1, 2, 10, 8])
     """
 
     # The abilities of the group. `strictly_causal`: whether no output of a causal call depends on
