@@ -11,8 +11,8 @@ def cluster_strided_attention(query, key, value, centroids, *, window_size, **op
     """Attention inside clusters of positions that are evenly spaced in the order of their scores.
 
     Unlike in `balanced_attention`, the members of a cluster are not its `window_size` nearest
-    positions. Of all n positions, sorted by score from the highest, it picks every s-th, with
-    s = n // window_size. Padding comes last in that order. Queries therefore attend to keys unlike
+    positions. Of all n positions, sorted by score from the highest, it picks `window_size` at steps
+    of n // window_size. Padding comes last in that order. Queries therefore attend to keys unlike
     themselves, while other kinds of heads attend to similar ones.
 
     Args:
