@@ -107,7 +107,7 @@ def clustered_attention(
     value = _fill_up(value, 2, missing)
     if groups is None:
         if projections is None:
-            raise ValueError("clustered_attention needs projections or groups")
+            raise ValueError("clustered_attention needs projections or groups. Received: neither")
         if isinstance(queries, int):
             num_clusters = min(num_clusters, max(queries, 1))
         groups = hamming_groups(
@@ -153,7 +153,7 @@ def _check(num_clusters, top_k, causal):
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k must be at least 1. Received: top_k={top_k}")
     if causal and top_k is None:
-        raise ValueError("clustered_attention needs top_k if causal=True: only these keys are seen")
+        raise ValueError("clustered_attention needs top_k if causal=True. Received: top_k=None")
 
 
 def _attend(arguments, num_clusters, top_k, causal, dropout):

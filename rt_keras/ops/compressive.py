@@ -171,8 +171,9 @@ def attend_to_memory(given, kept, memory, *, first_query=0, dropout=0.0, seed=No
 
     Args:
         given: dictionary of "query", "key" and "value", `[batch, heads, length, ...]`; "real",
-            bool `[batch or 1, length]`, False for padding; and "usage", `[batch, heads, length, 1]`,
-            the attention that each position received from earlier queries, or None.
+            bool `[batch or 1, length]`, False for padding; and "usage",
+            `[batch, heads, length, 1]`, the attention that each position received from earlier
+            queries, or None.
         kept: dictionary of "key", "value" and "real", the entries of the blocks before the
             sequence.
         memory: a `Memory`.

@@ -216,7 +216,7 @@ def test_spans_are_float32_in_mixed_precision():
             "attention_activation must be one of .* attention_activation='max'",
         ),
         ({"adaptive_span": True, "attention_activation": "entmax15"}, "with adaptive_span"),
-        ({"adaptive_span": True, "grid": (2, 2)}, "span goes with neither grid nor key_block_size"),
+        ({"adaptive_span": True, "grid": (2, 2)}, "span cannot be combined with grid or key_block"),
         ({"span_ramp": 0}, "span_ramp must be an integer of at least 1"),
         (
             {"span_loss_weight": -1.0},
