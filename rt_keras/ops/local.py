@@ -213,18 +213,18 @@ class LocalWindows:
         return neighbour_blocks(x, self.key_block_size, self.grid, *sides, first=self.first)
 
     def real_keys(self, arguments):
-        """Masks missing keys and padding in each window, bool `[batch, 1, blocks, window]`."""
+        """Returns which keys of windows are not padding, bool `[batch, 1, blocks, window]`."""
         real = self.of_keys(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))
         if "key_mask" in arguments:
             real &= self.of_keys(tf.cast(arguments["key_mask"], tf.bool)[:, None])
         return real
 
     def not_later(self, rows, count):
-        """Masks the keys that are later than a query, among the first `count` of a window."""
+        """Returns which of the first `count` keys of a window are not later than each query."""
         return self.distances(rows, count) >= 0
 
     def within_reach(self, rows, count):
-        """Masks the keys outside of a sliding window, among the first `count` of a window."""
+        """Returns which of the first `count` keys are in the sliding window of each query."""
         return tf.abs(self.distances(rows, count)) < self.sliding_window
 
     def distances(self, rows, count):
