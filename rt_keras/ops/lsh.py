@@ -198,8 +198,8 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
     bias = -tf.math.log(tf.cast(tf.maximum(times, 1), dtype))
     bias -= tf.where(position == other_position, tf.constant(SELF_PENALTY, dtype), 0.0)
     query = here["query"]
-    # The epsilon of the norm, without which the zeros beyond the ends have no gradient, would be 0
-    # in float16.
+    # In float16 the epsilon of the norm would be 0, and the gradient of the zeros beyond the ends
+    # NaN.
     key = tf.math.l2_normalize(tf.cast(seen["query"], dtype), axis=-1)
     return attend(
         query * query.shape[-1] ** -0.5,
