@@ -95,23 +95,25 @@ def nearest_attention(
         scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
         shift_keys: bool, see above; only with `key` None and without a `block_size`. A position
             that `key_mask` hides still counts toward `window_size`. Defaults to False.
-        block_size, look_back: ints, the local window that is left out, see `local_attention`; None,
-            the default of `block_size`, to leave out nothing.
-        normalize: bool, whether q and k in the logits are normalised; clusters are always those of
-            normalised vectors. Defaults to True.
-        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
-            which `merge` joins the output with attention to other keys. Defaults to False.
-        activation: "softmax", the default, or "sparsemax" or "entmax15", which give most keys a
-            weight of exactly 0; see the functions of these names. They need all keys of a query in
-            one place: `num_probes` 1, no `block_size` and no `return_logsumexp`.
+        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
+            `block_size` None, the default, nothing is left out.
+        normalize: bool, whether q and k in the logits are normalized; clusters are always those of
+            normalized vectors. Defaults to True.
+        return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
+            `merge` needs to combine the output with attention to other keys. Defaults to False.
+        activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
+            exactly 0; see the functions of the same names. The last two need all keys of a query in
+            one place: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
+            "softmax".
 
     Returns:
         `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`
-        also `[batch, heads, length]`, float32 (float64 for float64 queries).
+        also the logsumexp `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
-        ValueError: if queries and keys differ in length, `shift_keys` comes with a key or a
-            `block_size`, or `activation` is unknown or cannot be combined with the rest.
+        ValueError: if queries and keys differ in length, if `shift_keys` is combined with a key or
+            a `block_size`, or if `activation` is unknown or not "softmax" with an option that needs
+            it.
 
     Source: Roy et al. 2021, section 4.1, the equation of X'_i; the exact parallel form is ours.
 
