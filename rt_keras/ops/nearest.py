@@ -198,7 +198,7 @@ def _attend(arguments, num_probes, local, normalize, options):
     query, key, of_queries, of_keys = routing.route(
         arguments["query"], arguments.get("key"), query_mask, key_mask
     )
-    # The bound is that of the logits of normalised vectors.
+    # The bound is that of the logits of normalized vectors.
     bound = query.shape[-1] ** 0.5 if normalize and routing.scale is None else None
     scaled, value, heads = routing.scaled(query), arguments["value"], query.shape[1]
     if are_one_list:
