@@ -38,7 +38,7 @@ def balanced_attention(query, key, value, centroids, *, window_size, **options):
             - `key_mask`: bool `[batch, keys]`, False for padding, which no query sees and which is
               a member only if there are too few other positions; or None.
             - `relative_embeddings`: `[heads, 2 m + 1, depth]`, r above; distances are clipped to
-              m. None for no relative positions.
+              ±m. None for no relative positions.
             - `dropout`: float, share of the attention weights set to 0. Defaults to 0.
             - `seed`: int `[2]`, needed if `dropout` is above 0.
 

@@ -37,7 +37,7 @@ def pad_axis(x, axis, before, after, fill=0):
 
 
 def repeat_heads(x, heads, axis=1):
-    """Repeats each head consecutively, up to a number of heads.
+    """Repeats each head consecutively to get a given number of heads.
 
     Args:
         x: a tensor with the heads on one axis, or None.
@@ -138,19 +138,19 @@ def shift_right(x, axis):
 
 
 def split_blocks(x, num_blocks, block_size, fill=0):
-    """`[batch, heads, length, ...]` to `[batch, heads, num_blocks, block_size, ...]`, padded."""
+    """Pads axis 2 and splits it into blocks, `[batch, heads, num_blocks, block_size, ...]`."""
     x = pad_axis(x, 2, 0, num_blocks * block_size - size(x, 2), fill)
     shape = sizes(x)
     return tf.reshape(x, [*shape[:2], num_blocks, block_size, *shape[3:]])
 
 
 def join_blocks(x, length):
-    """`[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
+    """Joins `[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
     return flatten_blocks(x)[:, :, :length]
 
 
 def flatten_blocks(x):
-    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
+    """Joins axes 2 and 3, `[batch, heads, a, b, ...]`, to `[batch, heads, a * b, ...]`."""
     shape = sizes(x)
     return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
 

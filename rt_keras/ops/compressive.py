@@ -106,8 +106,8 @@ def reconstruction_loss(query, key, value, key_mask, memory):
     loss = mean of (attention(query_i, block) - attention(query_i, entries of the block))²
     ```
 
-    over all dimensions of the outputs of the queries of each block, which attend to the block
-    before it. Pairs of blocks with padding are left out. Only the kernels get gradients.
+    The mean is over all dimensions of the outputs, for the queries of each block, which attend to
+    the block before it. Pairs of blocks with padding are left out. Only the kernels get gradients.
 
     Args:
         query, key, value: `[batch, heads, length, ...]`.
@@ -267,7 +267,7 @@ def compressed(key, value, real, usage, memory):
 
 
 def _runs(blocks, rate):
-    """`[batch, heads, blocks, block_size, depth]` to `[..., entries, rate, depth]`."""
+    """Splits `[batch, heads, blocks, block_size, depth]` to `[..., entries, rate, depth]`."""
     shape = sizes(blocks)
     return tf.reshape(blocks, [*shape[:3], shape[3] // rate, rate, shape[4]])
 

@@ -7,7 +7,7 @@ ACTIVATIONS = ("softmax", "sparsemax", "entmax15")
 
 
 def sparsemax(logits):
-    """Computes the distribution closest to the logits, which is 0 far below the largest one.
+    """Computes the distribution closest to the logits, with zeros far below the largest one.
 
     ```
     p_j = max(logits_j - τ, 0),    τ such that sum_j p_j = 1

@@ -51,7 +51,7 @@ def full_attention(
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, True for
             keys that a query may see; or None. All axes but that of the queries may be of size 1.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to m. None
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to ±m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.

@@ -1,4 +1,4 @@
-"""Global tokens: a few positions that see all others and are seen by them, with any heads."""
+"""Global tokens: a few positions that see all others and are seen by all, with any heads."""
 
 import typing
 

@@ -86,7 +86,7 @@ def local_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j, clipped to
-            m. Distances in more than one dimension, or to keys in blocks of another size, are
+            ±m. Distances in more than one dimension, or to keys in blocks of another size, are
             those between places in N(i). None for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -95,7 +95,7 @@ def local_attention(
         activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
             exactly 0; see the functions of the same names. Defaults to "softmax".
         span: `[heads]`, z above; None, the default, for no span.
-        span_ramp: int R, number of positions over which m falls to 0. Defaults to 32.
+        span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With

@@ -214,7 +214,7 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
 
 
 def num_members(x, window_size):
-    """Returns the number of members of a cluster: at most all positions of `x`."""
+    """Returns the number of members of a cluster: `window_size`, or all positions if fewer."""
     length = size(x, 2)
     return min(window_size, length) if isinstance(length, int) else tf.minimum(window_size, length)
 
@@ -226,7 +226,7 @@ def at_members(x, members):
 
 
 def _put_back(output, members, length):
-    """Puts the rows of members at their positions, as the mean over the clusters of each."""
+    """Averages the rows of members at each position over the clusters that picked it."""
     rows, segments, shape = rows_of_members(output, members, length)
     means = tf.math.unsorted_segment_mean(rows, segments, shape[0] * shape[1] * length)
     return tf.cast(tf.reshape(means, shape), output.dtype)

@@ -1,4 +1,4 @@
-"""Strictly causal routing attention, where each position only belongs to its nearest centroid.
+"""Routing attention where each position only belongs to its nearest centroid, so it can be causal.
 
 This file has the op and the clusters. Attention then runs in the order of (cluster, position):
 in `nearest_sorted.py` for queries that are their own keys, and in `nearest_tiles.py` for separate
@@ -51,9 +51,9 @@ def nearest_attention(
     ```
 
     where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i). If not causal,
-    they are the window_size // 2 positions before i and the rest of `window_size` starting at i.
-    With `num_probes` p, N(i) is the union of these sets for the p centroids nearest to q_i, under
-    one softmax.
+    N(i) are the last window_size // 2 such positions before i and the first
+    window_size - window_size // 2 starting at i. With `num_probes` p, N(i) is the union of these
+    sets for the p centroids nearest to q_i, under one softmax.
 
     Without `normalize`, logits use the unnormalized queries and keys; clusters do not change.
 
@@ -63,7 +63,7 @@ def nearest_attention(
 
     With a `block_size`, N(i) leaves out the window of i in `local_attention` with these blocks.
     N(i) are the last `window_size` positions of the cluster before that window; if not causal, the
-    last window_size // 2 before it and the rest of `window_size` after it.
+    last window_size // 2 before it and the first window_size - window_size // 2 after it.
 
     If causal, output i only depends on positions up to i. No selection depends on the rest of the
     sequence, so decoding only needs the last `window_size` keys and values of each cluster.
@@ -88,7 +88,7 @@ def nearest_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to m. None
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to ±m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
@@ -246,7 +246,7 @@ def _shifted(arguments, causal):
     found = dict(arguments)
     seen = found.pop("key_mask", arguments.get("query_mask"))
     if seen is None and not causal:
-        # The last query is the key of no position. Causal attention masks it anyway.
+        # The last query is the key of no position. Causal attention never sees that place.
         seen = tf.ones([1, size(arguments["query"], 2)], tf.bool)
     if seen is not None:
         seen = shift_left(tf.cast(seen, tf.bool), 1)

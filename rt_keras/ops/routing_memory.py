@@ -41,8 +41,8 @@ def memory_chunk(
     """Computes causal attention of a chunk to the memories of its clusters.
 
     Members of a cluster are numbered from 0. With r the number of members of query i's cluster up
-    to i, and M(i) the members in the cluster's memory with numbers below r - window_size, as
-    `nearest_attention` sees the others,
+    to i, and M(i) the members in the cluster's memory at the start of the block of i, except those
+    numbered from r - window_size, which `nearest_attention` sees:
 
     ```
     output_i = sum_j softmax_j(logit_ij) value_j    over the memory_keys best j in M(i)

@@ -44,7 +44,7 @@ def strided_attention(
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on
-            (i - j) / stride, clipped to m. None for no relative positions.
+            (i - j) / stride, clipped to ±m. None for no relative positions.
         outside: function of the positions of queries and keys, broadcast against each other, which
             returns a bool mask of keys to leave out because another set of keys has them; or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.

@@ -88,7 +88,7 @@ def test_sliding_window(causal):
     [
         ({"sliding_window": 0}, "sliding_window must be an integer of at least 1"),
         ({"sliding_window": 6}, "from 1 to look_back · block_size . 1, 5. Received: 6"),
-        ({"sliding_window": 3, "grid": (2, 2)}, "neither grid nor key_block_size"),
+        ({"sliding_window": 3, "grid": (2, 2)}, "with grid or key_block_size"),
         ({"grid": (2, 0)}, r"grid must be positive integers. Received: grid=\(2, 0\)"),
         ({"key_block_size": 0}, "key_block_size must be an integer of at least 1"),
         ({"look_back": (1, 1)}, r"one for each dimension of grid. Received: look_back=\(1, 1\)"),
