@@ -7,7 +7,7 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 
 # Bits in an integer.
 WORD = 32
-# Average number of vectors per group that suffice to move its centroid.
+# Average number of vectors per group that is enough to move its centroid.
 MEMBERS = 32
 
 
