@@ -44,7 +44,7 @@ def copy(rng, batch, length, text):
 
 
 def span(rng, batch, length, text):
-    """Draws a key and spans with different keys; the targets are where the key's span starts and ends.
+    """Draws a key and spans with different keys; the key's span must be found.
 
     Keys are ids from 0 to 7, and fillers ids from 64 to 127. A span begins with its key and ends
     with the id that is 128 above the key.
