@@ -82,7 +82,7 @@ def test_relative_positions_are_for_our_heads_alone(contests):
 
 
 def test_nothing_that_could_be_measured_is_an_error(contests):
-    with pytest.raises(RuntimeError, match="everything failed"):
+    with pytest.raises(RuntimeError, match="every contender failed"):
         model.measure(parse(*SMALL, "--kinds", "full"), {})
 
 

@@ -33,7 +33,7 @@ def parse(*given):
         (["--layers", 0], "--layers must be at least 1. Received: 0"),
         (["--width", 100], "--width must be a multiple of 8. Received: 100"),
         (["--learning-rate", 0], "--learning-rate must be above 0. Received: 0.0"),
-        (["--directory", "books"], "--directory is for the task text. Received: --tasks recall"),
+        (["--directory", "books"], "--directory needs the task text. Received: --tasks recall"),
         (["--plot", "a.txt"], "--plot must end in .png or .svg or .pdf. Received: a.txt"),
         (["--plot", "/dev/null/a.png"], "--plot must be a file that can be written"),
     ],
@@ -112,7 +112,7 @@ def test_a_stopped_table_goes_on(runs, tmp_path, capsys):
 def test_a_file_of_something_else_is_not_written_over(runs, tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"benchmark": "model"}')
-    with pytest.raises(ValueError, match="--json must be a new file or one of this command"):
+    with pytest.raises(ValueError, match="--json must be a new file or one from this command"):
         quality.main(parse("--json", path))
     assert not runs
 
