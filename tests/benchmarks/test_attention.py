@@ -74,7 +74,7 @@ SECONDS = {"full": 8.0, "local": 2.0, "kmeans_attention": 4.0, attention.PRODUCT
 
 @pytest.fixture
 def contests(monkeypatch):
-    """What the contests were between; each contender takes the seconds above, if any."""
+    """The contenders of each contest, which take the seconds above, if any."""
     held = []
 
     def contest(contenders, repeats, threads, where):

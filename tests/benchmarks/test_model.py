@@ -41,7 +41,7 @@ SECONDS = {"local": 2.0, "nearest_shared": 4.0, "routing_transformer": 8.0, mode
 
 @pytest.fixture
 def contests(monkeypatch):
-    """What the contests were between; each contender takes the seconds above, if any."""
+    """The contenders of each contest, which take the seconds above, if any."""
     held = []
 
     def contest(contenders, repeats, threads):

@@ -71,7 +71,7 @@ def test_lines_of_other_packages_are_dashed(tmp_path):
     path = tmp_path / "a.svg"
     plot.draw(result([1024, 2048]), path)
     dashed = re.findall(r"stroke-dasharray: 5.55", path.read_text())
-    # One of the two kinds in each of four drawings, and in their legends.
+    # One of the two kinds in each of four plots, and in their legends.
     assert len(dashed) == 8
 
 

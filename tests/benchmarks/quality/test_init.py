@@ -61,7 +61,7 @@ def test_only_texts_depend_on_the_directory():
 
 @pytest.fixture
 def runs(monkeypatch):
-    """The runs that were made, as (task, kind, seed); they take no time."""
+    """The runs so far, as (task, kind, seed); they take no time."""
     made = []
 
     def train_alone(settings):
@@ -102,7 +102,7 @@ def test_a_stopped_table_goes_on(runs, tmp_path, capsys):
     quality.main(parse("--kinds", "full", "local", "--json", path))
     assert runs == [("recall", "local", 0)]
     assert f"full on recall, seed 0: already in {path}" in capsys.readouterr().err
-    # Other settings are other runs; the file keeps both, the table shows those asked for.
+    # Other settings are other runs. The file keeps both; the table shows those requested.
     result = quality.main(parse("--kinds", "full", "--steps", 40, "--json", path))
     assert len(result["figures"]) == 3
     assert "local" not in capsys.readouterr().out
@@ -134,7 +134,7 @@ RUN = {"task": "recall", "kind": "local_and_nearest", "seed": 0, "steps": 20}
 
 
 class Answers:
-    """Stands in for the process of a run: its messages were sent before."""
+    """Replaces the process of a run, with all its messages already sent."""
 
     def __init__(self, monkeypatch, *messages):
         self.messages, self.exitcode, self.ended = list(messages), -9, False

@@ -60,7 +60,7 @@ class Task:
             held_out: bool, whether to draw a validation batch.
 
         Returns:
-            Arrays of tokens `[batch, length]`, of targets, and of weights, 1 where the prediction is
+            Arrays of tokens `[batch, length]`, targets, and weights, 1 where the prediction is
             scored and 0 elsewhere. Targets and weights are `[batch, length]`, or `[batch]` if
             sequences have labels.
         """
