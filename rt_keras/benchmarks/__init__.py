@@ -8,7 +8,7 @@ The commands of `rt-keras benchmark`:
 - `repetition.py`: recall of a passage that was read long ago.
 - `quality/`: tasks that small models learn with different heads.
 - `approximate/`: accuracy lost when other heads replace full attention.
-- `pretrained/`: loss of a pretrained language model with other heads.
+- `pretrained/`: quality of a pretrained model with other heads.
 - `compare.py`: comparison of two result files.
 - `plot.py`: time and memory by length, with slopes.
 

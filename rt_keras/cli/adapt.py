@@ -1,16 +1,11 @@
 """`rt-keras adapt`: gives a pretrained model other heads."""
 
-import inspect
-import itertools
+import dataclasses
 import time
 from pathlib import Path
 
 from rt_keras import config_files, files, progress
 from rt_keras.options import add_options
-from rt_keras.tables import table
-
-# Options of a head group that are not printed, because all layers have them or they come first.
-OF_LAYERS = ("name", "dtype", "trainable", "num_heads")
 
 
 def add_arguments(parser):
@@ -41,8 +36,8 @@ def add_arguments(parser):
     }
     add_options(parser, lists, nargs="+")
     meaning = (
-        "instead of --heads: in the layers without a sliding window, each query sees a window, the "
-        "first tokens, and its best blocks of keys, at most N keys"
+        "instead of --heads: in the layers without a sliding window, each query sees a window, in "
+        "decoders the first tokens, and its best blocks of keys, at most N keys"
     )
     add_options(parser, {"--keys N": meaning}, type=int)
     meaning = "the dtype policy of the model, such as bfloat16 (default: float32)"
@@ -65,7 +60,9 @@ def main(args):
         model = _adapted(args, layers)
     with progress.bar(f"writing {args.output}"):
         size = _write(model, args.output)
-    found = _figures(model, size, time.perf_counter() - start)
+    seconds, adaptation = time.perf_counter() - start, model.adaptation
+    found = _figures(model, adaptation, size, seconds)
+    print(adaptation)
     _print(found, args.output)
     return {"preset": args.output, **found}
 
@@ -122,15 +119,15 @@ def _write(model, output):
     return sum(file.stat().st_size for file in Path(output).rglob("*") if file.is_file())
 
 
-def _figures(model, size, seconds):
-    from rt_keras.models.adapted.backbones import attention_layers, backbone_of
+def _figures(model, adaptation, size, seconds):
+    from rt_keras.models.adapted.backbones import backbone_of
 
-    backbone = backbone_of(model)
-    groups = [layer.head_groups for layer in attention_layers(backbone)]
+    backbone, layers = backbone_of(model), adaptation.layers
     trained = backbone.trained_length or getattr(backbone, "max_sequence_length", None)
     return {
         "model": type(model).__name__,
-        "layers": [", ".join(map(_described, own)) for own in groups],
+        "layers": [", ".join(x.heads for x in layer.head_groups) for layer in layers],
+        "attention": [dataclasses.asdict(layer) for layer in layers],
         "parameters": model.count_params(),
         "trained_length": trained,
         "bytes": size,
@@ -138,48 +135,10 @@ def _figures(model, size, seconds):
     }
 
 
-def _described(group):
-    """Describes a group of heads by its options that differ from their defaults.
-
-    >>> from rt_keras.layers import Heads, LocalHeads
-    >>> _described(LocalHeads(9, block_size=256))
-    '9 LocalHeads(block_size=256)'
-    >>> from rt_keras.layers.key_sets import Persistent, Window
-    >>> _described(Heads(9, [Window(256), Persistent(4)]))
-    '9 Heads(key_sets=(Window(block_size=256), Persistent(num_persistent_keys=4)))'
-    """
-    defaults = {
-        name: parameter.default
-        for cls in reversed(type(group).__mro__)
-        if "__init__" in vars(cls)
-        for name, parameter in inspect.signature(cls.__init__).parameters.items()
-    }
-    values = [
-        f"{name}={getattr(group, name)}"
-        for name, value in group.get_config().items()
-        if name not in OF_LAYERS and value != defaults.get(name)
-    ]
-    return f"{group.num_heads} {type(group).__name__}({', '.join(values)})"
-
-
 def _print(found, output):
-    print(table({"layer": "", "heads": ""}, _runs(found["layers"])))
     trained = found["trained_length"]
     length = "" if trained is None else f", trained on sequences of {trained:,} tokens"
     print(
         f"wrote an {found['model']} of {found['parameters']:,} weights{length}, to {output}: "
         f"{found['bytes'] / 1e6:,.1f} MB in {found['seconds']:.0f} s"
     )
-
-
-def _runs(heads):
-    """Returns one row for each run of consecutive layers with the same heads.
-
-    >>> _runs(["1 A", "1 A", "1 B"])
-    [('0 to 1', '1 A'), ('2', '1 B')]
-    """
-    runs = itertools.groupby(range(len(heads)), key=heads.__getitem__)
-    numbers = [(own, list(run)) for own, run in runs]
-    return [
-        (str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}", own) for own, run in numbers
-    ]

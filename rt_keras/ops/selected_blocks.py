@@ -138,9 +138,9 @@ def selected_blocks_cache(
         "mean": pad_to(no_key, places // block_size),
         "variance": pad_to(no_key, places // block_size),
     }
-    if size(key, 2) == 0:
-        return empty
     count = size(key, 2) if count is None else count
+    if isinstance(count, int) and count == 0:
+        return empty
     options = block_size, segment_size, by_content, num_first_tokens
     key, value = key[:, :, :places], value[:, :, :places]
     return _with_chunk(empty, key, value, 0, count, *options)

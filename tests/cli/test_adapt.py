@@ -51,8 +51,12 @@ def test_other_heads_and_what_is_said_of_them(run, llama, tmp_path):
     groups = "2 LocalHeads(block_size=8), 2 FullHeads()"
     assert found["layers"] == ["4 FullHeads()", groups]
     assert found["model"] == "AdaptedLlama3CausalLM" and found["trained_length"] == 48
+    assert [layer["left_alone"] for layer in found["attention"]] == [
+        "not among the chosen layers",
+        "",
+    ]
     assert found["bytes"] == sum(x.stat().st_size for x in output.rglob("*") if x.is_file())
-    assert f"1 {groups}" in " ".join(shown.split())
+    assert "1 2 LocalHeads(block_size=8) 16 0 0" in " ".join(shown.split())
     assert "trained on sequences of 48 tokens" in shown
     loaded = experiment.load_model(output)
     assert loaded.count_params() == found["parameters"]
@@ -264,6 +268,8 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
     ("options", "message"),
     [
         (["--keys", 10], "keys must be a positive multiple of 4. Received: keys=10"),
+        (["--keys", 0], "keys must be a positive multiple of 4. Received: keys=0"),
+        (["--keys", -4], "keys must be a positive multiple of 4. Received: keys=-4"),
         (["--keys", 8, "--heads", *LOCAL], "--keys and --heads are mutually exclusive"),
         (["--keys", 8, "--layers", 0], "--layers needs --heads"),
     ],
@@ -271,3 +277,26 @@ def test_a_budget_of_keys_in_the_place_of_heads(run, llama, tmp_path):
 def test_bad_budgets(run, llama, tmp_path, options, message):
     status, _, error = adapt(run, llama, tmp_path / "preset", *options)
     assert_one_line(status, error, message)
+    assert not (tmp_path / "preset").exists()
+
+
+@pytest.mark.parametrize("keys", ["2.5", "true", "many"])
+def test_a_budget_that_is_no_integer(capsys, keys):
+    from rt_keras import cli
+
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["adapt", "--model", "any", "--output", "any", "--keys", keys])
+    assert stopped.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"rt-keras adapt: error: argument --keys: invalid int value: '{keys}'"
+
+
+def test_a_budget_above_the_text_is_full_attention(run, llama, tmp_path):
+    assert adapt(run, llama, tmp_path / "preset", "--keys", 10**8)[0] == 0
+    original = keras_hub.models.CausalLM.from_preset(str(llama))
+    loaded = experiment.load_model(tmp_path / "preset")
+    np.testing.assert_allclose(logits(loaded), logits(original), atol=1e-5)
+    assert (
+        run("generate", "--model", tmp_path / "preset", "--prompt", "the", "--max-length", 8)[0]
+        == 0
+    )

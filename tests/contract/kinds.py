@@ -4,15 +4,17 @@ A kind that is new in `HEAD_KINDS` or in a dialect is in the suite without a lin
 whose values cannot be told from its declaration needs a line in `VALUES`.
 """
 
+import dataclasses
 import inspect
 import itertools
 
 import keras
 import numpy as np
+import pytest
 
 from rt_keras.keys import keys_of, read_section
 from rt_keras.layers import Heads as Union
-from rt_keras.layers.key_sets import FirstTokens, Strided, Window
+from rt_keras.layers.key_sets import FirstTokens, SelectedBlocks, Strided, Window
 from rt_keras.layers.saved_arguments import arguments_of
 from rt_keras.models.dialects import DIALECTS
 from rt_keras.models.head_kind import Place
@@ -39,6 +41,10 @@ VALUES = {
     "num_buckets": [2, 6],
     "num_persistent_keys": [2],
     "num_first_tokens": [1, 9],
+    "num_blocks": [1, 3],
+    "segment_size": [1, 2, 8],
+    "num_nodes": [1, 2],
+    "deviation_weight": [0.0, 2.0],
 }
 
 
@@ -51,16 +57,71 @@ class ComposedHeads(Union):
     can_share_qk = True
 
 
+@keras.saving.register_keras_serializable(package="tests")
+@dataclasses.dataclass(frozen=True, repr=False)
+class WindowOf8(Window):
+    """A window whose block size is no option: that of the blocks beside it is one."""
+
+    block_size: int = dataclasses.field(default=8, repr=False)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class ContentBlocksHeads(Union):
+    """A window, the first tokens, and some of the blocks of 2 keys that are alike."""
+
+    declared = (WindowOf8, FirstTokens, SelectedBlocks)
+    # Other unions have all that a window can.
+    fixed = {
+        "grid": None,
+        "key_block_size": None,
+        "sliding_window": None,
+        "attention_activation": "softmax",
+        "relative_positions": "learned",
+        "position_biases": True,
+        "span_ramp": 4,
+        "span_loss_weight": 2e-6,
+    }
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class NeighbourBlocksHeads(ContentBlocksHeads):
+    """A window, the first tokens, and some of the blocks of neighbours in the best node."""
+
+    declared = ContentBlocksHeads.declared
+    fixed = {
+        **ContentBlocksHeads.fixed,
+        "by_content": False,
+        "adaptive_span": False,
+        "max_relative_distance": None,
+    }
+
+
+# The unions that are no kind of the package.
+UNIONS = (ComposedHeads, ContentBlocksHeads, NeighbourBlocksHeads)
+# Sizes of a kind's own: of what its window has left there is more than a query reads.
+SIZES = {
+    "ContentBlocksHeads": {"block_size": 2, "look_back": 0},
+    "NeighbourBlocksHeads": {"block_size": 1, "segment_size": 8, "num_nodes": 1, "look_back": 0},
+}
+
+
 def layers():
-    """The head groups of all kinds and a union that is none, by name."""
+    """The head groups of all kinds and the unions that are none, by name."""
     of_kinds = [kind.layer for kind in HEAD_KINDS.values() if kind.layer is not Union]
-    found = {layer.__name__: layer for layer in (*of_kinds, ComposedHeads)}
+    found = {layer.__name__: layer for layer in (*of_kinds, *UNIONS)}
     for dialect in DIALECTS.values():
         for name, make in dialect.items():
             section = read_section(HEAD_KINDS[name], {"num_heads": 2})
             layer = type(make(ModelSection(), section.arguments(Place(0))))
             found[layer.__name__] = layer
     return found
+
+
+# The names of all kinds, as parameters of tests; those that are slow run end to end.
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.end_to_end] if name == "NeighbourBlocksHeads" else [])
+    for name in layers()
+]
 
 
 def required(layer):
@@ -75,7 +136,7 @@ def required(layer):
         is_large = type(parameter.default) is int and parameter.default > LENGTH
         if name in own and (is_large or parameter.default is parameter.empty):
             found.setdefault(name, SIZE)
-    return found
+    return {**found, **SIZES.get(layer.__name__, {})}
 
 
 def options(layer):

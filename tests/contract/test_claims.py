@@ -7,14 +7,14 @@ from rt_keras.layers import ClusterStridedHeads, LocalHeads, LSHHeads, RandomHea
 from rt_keras.ops import local_attention
 from tests.contract import kinds
 from tests.contract.claims import CLAIMS
-from tests.contract.kinds import SINGLES, Heads, label, layers
+from tests.contract.kinds import NAMES, SINGLES, Heads, label, layers
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__)
-@pytest.mark.parametrize("name", layers())
+@pytest.mark.parametrize("name", NAMES)
 def test_without_options(name, claim):
     claim(Heads(name, {}))
 

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from tests.contract.kinds import LENGTH, SINGLES, Heads, label, layers, options, pairs
+from tests.contract.kinds import LENGTH, NAMES, SINGLES, Heads, label, layers, options, pairs
 from tests.contract.ways import compute_the_same
 
 pytestmark = pytest.mark.filterwarnings("ignore:With use_causal_mask", "ignore:.*nothing moves")
@@ -49,7 +49,7 @@ def is_right_or_refused(name, chosen, **sizes):
     compute_the_same(heads, **sizes)
 
 
-@pytest.mark.parametrize("name", layers())
+@pytest.mark.parametrize("name", NAMES)
 def test_without_options(name):
     heads = Heads(name, {})
     assert heads.refusal is None

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.kinds import GROUPED, ComposedHeads, Heads, label, layers
+from tests.contract.kinds import GROUPED, UNIONS, Heads, label, layers
 from tests.contract.ways import directions
 
 PAGE = Path(__file__).parents[2] / "docs" / "understand" / "choosing_heads.md"
 # Those with the options that change what they can do; others have a row for what they are without.
 FORMS = [
-    *((name, {}) for name, layer in layers().items() if layer is not ComposedHeads),
+    *((name, {}) for name, layer in layers().items() if layer not in UNIONS),
     ("LocalHeads", {"attention_activation": "entmax15"}),
     ("LocalHeads", {"grid": (2, 2)}),
     ("RoutingHeads", {"assignment": "balanced"}),

@@ -1,23 +1,12 @@
 """Tests of the README's picture."""
 
-import importlib
-import runpy
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import rt_keras
-
-PICTURES = Path(rt_keras.__file__).parents[1] / "docs" / "pictures"
-
 
 @pytest.fixture
-def routing_picture(monkeypatch):
-    """The script, whose neighbours it may import."""
-    monkeypatch.syspath_prepend(PICTURES)
-    return importlib.import_module("routing_picture")
+def routing_picture(picture_script):
+    return picture_script("routing_picture")
 
 
 def test_maps_are_those_of_the_equations(routing_picture):
@@ -39,7 +28,6 @@ def test_picture_is_written(routing_picture, tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_usage_is_said_without_a_file(routing_picture, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["routing_picture.py"])
+def test_usage_is_said_without_a_file(run_without_arguments):
     with pytest.raises(SystemExit, match="usage"):
-        runpy.run_path(PICTURES / "routing_picture.py", run_name="__main__")
+        run_without_arguments("routing_picture")

@@ -1,23 +1,12 @@
 """Tests of the pictures that show routing step by step."""
 
-import importlib
-import runpy
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-import rt_keras
-
-PICTURES = Path(rt_keras.__file__).parents[1] / "docs" / "pictures"
-
 
 @pytest.fixture
-def routing_steps(monkeypatch):
-    """The script, whose neighbours it may import."""
-    monkeypatch.syspath_prepend(PICTURES)
-    return importlib.import_module("routing_steps")
+def routing_steps(picture_script):
+    return picture_script("routing_steps")
 
 
 def test_queries_see_the_last_members_of_their_cluster(routing_steps):
@@ -43,7 +32,6 @@ def test_pictures_are_the_same_whenever_they_are_drawn(routing_steps, tmp_path):
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-def test_usage_is_said_without_a_folder(routing_steps, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["routing_steps.py"])
+def test_usage_is_said_without_a_folder(run_without_arguments):
     with pytest.raises(SystemExit, match="usage"):
-        runpy.run_path(PICTURES / "routing_steps.py", run_name="__main__")
+        run_without_arguments("routing_steps")

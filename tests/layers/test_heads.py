@@ -223,6 +223,12 @@ def test_bad_unions(key_sets, message):
 @pytest.mark.parametrize(
     "options, message",
     [
+        ({"block_size": 3}, "Received: segment_size=256, block_size=3"),
+        ({"block_size": 512}, "Received: segment_size=256, block_size=512"),
+        ({"block_size": 0}, "block_size must be an integer of at least 1"),
+        ({"block_size": True}, "block_size must be an integer of at least 1"),
+        ({"block_size": 2.0}, "block_size must be an integer of at least 1"),
+        ({"segment_size": 0}, "segment_size must be an integer of at least 1"),
         ({"segment_size": 12}, "segment_size must be block_size times a power of 2"),
         ({"segment_size": 20}, "segment_size must be block_size times a power of 2"),
         ({"num_blocks": 0}, "num_blocks must be an integer of at least 1. Received: num_blocks=0"),

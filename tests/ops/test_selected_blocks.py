@@ -20,6 +20,7 @@ CASES = {
     "first tokens": {**CONTENT, "num_first_tokens": 3},
     "first tokens in nodes": {**CONTENT, "block_size": 1, "num_nodes": 1, "num_first_tokens": 3},
     "more blocks than there are": {**CONTENT, "num_blocks": 50},
+    "more nodes than there are": {**CONTENT, "block_size": 1, "num_blocks": 50, "num_nodes": 9},
 }
 
 

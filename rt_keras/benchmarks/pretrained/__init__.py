@@ -1,7 +1,7 @@
 """`rt-keras benchmark pretrained`: what other heads cost a model that was trained without them.
 
-`kinds.py` has the heads, `chosen_keys.py` those that no model can use, `readers.py` the models and
-`measure.py` a cell of the table.
+`kinds.py` has the heads, `chosen_keys.py` those that no model can use, `readers.py` the language
+models, `measure.py` a cell of their table, and `embeddings.py` one of the table of encoders.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rt_keras import progress
 from rt_keras.benchmarks import machine, options
-from rt_keras.benchmarks.pretrained.kinds import MEANINGS, head_groups, line_of
+from rt_keras.benchmarks.pretrained.kinds import head_groups, line_of, meanings
 from rt_keras.drawing import drawing
 from rt_keras.files import sum_of_file, write_json
 from rt_keras.options import add_options, add_plot, check_picture, check_range
@@ -25,33 +25,38 @@ LEAST = 128
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Puts other heads into a pretrained language model, in the layers that have no window of "
-        "their own, and measures each in a process of its own: the loss on the second half of a "
-        "text; on its first tokens, which come again at the end; how often the model finds a "
-        "number that stands in a sentence somewhere in a text; time and memory of the prefill, and "
-        "the time of a token after it."
+        "Puts other heads into a pretrained model, in the layers that have no window of their own, "
+        "and measures each in a process of its own. Of a language model: the loss on the second "
+        "half of a text; on its first tokens, which come again at the end; how often the model "
+        "finds a number that stands in a sentence somewhere in a text; time and memory of the "
+        "prefill, and the time of a token after it. Of an encoder: how near the embeddings of a "
+        "text's passages are to those of full attention, how often a span of 64 tokens finds its "
+        "passage, and the time of a passage."
     )
     parser.epilog = (
         "example: rt-keras benchmark pretrained --model SmolLM2-135M --text book.txt --lengths "
         "2048 8000 --json pretrained.json"
     )
     needed = {
-        "--model DIR|PRESET": "the folder of a pretrained language model, as rt-keras adapt takes "
-        "it, or the name of a preset",
-        "--text FILE": "the text that is scored",
+        "--model DIR|PRESET": "the folder of a pretrained language model or encoder, as rt-keras "
+        "adapt takes it, or the name of a preset",
+        "--text FILE": "the text that is scored, or that passages are taken from",
     }
     add_options(parser, needed, required=True)
     meaning = "the text that numbers are hidden in, and centroids fitted to (default: --text)"
     add_options(parser, {"--other FILE": meaning})
     options.add_numbers(parser, "lengths", (8000,), "tokens of a sequence")
-    kinds = "; ".join(f"{kind}: {meaning}" for kind, meaning in MEANINGS.items())
+    of_decoders, of_encoders = (
+        "; ".join(f"{kind}: {meaning}" for kind, meaning in known.items())
+        for known in map(meanings, (True, False))
+    )
     meaning = (
         "what to measure, with options behind colons, such as "
-        f"content_blocks:block_size=8:num_blocks=16. {kinds} "
+        f"content_blocks:block_size=8:num_blocks=16. {of_decoders}. In encoders {of_encoders} "
         "(default: all)"
     )
-    add_options(parser, {"--kinds NAME": meaning}, nargs="+", default=tuple(MEANINGS))
-    add_plot(parser, "the loss against the keys that a query sees")
+    add_options(parser, {"--kinds NAME": meaning}, nargs="+")
+    add_plot(parser, "the loss, or the cosine, against the keys that a query sees")
 
 
 def main(args):
@@ -75,19 +80,26 @@ def main(args):
         - `gigabytes`: the peak memory of the first prefill beyond what the model takes;
         - `token_seconds`: of a token after the prefill.
 
+        Of an encoder:
+        - `kind`, `length`, `settings`; `keys`, on average over all queries;
+        - `cosine`: of the embeddings of passages with those of full attention, on average;
+        - `retrieval`: the share of spans to which their own passage is the most similar one;
+        - `seconds`: of a passage, the median.
+
     Raises:
         ValueError: if an option is out of range, there is no such model, a text is too short, or
             the file is of another benchmark.
         RuntimeError: if nothing could be measured.
     """
-    check(args)
+    causal = check(args)
+    kinds = args.kinds or meanings(causal)
     empty = {"benchmark": "pretrained", "machine": machine.describe(), "figures": []}
     result = options.earlier(args.json, empty)
     other = args.other or args.text
     names = {"model": args.model, "text": args.text, "other": other}
     settings = {name: Path(path).name for name, path in names.items()}
     settings |= {f"sum_of_{name}": sum_of_file(names[name]) for name in ("text", "other")}
-    cells = list(itertools.product(*map(dict.fromkeys, (args.lengths, args.kinds))))
+    cells = list(itertools.product(*map(dict.fromkeys, (args.lengths, kinds))))
     for length, kind in cells:
         cell = {"kind": kind, "length": length, "settings": settings}
         where = f"{kind} at {length:,} tokens"
@@ -95,7 +107,7 @@ def main(args):
             progress.say(f"{where}: already in {args.json}")
             continue
         with progress.bar(f"measuring {where}"):
-            figure = _measure_alone(args.model, args.text, other, kind, length)
+            figure = _measure_alone(causal, args.model, args.text, other, kind, length)
         if figure is None:
             progress.say(f"{where}: left out: its process ended, perhaps because memory ran out")
             continue
@@ -114,15 +126,23 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range."""
+    """Raises a ValueError of one line if an option is out of range.
+
+    Returns:
+        bool, whether the model continues text, and is no encoder.
+    """
     check_range(args, "lengths", LEAST)
     check_picture(args)
-    for kind in args.kinds:
-        head_groups(kind, 1)
     for name in ("text", "other"):
         path = getattr(args, name)
         if path is not None and not Path(path).is_file():
             raise ValueError(f"--{name} must be a text file. Received: {path}")
+    from rt_keras.models.adapted.folders import attentions_of
+
+    causal = "decoder" in attentions_of(args.model)
+    for kind in args.kinds or ():
+        head_groups(kind, 1, causal)
+    return causal
 
 
 def _measure_alone(*cell):
@@ -134,13 +154,13 @@ def _measure_alone(*cell):
             return None
 
 
-def _measure(*cell):
+def _measure(causal, *cell):
     import tensorflow as tf
 
-    from rt_keras.benchmarks.pretrained.measure import measure
+    from rt_keras.benchmarks.pretrained import embeddings, measure
 
     try:
-        return measure(*cell)
+        return (measure if causal else embeddings).measure(*cell)
     except (MemoryError, tf.errors.ResourceExhaustedError):
         return None
 
@@ -155,7 +175,7 @@ def report(where, figures):
     Returns:
         Lines of text.
     """
-    full = {x["length"]: x["book"] for x in figures if x["kind"] == "full"}
+    full = {x["length"]: x.get("book") for x in figures if x["kind"] == "full"}
 
     def over_full(figure):
         best = full.get(figure["length"])
@@ -165,23 +185,35 @@ def report(where, figures):
         "tokens": (",", lambda figure: figure["length"]),
         **options.KIND,
         "keys a\nquery sees": (",.0f", lambda figure: figure["keys"]),
-        "loss\n(nats)": (".4f", lambda figure: figure["book"]),
-        "over\nfull": (".4f", over_full),
-        "again\n(nats)": (".3f", lambda figure: figure["again"]),
-        "needles\nfound": (".0%", lambda figure: figure["needles"]),
-        "prefill\n(s)": (".2f", lambda figure: figure["seconds"]),
-        "beyond the\nmodel (GB)": (".2f", lambda figure: figure["gigabytes"]),
-        "a token\n(ms)": (".1f", lambda figure: 1000 * figure["token_seconds"]),
     }
+    if "cosine" in figures[0]:
+        columns |= {
+            "cosine": (".3f", lambda figure: figure["cosine"]),
+            "passages\nfound": (".1%", lambda figure: figure["retrieval"]),
+            "a passage\n(s)": (".3f", lambda figure: figure["seconds"]),
+        }
+    else:
+        columns |= {
+            "loss\n(nats)": (".4f", lambda figure: figure["book"]),
+            "over\nfull": (".4f", over_full),
+            "again\n(nats)": (".3f", lambda figure: figure["again"]),
+            "needles\nfound": (".0%", lambda figure: figure["needles"]),
+            "prefill\n(s)": (".2f", lambda figure: figure["seconds"]),
+            "beyond the\nmodel (GB)": (".2f", lambda figure: figure["gigabytes"]),
+            "a token\n(ms)": (".1f", lambda figure: 1000 * figure["token_seconds"]),
+        }
     return f"{_title(figures[0])}\n{where}\n\n{table_of(figures, columns)}"
 
 
 def _title(figure):
-    return "{model} on {text}, needles in {other}".format(**figure["settings"])
+    also = "centroids from" if "cosine" in figure else "needles in"
+    return "{model} on {text}, {also} {other}".format(**figure["settings"], also=also)
 
 
 def draw(figures, path):
-    """Draws the loss against the keys that a query sees: a line for each kind, a plot for a length.
+    """Draws the loss, or the cosine, against the keys that a query sees.
+
+    Each kind has a line, and each length a plot.
 
     Args:
         figures: list of dictionaries, see `main`.
@@ -189,19 +221,22 @@ def draw(figures, path):
             format.
     """
     lengths = list(dict.fromkeys(figure["length"] for figure in figures))
+    name, label = "book", "loss, nats a token"
+    if "cosine" in figures[0]:
+        name, label = "cosine", "cosine with full attention's embeddings"
     with drawing(path, figsize=(7 * len(lengths), 5)) as picture:
         (axes,) = picture.subplots(1, len(lengths), squeeze=False)
         for axis, length in zip(axes, lengths):
             lines = {}
             for figure in figures:
                 if figure["length"] == length:
-                    point = figure["keys"], figure["book"]
+                    point = figure["keys"], figure[name]
                     lines.setdefault(line_of(figure["kind"]), []).append(point)
             for number, (kind, points) in enumerate(lines.items()):
                 marker = "os^vDPX*"[number % 8]
                 axis.plot(*zip(*sorted(points)), f"{marker}-", label=options.words(kind))
             axis.set(title=f"{length:,} tokens", xlabel="keys that a query sees, on average")
-            axis.set_ylabel("loss, nats a token")
+            axis.set_ylabel(label)
             axis.grid(True, alpha=0.3)
             axis.legend(fontsize=8)
         picture.suptitle(_title(figures[0]), fontsize=10)

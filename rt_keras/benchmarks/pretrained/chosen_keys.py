@@ -31,9 +31,9 @@ QUERIES_AT_ONCE = 128
 class ChosenKeys(KeySet):
     """The keys with the largest logits of each query, or random ones.
 
-    They are chosen among those before the query that a `Window` and `FirstTokens` beside them leave
-    out. All logits are computed to find them, at a cost of O(n²): no heads to use, but a bound on
-    what others of the same union can reach.
+    They are chosen among those that a `Window` and `FirstTokens` beside them leave out, with a
+    causal mask those before the query. All logits are computed to find them, at a cost of O(n²): no
+    heads to use, but a bound on what others of the same union can reach.
 
     Args:
         num_keys: int, the most keys that a query sees. Defaults to 128.
@@ -54,7 +54,6 @@ class ChosenKeys(KeySet):
     """
 
     name = "chosen"
-    needs_causal_mask = True
     cache_grows = True
     reads_chunks = True
     can_be_dense = False
@@ -68,7 +67,7 @@ class ChosenKeys(KeySet):
 
     def attend(self, heads, chunk, joins):
         own = tf.range(size(chunk.query, 2))[None]
-        found = self._in_blocks(chunk.query, chunk.keys, chunk.value, own)
+        found = self._in_blocks(chunk, chunk.keys, chunk.value, own)
         return found if joins else found[0]
 
     def fill(self, heads, chunk, max_length):
@@ -79,21 +78,21 @@ class ChosenKeys(KeySet):
             states[self.name], chunk.position, chunk.count, key=chunk.keys, value=chunk.value
         )
         own = places_of_rows(chunk.position, tf.range(size(chunk.query, 2)))
-        found = self._in_blocks(chunk.query, cache["key"], cache["value"], own)
+        found = self._in_blocks(chunk, cache["key"], cache["value"], own)
         return found if joins else found[0], cache
 
     step = read
 
-    def _in_blocks(self, query, key, value, own):
+    def _in_blocks(self, chunk, key, value, own):
         """Attention of queries at positions `own`, `[batch or 1, queries]`, some at a time."""
-        length = query.shape[2]
+        query, length = chunk.query, chunk.query.shape[2]
         if length <= QUERIES_AT_ONCE:
-            return self._attend(query, key, value, own)
+            return self._attend(query, key, value, own, chunk)
         count = ceil_div(length, QUERIES_AT_ONCE)
         blocks = split_blocks(query, count, QUERIES_AT_ONCE)
         own = split_blocks(own[:, None, :, None], count, QUERIES_AT_ONCE)
         output, logsumexp = tf.map_fn(
-            lambda block: self._attend(block[0], key, value, block[1][:, 0, :, 0]),
+            lambda block: self._attend(block[0], key, value, block[1][:, 0, :, 0], chunk),
             (move_axis(blocks, 2, 0), move_axis(own, 2, 0)),
             fn_output_signature=(value.dtype, tf.float32),
             parallel_iterations=1,
@@ -101,11 +100,11 @@ class ChosenKeys(KeySet):
         output = join_blocks(move_axis(output, 0, 2), length)
         return output, join_blocks(move_axis(logsumexp, 0, 2)[..., None], length)[..., 0]
 
-    def _attend(self, query, key, value, own):
+    def _attend(self, query, key, value, own, chunk):
         heads, key_heads = query.shape[1], key.shape[1]
         folded = fold_heads(query * query.shape[3] ** -0.5, key_heads)
         # The heads of one key head are more queries of it.
-        far = self._far(own, tf.range(size(key, 2)))[:, None]
+        far = self._far(own, tf.range(size(key, 2)), chunk)[:, None]
         far = tf.tile(far, [1, 1, heads // key_heads, 1])
         scores = tf.matmul(folded, key, transpose_b=True)
         if self.at_random:
@@ -115,10 +114,12 @@ class ChosenKeys(KeySet):
         output, logsumexp = attend(folded, key, value, (far, seen))
         return fold_heads(output, heads), fold_heads(logsumexp[..., None], heads)[..., 0]
 
-    def _far(self, own, places):
-        """Which keys no other set has, bool `[batch or 1, queries, keys]`."""
+    def _far(self, own, places, chunk):
+        """Which keys a query may see and no other set has, bool `[batch or 1, queries, keys]`."""
         own = own[:, :, None]
-        far = places <= own
+        far = places <= own if chunk.causal else tf.fill(tf.shape(own + places), True)
+        if chunk.mask_of_keys is not None:
+            far &= tf.cast(chunk.mask_of_keys, tf.bool)[:, None]
         for other in self.others or ():
             if isinstance(other, FirstTokens):
                 far &= places >= other.num_first_tokens

@@ -9,8 +9,8 @@ import tensorflow as tf
 from rt_keras.benchmarks.memory import resident, resident_peak
 from rt_keras.benchmarks.pretrained.kinds import head_groups
 from rt_keras.benchmarks.pretrained.readers import ROOM, load
+from rt_keras.layers import Heads
 from rt_keras.models.adapted import fit_centroids
-from rt_keras.models.adapted.prompt_reading import PROMPT_CHUNK
 from rt_keras.models.adapted.text_tokens import first_tokens_of
 
 # The passage that comes again at the end of a sequence, and the tokens of it that tell which it is.
@@ -18,6 +18,8 @@ PASSAGE, KNOWN = 512, 8
 # Where in a text the sentence with the number stands.
 DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
 SENTENCE, QUESTION = " The magic number is {}.", "\n\nThe magic number is"
+# Keys that are counted at once.
+KEYS_AT_ONCE = 512
 # Tokens that centroids are fitted to.
 FITTED = 2048
 
@@ -138,37 +140,37 @@ def token_seconds(reader, cache, position):
     return statistics.median(run(ROOM) - run(0) for _ in range(3)) / ROOM
 
 
-def keys_seen(kind, length):
-    """The keys that a query sees in the replaced layers, on average over the second half.
-
-    Keys that all have nearly the same logit: the logsumexp tells how many there are.
+def keys_seen(kind, length, causal=True):
+    """The keys that a query sees in the replaced layers: those with a weight above 0.
 
     Args:
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
         length: int, tokens of a sequence.
+        causal: bool, whether the heads are those of a decoder. Defaults to True.
 
     Returns:
-        A float. Of heads that see keys through centroids, all that these stand for count.
+        A float: the mean over the sequence, or over the second half of it if `causal`. Heads that
+        see keys through centroids see all of them.
 
     >>> keys_seen("full", 8)
     6.5
     """
-    (group,) = head_groups(kind, 1) or head_groups("full", 1)
-    if not group.reads_chunks:
-        return float(np.mean(np.arange(length // 2, length) + 1))
-    shape, chunk = [1, 1, length, 8], min(PROMPT_CHUNK, length)
-    group.build(shape, shape, shape)
-    cache, counts = group.new_cache(1, length + chunk, 8, 8), []
-    read = tf.function(
-        lambda x, y, cache, position: group.read_chunk(
-            query=x, key=y, value=y, cache=cache, position=position, return_logsumexp=True
-        )
-    )
-    for start in range(0, length, chunk):
-        x, y = tf.unstack(tf.random.stateless_normal([2, 1, 1, chunk, 8], [start, 0]))
-        (_, logsumexp), cache = read(1e-3 * x, y, cache, tf.constant(start))
-        counts.append(np.exp(logsumexp[0, 0]))
-    return round(float(np.mean(np.concatenate(counts)[length // 2 : length])), 1)
+    (group,) = head_groups(kind, 1, causal=causal) or head_groups("full", 1)
+    if not isinstance(group, Heads):
+        return float(np.mean(np.arange(length // 2, length) + 1)) if causal else float(length)
+    shape = [1, 1, length, 8]
+    group.build(shape, [1, 1, length, KEYS_AT_ONCE], shape)
+    x, y = tf.unstack(tf.random.stateless_normal([2, *shape], [0, 0]))
+
+    @tf.function(jit_compile=True)
+    def seen(first):
+        # Attention to rows of the identity: the weights of some keys.
+        values = tf.one_hot(tf.range(length) - first, KEYS_AT_ONCE)[None, None]
+        weights = group.attend(query=x, key=y, value=values, causal=causal)
+        return tf.math.count_nonzero(weights[0, 0], axis=-1)
+
+    counts = sum(seen(tf.constant(first)).numpy() for first in range(0, length, KEYS_AT_ONCE))
+    return round(float(np.mean(counts[length // 2 if causal else 0 :])), 1)
 
 
 def _timed(function, *arguments):

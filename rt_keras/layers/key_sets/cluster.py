@@ -159,6 +159,9 @@ class Cluster(KeySet):
             )
         return dataclasses.replace(self, window=window)
 
+    def keys_read(self, causal):
+        return self.num_probes * self.window_size if self.assignment == "nearest" else None
+
     def build(self, heads, depth, value_depth):
         heads.build_centroids(depth)
         if self.scaled:

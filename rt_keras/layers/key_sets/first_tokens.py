@@ -65,6 +65,9 @@ class FirstTokens(ByOps):
         covered = tuple(x for x in others if hasattr(x, "covers"))
         return dataclasses.replace(self, covered=covered)
 
+    def keys_read(self, causal):
+        return self.num_first_tokens
+
     def attend(self, heads, chunk, joins):
         return super().attend(heads, chunk, joins, num_first_tokens=self.num_first_tokens)
 

@@ -224,6 +224,17 @@ class KeySet:
         """To how many positions the queries of attention to another sequence are filled up."""
         return length
 
+    def keys_read(self, causal):
+        """How many keys of the set a query reads at most.
+
+        Args:
+            causal: bool, whether no query sees a later key.
+
+        Returns:
+            An int; None, as here, if that grows with the text, or depends on it.
+        """
+        return None
+
     def described(self):
         """What a message says of heads with this set, behind their kind."""
         return ""

@@ -52,6 +52,9 @@ class Persistent(KeySet):
             raise ValueError("Persistent keys need another set of keys beside them")
         return self
 
+    def keys_read(self, causal):
+        return self.num_persistent_keys
+
     def build(self, heads, depth, value_depth):
         count = self.num_persistent_keys
         heads.add_head_weight("persistent_keys", count, depth, initializer=depth**-0.5)

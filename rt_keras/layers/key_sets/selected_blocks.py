@@ -119,6 +119,9 @@ class SelectedBlocks(ByOps):
             self, window=(window.block_size, window.look_back), num_first_tokens=sum(first)
         )
 
+    def keys_read(self, causal):
+        return self.num_blocks * self.block_size
+
     def fill(self, heads, chunk, max_length):
         count, kept = chunk.count, self._of_blocks
         return selected_blocks_cache(chunk.keys, chunk.value, count, max_length=max_length, **kept)

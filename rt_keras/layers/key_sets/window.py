@@ -166,6 +166,12 @@ class Window(Positioned):
         blocks = query_positions // self.block_size - key_positions // self.block_size
         return tf.abs(blocks) <= self.look_back
 
+    def keys_read(self, causal):
+        if self.grid is not None:
+            return None
+        seen = self.furthest + 1
+        return seen if causal else 2 * seen - (1 if self.sliding_window else self.block_size)
+
     def spans(self, heads):
         """How far each head sees with full weight, z in positions, `[heads]`, or None."""
         if not self.adaptive_span:

@@ -56,12 +56,13 @@ def adapt(
         head_groups: list of `HeadGroup`, as many heads as the attention has. Each layer gets its
             own. Routing heads with `normalize=False` attend by the queries and keys as the model
             has learnt them. Heads whose queries are their own keys lose the model's keys. None, the
-            default, for heads of `Window`, `FirstTokens` and `SelectedBlocks` in a decoder's layers
-            without a window: these keep nearly all of what full attention finds.
+            default, for heads of `Window`, in decoders `FirstTokens`, and `SelectedBlocks` in the
+            layers without a window. In decoders, these keep nearly all of what full attention
+            finds.
         layers: list of int, the attention layers that get them, from 0; "global" for those without
             a window; None, the default, for all.
         keys: int, without `head_groups`: how many keys a query reads at most beyond its window and
-            the first tokens, a multiple of 4. Defaults to 128.
+            the first tokens, a multiple of 4, or of 2 in encoders. Defaults to 128.
         dense_below: int, the length of inputs below which attention stays full; None, the default,
             for none.
         num_global_tokens: int, how many tokens at the beginning see all others and are seen by all,
@@ -85,7 +86,8 @@ def adapt(
         ValueError: if there is no such folder or preset, it is incomplete or damaged, the model's
             attention is not known, is quantized or has been adapted, `head_groups` is not a list of
             head groups, heads or layers do not fit the model, it cannot have that length, or it
-            needs `head_groups`: models with an encoder, and those of `MultiHeadAttention`.
+            needs `head_groups`: models with an encoder and a decoder, and those of
+            `MultiHeadAttention`.
 
     >>> import keras_hub, rt_keras
     >>> from rt_keras.layers import FullHeads, LocalHeads

@@ -5,6 +5,7 @@ import keras_hub
 
 from rt_keras.layers import FullHeads, LocalHeads
 from rt_keras.layers.head_group import HeadGroup
+from rt_keras.models.adapted.adaptation import adaptation_of
 from rt_keras.models.adapted.architectures import ARCHITECTURES, architecture, left_out
 from rt_keras.models.adapted.attention_layers import (
     new_attention,
@@ -56,6 +57,7 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
         made_of, blocks = architecture(self), list(attention_blocks(self))
         attention = [getattr(block, made_of.attention) for block, _ in blocks]
         chosen = chosen_layers(layers, [window_of(layer) for layer in attention])
+        self._chosen_layers = tuple(sorted(chosen))
         for number, ((block, causal), old) in enumerate(zip(blocks, attention)):
             groups, tokens = [_original_heads(old)], None
             if number in chosen:
@@ -65,6 +67,11 @@ class AdaptedBackbone(KeptArguments, LiteRTExport):
                 tokens = num_global_tokens
             new = new_attention(old, groups, causal, tokens, rotary_scale)
             replace_attention(block, made_of, new)
+
+    @property
+    def adaptation(self):
+        """What each attention layer reads and keeps, an `Adaptation`; printed, a table."""
+        return adaptation_of(attention_layers(self), self._chosen_layers)
 
     def get_config(self):
         config = super().get_config()

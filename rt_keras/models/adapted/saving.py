@@ -9,6 +9,11 @@ from rt_keras.models.litert import LiteRTExport
 class SavedWhole(LiteRTExport):
     """What adapted tasks add to those of KerasHub: what they save can be loaded, or is refused."""
 
+    @property
+    def adaptation(self):
+        """What each attention layer reads and keeps, an `Adaptation`; printed, a table."""
+        return self.backbone.adaptation
+
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         """See `keras.Model.save`; a preprocessor that could not be loaded raises a ValueError."""
         self._check_preprocessor()

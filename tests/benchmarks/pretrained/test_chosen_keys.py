@@ -18,16 +18,16 @@ def vectors(heads, seed):
     return np.random.default_rng(seed).normal(size=[2, heads, LENGTH, 8]).astype("float32")
 
 
-def expected(query, key, value):
+def expected(query, key, value, causal=True, real=LENGTH):
     """Attention to the window, the first tokens and the best keys of what is left."""
     key, value = (np.repeat(x, 2, axis=1) for x in (key, value))
     logits = query @ key.swapaxes(2, 3) / np.sqrt(8)
     own, places = np.arange(LENGTH)[:, None], np.arange(LENGTH)[None]
-    causal = places <= own
-    near = (own // BLOCK - places // BLOCK <= 1) | (places < FIRST)
-    far = np.where(causal & ~near, logits, -np.inf)
+    allowed = (places < real) & ((places <= own) | (not causal))
+    near = (abs(own // BLOCK - places // BLOCK) <= 1) | (places < FIRST)
+    far = np.where(allowed & ~near, logits, -np.inf)
     least = np.sort(far, axis=-1)[..., -KEYS, None]
-    seen = causal & (near | (np.isfinite(far) & (far >= least)))
+    seen = allowed & (near | (np.isfinite(far) & (far >= least)))
     weights = np.where(seen, np.exp(logits), 0)
     return weights / weights.sum(-1, keepdims=True) @ value
 
@@ -38,6 +38,16 @@ def test_a_query_sees_the_best_of_the_keys_that_others_leave_out(monkeypatch, at
     query, key, value = vectors(4, 0), vectors(2, 1), vectors(2, 2)
     found = union()(query, value, key, use_causal_mask=True)
     np.testing.assert_allclose(found, expected(query, key, value), atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [16, 128])
+def test_in_encoders_they_lie_on_both_sides_and_are_no_padding(monkeypatch, at_once):
+    monkeypatch.setattr(chosen_keys, "QUERIES_AT_ONCE", at_once)
+    query, key, value = vectors(4, 0), vectors(2, 1), vectors(2, 2)
+    mask = np.arange(LENGTH)[None] < [[33], [33]]
+    found = union()(query, value, key, query_mask=mask, key_mask=mask)
+    right = expected(query, key, value, causal=False, real=33)
+    np.testing.assert_allclose(found[:, :, :33], right[:, :, :33], atol=1e-5)
 
 
 def test_chunks_and_steps_see_what_the_whole_sequence_sees():

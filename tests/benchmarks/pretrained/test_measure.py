@@ -99,6 +99,15 @@ def test_keys_are_counted():
     assert abs(keys_seen("window", 2400) - window) < 0.3
     assert abs(keys_seen("window_first", 2400) - window - 4) < 0.3
     assert abs(keys_seen("oracle:num_keys=5", 2400) - window - 9) < 0.3
+    assert abs(keys_seen("content_blocks:num_blocks=5", 2400) - window - 24) < 0.3
+
+
+def test_an_encoders_kinds_see_64_keys():
+    kinds = {"content_blocks": 64, "blocks": 64, "oracle": 64, "random": 64, "window": 63}
+    for kind, keys in kinds.items():
+        assert abs(keys_seen(kind, 512, causal=False) - keys) < 0.6
+    for kind in ("full", "clustered"):
+        assert keys_seen(kind, 512, causal=False) == 512
 
 
 def test_every_kind_has_heads():

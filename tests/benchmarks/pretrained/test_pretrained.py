@@ -4,6 +4,7 @@ import json
 import pytest
 
 from rt_keras.benchmarks import pretrained
+from tests.benchmarks.pretrained.bert_folder import write_bert
 from tests.models.adapted.llama_folder import write_llama
 
 SETTINGS = {"model": "llama", "text": "text.txt", "other": "text.txt"}
@@ -32,7 +33,7 @@ FIGURES = [
 
 
 def parse(tmp_path, *options, **others):
-    (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 60, encoding="utf-8")
+    (tmp_path / "text.txt").write_text("the cat sat on the mat. " * 400, encoding="utf-8")
     parser = argparse.ArgumentParser()
     pretrained.add_arguments(parser)
     needed = ["--model", str(tmp_path / "llama"), "--text", str(tmp_path / "text.txt")]
@@ -56,6 +57,7 @@ def parse(tmp_path, *options, **others):
     ],
 )
 def test_bad_options_are_refused(tmp_path, options, message):
+    write_llama(tmp_path / "llama")
     with pytest.raises(ValueError, match=message):
         pretrained.check(parse(tmp_path, *options))
 
@@ -66,6 +68,45 @@ def test_the_table_says_what_is_lost_to_full_attention():
     (row,) = (line.split() for line in lines if "oracle" in line and "64" not in line)
     expected = "1,000 oracle 388 3.5000 0.2500 0.500 80% 1.50 0.25 20.0"
     assert row == expected.split()
+
+
+def of_encoder(kind, keys, cosine):
+    cell = {"kind": kind, "length": 512, "keys": keys, "cosine": cosine, "settings": SETTINGS}
+    return {**cell, "retrieval": 0.625, "seconds": 0.25}
+
+
+ENCODER = [of_encoder("full", 512.0, 1.0), of_encoder("blocks", 64.0, 0.875)]
+
+
+def test_the_table_of_an_encoder():
+    lines = pretrained.report("a machine", ENCODER).splitlines()
+    assert lines[0] == "llama on text.txt, centroids from text.txt"
+    assert lines[-1].split() == ["512", "blocks", "64", "0.875", "62.5%", "0.250"]
+
+
+def test_the_picture_of_an_encoder(tmp_path):
+    pretrained.draw(ENCODER, tmp_path / "cosine.svg")
+    assert (tmp_path / "cosine.svg").read_text().startswith("<?xml")
+
+
+def test_kinds_of_decoders_are_none_of_encoders(tmp_path):
+    write_bert(tmp_path / "bert")
+    args = parse(tmp_path, "--kinds", "window_first", model=str(tmp_path / "bert"))
+    with pytest.raises(ValueError, match="--kinds must be of full, window, .*: window_first"):
+        pretrained.check(args)
+
+
+@pytest.mark.end_to_end
+def test_an_encoder_is_measured(tmp_path, capfd):
+    write_bert(tmp_path / "bert")
+    options = ["--lengths", "128", "--kinds", "full", "oracle:num_keys=3"]
+    model, path = str(tmp_path / "bert"), tmp_path / "figures.json"
+    result = pretrained.main(parse(tmp_path, *options, model=model, json=path))
+    assert json.loads(path.read_text()) == result
+    full, oracle = result["figures"]
+    assert abs(full["cosine"] - 1) < 1e-5 and full["keys"] == 128
+    assert oracle["cosine"] < full["cosine"] and oracle["keys"] < 16
+    assert "cosine" in capfd.readouterr().out
 
 
 def test_budgets_of_a_kind_are_a_line_of_the_picture(tmp_path):

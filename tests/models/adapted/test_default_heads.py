@@ -1,4 +1,4 @@
-"""`adapt` without heads: a window, the first tokens and blocks of keys that are alike."""
+"""`adapt` without heads: a window, in decoders the first tokens, and blocks of keys."""
 
 import keras
 import numpy as np
@@ -94,6 +94,47 @@ def test_it_is_saved_and_loaded(llama, tmp_path):
     np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
 
 
+@pytest.fixture(scope="module")
+def bert():
+    return make_backbone("Bert")
+
+
+def test_an_encoder_has_a_window_on_both_sides_and_blocks(bert):
+    # Of 24 positions, at most 20 lie outside the window.
+    inputs = make_inputs(bert, 24, padded=5)
+    all_keys, few = (rt_keras.adapt(bert, keys=n) for n in (24, 4))
+    blocks = SelectedBlocks(2, 2, segment_size=4, by_content=False, deviation_weight=0.0)
+    assert key_sets_of(few) == [(Window(4), blocks)] * 2
+    expected = outputs_of(bert, inputs)
+    np.testing.assert_allclose(outputs_of(all_keys, inputs), expected, atol=1e-5)
+    assert np.abs(outputs_of(few, inputs) - expected).max() > 1e-3
+
+
+def test_padding_does_not_change_an_encoder(bert):
+    adapted = rt_keras.adapt(bert, keys=4)
+    inputs = make_inputs(bert, 24, padded=5)
+    alone = {name: x[1:, :19] for name, x in inputs.items()}
+    found = outputs_of(adapted, inputs)[24:]
+    np.testing.assert_allclose(found, outputs_of(adapted, alone), atol=1e-5)
+    inputs["token_ids"][1, 19:] = 7
+    np.testing.assert_allclose(outputs_of(adapted, inputs)[24:], found, atol=1e-6)
+
+
+def test_an_encoder_takes_longer_texts_and_is_saved(bert, tmp_path):
+    adapted = rt_keras.adapt(bert, max_sequence_length=60)
+    adapted.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert key_sets_of(loaded) == key_sets_of(adapted)
+    inputs = make_inputs(bert, 60)
+    np.testing.assert_array_equal(outputs_of(loaded, inputs), outputs_of(adapted, inputs))
+
+
+@pytest.mark.parametrize("keys", [0, 3])
+def test_bad_budgets_of_an_encoder(keys, bert):
+    with pytest.raises(ValueError, match="keys must be a positive multiple of 2"):
+        rt_keras.adapt(bert, keys=keys)
+
+
 @pytest.mark.parametrize("keys", [0, -4, 10, 2.0, True])
 def test_bad_budgets(keys, llama):
     with pytest.raises(ValueError, match="keys must be a positive multiple of 4"):
@@ -101,8 +142,9 @@ def test_bad_budgets(keys, llama):
 
 
 def test_what_needs_heads(llama):
-    with pytest.raises(ValueError, match="head_groups can be left out for decoders alone"):
-        rt_keras.adapt(make_backbone("Bert"))
+    message = "for an encoder or a decoder alone. Received: .*BartBackbone, which has both"
+    with pytest.raises(ValueError, match=message):
+        rt_keras.adapt(make_backbone("Bart"))
     with pytest.raises(ValueError, match="keys goes without head_groups alone"):
         rt_keras.adapt(llama, [rt_keras.layers.FullHeads(4)], keys=4)
     with pytest.raises(ValueError, match="layers goes with head_groups alone"):

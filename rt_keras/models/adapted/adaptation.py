@@ -1,0 +1,197 @@
+"""What the attention of an adapted model reads and keeps, layer by layer."""
+
+import dataclasses
+import inspect
+import itertools
+import math
+
+import tensorflow as tf
+
+from rt_keras.layers.key_sets import FirstTokens, Window
+from rt_keras.tables import table
+
+# What is not said of a head group besides its number of heads, as all layers have it.
+OF_LAYERS = ("name", "dtype", "trainable", "num_heads")
+# Texts of these lengths tell the size of a cache: all windows lie within them.
+LENGTHS = 2**16, 2**17
+
+COLUMNS = {
+    "layers": "",
+    "heads": "",
+    "keys in\nthe window": ",",
+    "first\ntokens": ",",
+    "other\nkeys": ",",
+    "cache\n(bytes)": ",",
+    "cache a\ntoken (bytes)": ",",
+    "": "",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptedHeads:
+    """A head group of an attention layer.
+
+    Attributes:
+        heads: string, how many heads of which kind, with their options.
+        window: int, how many keys a query reads at most in its window; None if no number bounds it.
+        first_tokens: int, how many first tokens it reads besides.
+        others: int, how many further keys it reads at most; None if that grows with the text, or
+            depends on it.
+    """
+
+    heads: str
+    window: int | None
+    first_tokens: int
+    others: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptedLayer:
+    """An attention layer of an adapted model.
+
+    Attributes:
+        name: string, the path of the layer.
+        head_groups: tuple of `AdaptedHeads`.
+        cache_bytes: int, bytes that the cache of a text has, however long it is; None if the layer
+            cannot decode with a cache.
+        cache_bytes_per_token: int, bytes that it has for each token; or None.
+        left_alone: string, why the layer keeps what it had; "" if it got other heads.
+    """
+
+    name: str
+    head_groups: tuple
+    cache_bytes: int | None
+    cache_bytes_per_token: int | None
+    left_alone: str
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Adaptation:
+    """What the attention of an adapted model reads and keeps. Printed, it is a table.
+
+    Attributes:
+        layers: tuple of `AdaptedLayer`, one for each attention layer.
+
+    >>> import keras_hub, rt_keras
+    >>> from rt_keras.layers import LocalHeads
+    >>> sizes = {"hidden_dim": 8, "intermediate_dim": 8, "max_sequence_length": 64}
+    >>> model = keras_hub.models.GPT2Backbone(20, 2, 2, **sizes)
+    >>> adaptation = rt_keras.adapt(model, [LocalHeads(2, block_size=4)], layers=[1]).adaptation
+    >>> adaptation.layers[1].head_groups[0].window
+    8
+    >>> adaptation.layers[0].left_alone
+    'not among the chosen layers'
+    """
+
+    layers: tuple
+
+    def __repr__(self):
+        rows = []
+        for numbers, layer in _runs(self.layers):
+            kept = layer.cache_bytes, layer.cache_bytes_per_token, layer.left_alone
+            for group in layer.head_groups:
+                rows.append((numbers, *vars(group).values(), *kept))
+                numbers, kept = "", (None, None, "")
+        return table(COLUMNS, rows)
+
+
+def adaptation_of(attention, chosen):
+    """What attention layers read and keep.
+
+    Args:
+        attention: list of `AdaptedAttention`.
+        chosen: set of the numbers of those that got other heads.
+
+    Returns:
+        An `Adaptation`.
+    """
+    layers, caches = [], {}
+    for number, layer in enumerate(attention):
+        groups = tuple(_read_by(group, layer.causal) for group in layer.head_groups)
+        # Most layers are alike, and it takes a while to see how large a cache is.
+        sizes = groups, layer.query_dense.units, layer.value_dense.units
+        if sizes not in caches:
+            caches[sizes] = _cache_of(layer)
+        left_alone = "" if number in chosen else _reason(layer)
+        layers.append(AdaptedLayer(layer.path, groups, *caches[sizes], left_alone))
+    return Adaptation(tuple(layers))
+
+
+def described(group):
+    """The heads of a group, with what is not the default.
+
+    Args:
+        group: `HeadGroup`.
+
+    Returns:
+        A string.
+
+    >>> from rt_keras.layers import Heads, LocalHeads
+    >>> described(LocalHeads(9, block_size=256))
+    '9 LocalHeads(block_size=256)'
+    >>> from rt_keras.layers.key_sets import Persistent, Window
+    >>> described(Heads(9, [Window(256), Persistent(4)]))
+    '9 Heads(key_sets=(Window(block_size=256), Persistent(num_persistent_keys=4)))'
+    """
+    defaults = {
+        name: parameter.default
+        for cls in reversed(type(group).__mro__)
+        if "__init__" in vars(cls)
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+    }
+    values = [
+        f"{name}={getattr(group, name)}"
+        for name, value in group.get_config().items()
+        if name not in OF_LAYERS and value != defaults.get(name)
+    ]
+    return f"{group.num_heads} {type(group).__name__}({', '.join(values)})"
+
+
+def _read_by(group, causal):
+    window, first_tokens, others = [], [], []
+    for key_set in getattr(group, "joined_sets", ()):
+        own = {Window: window, FirstTokens: first_tokens}
+        found = next((own[cls] for cls in own if isinstance(key_set, cls)), others)
+        found.append(key_set.keys_read(causal))
+    if not hasattr(group, "joined_sets"):
+        others.append(None)
+    sums = (None if None in found else sum(found) for found in (window, first_tokens, others))
+    return AdaptedHeads(described(group), *sums)
+
+
+def _cache_of(layer):
+    """Bytes of a layer's cache for any text, and those for each token more; None without one."""
+    if not (layer.causal and layer.cached_decoding):
+        return None, None
+    short = _bytes_of_cache(layer, LENGTHS[0])
+    if not any(group.cache_grows for group in layer.head_groups):
+        return short, 0
+    long = _bytes_of_cache(layer, LENGTHS[1])
+    per_token = (long - short) // (LENGTHS[1] - LENGTHS[0])
+    return short - LENGTHS[0] * per_token, per_token
+
+
+def _bytes_of_cache(layer, length):
+    traced = tf.function(lambda: layer.new_cache(1, length)).get_concrete_function()
+    shapes = tf.nest.flatten(traced.structured_outputs)
+    return sum(math.prod(x.shape) * x.dtype.size for x in shapes)
+
+
+def _reason(layer):
+    """Why an attention layer that was not chosen has the heads that it has."""
+    window = layer.head_groups[0].joined_sets[0].keys_read(layer.causal)
+    return "not among the chosen layers" if window is None else "has a window of its own"
+
+
+def _runs(layers):
+    """The numbers of layers that follow each other and are alike but for their names.
+
+    Yields:
+        Tuples of a string, such as "0 to 3", and the first of the layers.
+    """
+    alike = itertools.groupby(
+        enumerate(layers), key=lambda pair: dataclasses.replace(pair[1], name="")
+    )
+    for _, run in alike:
+        (first, layer), *rest = run
+        yield (f"{first} to {rest[-1][0]}" if rest else str(first)), layer

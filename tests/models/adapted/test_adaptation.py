@@ -1,0 +1,80 @@
+"""What the attention of an adapted model reads and keeps, as the model tells it."""
+
+import dataclasses
+
+import keras
+import keras_hub
+import pytest
+import tensorflow as tf
+
+import rt_keras
+from rt_keras.layers import FullHeads, Heads, LocalHeads, RandomHeads
+from rt_keras.layers.key_sets import Cluster, FirstTokens, Persistent, Strided, Window
+from tests.models.adapted.checks import make_backbone
+from tests.models.adapted.llama_folder import write_llama
+
+
+def read_of(head_groups, family="Bert"):
+    """What the heads of the first layer read."""
+    adapted = rt_keras.adapt(make_backbone(family), head_groups)
+    return [dataclasses.astuple(x)[1:] for x in adapted.adaptation.layers[0].head_groups]
+
+
+def test_without_heads():
+    model = rt_keras.adapt(make_backbone("Gemma3"), keys=64)
+    layers = model.adaptation.layers
+    assert [layer.left_alone for layer in layers] == ["has a window of its own"] * 5 + [
+        "",
+        "has a window of its own",
+    ]
+    (local,), (blocks,) = (layers[number].head_groups for number in (0, 5))
+    assert (local.window, local.first_tokens, local.others) == (5, 0, 0)
+    assert (blocks.window, blocks.first_tokens, blocks.others) == (1024, 4, 64)
+    assert layers[5].name == model.transformer_layers[5].attention.path
+
+
+@pytest.mark.parametrize("length", [1024, 4096])
+def test_the_cache_has_as_many_bytes_as_it_says(length):
+    model = rt_keras.adapt(make_backbone("Gemma3"))
+    for layer, said in zip(model.transformer_layers, model.adaptation.layers):
+        cache = layer.attention.new_cache(1, length)
+        found = sum(x.numpy().nbytes for x in tf.nest.flatten(cache))
+        assert found == said.cache_bytes + length * said.cache_bytes_per_token
+
+
+def test_what_sets_and_kinds_read():
+    sets = [Window(4, look_back=2), Cluster(3, window_size=5, num_probes=2), Persistent(3)]
+    assert read_of([Heads(4, sets)]) == [(20, 0, 13)]
+    assert read_of([Heads(4, [Window(4), FirstTokens(2), Strided(3)])]) == [(12, 2, None)]
+    assert read_of([FullHeads(2), RandomHeads(2, 3, 5)]) == [(0, 0, None)] * 2
+    assert read_of([LocalHeads(4, block_size=3, sliding_window=4)]) == [(7, 0, 0)]
+    assert read_of([LocalHeads(4, block_size=3)], "GPT2") == [(6, 0, 0)]
+    assert read_of([FullHeads(4, memory_length=6)], "GPT2") == [(6, 0, 0)]
+
+
+def test_without_a_cache():
+    for family, heads in (("Bert", LocalHeads(4, block_size=3)), ("GPT2", RandomHeads(4, 3, 5))):
+        (layer, _) = rt_keras.adapt(make_backbone(family), [heads]).adaptation.layers
+        assert layer.cache_bytes is None and layer.cache_bytes_per_token is None
+
+
+def test_it_is_printed_as_a_table():
+    heads = [LocalHeads(2, block_size=8), FullHeads(2)]
+    model = rt_keras.adapt(make_backbone("Llama"), heads, layers=[1])
+    lines = [" ".join(line.split()) for line in repr(model.adaptation).splitlines()]
+    assert lines[2] == "0 4 FullHeads() 0 0 - 0 64 not among the chosen layers"
+    assert lines[3].startswith("1 2 LocalHeads(block_size=8) 16 0 0")
+    assert lines[4] == "2 FullHeads() 0 0 - - -"
+    alike = rt_keras.adapt(make_backbone("Llama"), heads)
+    assert "\n0 to 1  2 LocalHeads" in repr(alike.adaptation)
+
+
+def test_loaded_models_tell_it_again(tmp_path):
+    task = rt_keras.adapt(write_llama(tmp_path / "llama"), keys=16)
+    assert task.adaptation == task.backbone.adaptation
+    task.save(tmp_path / "model.keras")
+    task.save_to_preset(tmp_path / "preset")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert repr(loaded.adaptation) == repr(task.adaptation)
+    loaded = keras_hub.models.CausalLM.from_preset(str(tmp_path / "preset"))
+    assert repr(loaded.adaptation) == repr(task.adaptation)
