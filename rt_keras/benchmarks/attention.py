@@ -177,7 +177,7 @@ def report(result):
         result: dictionary from `measure`.
 
     Returns:
-        String. "x floor" is the time divided by its floor. The last columns are the speedups over
+        A string. "x floor" is the time divided by its floor. The last columns are the speedups over
         the baselines, forward + backward.
     """
     rows = {}

@@ -130,7 +130,7 @@ def report(before, after, rows):
         rows: list of dictionaries that `compare` returned for them.
 
     Returns:
-        String. "WORSE" marks a figure that got worse.
+        A string. "WORSE" marks a figure that got worse.
     """
     columns = {"length": ",", "kind": "", "direction": ""}
     for what, unit, _, spec in QUANTITIES.values():

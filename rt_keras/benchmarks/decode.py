@@ -122,7 +122,7 @@ def report(result):
         result: dictionary from `measure`.
 
     Returns:
-        String.
+        A string.
     """
     columns = {
         "length": (",", lambda figure: figure["length"]),

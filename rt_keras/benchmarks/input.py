@@ -97,7 +97,7 @@ def report(result):
         result: dictionary from `measure`.
 
     Returns:
-        String.
+        A string.
     """
     settings = result["settings"]
     columns = {

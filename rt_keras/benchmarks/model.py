@@ -136,7 +136,7 @@ def report(result):
         result: dictionary from `measure`.
 
     Returns:
-        String.
+        A string.
     """
     columns = {
         **options.KIND,

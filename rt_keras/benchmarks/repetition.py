@@ -279,7 +279,7 @@ def report(result):
         result: dictionary from `main`.
 
     Returns:
-        String.
+        A string.
     """
     settings = result["settings"]
     columns = {

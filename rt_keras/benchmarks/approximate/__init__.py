@@ -42,7 +42,7 @@ def add_arguments(parser):
     options.add_names(parser, "kinds", KINDS)
     add_integers(parser, {**INTEGERS, "distill_steps": (200, "steps of distillation; 0 for none")})
     options.add_learning_rate(parser, 1e-3)
-    options.add_directory(parser, "masked and causal")
+    options.add_directory(parser, "the tasks masked and causal")
     meaning = "sequence lengths, in tokens, at which to time a forward pass"
     options.add_numbers(parser, "time-lengths", (), meaning)
 
@@ -142,7 +142,7 @@ def report(result):
         result: dictionary, as returned by `main`.
 
     Returns:
-        String with a table for each task: accuracy, loss, and the share of full attention's
+        A string with a table for each task: accuracy, loss, and the share of full attention's
         accuracy that is lost; and a table of times, if any.
     """
     lines = [result["machine"]]

@@ -20,7 +20,7 @@ def report(figures, scores):
         scores: dictionary from task names to the score to compare, "accuracy" or "loss".
 
     Returns:
-        String.
+        A string.
     """
     machines = "\n".join(dict.fromkeys(figure["machine"] for figure in figures))
     tables = [task_report(runs, scores[task]) for task, runs in grouped(figures, "task").items()]
@@ -35,7 +35,7 @@ def task_report(figures, score):
         score: "accuracy" or "loss", the score to compare.
 
     Returns:
-        String. "spread" is the standard deviation over seeds, and "gap closed" the share
+        A string. "spread" is the standard deviation over seeds, and "gap closed" the share
         (local - kind) / (local - oracle). "fullest" and "entropy" describe the clusters of the
         worst layer at the end; see `CentroidEMA`. "near", "far" and "new" are the groups of the
         task text, and "at" is the final score at another length.

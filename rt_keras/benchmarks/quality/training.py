@@ -131,7 +131,7 @@ def build(task, settings):
 
 
 def real_tokens(task, tokens):
-    """Returns a mask of the tokens, `[batch, length]`, or None if the task has no padding."""
+    """Returns a mask of the tokens that are not padding, or None if the task has no padding."""
     return None if task.padding is None else keras.ops.not_equal(tokens, task.padding)
 
 

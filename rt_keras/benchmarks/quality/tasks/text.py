@@ -18,7 +18,7 @@ class Text(Task):
     place in the sequence where the byte to predict followed the same 4 bytes:
 
     - "near": within the window of local heads;
-    - "far": only further back;
+    - "far": further back;
     - "new": nowhere.
 
     Args:
