@@ -36,7 +36,7 @@ def add_arguments(parser):
     )
     add_options(parser, {"--window": meaning}, type=_window, default=256)
     options.add_shared(parser, rivals.ATTENTION)
-    add_plot(parser, "the figures against the length")
+    add_plot(parser, "the figures by length")
 
 
 def _window(text):

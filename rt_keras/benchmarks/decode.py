@@ -23,9 +23,8 @@ def add_arguments(parser):
     parser.description = (
         "Measures the time per token of greedy generation at several positions, with batch size 1. "
         "Language models with full heads, or with two local and two nearest routing heads, use a "
-        "cache; balanced routing heads and other packages have none. All models have GEGLU of four "
-        "times the width and a vocabulary of 256, in float32. Those of this package are compiled "
-        "with XLA."
+        "cache; balanced routing heads and other packages have none. All have GEGLU of four times "
+        "the width and a vocabulary of 256, in float32. XLA compiles those of this package."
     )
     parser.epilog = "example: rt-keras benchmark decode --lengths 1024 4096 --json decode.json"
     options.add_names(parser, "kinds", KINDS)

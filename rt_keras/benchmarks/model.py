@@ -34,9 +34,8 @@ def add_arguments(parser):
     parser.description = (
         "Measures tokens per second in training, for language models with two local and two "
         "routing heads, with heads that do both, with local heads only, with full heads, and of "
-        "other packages that are installed; and for the pipeline that makes batches from text "
-        "files. All models have GEGLU of four times the width and a vocabulary of 256, and train "
-        "with Adam in float32. Those of this package are compiled with XLA."
+        "other installed packages; and for their input pipeline from text files. All use GEGLU of "
+        "four times the width, vocabulary 256, Adam, float32. XLA compiles those of this package."
     )
     parser.epilog = "example: rt-keras benchmark model --length 2048 --json model.json"
     more = (
