@@ -1,15 +1,16 @@
-"""Keras layers: head groups with their state, attention that mixes them, and blocks.
+"""Keras layers: head groups, attention that combines them, and Transformer blocks.
 
-From the top down, with where a new idea goes:
+From the top down, with the place of each new idea:
 
-- `transformer_block.py`: attention and a feed-forward network, each with a residual; a network in
-  the place of the latter is a file beside `feed_forward.py`, a normalization one class in
-  `normalization.py`;
-- `multi_head_attention.py`: hands each group its heads, which `projections.py` makes;
-- `heads.py`: a group of heads that see a union of sets of keys; a kind of heads is a file
-  `..._heads.py` that declares its sets, or a `HeadGroup` that calls an op of its own;
-- `key_sets/`: the sets of keys, one a file; most ideas about which keys a query sees are one more;
-- `cached_block.py`, `cached_attention.py`, `cached_heads.py`: what these do position by position.
+- `transformer_block.py`: attention and a feed-forward network, each with a residual. A replacement
+  of the feed-forward network is a file beside `feed_forward.py`, a normalization is a class in
+  `normalization.py`.
+- `multi_head_attention.py`: gives each head group its heads, which `projections.py` computes.
+- `heads.py`: head groups that attend to a union of sets of keys. A kind of heads is a file
+  `..._heads.py` that declares its sets, or a `HeadGroup` that calls a separate op.
+- `key_sets/`: the sets of keys, one per file. Most new ideas about the keys of a query are a set.
+- `cached_block.py`, `cached_attention.py`, `cached_heads.py`: decoding of blocks, attention and
+  heads with a cache.
 """
 
 import keras
@@ -44,7 +45,7 @@ from rt_keras.layers.transformer_block import TransformerBlock
 
 if keras.config.backend() != "tensorflow":
     raise ImportError(
-        "rt_keras needs the TensorFlow backend of Keras; this one is "
+        "rt_keras needs the TensorFlow backend of Keras. Received: "
         f"{keras.config.backend()!r}. Set the environment variable KERAS_BACKEND=tensorflow."
     )
 

@@ -1,4 +1,4 @@
-"""Looking inside a model: the weights and clusters of its heads on a batch."""
+"""Inspection of a model: the attention weights and clusters of its heads on a batch."""
 
 import contextlib
 import dataclasses
@@ -12,13 +12,13 @@ from rt_keras.layers.multi_head_attention import MultiHeadAttention
 from rt_keras.ops.blocks import repeat_heads, size
 from rt_keras.ops.routing import nearest_centroid, normalize
 
-# How many keys' weights are computed at a time, to bound memory.
+# Number of keys whose weights are computed at a time, to limit memory.
 KEYS_AT_ONCE = 512
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionCall:
-    """One call of a `MultiHeadAttention`, as `attention_calls` keeps it.
+    """One call of a `MultiHeadAttention`, as recorded by `attention_calls`.
 
     Args:
         layer: the `MultiHeadAttention`.
@@ -31,7 +31,7 @@ class AttentionCall:
 
     @property
     def name(self):
-        """The layer, with the block that it is in."""
+        """The name of the layer and of the block that contains it."""
         return "/".join(self.layer.path.split("/")[-2:])
 
     @property
@@ -40,20 +40,22 @@ class AttentionCall:
         return [type(group).__name__ for group, *_ in self.groups for _ in range(group.num_heads)]
 
     def weights(self, count=None):
-        """The attention weights of all heads, some keys after the others.
+        """Yields the attention weights of all heads, for a chunk of keys at a time.
 
-        Attention is linear in the values: weights are its outputs for one-hot values.
+        Attention is linear in the values, so the weights are its outputs for one-hot values.
 
         Args:
-            count: int, for how many of the first keys; None, the default, for all.
+            count: int or None, number of first keys to include. None for all keys. Defaults to
+                None.
 
         Yields:
-            float32 `[batch, heads, queries, keys]` for the next keys, at most 512. They sum to 1
-            over all keys; to 0 for a query that sees none; and to less than 1 for one that is in
-            several clusters of a head and sees no key in some of them, or to persistent keys.
+            float32 `[batch, heads, queries, keys]` for the next keys, at most 512. The weights of a
+            query sum to 1 over all keys. The sum is 0 for a query without visible keys, and below 1
+            for a query that is in several clusters of a head and has no visible keys in some of
+            them, or that attends to persistent keys.
 
         Raises:
-            ValueError: if a group has no weights of each key, such as `CompressiveHeads`.
+            ValueError: if a group, such as `CompressiveHeads`, has no weights for single keys.
         """
         length = size(self.groups[0][1][1], 2)
         count = length if count is None else min(count, length)
@@ -64,7 +66,7 @@ class AttentionCall:
             yield (outputs - of_zeros)[..., : count - start]
 
     def sums(self):
-        """The sums of the attention weights over all keys: the outputs for values of 1.
+        """Returns the sums of the attention weights over all keys: the outputs for values of 1.
 
         Returns:
             float32 `[batch, heads, queries]`.
@@ -74,30 +76,30 @@ class AttentionCall:
         return (self._outputs(ones) - self._of_zeros(width))[..., 0]
 
     def _width(self):
-        """The depth of the values, where a group adds vectors of that depth to them."""
+        """Returns the depth of the values if a group adds vectors of that depth to them."""
         if any(group.adds_to_values for group, *_ in self.groups):
             return self.groups[0][1][1].shape[-1]
         return None
 
     def _of_zeros(self, width):
-        """The outputs of all heads for values of 0: those vectors, which are no weights."""
+        """Returns the outputs of all heads for values of 0: those added vectors."""
         if self._width() is None:
             return 0.0
         return self._outputs(tf.zeros([size(self.groups[0][1][1], 2), width]))
 
     def _outputs(self, values):
-        """The outputs of all heads for values `[keys, width]` of every head and sequence."""
+        """Returns the outputs of all heads, given values `[keys, width]` for all of them."""
         check_scores(group for group, *_ in self.groups)
         outputs = [outputs_for(values, *group) for group in self.groups]
         return tf.cast(tf.concat(outputs, axis=1), tf.float32)
 
     def clusters(self):
-        """The nearest centroid of each query and key, in the heads that have centroids.
+        """Returns the nearest centroid of each query and key, for heads with centroids.
 
         Returns:
-            A list, for each group of `CentroidHeads`, of tuples of the group, the number of its
-            first head in the layer, and a dictionary from "queries" and, if they are clustered too,
-            "keys" to int arrays `[batch, heads, length]`, -1 for padding.
+            A list with a tuple for each group with centroids: the group, the number of its first
+            head in the layer, and a dictionary with "queries" and, if keys are clustered
+            separately, "keys". The values are int arrays `[batch, heads, length]`, -1 for padding.
         """
         found, first = [], 0
         for group, (query, _, key), options in self.groups:
@@ -118,14 +120,16 @@ def _nearest(group, vectors, mask):
 
 
 def attention_calls(model, inputs):
-    """Runs a model on a batch and keeps what its attention is called with.
+    """Runs a model on a batch and records the inputs of its attention layers.
 
     Args:
-        model: a model with `MultiHeadAttention` at any depth.
-        inputs: a batch, not symbolic, that the model is called on.
+        model: a model that contains `MultiHeadAttention` layers at any depth.
+        inputs: a batch of inputs of the model, such as a tensor `[batch, length]`; not symbolic.
 
     Returns:
         A list of `AttentionCall`, in the order of the calls.
+
+    Source: ours.
 
     >>> import keras
     >>> from rt_keras.layers import LocalHeads, RoutingHeads
@@ -143,13 +147,13 @@ def attention_calls(model, inputs):
 
 @contextlib.contextmanager
 def observe_attention(model):
-    """Keeps what the attention inside a model is called with.
+    """Records the inputs of the attention layers of a model.
 
     Args:
-        model: a model with `MultiHeadAttention` at any depth.
+        model: a model that contains `MultiHeadAttention` layers at any depth.
 
     Yields:
-        A list, to which each call adds an `AttentionCall`.
+        A list, to which each call appends an `AttentionCall`.
     """
     found, layers = [], list(dict.fromkeys(layers_inside(model, MultiHeadAttention)))
     try:

@@ -1,4 +1,4 @@
-"""Attention masks as Keras takes them, in the forms that head groups take."""
+"""Conversion of Keras attention masks to the masks of head groups."""
 
 import tensorflow as tf
 
@@ -6,12 +6,12 @@ from rt_keras.ops.blocks import size
 
 
 def split_attention_mask(attention_mask, num_heads, query, value):
-    """What an attention mask allows, as masks of queries, of keys, or of pairs of both.
+    """Converts an attention mask to a mask of queries, of keys, or of query-key pairs.
 
-    As in `keras.layers.MultiHeadAttention`, a mask is broadcast to
-    `[batch, heads, queries, keys]`; one of three dimensions has no axis of heads, one of two
-    dimensions none of the batch either. A mask that all queries share is one of keys, which every
-    head group takes; one that all keys share is one of queries.
+    As in `keras.layers.MultiHeadAttention`, a mask is broadcast to `[batch, heads, queries, keys]`.
+    A three-dimensional mask has no axis of heads, and a two-dimensional mask also has no batch
+    axis. A mask that all queries share becomes a mask of keys, which every head group supports. A
+    mask that all keys share becomes a mask of queries.
 
     Args:
         attention_mask: bool or int `[queries, keys]`, `[batch, queries, keys]` or
@@ -21,8 +21,9 @@ def split_attention_mask(attention_mask, num_heads, query, value):
         value: `[batch, keys, features]`.
 
     Returns:
-        A bool mask `[batch, queries]`, one `[batch, keys]`, and one that broadcasts to
-        `[batch, heads, queries, keys]` but has all queries; at most one of them is not None.
+        A bool mask `[batch, queries]`, a bool mask `[batch, keys]`, and a bool mask that broadcasts
+        to `[batch, heads, queries, keys]`, whose axis of queries is never 1. At most one of them is
+        not None.
 
     Raises:
         ValueError: if the mask does not broadcast.
@@ -57,11 +58,11 @@ def check_attention_mask(shape, num_heads, query_shape, value_shape):
     Args:
         shape: shape of the mask.
         num_heads: int, number of heads.
-        query_shape: `(batch, queries, features)`, in which None fits everything.
+        query_shape: `(batch, queries, features)`; None is compatible with every size.
         value_shape: `(batch, keys, features)`.
 
     Raises:
-        ValueError: with both shapes.
+        ValueError: with both shapes, if the mask cannot be broadcast.
     """
     wanted = (query_shape[0], num_heads, query_shape[1], value_shape[1])
     given = tuple(shape)

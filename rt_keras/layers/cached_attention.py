@@ -1,4 +1,4 @@
-"""Decoding: attention of the next positions, given a cache of those before them."""
+"""Decoding with attention: the next positions, given a cache of the previous ones."""
 
 import tensorflow as tf
 
@@ -7,37 +7,37 @@ from rt_keras.ops.blocks import size
 
 
 class CachedAttention:
-    """Mixin of `MultiHeadAttention`: what it does position by position, or chunk by chunk.
+    """Mixin of `MultiHeadAttention` for decoding position by position or chunk by chunk.
 
-    Outputs are those of one call on all positions. A cache holds what each head group keeps; see
-    `CachedHeads`.
+    The outputs equal those of one call on all positions. The cache contains the cache of each head
+    group; see `CachedHeads`.
     """
 
     @property
     def cached_decoding(self):
-        """Whether all groups can be decoded with a cache, and none has global tokens."""
+        """Returns whether all groups support a cache and there are no global tokens."""
         of_groups = all(group.cached_decoding for group in self.head_groups)
         return of_groups and self.num_global_tokens is None
 
     @property
     def cached_cross_attention(self):
-        """Whether all groups can attend to another sequence one query at a time.
+        """Returns whether all groups support cross-attention of one query at a time.
 
-        A query alone does not know how many there will be, which `dense_below` goes by.
+        `dense_below` must be None, since a single query does not determine the final length.
         """
         return all(
             group.cached_cross_attention and group.dense_below is None for group in self.head_groups
         )
 
     def new_cache(self, batch, max_length):
-        """An empty cache.
+        """Returns an empty cache.
 
         Args:
-            batch: int or int scalar, rows of the cache.
-            max_length: int, the number of positions that there will be.
+            batch: int or int scalar, number of rows.
+            max_length: int, final number of positions.
 
         Returns:
-            Tuple of the cache of each group.
+            Tuple with the cache of each group.
         """
         self._check_cached()
         query_heads, _, value_heads = self._head_counts
@@ -45,12 +45,12 @@ class CachedAttention:
         return tuple(group.new_cache(batch, max_length, *depths) for group in self.head_groups)
 
     def prefill(self, inputs, count, max_length):
-        """Causal self-attention of the first positions, and the cache of their keys.
+        """Computes causal self-attention of the first positions, and the cache of their keys.
 
         Args:
             inputs: `[batch, length, features]`.
-            count: int scalar, how many of the positions the cache holds.
-            max_length: int, the number of positions that there will be.
+            count: int scalar, number of positions in the cache.
+            max_length: int, final number of positions.
 
         Returns:
             `[batch, length, output_shape]`, and the cache.
@@ -65,22 +65,21 @@ class CachedAttention:
         return self._merge(outputs), tuple(caches)
 
     def call_with_cache(self, inputs, cache, position, count=None, training=False):
-        """Causal self-attention of the next positions, given the cache of those before them.
+        """Computes causal self-attention of the next positions, given the cache.
 
         Args:
-            inputs: `[batch, length, features]`, of one position or of a chunk of the sequences.
-            cache: the cache of `prefill`, `new_cache` or the last call.
-            position: int scalar, the number of positions before these; or int `[batch]`, that of
-                each row.
-            count: int `[batch]`, how many of the positions count, the first ones; others are
-                padding. None, the default, for all.
-            training: bool, whether dropout is on and statistics are collected. Defaults to False.
+            inputs: `[batch, length, features]`, one position or a chunk of the sequences.
+            cache: the cache of `prefill`, `new_cache` or the previous call.
+            position: int scalar or `[batch]`, number of previous positions.
+            count: int `[batch]` or None, number of positions that are not padding; the padding
+                follows them. None for all. Defaults to None.
+            training: bool, whether to apply dropout and collect statistics. Defaults to False.
 
         Returns:
-            `[batch, length, output_shape]`, and the cache with these positions in it.
+            `[batch, length, output_shape]`, and the cache that includes these positions.
 
         Raises:
-            ValueError: if the cache is not of this layer.
+            ValueError: if the cache is from another layer.
 
         >>> import keras
         >>> from rt_keras.layers import LocalHeads, MultiHeadAttention, RoutingHeads
@@ -94,7 +93,7 @@ class CachedAttention:
         """
         if len(cache) != len(self.head_groups):
             raise ValueError(
-                f"The cache is of {len(cache)} head groups; {self.name} has "
+                f"The cache has {len(cache)} head groups but {self.name} has "
                 f"{len(self.head_groups)}. It must come from this layer's prefill or new_cache."
             )
         outputs, caches = [], []
@@ -111,16 +110,16 @@ class CachedAttention:
         if self.num_global_tokens is not None:
             raise ValueError(
                 f"{self.name} has num_global_tokens={self.num_global_tokens} and cannot be decoded "
-                "with a cache, which keeps no keys of global tokens. Call the layer on all "
+                "with a cache, which contains no keys of global tokens. Call the layer on all "
                 "positions so far instead."
             )
 
     def make_cross_cache(self, value, value_mask=None):
-        """The keys and values of another sequence, computed once for all queries.
+        """Computes the keys and values of another sequence once for all queries.
 
         Args:
             value: `[batch, keys, features]`.
-            value_mask: bool or int `[batch, keys]`, 0 for padding; or None.
+            value_mask: bool or int `[batch, keys]`, 0 for padding; or None. Defaults to None.
 
         Returns:
             A dictionary for `call_with_cross_cache`.
@@ -130,14 +129,15 @@ class CachedAttention:
         return {"key": keys, "value": values, "options": {"key_mask": mask}}
 
     def call_with_cross_cache(self, query, cross_cache, position=None):
-        """Cross-attention of one position, or of the first ones.
+        """Computes cross-attention of one position, or of the first positions.
 
         Args:
             query: `[batch, length, features]` for the first positions; `[batch, 1, features]` for
-                one. In the latter case the batch may be a multiple of the cache's: each row of
-                the cache then serves as many consecutive queries, the beams of a search.
-            cross_cache: the dictionary of `make_cross_cache`.
-            position: int scalar; None, the default, for the first positions.
+                one position. In the latter case, the batch may be a multiple of the cache's: each
+                row of the cache then serves several consecutive queries, the beams of a beam
+                search.
+            cross_cache: dictionary returned by `make_cross_cache`.
+            position: int scalar, or None for the first positions. Defaults to None.
 
         Returns:
             `[batch, length, output_shape]`.
@@ -158,13 +158,13 @@ class CachedAttention:
 
 
 def _fold_beams(x, batch):
-    """`[batch * beams, heads, 1, depth]` to `[batch, heads, beams, depth]`."""
+    """Reshapes `[batch * beams, heads, 1, depth]` to `[batch, heads, beams, depth]`."""
     beams = size(x, 0) // batch
     x = tf.reshape(x, [batch, beams, x.shape[1], x.shape[3]])
     return tf.transpose(x, [0, 2, 1, 3])
 
 
 def _unfold_beams(x):
-    """`[batch, heads, beams, depth]` to `[batch * beams, heads, 1, depth]`."""
+    """Reshapes `[batch, heads, beams, depth]` to `[batch * beams, heads, 1, depth]`."""
     shape = [size(x, 0) * size(x, 2), x.shape[1], 1, x.shape[3]]
     return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)

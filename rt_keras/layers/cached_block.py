@@ -1,4 +1,4 @@
-"""Decoding with a Transformer block: the next positions, given a cache of those before them."""
+"""Decoding with a Transformer block: the next positions, given a cache of the previous ones."""
 
 import tensorflow as tf
 
@@ -6,24 +6,24 @@ from rt_keras.ops.blocks import size
 
 
 class CachedBlock:
-    """Mixin of `TransformerBlock`: what it does position by position, or chunk by chunk.
+    """Mixin of `TransformerBlock` for decoding position by position or chunk by chunk.
 
-    A cache holds that of the block's attention, see `CachedAttention`, and, with `shift_tokens`,
-    the features that the next position takes from the last one.
+    A cache contains the cache of the block's attention, see `CachedAttention`. With `shift_tokens`,
+    it also contains the features that the next position takes from the last one.
     """
 
     @property
     def cached_decoding(self):
-        """Whether all heads can be decoded with a cache; see `HeadGroup`."""
+        """Returns whether all heads support decoding with a cache; see `HeadGroup`."""
         cross = self.cross_attention
         return self.attention.cached_decoding and (cross is None or cross.cached_cross_attention)
 
     def new_cache(self, batch, max_length):
-        """An empty cache for `call_with_cache`.
+        """Returns an empty cache for `call_with_cache`.
 
         Args:
-            batch: int or int scalar, rows of the cache.
-            max_length: int, the number of positions that there will be.
+            batch: int or int scalar, number of rows.
+            max_length: int, final number of positions.
 
         Returns:
             A dictionary of tensors.
@@ -36,15 +36,15 @@ class CachedBlock:
         return cache
 
     def prefill(self, inputs, count, max_length, cross_cache=None):
-        """A causal call on the first positions, and their cache.
+        """Computes a causal call on the first positions, and their cache.
 
         Args:
             inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
                 `ReversibleBlocks`.
-            count: int scalar, how many of the positions the cache holds.
-            max_length: int, the number of positions that there will be.
-            cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
-                output, if there are `cross_head_groups`.
+            count: int scalar, number of positions in the cache.
+            max_length: int, final number of positions.
+            cross_cache: dictionary returned by `cross_attention.make_cross_cache` for the encoder's
+                output, if there are `cross_head_groups`. Defaults to None.
 
         Returns:
             `[batch, length, width]`, or a pair of such tensors, and the cache.
@@ -69,24 +69,23 @@ class CachedBlock:
     def call_with_cache(
         self, inputs, cache, position, cross_cache=None, count=None, training=False
     ):
-        """A causal call on the next positions, given those before them.
+        """Computes a causal call on the next positions, given the cache of the previous ones.
 
         Args:
             inputs: `[batch, length, width]`, or a pair of such tensors, the two streams of
                 `ReversibleBlocks`. With `cross_head_groups` the length must be 1.
-            cache: the cache of `prefill`, `new_cache` or the last call.
-            position: int scalar, the number of positions before these; or int `[batch]`, that of
-                each row.
-            cross_cache: the dictionary of `cross_attention.make_cross_cache` for the encoder's
-                output, if there are `cross_head_groups`.
-            count: int `[batch]`, how many of the positions count, the first ones; others are
-                padding. None, the default, for all.
-            training: bool, whether dropout is on and routing heads collect statistics. Defaults to
-                False.
+            cache: the cache of `prefill`, `new_cache` or the previous call.
+            position: int scalar or `[batch]`, number of previous positions.
+            cross_cache: dictionary returned by `cross_attention.make_cross_cache` for the encoder's
+                output, if there are `cross_head_groups`. Defaults to None.
+            count: int `[batch]` or None, number of positions that are not padding; the padding
+                follows them. None for all. Defaults to None.
+            training: bool, whether to apply dropout and collect statistics of routing heads.
+                Defaults to False.
 
         Returns:
-            `[batch, length, width]`, or a pair of such tensors, and the cache with these positions
-            in it.
+            `[batch, length, width]`, or a pair of such tensors, and the cache that includes these
+            positions.
         """
         cache = dict(cache)
         mask = None

@@ -1,4 +1,4 @@
-"""Decoding with the heads of one kind: the next positions, given a cache of those before them."""
+"""Decoding with the heads of one kind: the next positions, given a cache of the previous ones."""
 
 import tensorflow as tf
 
@@ -7,30 +7,33 @@ from rt_keras.ops.blocks import move_axis, size
 
 
 class CachedHeads:
-    """Mixin of `HeadGroup`: what it does position by position, or chunk by chunk.
+    """Mixin of `HeadGroup` for decoding position by position or chunk by chunk.
 
-    A subclass whose outputs depend on no later position has `fill_cache` and `step`, and
-    `read_chunk` and `reads_chunks` if it reads several positions in one pass.
+    A subclass whose outputs depend on no later position defines `fill_cache` and `step`. If it
+    reads several positions in one pass, it also defines `read_chunk` and `reads_chunks`.
     """
 
-    # Whether a causal output depends on the positions up to its own alone, so that it can be
-    # computed from a cache; and whether an output of cross-attention depends on no other query.
+    # Whether a causal output depends only on positions up to its own, so that it can be computed
+    # with a cache; and whether an output of cross-attention depends on no other query.
     cached_decoding = False
     cached_cross_attention = False
-    # Whether the cache holds every position, so that it grows with the sequence.
+    # Whether the cache contains every position and so grows with the sequence.
     cache_grows = False
-    # Whether `read_chunk` reads several positions in one pass, with rows at positions of their own,
-    # padding at the right, dropout and statistics.
+    # Whether `read_chunk` reads several positions in one pass, with different positions per row,
+    # padding on the right, dropout and statistics.
     reads_chunks = False
 
     def new_cache(self, batch, max_length, key_depth, value_depth):
-        """An empty cache; see `make_cache`.
+        """Returns an empty cache; see `make_cache`.
 
         Args:
-            batch: int or scalar tensor, rows of the cache.
-            max_length: int, how many positions there will be.
+            batch: int or scalar tensor, number of rows.
+            max_length: int, final number of positions.
             key_depth: int, depth of a head's keys.
             value_depth: int, depth of a head's values.
+
+        Returns:
+            A dictionary of tensors.
         """
         query, key, value = (
             tf.zeros([batch, heads, 1, depth], self.compute_dtype)
@@ -43,18 +46,19 @@ class CachedHeads:
         return self.make_cache(query, value, None if self.share_qk else key, 0, max_length)
 
     def make_cache(self, query, value, key, count, max_length):
-        """The cache that decoding continues from after the first positions.
+        """Returns the cache after the first positions.
 
         Args:
             query: `[batch, heads, length, depth]`.
             value: `[batch, key_heads, length, value_depth]`.
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
-            count: int scalar, how many of the positions count; the others may hold anything.
-            max_length: int, how many positions there will be.
+            count: int scalar, number of positions in the cache. The other positions may have any
+                content.
+            max_length: int, final number of positions.
 
         Returns:
             A dictionary of tensors with the batch on axis 0. Their sizes depend on the group, and
-            on `max_length` only for `FullHeads`, `StridedHeads` and grids.
+            on `max_length` only if `cache_grows`.
 
         Raises:
             ValueError: if `cached_decoding` is False.
@@ -76,21 +80,21 @@ class CachedHeads:
         seed=None,
         training=False,
     ):
-        """The causal output of the next positions, and the cache with them in it.
+        """Computes the causal outputs of the next positions and adds these to the cache.
 
         Args:
-            query: `[batch, heads, length, depth]`, of one position or of a chunk of a sequence.
+            query: `[batch, heads, length, depth]`, one position or a chunk of a sequence.
             value: `[batch, key_heads, length, value_depth]`.
             key: `[batch, key_heads, length, depth]`; None if `share_qk`.
-            cache: the cache of `make_cache`, `new_cache` or the last call.
-            position: int scalar, the number of positions before these; or int `[batch]`, that of
-                each row, for one position, and for several if `reads_chunks`.
-            count: int `[batch]`, how many of the positions count, the first ones; others are
-                padding, which leaves a row's cache as it is. For one position, and for several if
-                `reads_chunks`. None, the default, for all.
-            dropout, seed: as in a call.
-            training: bool, whether dropout is on and statistics are collected, if `carries_state`.
-                Statistics are those of the chunk by itself. Defaults to False.
+            cache: the cache of `make_cache`, `new_cache` or the previous call.
+            position: int scalar, number of previous positions. Also int `[batch]`, one number per
+                row, for one position, or for several if `reads_chunks`.
+            count: int `[batch]` or None, number of positions that are not padding; the padding
+                follows them and does not change the cache. For one position, or for several if
+                `reads_chunks`. None for all. Defaults to None.
+            dropout, seed: see the call arguments of `HeadGroup`.
+            training: bool, whether to apply dropout and collect statistics, if `carries_state`.
+                Statistics are those of the chunk alone. Defaults to False.
 
         Returns:
             `[batch, heads, length, value_depth]`, and the cache.
@@ -109,10 +113,10 @@ class CachedHeads:
             mask = None if count is None else tf.range(size(query, 2)) < count[:, None]
             masks = self.before_attention(query, value, mask, mask)
             options |= {"dropout": dropout, "seed": seed}
-        # A step costs far less than a chunk of one position, which is computed as blocks.
+        # A step costs far less than a chunk of one position, which is computed in blocks.
         one = query.shape[2] == 1 and not training
         if one and tf.convert_to_tensor(position).shape.rank:
-            # As many positions as rows, which loops need to know.
+            # Loops need one position per row.
             position = tf.broadcast_to(position, [size(value, 0)])
         read = self.step if one else self.read_chunk
         output, cache = read(**inputs, cache=cache, position=position, **options)
@@ -122,9 +126,9 @@ class CachedHeads:
 
     @property
     def carries_state(self):
-        """Whether the cache is bounded, and a chunk of a text without an end reads it in one pass.
+        """Returns whether the cache is bounded and chunks of an endless text are read in one pass.
 
-        With `dense_below` there must be an end.
+        `dense_below` must be None, since it requires the final length.
         """
         bounded = self.cached_decoding and not self.cache_grows
         return bounded and self.reads_chunks and self.dense_below is None
@@ -136,32 +140,33 @@ class CachedHeads:
         if length is None:
             raise ValueError(
                 f"{self._described()} with dense_below={self.dense_below} need a max_length that "
-                "is known when a function is traced. Received: a tensor"
+                "is known when the function is traced. Received: a tensor"
             )
         return length < self.dense_below
 
     def fill_cache(self, *, query, key, value, count, max_length):
-        """The group's cache: one call of a `..._cache` op."""
+        """Returns the group's cache, computed by one `..._cache` op."""
         raise NotImplementedError
 
     def step(self, *, query, key, value, cache, position, count=None):
-        """The output and the cache of one position: one call of a `..._step` op.
+        """Computes the output and the cache of one position with one `..._step` op.
 
-        Rows may be at positions of their own, and those whose count is 0 keep their cache.
+        Rows may be at different positions. Rows with a count of 0 keep their cache.
         """
         raise NotImplementedError
 
     def read_chunk(self, *, query, key, value, cache, position, **options):
-        """The outputs and the cache of several positions: one call of a `..._chunk` op.
+        """Computes the outputs and the cache of several positions with one `..._chunk` op.
 
-        Here, for kinds that have none, one step after the other. With `return_logsumexp` the
-        outputs are a pair with the logsumexps of their logits, as those of a step are.
+        This default, for kinds without such an op, runs one step after the other. With
+        `return_logsumexp`, the outputs are a pair with the logsumexps of their logits, as in a
+        step.
         """
         by_row = "count" in options or tf.convert_to_tensor(position).shape.rank > 0
         if by_row or "dropout" in options:
             raise ValueError(
-                f"{self._described()} reads a chunk position by position: its rows are at one "
-                "position and without padding, and it does not train on a cache"
+                f"{self._described()} read a chunk position by position and do not support "
+                "different positions per row, padding, or training with a cache"
             )
         inputs = {"query": query, "key": key, "value": value}
         of_positions = {name: move_axis(x, 2, 0) for name, x in inputs.items() if x is not None}
@@ -172,7 +177,7 @@ class CachedHeads:
             found, cache = self.step(
                 cache=cache, position=position + index, **{"key": None, **one, **options}
             )
-            # Beside the output, its logsumexp where that is asked for.
+            # A pair of the output and its logsumexp, if requested.
             found = found if isinstance(found, tuple) else (found,)
             return index + 1, cache, [x.write(index, y[:, :, 0]) for x, y in zip(outputs, found)]
 
@@ -185,14 +190,14 @@ class CachedHeads:
         return found if len(found) > 1 else found[0], cache
 
     def cross_attention_step(self, query, value, key, position, key_mask=None):
-        """The output of one position that attends to another sequence.
+        """Computes the output of one position that attends to another sequence.
 
         Args:
             query: `[batch, heads, queries, depth]`, any number of queries at the same position.
             value: `[batch, key_heads, keys, value_depth]`.
             key: `[batch, key_heads, keys, depth]`.
             position: int scalar.
-            key_mask: bool `[batch, keys]`, False for padding, or None.
+            key_mask: bool `[batch, keys]`, False for padding, or None. Defaults to None.
 
         Returns:
             `[batch, heads, queries, value_depth]`.
@@ -201,22 +206,22 @@ class CachedHeads:
             ValueError: if `cached_cross_attention` is False.
         """
         if not self.cached_cross_attention:
-            raise ValueError(f"{self._described()} cannot attend to a sequence one query at a time")
+            raise ValueError(f"{self._described()} do not support cross-attention by position")
         return self.cross_step(
             query=query, key=key, value=value, position=position, key_mask=key_mask
         )
 
     def cross_step(self, *, query, key, value, position, **options):
-        """The output of one position of cross-attention: one call of a `..._cross_step` op."""
+        """Computes the cross-attention of one position with one `..._cross_step` op."""
         raise NotImplementedError
 
     def cross_attention_prefill(self, query, value, key, key_mask=None):
-        """The outputs of the first positions, which attend to another sequence."""
+        """Computes the outputs of the first positions, which attend to another sequence."""
         return self(query, value, key, key_mask=key_mask, training=False)
 
     def _check_cached(self):
         if not self.cached_decoding:
             raise ValueError(
-                f"{self._described()} cannot be decoded with a cache: an output depends on the "
+                f"{self._described()} cannot be decoded with a cache: each output depends on the "
                 "whole sequence. Call the layer on all positions so far instead."
             )

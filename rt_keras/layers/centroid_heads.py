@@ -1,4 +1,4 @@
-"""The base class of heads with centroids, which learn by online k-means."""
+"""Base class of heads with centroids, which learn by online k-means."""
 
 import keras
 
@@ -8,43 +8,46 @@ from rt_keras.layers.head_options import positive_int
 
 
 class CentroidHeads(Centroids, HeadGroup):
-    """Heads with centroids, found by online k-means; subclasses say how clusters attend.
+    """Base class of heads with centroids, found by online k-means.
 
-    Centroids are not trained by gradient. In training the layer adds up, for each centroid, the
-    sum and the number of the queries and keys nearest to it; `rt_keras.callbacks.CentroidEMA` moves
-    the centroids by them after each batch, moves the load bias, and clears them. The commitment
-    loss, `commitment_weight * mean ‖x - centroid_μ(x)‖²`, for queries and keys each, is added to
-    the model's loss. With `trainable=False` the layer collects nothing, and its centroids stay.
+    Subclasses define the attention of clusters. Centroids are not trained by gradient. In training,
+    the layer accumulates the sum and the number of the queries and keys nearest to each centroid.
+    After each batch, `rt_keras.callbacks.CentroidEMA` uses these statistics to move the centroids
+    and the load bias, and resets them. The commitment loss,
+    `commitment_weight * mean ‖x - centroid_μ(x)‖²` for queries and keys each, is added to the
+    model's loss. With `trainable=False`, the layer collects no statistics and its centroids do not
+    move.
 
-    With grouped queries (see `HeadGroup`), heads that share their keys share centroids too, which
-    learn from the queries of all of them. The exception is kinds that rank all positions, such as
-    `RoutingHeads` of assignment "balanced": there each head has its own.
+    With grouped queries (see `HeadGroup`), heads that share keys also share centroids, which learn
+    from the queries of all these heads. In kinds that rank all positions, such as `RoutingHeads`
+    with assignment "balanced", each head has separate centroids.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, centroids of each head.
-        window_size: int, how many members of its cluster a query attends among.
-        share_qk: bool, whether queries are their own keys. Defaults to False.
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of centroids per head.
+        window_size: int, maximum number of members of its cluster that a query attends to.
+        share_qk: bool, whether queries are also keys. Defaults to False.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
-            choice of members kept for restarts.
+        seed: int or None, seed of the initial centroids, which are normalized Gaussian noise, and
+            of the choice of members for restarts. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Weights:
-        centroids: `[heads, clusters, depth]`; the heads, here and below, are those of keys if these
-            share centroids.
-        load_bias: `[heads, clusters]`, added to the scores when a nearest centroid is chosen.
+        centroids: `[heads, clusters, depth]`. The number of heads, here and below, is that of the
+            keys if heads share centroids.
+        load_bias: `[heads, clusters]`, added to the scores when the nearest centroid is chosen.
         average_counts, average_sums: `[heads, clusters]` and `[heads, clusters, depth]`, moving
-            averages that the update "count" keeps.
-        member_counts, member_sums: `[sources, heads, clusters]` and the same by depth, statistics
-            since the last update, over all replicas; the sources are queries and, if separate,
-            keys.
-        member_batches: scalar, how many batches they come from.
+            averages of the update "count".
+        member_counts, member_sums: `[sources, heads, clusters]` and
+            `[sources, heads, clusters, depth]`, statistics since the last update, summed over all
+            replicas. The sources are queries and, if separate, keys.
+        member_batches: scalar, number of batches in the statistics.
         member_samples: `[heads, clusters, depth]`, random queries of the last batch, for centroids
-            that start from members.
-        updates: scalar, how often the centroids were moved.
-        empty_batches: `[heads, clusters]`, for how many batches each cluster has been empty.
+            that are initialized from members.
+        updates: scalar, number of updates of the centroids.
+        empty_batches: `[heads, clusters]`, number of batches since each cluster became empty.
     None of them is trainable.
 
     Raises:

@@ -12,27 +12,27 @@ from rt_keras.ops.routing import cluster_statistics, commitment, nearest_centroi
 
 
 class Centroids:
-    """Mixin of head groups that have centroids; see `CentroidHeads` for how they learn.
+    """Mixin of head groups with centroids; see `CentroidHeads` for how they learn.
 
-    The group has `num_clusters`, `commitment_weight` and a `seed_generator`, and calls
+    The head group has attributes `num_clusters`, `commitment_weight` and `seed_generator`. It calls
     `build_centroids` when it is built, and `learn` at the end of each training step.
     """
 
-    # Set by CentroidEMA. Without it the centroids would stay where they started.
+    # Set by CentroidEMA. Without it, the centroids would keep their initial values.
     has_centroid_updates = False
 
     def build_centroids(self, depth):
         """Adds the centroids, their load bias and their statistics.
 
         Args:
-            depth: int, that of queries and keys.
+            depth: int, depth of queries and keys.
         """
         heads = self.key_heads if self.groups_queries else self.num_heads
         clusters = self.num_clusters
         sources = 1 if self.clusters_queries_alone else 2
 
         def state(name, *shape, initializer="zeros", **distribution):
-            # Not add_weight, which has no `synchronization`.
+            # add_weight does not support `synchronization`.
             return keras.Variable(
                 initializer,
                 shape=shape,
@@ -47,7 +47,7 @@ class Centroids:
         self.load_bias = state("load_bias", heads, clusters)
         self.average_counts = state("average_counts", heads, clusters)
         self.average_sums = state("average_sums", heads, clusters, depth)
-        # Each replica has its own statistics, and reading them adds them up.
+        # Each replica has separate statistics. Reading them returns their sum.
         summed = {"aggregation": "sum", "synchronization": "on_read"}
         self.member_counts = state("member_counts", sources, heads, clusters, **summed)
         self.member_sums = state("member_sums", sources, heads, clusters, depth, **summed)
@@ -58,7 +58,7 @@ class Centroids:
 
     @property
     def clusters_queries_alone(self):
-        """Whether centroids learn from the queries alone, as these are the keys too."""
+        """Returns whether centroids learn only from queries, because these are also the keys."""
         return self.share_qk
 
     def _unit_noise(self, shape, dtype=None):
@@ -68,30 +68,30 @@ class Centroids:
     def before_attention(self, query, value, query_mask, key_mask):
         if not self.share_qk or key_mask is None:
             return {"query_mask": query_mask, "key_mask": key_mask}
-        # Queries that are their own keys have one mask.
+        # Queries that are also keys have one mask.
         both = key_mask if query_mask is None else tf.logical_and(query_mask, key_mask)
         return {"query_mask": both, "key_mask": None}
 
     def collect(self, **arguments):
-        """Adds queries and keys to the statistics that move centroids, as training does.
+        """Adds queries and keys to the statistics that move centroids, as in training.
 
         Args:
-            **arguments: those of `clustered_vectors`.
+            **arguments: arguments of `clustered_vectors`.
         """
         self.has_centroid_updates = True
         self._collect(self._members(**arguments))
 
     def clear_statistics(self):
-        """Forgets the members that were collected."""
+        """Resets the statistics of members."""
         for statistic in (self.member_counts, self.member_sums, self.member_batches):
             statistic.assign(tf.zeros_like(statistic))
 
     def learn(self, *, query, **arguments):
-        """Adds the commitment loss, and what centroids learn of, of a training step.
+        """Adds the commitment loss and the centroid statistics of a training step.
 
         Args:
-            query: as the heads are called with it.
-            **arguments: the others of `clustered_vectors`.
+            query: the query of the call.
+            **arguments: the other arguments of `clustered_vectors`.
         """
         members = self._members(query=query, **arguments)
         centroids = tf.convert_to_tensor(self.centroids)
@@ -99,47 +99,47 @@ class Centroids:
             commitment(vectors, clusters, centroids, mask) for vectors, clusters, mask in members
         ]
         loss = self.commitment_loss(tf.add_n(losses), query.shape[-1])
-        # The dtype of Keras's losses, which it can only add up if they agree.
+        # Keras can only sum losses of the same dtype.
         self.add_loss(tf.cast(loss, keras.config.floatx()))
         if self.trainable:
             self._warn_once()
             self._collect(members)
 
     def clustered_vectors(self, *, query, key, query_mask, key_mask):
-        """The vectors that belong to clusters, before they are normalised.
+        """Returns the vectors that belong to clusters, before normalization.
 
         Args:
-            query, key: as the heads are called with them.
+            query, key: the query and key of a call.
             query_mask, key_mask: bool `[batch, length]`, False for padding; or None.
 
         Returns:
-            A dictionary from "queries" and, if they are clustered too, "keys" to pairs of vectors,
-            `[batch, heads or key_heads, length, depth]`, and their mask.
+            A dictionary with "queries" and, if keys are clustered separately, "keys". The values
+            are pairs of vectors `[batch, heads or key_heads, length, depth]` and their mask.
         """
         found = {"queries": (query, query_mask)}
         return found if self.clusters_queries_alone else {**found, "keys": (key, key_mask)}
 
     def _members(self, **arguments):
-        """Queries and keys, their clusters and their masks: a list of such triples."""
+        """Returns a list of (vectors, clusters, mask) of queries and of keys."""
         sources = self.clustered_vectors(**arguments)
         sources["queries"] = self._by_key_head(*sources["queries"])
         centroids = tf.convert_to_tensor(self.centroids)
         members = []
         for vectors, mask in sources.values():
-            # Each head that has centroids of its own counts the keys that it shares.
+            # Each head with separate centroids counts the keys that it shares with others.
             vectors = normalize(repeat_heads(vectors, centroids.shape[0]))
             members.append((vectors, nearest_centroid(vectors, centroids, self.load_bias), mask))
         return members
 
     def _by_key_head(self, query, mask):
-        """The queries of each head that has centroids, as one list; and their mask."""
+        """Returns the queries of all heads that share centroids as one list, and its mask."""
         heads = self.centroids.shape[0]
         if mask is not None:
             mask = tf.tile(mask, [1, self.num_heads // heads])
         return fold_heads(query, heads), mask
 
     def _collect(self, members):
-        """Adds (vectors, their clusters, mask) of queries and keys to the statistics."""
+        """Adds the (vectors, clusters, mask) of queries and keys to the statistics."""
         sums, counts = zip(*(self.statistics(*source) for source in members))
         self.member_sums.assign_add(tf.stack(sums))
         self.member_counts.assign_add(tf.stack(counts))
@@ -149,21 +149,21 @@ class Centroids:
         self.member_samples.assign(first * self._sample(queries, mask))
 
     def count_as_one_batch(self, parts):
-        """Counts the last batches as one, whose parts they were.
+        """Counts the last batches, which are parts of one batch, as one.
 
         Args:
-            parts: int, their number.
+            parts: int, number of these batches.
         """
         if self.trainable:
             one = _is_first_replica(self.member_batches.dtype)
             self.member_batches.assign_add((1 - parts) * one)
 
     def statistics(self, vectors, clusters, mask):
-        """Sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
+        """Returns sums and counts of the members of each cluster; see `ops.cluster_statistics`."""
         return cluster_statistics(vectors, clusters, self.num_clusters, mask)
 
     def commitment_loss(self, distance, depth):
-        """The loss for the mean squared distance of vectors of a depth to their centroids."""
+        """Returns the loss, given the mean squared distance of vectors to their centroids."""
         return self.commitment_weight * distance
 
     def _warn_once(self):
@@ -178,16 +178,16 @@ class Centroids:
             )
 
     def _sample(self, vectors, mask):
-        """Vectors at random positions of the batch, one for each cluster, without padding."""
+        """Returns vectors at random positions without padding, one for each cluster."""
         shape = tf.shape(vectors)
         noise = keras.random.uniform([shape[0] * shape[2]], seed=self.seed_generator)
         if mask is not None:
             noise += tf.reshape(tf.cast(mask, noise.dtype), [-1])
-        # An empty batch gets one position, of zeros.
+        # An empty batch is padded to one position of zeros.
         missing = 1 - tf.minimum(tf.size(noise), 1)
         positions = tf.pad(tf.argsort(noise, direction="DESCENDING"), [[0, missing]])
         found = tf.size(noise) if mask is None else tf.reduce_sum(tf.cast(mask, tf.int32))
-        # If there are fewer than clusters, some serve several.
+        # If there are fewer positions than clusters, some are used several times.
         positions = tf.gather(positions, tf.range(self.num_clusters) % tf.maximum(found, 1))
         by_position = tf.reshape(
             tf.transpose(vectors, [1, 0, 2, 3]), [shape[1], shape[0] * shape[2], shape[3]]
@@ -197,7 +197,7 @@ class Centroids:
 
 
 def heads_with_centroids(layer):
-    """The head groups inside a layer that have centroids, in the order of its layers.
+    """Returns the head groups with centroids inside a layer, in the order of its layers.
 
     Args:
         layer: a layer or model.
@@ -206,5 +206,5 @@ def heads_with_centroids(layer):
 
 
 def _is_first_replica(dtype):
-    """1 on the first replica, whose batches and samples count for all of them, and 0 on others."""
+    """Returns 1 on the first replica, whose batches and samples count, and 0 on the others."""
     return tf.cast(tf.equal(replica_number(), 0), dtype)

@@ -1,4 +1,4 @@
-"""Heads that see keys at all distances from a centroid."""
+"""Heads whose clusters contain keys at all distances from their centroid."""
 
 import keras
 
@@ -8,21 +8,22 @@ from rt_keras.ops.cluster_strided import cluster_strided_attention
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ClusterStridedHeads(CentroidHeads):
-    """Heads whose clusters take members at even steps from the nearest to the furthest.
+    """Heads whose clusters select members at even steps from the nearest to the furthest.
 
-    See `rt_keras.ops.cluster_strided_attention` for the equation, and
-    `rt_keras.layers.CentroidHeads` for how centroids learn and for the layer's weights. An output
-    depends on later positions through the routing, even if attention is causal.
+    See `rt_keras.ops.cluster_strided_attention` for the equation. For how centroids learn, and for
+    the weights of the layer, see `rt_keras.layers.CentroidHeads`. The routing depends on later
+    positions, and so do the outputs even if attention is causal.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, centroids of each head.
-        window_size: int, members of a cluster.
-        share_qk: bool, whether queries are their own keys. Defaults to False.
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of centroids per head.
+        window_size: int, number of members of a cluster.
+        share_qk: bool, whether queries are also keys. Defaults to False.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
-            choice of members kept for restarts.
+        seed: int or None, seed of the initial centroids, which are normalized Gaussian noise, and
+            of the choice of members for restarts. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

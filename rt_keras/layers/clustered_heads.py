@@ -1,4 +1,4 @@
-"""Heads whose similar queries share what they attend to."""
+"""Heads whose similar queries share attention weights."""
 
 import keras
 
@@ -9,32 +9,31 @@ from rt_keras.ops.clustered import clustered_attention
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ClusteredHeads(HeadGroup):
-    """Heads that approximate full attention by that of groups of similar queries.
+    """Heads that approximate full attention by the attention of groups of similar queries.
 
-    See `rt_keras.ops.clustered_attention`. Groups are found anew in each call, from the signs of
-    random projections, which are not trained. They depend on all queries, and so outputs depend on
-    later positions: `CausalClusteredHeads` are the strictly causal kind.
+    See `rt_keras.ops.clustered_attention`. Each call computes new groups from the signs of random
+    projections, which are not trained. Groups depend on all queries, so outputs depend on later
+    positions. `CausalClusteredHeads` are the strictly causal variant.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, groups of the queries of each head; fewer if there are fewer queries.
-            Defaults to 100.
-        top_k: int, how many keys each query weighs by itself, for improved clustered attention; all
-            keys if there are fewer. None, the default, for none.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, maximum number of groups of queries per head. Defaults to 100.
+        top_k: int or None, maximum number of keys that each query attends to individually, for
+            improved clustered attention. None disables it. Defaults to None.
         bits: int, number of projections. Defaults to 63.
-        iterations: int, iterations of k-means in a call. Defaults to 10.
-        causal_by_mask: bool, whether attention may be causal as in the code of the paper's authors:
-            each query sees its group's `top_k` keys up to its own position. Outputs still depend on
-            later positions, through the groups and their keys. Defaults to False.
-        seed: int, seed of the projections, or None.
+        iterations: int, number of k-means iterations per call. Defaults to 10.
+        causal_by_mask: bool, whether to support causal masks as in the code of the paper's authors:
+            each query attends to its group's `top_k` keys up to its own position. Outputs still
+            depend on later positions, which influence the groups and their keys. Defaults to False.
+        seed: int or None, seed of the projections. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Weights:
         projections: `[heads, bits, depth]`, not trainable.
 
     Raises:
-        ValueError: if a size is not a positive integer, `causal_by_mask` has no `top_k`, there is a
-            `max_relative_distance`, or a call is to be causal without `causal_by_mask`.
+        ValueError: if a size is not a positive integer, `causal_by_mask` is True without `top_k`,
+            `max_relative_distance` is given, or a call is causal without `causal_by_mask`.
 
     Source: Vyas et al. 2020, Fast Transformers with Clustered Attention.
 
@@ -66,7 +65,7 @@ class ClusteredHeads(HeadGroup):
         self.iterations = positive_int("iterations", iterations)
         self.causal_by_mask = bool(causal_by_mask)
         if causal_by_mask and top_k is None:
-            raise ValueError("causal_by_mask=True needs top_k, the keys that queries see")
+            raise ValueError("causal_by_mask=True needs top_k. Received: top_k=None")
         self.seed = seed
 
     def build(self, query_shape, value_shape=None, key_shape=None):
@@ -76,5 +75,5 @@ class ClusteredHeads(HeadGroup):
 
     @property
     def takes_causal_mask(self):
-        """Whether `causal_by_mask`."""
+        """Returns `causal_by_mask`."""
         return self.causal_by_mask

@@ -1,4 +1,4 @@
-"""Heads that see a window, and a compressed memory of what came before it."""
+"""Heads that attend to a window and to a compressed memory of earlier positions."""
 
 import keras
 
@@ -8,35 +8,36 @@ from rt_keras.layers.key_sets import CompressedWindow
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class CompressiveHeads(Heads):
-    """Heads whose queries see a window and, under the same softmax, a compressed memory.
+    """Heads that attend to a window and a compressed memory under one softmax.
 
-    What leaves the window is compressed: `compression_rate` positions become one entry, of which a
-    query sees the last `compressed_length`. So it sees as far back as the blocks of its window and
-    compression_rate · compressed_length positions before them, and a model can carry both on from
-    chunk to chunk of a text. See `rt_keras.ops.compressive_attention` for the equation. The cost is
-    O(n · (block_size + compressed_length)).
+    Positions that leave the window are compressed: `compression_rate` positions become one entry,
+    and a query attends to the last `compressed_length` entries. So the context is the window and
+    the compression_rate · compressed_length positions before it. A model can keep both as a
+    recurrent state from chunk to chunk of a text. See `rt_keras.ops.compressive_attention` for the
+    equation. The cost is O(n · (block_size + compressed_length)).
 
-    No gradient passes through the memory. The kernels of "conv" learn by a loss of their own, that
-    a query should get from the entries of a block what it gets from the block.
+    No gradient passes through the memory. A separate loss trains the kernels of "conv": attention
+    to the entries of a block should return the same output as attention to the block.
 
     Args:
-        num_heads: int, heads in the group.
-        block_size: int, positions in a block, a multiple of `compression_rate`.
-        compressed_length: int, entries that a query sees, a multiple of block_size /
-            compression_rate.
-        compression_rate: int, positions for each entry. Defaults to 4.
-        look_back: int, blocks before its own that a query sees as they are, at least 1. Defaults
-            to 1.
-        compression: "conv", the default, "mean", "max" or "most_used"; see the op.
-        max_relative_distance: int, reach of the relative positions in the window; None, the
-            default, for none. With it, each place of the memory has a learnt vector too.
+        num_heads: int, number of heads in the group.
+        block_size: int, number of positions in a block, a multiple of `compression_rate`.
+        compressed_length: int, number of entries that a query attends to, a multiple of block_size
+            / compression_rate.
+        compression_rate: int, number of positions per entry. Defaults to 4.
+        look_back: int, number of preceding blocks that a query attends to, at least 1. Defaults to
+            1.
+        compression: string, "conv", "mean", "max" or "most_used"; see the op. Defaults to "conv".
+        max_relative_distance: int or None, largest distance of the relative positions in the
+            window. None disables them. Otherwise, each place of the memory also has a learned
+            vector. Defaults to None.
         reconstruction_weight: float, weight of the loss of "conv". Defaults to 1.
-        dense_below: int, see `HeadGroup`; None, the default, for never.
+        dense_below: int or None, see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if a number is out of range or not such a multiple, `compression` is unknown,
-            or heads are called without `use_causal_mask`.
+        ValueError: if a number is out of range or not a required multiple, `compression` is
+            unknown, or the heads are called without `use_causal_mask`.
 
     Source: Rae et al. 2020, Compressive Transformers for Long-Range Sequence Modelling, section 3.
 

@@ -1,6 +1,7 @@
-"""The options of kinds of heads that declare their sets of keys: each is declared once, by a set.
+"""The options of kinds of heads that declare their sets of keys.
 
-The constructor of such a kind and its section of a configuration are made of these declarations.
+Each option is declared once, by a set. The constructor of a kind and its section of a configuration
+are derived from these declarations.
 """
 
 import dataclasses
@@ -14,11 +15,11 @@ from rt_keras.layers.key_sets.key_set import options_of
 
 @dataclasses.dataclass
 class OfUnion:
-    """The options of a union itself."""
+    """The options of a union."""
 
-    share_qk: bool = key(False, "whether queries are their own keys in a decoder's self-attention")
+    share_qk: bool = key(False, "whether queries are also keys in a decoder's self-attention")
     num_persistent_keys: int | None = key(
-        None, "keys that each head learns and every query sees, null for none", AT_LEAST_1
+        None, "learned keys and values per head, null for none", AT_LEAST_1
     )
     dense_below: int | None = None
 
@@ -28,8 +29,8 @@ class Option(NamedTuple):
 
     Attributes:
         field: the `dataclasses.Field` that declares it.
-        type: its type, such as `int | None`.
-        owner: the class that has the field.
+        type: type, such as `int | None`.
+        owner: the class with the field.
     """
 
     field: dataclasses.Field
@@ -38,7 +39,7 @@ class Option(NamedTuple):
 
 
 def options_of_class(owner):
-    """The options that a class of sets declares.
+    """Returns the options that a class of sets declares.
 
     Args:
         owner: subclass of `KeySet`.
@@ -48,20 +49,20 @@ def options_of_class(owner):
 
     >>> from rt_keras.layers.key_sets import Persistent
     >>> options_of_class(Persistent)["num_persistent_keys"].field.metadata["meaning"]
-    'keys that each head learns and every query sees'
+    'learned keys and values per head'
     """
     hints = typing.get_type_hints(owner)
     return {x.name: Option(x, hints[x.name], owner) for x in options_of(owner)}
 
 
 def options_of_kind(cls):
-    """The options of a kind of heads: those of its sets, of which the first has it, and its own.
+    """Returns the options of a kind of heads, each from the first of its sets that has it.
 
     Args:
         cls: subclass of `Heads` with `declared`.
 
     Returns:
-        Dictionary from names to `Option`.
+        Dictionary from names to `Option`, including the options of the union.
 
     >>> from rt_keras.layers import LocalRoutingHeads
     >>> options_of_kind(LocalRoutingHeads)["look_back"].owner.__name__
@@ -75,11 +76,11 @@ def options_of_kind(cls):
 
 
 def sets_of_kind(cls, values):
-    """The sets of keys of a kind of heads.
+    """Creates the sets of keys of a kind of heads.
 
     Args:
         cls: subclass of `Heads` with `declared`.
-        values: dictionary from the names of its options, and of those that are fixed, to values.
+        values: dictionary from names to values, of its options and of fixed options.
 
     Returns:
         A list of `KeySet`.
@@ -98,7 +99,7 @@ def sets_of_kind(cls, values):
 
 
 def signature_of_kind(cls):
-    """The signature of the constructor of a kind of heads: what must be given comes first.
+    """Returns the signature of the constructor of a kind of heads, required arguments first.
 
     Args:
         cls: subclass of `Heads` with `declared`.

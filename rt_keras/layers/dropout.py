@@ -1,4 +1,4 @@
-"""Dropout that draws anew on each replica."""
+"""Dropout with different random numbers on each replica."""
 
 import keras
 import tensorflow as tf
@@ -8,14 +8,31 @@ from rt_keras.layers.replica_number import replica_number
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout` whose draws differ between the replicas of a `tf.distribute` strategy.
+    """`keras.layers.Dropout` with different random numbers on each `tf.distribute` replica.
 
-    Each draw is a function of the layer's seed, of the number of draws before it and of the
-    replica: see `draw_seed`. On one replica, and on the first of several, it is Keras's.
+    The random numbers are a function of the layer's seed, the number of previous calls and the
+    replica; see `draw_seed`. On a single replica, and on the first of several, they equal those of
+    `keras.layers.Dropout`.
 
     Args:
-        rate: float, the share of the inputs that are set to 0.
-        **kwargs: other arguments of `keras.layers.Dropout`.
+        rate: float, fraction of the inputs set to 0.
+        noise_shape: tuple of ints or None, shape of the dropout mask, broadcast to the inputs. None
+            for the shape of the inputs. Defaults to None.
+        seed: int or None, seed of the random numbers. Defaults to None.
+        **kwargs: base layer keyword arguments, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: `[...]`, a tensor of any shape.
+        training: bool, whether to set inputs to 0.
+
+    Returns:
+        A tensor of the same shape.
+
+    Raises:
+        ValueError: if `rate` is not in [0, 1].
+
+    Source: Srivastava et al. 2014, Dropout: A Simple Way to Prevent Neural Networks from
+    Overfitting.
 
     >>> x = keras.ops.ones([2, 4])
     >>> ours, keras_s = Dropout(0.5, seed=1), keras.layers.Dropout(0.5, seed=1)
@@ -39,10 +56,10 @@ class Dropout(keras.layers.Dropout):
 
 
 def draw_seed(generator):
-    """The next seed of a generator, another one on each replica.
+    """Returns the next seed of a generator, a different one on each replica.
 
-    The states of a generator's copies on several replicas are equal, and stay so. Without the
-    number of the replica all would drop the same positions of their examples.
+    The states of a generator's copies on several replicas are always equal. Without the number of
+    the replica, all replicas would drop the same positions of their examples.
 
     Args:
         generator: `keras.random.SeedGenerator`.
@@ -55,5 +72,5 @@ def draw_seed(generator):
     """
     seed = generator.next()
     number = tf.cast(replica_number(), seed.dtype)
-    # Far from each other, as other layers have seeds near by.
+    # Far apart, since other layers may have nearby seeds.
     return seed + number * tf.constant([1_000_003, 0], seed.dtype)

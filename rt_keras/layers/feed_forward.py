@@ -12,30 +12,30 @@ from rt_keras.ops.chunks import map_chunks
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class FeedForward(SameShape):
-    """Two dense layers with an activation between them, gated for "geglu".
+    """Two dense layers with an activation between them, which may be gated ("geglu").
 
     ```
     FeedForward(x) = activation(x W_1 + b_1) W_2 + b_2
     GEGLU(x) = (gelu(x W_1 + b_1) * (x V + c)) W_2 + b_2
     ```
 
-    "geglu_approximate" uses gelu(x) = x / 2 (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))), as the
-    checkpoints of the paper's authors do.
+    "geglu_approximate" uses gelu(x) = x / 2 (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))), as do the
+    checkpoints of the paper's authors.
 
     Args:
         intermediate_dim: int, width between the two layers.
-        activation: "geglu", the default, "geglu_approximate", or any activation of Keras.
-        dropout: float, share of the activations set to 0 in training. Defaults to 0.
-        use_bias: bool, whether the dense layers have biases. Defaults to True.
+        activation: "geglu", "geglu_approximate", or any Keras activation. Defaults to "geglu".
+        dropout: float, fraction of the activations set to 0 in training. Defaults to 0.
+        use_bias: bool, whether the dense layers use biases. Defaults to True.
         kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
-        chunk_size: int, the number of positions of a sequence that are computed at once; the
-            gradient computes each chunk a second time. None, the default, for all of them. A
-            length that is unknown when a function is traced is not cut into chunks.
+        chunk_size: int or None, number of positions of a sequence that are computed at once. The
+            gradient computes each chunk a second time. None for all positions. Sequences are not
+            divided if their length is unknown when the function is traced. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
-        training: bool, whether dropout is on.
+        training: bool, whether to apply dropout.
 
     Returns:
         `[batch, length, width]`.
@@ -97,8 +97,8 @@ class FeedForward(SameShape):
         sliced = {"inputs": tf.transpose(x, [1, 0, 2, 3])}
         if training and self.dropout:
             sliced["seed"] = self._seeds(chunks)
-        # Under a mixed policy a variable converts to the compute dtype. The cast undoes that, so
-        # that the gradients of the chunks are summed in the variable's own dtype.
+        # Under a mixed policy, a variable converts to the compute dtype. The cast reverts this, so
+        # that the gradients of the chunks are summed in the variable's dtype.
         weights = {x.path: tf.cast(x, x.dtype) for x in self.trainable_variables}
 
         def compute(chunk, weights):
@@ -113,7 +113,7 @@ class FeedForward(SameShape):
         return output[:, :length]
 
     def _seeds(self, count):
-        """The states that the dropout's generator has in `count` calls, one after another."""
+        """Returns the states of the dropout's seed generator in the next `count` calls."""
         state = self.dropout_layer.seed_generator.state
         first = tf.convert_to_tensor(state)
         numbers = tf.range(count + 1, dtype=first.dtype)
@@ -127,10 +127,10 @@ class FeedForward(SameShape):
 
 
 def activation_function(name):
-    """Whether half of an activation's inputs gates the other half, and its function.
+    """Returns whether an activation is gated by half of its inputs, and its function.
 
     Args:
-        name: "geglu", "geglu_approximate", or any activation of Keras.
+        name: "geglu", "geglu_approximate", or any Keras activation.
     """
     if name not in ("geglu", "geglu_approximate"):
         return False, keras.activations.get(name)

@@ -1,10 +1,10 @@
-"""Global tokens in `MultiHeadAttention`: their checks, and their part in the calls of groups."""
+"""Global tokens in `MultiHeadAttention`: checks and arguments of the head groups."""
 
 from rt_keras.layers.head_options import positive_int
 
 
 def check_global_tokens(num_global_tokens, global_projections, head_groups):
-    """Raises a ValueError if a layer of some head groups cannot have global tokens.
+    """Raises a ValueError if a layer with these head groups does not support global tokens.
 
     Args:
         num_global_tokens: int or None.
@@ -19,51 +19,51 @@ def check_global_tokens(num_global_tokens, global_projections, head_groups):
     for group in head_groups:
         if not group.takes_global_tokens:
             raise ValueError(
-                f"{group._described()} cannot have global tokens, which join the keys of a query "
-                "under one softmax. FullHeads, LocalHeads, LocalRoutingHeads, StridedHeads, and "
-                "RoutingHeads of assignment 'nearest' can, with attention_activation 'softmax' and "
+                f"{group._described()} do not support global tokens, which share a softmax with "
+                "other keys. FullHeads, LocalHeads, LocalRoutingHeads, StridedHeads, and "
+                "RoutingHeads of assignment 'nearest' do, with attention_activation 'softmax' and "
                 f"no persistent keys. Received: num_global_tokens={num_global_tokens}"
             )
 
 
 def check_global_mask(global_mask, num_global_tokens, query, value, attention_mask=None):
-    """Raises a ValueError if a call cannot have a `global_mask`.
+    """Raises a ValueError if a call does not support a `global_mask`.
 
     Args:
         global_mask: `[batch, length]`.
-        num_global_tokens: int or None, how many the layer can have.
+        num_global_tokens: int or None, maximum number of global tokens.
         query, value: `[batch, length, features]`.
-        attention_mask: mask of pairs, or None.
+        attention_mask: mask of query-key pairs, or None. Defaults to None.
     """
     if num_global_tokens is None:
         raise ValueError(
-            "global_mask needs a layer with num_global_tokens, the most global tokens that a "
-            "sequence can have."
+            "global_mask needs a layer with num_global_tokens, the maximum number of global "
+            "tokens per sequence. Received: num_global_tokens=None"
         )
     if attention_mask is not None:
         raise ValueError(
-            "global_mask goes with no attention_mask of [batch, queries, keys]: global tokens see "
-            "every key. Give query_mask, value_mask or use_causal_mask."
+            "global_mask cannot be combined with an attention_mask of [batch, queries, keys]: "
+            "global tokens see every key. Pass query_mask, value_mask or use_causal_mask."
         )
     inputs = {"global_mask": global_mask, "query": query, "value": value}
     lengths = {name: x.shape[1] for name, x in inputs.items()}
     if len(set(lengths.values()) - {None}) > 1:
         given = ", ".join(f"{name} of length {length}" for name, length in lengths.items())
         raise ValueError(
-            "global_mask is for self-attention, one mask [batch, length] for queries and keys. "
-            f"Received: {given}."
+            "global_mask is only for self-attention, with one mask [batch, length] for queries "
+            f"and keys. Received: {given}."
         )
 
 
 def with_global_tokens(calls, tokens):
-    """The calls of head groups with global tokens among their options.
+    """Adds global tokens to the arguments of head groups.
 
     Args:
         calls: list of head groups, each with its arguments and its options.
         tokens: `rt_keras.ops.global_tokens.GlobalTokens` of all heads.
 
     Returns:
-        A list like `calls`. Each group has the queries, keys and values of its own heads.
+        A list like `calls`. Each group gets the queries, keys and values of its heads.
     """
     found, head = [], 0
     for group, arguments, options in calls:
@@ -78,7 +78,7 @@ def with_global_tokens(calls, tokens):
 
 
 def with_values(options, value):
-    """The options of a group's call for other values, which global tokens see too.
+    """Returns the options of a group's call for other values, which also apply to global tokens.
 
     Args:
         options: dictionary of the options.

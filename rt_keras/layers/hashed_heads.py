@@ -1,4 +1,4 @@
-"""Heads that see the keys in their own bucket of a hash."""
+"""Heads that attend to the keys in the query's hash bucket."""
 
 import keras
 
@@ -9,19 +9,21 @@ from rt_keras.ops.hashed import hashed_attention
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class HashedHeads(HeadGroup):
-    """Heads whose queries see the first keys in their bucket of a locality-sensitive hash.
+    """Heads whose queries attend to the first keys in their locality-sensitive hash bucket.
 
-    See `rt_keras.ops.hashed_attention`. The projections that hash are random and are not trained.
-    The members of a bucket depend on the whole sequence, and so does an output, even if attention
-    is causal.
+    See `rt_keras.ops.hashed_attention`. The random projections of the hash are not trained. The
+    members of a bucket depend on the whole sequence, and so do the outputs even if attention is
+    causal.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, buckets of each head, made by floor(log2(num_clusters)) projections.
-        window_size: int, members of a bucket that attend.
-        share_qk: bool, whether queries are their own keys. Defaults to False.
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        seed: int, seed of the projections, or None.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of buckets per head, computed from floor(log2(num_clusters))
+            projections.
+        window_size: int, number of members of a bucket that attend.
+        share_qk: bool, whether queries are also keys. Defaults to False.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
+        seed: int or None, seed of the projections. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Weights:

@@ -1,18 +1,18 @@
-"""Constraints of weights that hold those of all heads side by side."""
+"""Constraints of weights that contain those of all heads."""
 
 import keras
 
 
 class HeadConstraint(keras.constraints.Constraint):
-    """Applies a constraint to weights with axes for heads and their depth.
+    """Applies a constraint to weights after splitting the axes of heads and depth.
 
-    Dense layers of attention here hold `[features, heads * depth]`, those of
-    `keras.layers.MultiHeadAttention` `[features, heads, depth]`, by which the axes of a constraint
-    count.
+    The dense layers of attention here store `[features, heads * depth]`. Those of
+    `keras.layers.MultiHeadAttention` store `[features, heads, depth]`, and the axes of a constraint
+    refer to that shape.
 
     Args:
         constraint: `keras.constraints.Constraint`.
-        shape: tuple of ints, the shape that it is applied to; -1 for one that follows.
+        shape: tuple of ints, the shape to which the constraint applies. One entry may be -1.
 
     >>> weights = HeadConstraint(keras.constraints.UnitNorm(axis=0), (2, -1))(keras.ops.ones([6]))
     >>> [round(float(x), 2) for x in weights]

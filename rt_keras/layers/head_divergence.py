@@ -1,4 +1,4 @@
-"""How differently heads attend: the divergence between their attention weights."""
+"""The divergence between the attention weights of heads."""
 
 import collections
 import itertools
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def jensen_shannon(p, q):
-    """The Jensen-Shannon divergence of distributions, by the natural logarithm.
+    """Computes the Jensen-Shannon divergence of distributions, in nats.
 
     ```
     JS(p, q) = KL(p ‖ m) / 2 + KL(q ‖ m) / 2,   m = (p + q) / 2,   KL(p ‖ m) = Σ_j p_j ln(p_j / m_j)
@@ -16,11 +16,12 @@ def jensen_shannon(p, q):
 
     Args:
         p: `[..., keys]`.
-        q: `[..., keys]`. Since the divergence is a sum over keys, both may be some of the keys of
-            two distributions.
+        q: `[..., keys]`. Since the divergence is a sum over keys, both may contain only some of the
+            keys of two distributions.
 
     Returns:
-        `[...]`, from 0 for equal distributions to ln 2 = 0.6931 for those without a common key.
+        `[...]`, from 0 for equal distributions to ln 2 = 0.6931 for distributions without a common
+        key.
 
     Source: Roy et al. 2021, section 6.
 
@@ -33,21 +34,21 @@ def jensen_shannon(p, q):
 
 
 def _relative_entropy(p, q):
-    """The terms of KL(p ‖ q); 0 where p is 0."""
+    """Returns the terms of KL(p ‖ q); 0 where p is 0."""
     return tf.math.xlogy(p, tf.math.divide_no_nan(p, q))
 
 
 def head_divergences(call, pairs):
-    """The Jensen-Shannon divergence between the attention weights of heads, at each position.
+    """Computes the Jensen-Shannon divergence between heads at each position.
 
-    Weights that do not sum to 1 are divided by their sum.
+    Attention weights that do not sum to 1 are divided by their sum.
 
     Args:
         call: an `AttentionCall`.
         pairs: list of at least one pair of heads, two numbers from 0.
 
     Returns:
-        float32 array `[pairs, batch, queries]`, NaN where one of the two heads attends to no key.
+        float32 array `[pairs, batch, queries]`, NaN if one of the two heads attends to no key.
 
     >>> import keras
     >>> from rt_keras.layers import FullHeads, LocalHeads, MultiHeadAttention
@@ -63,15 +64,15 @@ def head_divergences(call, pairs):
     for weights in call.weights():
         weights = tf.math.divide_no_nan(weights, sums[..., None])
         total += tf.stack([jensen_shannon(weights[:, i], weights[:, j]) for i, j in pairs])
-    # 0, up to rounding errors, if there is no key to see.
+    # The sum is 0, up to rounding errors, if there is no visible key.
     attends = sums > 1e-3
     both = tf.stack([attends[:, i] & attends[:, j] for i, j in pairs])
-    # Rounding errors may lead out of the range.
+    # Rounding errors may exceed the range.
     return tf.where(both, tf.clip_by_value(total, 0.0, math.log(2)), math.nan).numpy()
 
 
 def pairs_by_kind(kinds):
-    """The pairs of heads of a layer, by their kinds.
+    """Returns the pairs of heads of a layer, grouped by their kinds.
 
     Args:
         kinds: list of strings, the kind of each head.

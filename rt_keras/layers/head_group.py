@@ -1,4 +1,4 @@
-"""The base class of head groups: heads of one kind inside `MultiHeadAttention`."""
+"""Base class of head groups: the heads of one kind in a `MultiHeadAttention`."""
 
 import functools
 import warnings
@@ -15,36 +15,35 @@ from rt_keras.ops.global_tokens import global_attention
 
 
 class HeadGroup(CachedHeads, keras.layers.Layer):
-    """A number of heads of one kind, with their state; subclasses say which keys a query sees.
+    """Base class of a number of heads of one kind, with their state.
 
-    `MultiHeadAttention` projects its inputs once and hands each group its heads. A group is called
-    with `(query, value, key, ...)`, each `[batch, heads, length, depth]`, and returns
-    `[batch, heads, length, value_depth]`. Most kinds are unions of sets of keys, see `Heads`.
-    Another subclass implements `attend`, one call of an op, and may implement the hooks
-    `before_attention` and `after_attention`.
+    Subclasses define which keys a query attends to. `MultiHeadAttention` projects its inputs once
+    and gives each group its heads. A group is called with `(query, value, key, ...)`, each
+    `[batch, heads, length, depth]`, and returns `[batch, heads, length, value_depth]`. Most kinds
+    are unions of sets of keys, see `Heads`. Other subclasses implement `attend`, usually by naming
+    an op, and optionally the hooks `before_attention` and `after_attention`.
 
-    Queries may be grouped: there are fewer heads of keys and values, `key_heads`, and each serves
-    num_heads / key_heads consecutive heads of queries. The shape of the values that the group is
-    built for says how many. Caches keep these heads alone, unless the keys are queries.
+    Queries may be grouped: there are fewer key/value heads, `key_heads`, and each serves num_heads
+    / key_heads consecutive query heads. The shape of the values in `build` determines their number.
+    Caches contain only these heads, unless queries are also keys.
 
-    If `cached_decoding` is True, a group also reads a sequence bit by bit: `make_cache` keeps what
-    later positions need of the first ones, and `call_with_cache` adds one position or more and
-    returns the outputs that a causal call on the whole sequence has there. If
-    `cached_cross_attention` is True, `cross_attention_step` does so for attention to another
-    sequence.
+    If `cached_decoding` is True, a group can also read a sequence in several calls. `make_cache`
+    returns the cache after the first positions. `call_with_cache` adds one or more positions and
+    returns the same outputs as a causal call on the whole sequence. If `cached_cross_attention` is
+    True, `cross_attention_step` computes cross-attention for one position.
 
     Args:
-        num_heads: int, heads in the group.
-        max_relative_distance: int m, for relative positions: each head learns a vector for each
-            distance -m ... m, added to the keys that far away (further ones count as m). None, the
-            default, for no relative positions. Source: Shaw et al. 2018, Self-Attention with
-            Relative Position Representations, section 3.2.
-        dense_below: int, the length of sequences below which the group is full attention, of
-            queries and keys as they are: short sequences cost little, and lose nothing then. What
-            counts is the length that a sequence will have: with a cache its `max_length`, else
-            that of the queries, compared at run time if it is not known before. A group with
-            `dense_below` carries no state, whose sequences have no known end. None, the default,
-            for never.
+        num_heads: int, number of heads in the group.
+        max_relative_distance: int m or None, largest distance of the relative positions. Each head
+            learns a vector for each distance -m ... m, which is added to the keys at that distance;
+            larger distances count as m. None disables them. Source: Shaw et al. 2018,
+            Self-Attention with Relative Position Representations, section 3.2. Defaults to None.
+        dense_below: int or None. The group uses full attention, with unnormalized queries and keys,
+            for sequences shorter than this, where it is cheap and loses nothing. The length is the
+            final one: with a cache `max_length`, otherwise the number of queries. It is compared at
+            run time if it is not known when the function is traced. A group with `dense_below` has
+            no recurrent state, since the final length would be unknown. None disables it. Defaults
+            to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
@@ -53,66 +52,65 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         key: `[batch, key_heads, keys, depth]`; None if `share_qk`.
         query_mask: bool `[batch, queries]`, False for padding, or None.
         key_mask: bool `[batch, keys]`, False for padding, or None.
-        attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, or None;
-            only if `takes_attention_mask`.
-        use_causal_mask: bool, whether query i sees key j only if j <= i.
-        dropout: float, share of the attention weights set to 0 in training.
-        seed: int `[2]`, needed if `dropout` is above 0.
-        training: bool, whether dropout is on and statistics are collected.
-        global_tokens: `rt_keras.ops.global_tokens.GlobalTokens`, only if `takes_global_tokens`; or
-            None.
-        total_length: int, the length of the sequence whose first positions these are, for
-            `dense_below`; None, the default, for that of the queries.
+        attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, or None.
+            Only if `takes_attention_mask`.
+        use_causal_mask: bool, whether query i attends to key j only if j <= i.
+        dropout: float, fraction of the attention weights set to 0 in training.
+        seed: int `[2]`, required if `dropout` is above 0.
+        training: bool, whether to apply dropout and collect statistics.
+        global_tokens: `rt_keras.ops.global_tokens.GlobalTokens` or None. Only if
+            `takes_global_tokens`.
+        total_length: int or None, final length of the sequence, for `dense_below`. None for the
+            number of queries. Defaults to None.
 
     Returns:
         `[batch, heads, queries, value_depth]`.
 
     Raises:
         ValueError: if `num_heads` or `max_relative_distance` is not a positive integer, the group
-            cannot have `dense_below`, an `attention_mask` is given that the group cannot take, a
-            call is causal or is not where it must be the other, `key_heads` do not divide
-            `num_heads`, or queries that are their own keys are grouped or not as many as values.
-            Where lengths are known at run time alone, the last is an `InvalidArgumentError`, and is
-            not checked by XLA.
+            does not support `dense_below` or an `attention_mask`, `use_causal_mask` has an
+            unsupported value, `key_heads` do not divide `num_heads`, or, with `share_qk`, queries
+            are grouped or queries and values differ in number. If lengths are known only at run
+            time, the last error is an `InvalidArgumentError`, which XLA does not check.
     """
 
-    # What the group is and can do. `strictly_causal`: whether with use_causal_mask no output
-    # depends on a later position; where members are chosen by the whole sequence, a causal mask
-    # alone does not see to that. `needs_causal_mask` and `takes_causal_mask`: whether a call must
-    # be causal, and whether it may.
+    # The abilities of the group. `strictly_causal`: whether no output of a causal call depends on
+    # a later position. If the whole sequence determines the members of clusters, a causal mask
+    # does not ensure this. `needs_causal_mask` and `takes_causal_mask`: whether a call must be
+    # causal, and whether it may be causal.
     strictly_causal = False
     needs_causal_mask = False
     takes_causal_mask = True
 
-    # The op of heads that are no sets of keys, and the attributes that it takes by their names.
+    # The op of heads without sets of keys, and the attributes that are its arguments.
     attention_op = None
     op_arguments = ()
-    # The classes of sets of keys whose options are the group's; see `Heads`.
+    # The classes of sets of keys that provide the options of the group; see `Heads`.
     declared = ()
-    # Whether queries are their own keys: `key` is then None.
+    # Whether queries are also keys: `key` is then None.
     share_qk = False
     # Whether `max_relative_distance` is an option of the group itself.
     takes_relative_positions = True
-    # Whether `attend` takes grouped queries as they are; if not, it gets their keys repeated.
+    # Whether `attend` supports grouped queries. If not, keys and values are repeated for it.
     groups_queries = False
-    # Whether the group takes any attention_mask of [batch, queries, keys].
+    # Whether the group supports any attention_mask of [batch, queries, keys].
     takes_attention_mask = False
-    # Whether `attend`, and a step or chunk if there is any, can return the logsumexp of the logits,
-    # by which global tokens and persistent keys join, and whether these logits are those of
-    # layer-normalised queries and keys.
+    # Whether attention, a step and a chunk can return the logsumexp of the logits, which merges
+    # global tokens and persistent keys into the softmax; and whether these logits use
+    # layer-normalized queries and keys.
     takes_global_tokens = False
     normalizes = False
-    # Whether full attention is another thing, and one that `dense_below` can ask for.
+    # Whether full attention differs from the group's and `dense_below` can select it.
     can_be_dense = True
-    # How logits become weights.
+    # The function that turns logits into attention weights.
     attention_activation = "softmax"
     # Whether the group has centroids, which `CentroidEMA` moves.
     has_centroids = False
-    # Whether outputs have a part besides the sums of the values.
+    # Whether outputs contain terms other than weighted sums of the values.
     adds_to_values = False
-    # Whether attention weights can be read off the outputs for one-hot values.
+    # Whether the outputs for one-hot values are the attention weights.
     returns_attention_scores = True
-    # Whether LiteRT's kernels, which broadcast few dimensions, can run what the group computes.
+    # Whether LiteRT, whose kernels broadcast few dimensions, supports the group's operations.
     runs_in_litert = False
 
     def __init_subclass__(cls, **kwargs):
@@ -129,7 +127,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
             )
         elif max_relative_distance is not None:
             raise ValueError(
-                f"{type(self).__name__} take no max_relative_distance. Received: "
+                f"{type(self).__name__} do not support max_relative_distance. Received: "
                 f"max_relative_distance={max_relative_distance!r}"
             )
         self.dense_below = positive_int_or_none("dense_below", dense_below)
@@ -138,7 +136,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
 
     @property
     def state_dtype(self):
-        """The dtype of centroids and statistics: float32 under every policy but float64."""
+        """The dtype of centroids and statistics: float32 under every policy except float64."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def build(self, query_shape, value_shape=None, key_shape=None):
@@ -156,39 +154,39 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     def _checked_key_heads(self, key_heads):
         if self.num_heads % key_heads or (self.share_qk and key_heads != self.num_heads):
             raise ValueError(
-                "The heads of values must divide those of queries, and be as many with "
-                f"share_qk=True. Received: {key_heads} heads of values for {self.num_heads} heads "
-                f"of {type(self).__name__} with share_qk={self.share_qk}"
+                "The number of key/value heads must divide the number of query heads, and equal it "
+                f"with share_qk=True. Received: {key_heads} key/value heads for {self.num_heads} "
+                f"heads of {type(self).__name__} with share_qk={self.share_qk}"
             )
         return key_heads
 
     def build_positions(self, depth):
-        """Adds what the group learns about relative positions."""
+        """Adds the weights of relative positions."""
         if self.takes_relative_positions and self.max_relative_distance is not None:
             self.add_relative_embeddings(self.max_relative_distance, depth)
 
     def add_relative_embeddings(self, max_relative_distance, depth):
-        """Adds a vector for each distance, `relative_embeddings`, which a group has once.
+        """Adds a learned vector for each distance, `relative_embeddings`.
 
         Raises:
-            ValueError: if it has them already, of another of its sets of keys.
+            ValueError: if another set of keys of the group has added them already.
         """
         if self.relative_embeddings is not None:
             raise ValueError(
-                "max_relative_distance must be None in all but one of the sets of keys. Received: "
-                f"max_relative_distance={max_relative_distance} in two of them"
+                "max_relative_distance must be None in all sets of keys but one. Received: "
+                f"max_relative_distance={max_relative_distance} in two sets"
             )
         rows = 2 * max_relative_distance + 1
         self.add_head_weight("relative_embeddings", rows, depth, initializer=depth**-0.5)
 
     def add_head_weight(self, name, *shape, initializer="zeros", **options):
-        """Adds a weight of each head, which becomes the attribute of its name.
+        """Adds a weight with an axis of heads and stores it in the attribute `name`.
 
         Args:
             name: string.
             *shape: ints; the weight is `[heads, *shape]`.
-            initializer: initializer of Keras, or a float, the standard deviation of normal noise.
-                Defaults to zeros.
+            initializer: Keras initializer, or a float, the standard deviation of normal noise.
+                Defaults to "zeros".
             **options: keyword arguments of `add_weight`.
         """
         if isinstance(initializer, float):
@@ -198,7 +196,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         setattr(self, name, weight)
 
     def add_constant(self, name, *shape, initializer):
-        """Adds a weight that is drawn once and never trained, in the dtype of the state."""
+        """Adds a random weight that is never trained, with the dtype of the state."""
         fixed = {"dtype": self.state_dtype, "trainable": False, "autocast": False}
         self.add_head_weight(name, *shape, initializer=initializer, **fixed)
 
@@ -236,38 +234,38 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return output
 
     def _check_call(self, attention_mask, use_causal_mask):
-        """Raises a ValueError, or warns, where a group cannot do what a call asks for."""
+        """Raises an error or a warning if the group does not support the arguments of a call."""
         name = self._described()
         if attention_mask is not None and not self.takes_attention_mask:
             raise ValueError(
-                f"{name} cannot take an attention_mask of [batch, queries, keys]: it never forms "
-                "that matrix. Give query_mask, value_mask or use_causal_mask, or an "
+                f"{name} do not support an attention_mask of [batch, queries, keys], since they "
+                "never compute that matrix. Pass query_mask, value_mask or use_causal_mask, or an "
                 "attention_mask of [batch, 1, keys]."
             )
         if self.needs_causal_mask and not use_causal_mask:
-            raise ValueError(f"{name} need use_causal_mask=True: they see earlier positions alone.")
+            raise ValueError(f"{name} need use_causal_mask=True: they only see earlier positions.")
         if use_causal_mask and not self.takes_causal_mask:
             raise ValueError(
-                f"{name} cannot attend with use_causal_mask=True: they are for both directions. "
-                "Take heads that are strictly causal, such as CausalClusteredHeads or LocalHeads."
+                f"{name} do not support use_causal_mask=True: they attend in both directions. "
+                "Use strictly causal heads, such as CausalClusteredHeads or LocalHeads."
             )
         if use_causal_mask and not self.strictly_causal:
             warnings.warn(
-                f"With use_causal_mask=True no query of {name} sees a later key, but which keys it "
-                "sees depends on later positions: a language model sees something of its future. "
-                "Heads with strictly_causal=True do not.",
+                f"With use_causal_mask=True, queries of {name} attend to no later key, but later "
+                "positions influence which keys they attend to, so a language model sees part of "
+                "its future. Heads with strictly_causal=True do not have this problem.",
                 stacklevel=3,
             )
 
     def _of_one_length(self, query, value):
-        """Queries and values; raises an error if there are not as many of one as of the other."""
+        """Returns queries and values after checking that they have the same length."""
         lengths = [size(query, 2), size(value, 2)]
         message = (
             f"{type(self).__name__} with share_qk=True need as many values as queries, which are "
             "their own keys."
         )
         if any(tf.is_tensor(length) for length in lengths):
-            # Before what fails without it, and with a message that nobody understands.
+            # The check must precede operations that would fail with an unclear message.
             with tf.control_dependencies([tf.debugging.assert_equal(*lengths, message)]):
                 return tf.identity(query), tf.identity(value)
         if lengths[0] != lengths[1]:
@@ -277,15 +275,15 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return query, value
 
     def before_attention(self, query, value, query_mask, key_mask):
-        """Hook: checks a call's inputs.
+        """Hook that checks the inputs of a call.
 
         Returns:
-            The dictionary of "query_mask" and "key_mask" that attention gets.
+            A dictionary of the "query_mask" and "key_mask" for attention.
         """
         return {"query_mask": query_mask, "key_mask": key_mask}
 
     def attend(self, **arguments):
-        """The attention of these heads: one call of an op, which takes all arguments by name."""
+        """Computes attention by calling the op of the heads; all arguments are keywords."""
         if self.attention_op is None:
             raise NotImplementedError
         own = {name: getattr(self, name) for name in self.op_arguments}
@@ -294,7 +292,7 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         return self.attention_op(**own, **self.tables(), **arguments)
 
     def _attention(self, length, global_tokens):
-        """The function of attention for sequences of a length: the group's own, or full."""
+        """Returns the attention function for sequences of a length: the group's own or full."""
         own = self._with_global_tokens(self.attend, global_tokens, self.normalizes)
         if self.dense_below is None:
             return own
@@ -307,24 +305,24 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
         )
 
     def _with_global_tokens(self, attend, global_tokens, normalized):
-        """A function of attention that global tokens join, if there are any."""
+        """Returns an attention function that includes global tokens, if there are any."""
         if global_tokens is None:
             return attend
         return functools.partial(global_attention, attend, global_tokens, normalized=normalized)
 
     def _attend_fully(self, *, key, query_mask=None, key_mask=None, **options):
-        """Full attention, to queries and keys as they are; see `attend`."""
+        """Computes full attention with unnormalized queries and keys; see `attend`."""
         if key is None and key_mask is None:
-            # One list of vectors has one mask.
+            # Queries that are also keys have one mask.
             key_mask = query_mask
         masks = {"query_mask": query_mask, "key_mask": key_mask}
         return full_attention(key=key, **masks, **self.tables(), **options)
 
     def after_attention(self, *, query, key, value, query_mask, key_mask):
-        """Hook: what a training step does besides, such as collecting statistics."""
+        """Hook for the rest of a training step, such as collecting statistics."""
 
     def tables(self):
-        """The learnt relative positions, by their names in the ops."""
+        """Returns the learned relative positions as keyword arguments of the ops."""
         if self.relative_embeddings is None:
             return {}
         return {"relative_embeddings": keras.ops.convert_to_tensor(self.relative_embeddings)}
@@ -342,21 +340,21 @@ class HeadGroup(CachedHeads, keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         known = {*arguments_of(cls), "name", "dtype", "trainable"}
-        # Files of earlier versions hold options that the kind has not, as None for none.
+        # Files of earlier versions contain None for options that the kind does not have.
         config = {k: v for k, v in config.items() if k in known or v is not None}
         if "token_bias" in config and "token_bias" not in known:
             raise ValueError(
-                f"token_bias must be None for {cls.__name__}: only heads of rt_keras.t2t have "
-                f"one. Received: token_bias={config['token_bias']!r}"
+                f"token_bias must be None for {cls.__name__}: only heads of rt_keras.t2t support "
+                f"it. Received: token_bias={config['token_bias']!r}"
             )
         return super().from_config(config)
 
     def get_build_config(self):
-        # None, so that a loaded group is not built twice: its MultiHeadAttention builds it.
+        # A loaded group must not be built twice: its MultiHeadAttention builds it.
         return None
 
 
 def copy_groups(head_groups, dtype):
-    """New head groups with the same configuration but another dtype policy."""
+    """Creates head groups with the same configuration but another dtype policy."""
     configs = [{**group.get_config(), "dtype": dtype} for group in head_groups]
     return [type(group).from_config(config) for group, config in zip(head_groups, configs)]

@@ -1,11 +1,11 @@
-"""Checks of the options of heads, and refusals that say whose they are."""
+"""Checks of the options of heads, and errors that name the kind of heads."""
 
 import functools
 import inspect
 
 
 def naming_the_kind(init):
-    """A constructor whose refusals name the kind of heads, of which a model may have many."""
+    """Wraps a constructor so that its errors name the kind of heads."""
 
     @functools.wraps(init)
     def wrapped(self, *args, **kwargs):
@@ -17,18 +17,18 @@ def naming_the_kind(init):
                 raise
             raise ValueError(f"{kind}: {error}") from error
 
-    # Keras reads it off the function itself, not off the one that is wrapped.
+    # Keras inspects the wrapper, not the wrapped function.
     wrapped.__signature__ = inspect.signature(init)
     return wrapped
 
 
 def positive_int(name, value):
-    """Returns `value`, or raises the error that says what is allowed."""
+    """Returns `value`, or raises a ValueError if it is not a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}")
     return value
 
 
 def positive_int_or_none(name, value):
-    """Returns `value`, or raises the error that says what is allowed."""
+    """Returns `value`, or raises a ValueError if it is neither None nor a positive integer."""
     return None if value is None else positive_int(name, value)

@@ -1,4 +1,4 @@
-"""Heads that see a union of sets of keys, under one softmax."""
+"""Heads that attend to a union of sets of keys under one softmax."""
 
 import functools
 
@@ -17,18 +17,18 @@ from rt_keras.ops.decode import pad_to
 
 
 def _of_all(name):
-    """An ability that a union has if all of its sets have it."""
+    """Returns a property for an ability that a union has if all of its sets have it."""
     return property(lambda self: all(getattr(x, name) for x in self.joined_sets))
 
 
 def _of_any(name):
-    """What holds for a union if it does for any of its sets."""
+    """Returns a property that is True for a union if it is True for any of its sets."""
     return property(lambda self: any(getattr(x, name) for x in self.joined_sets))
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class Heads(Centroids, HeadGroup):
-    """Heads whose queries see the keys of several sets under one softmax.
+    """Heads whose queries attend to the keys of several sets under one softmax.
 
     With the output o_s of attention to set s alone, and z_s the logsumexp of its logits,
 
@@ -36,24 +36,24 @@ class Heads(Centroids, HeadGroup):
     output = sum_s exp(z_s) o_s / sum_s exp(z_s)
     ```
 
-    No key is in two sets by its position: sets beside a `Window` leave out what that has. What the
-    heads can do, such as decoding with a cache that is bounded, is what all of their sets can.
+    The sets of a union are disjoint by position: those beside a `Window` leave out its keys. The
+    heads have the abilities that all of their sets have, such as decoding with a bounded cache.
 
-    Most kinds of heads are such unions: a subclass declares the classes of its sets, whose fields
+    Most kinds of heads are unions: a subclass declares the classes of its sets, and their fields
     are its arguments.
 
     Args:
-        num_heads: int, heads in the group.
+        num_heads: int, number of heads in the group.
         key_sets: list of `rt_keras.layers.key_sets.KeySet`, at most one of each class.
-        share_qk: bool, whether queries are their own keys. Defaults to False.
-        dense_below: int, see `HeadGroup`; None, the default, for never.
+        share_qk: bool, whether queries are also keys. Defaults to False.
+        dense_below: int or None, see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
-        ValueError: if `key_sets` is no such list, a set cannot be joined with others, or the heads
-            cannot have `dense_below`.
+        ValueError: if `key_sets` is not such a list, a set cannot be merged with the others, or the
+            heads do not support `dense_below`.
 
-    Source: ours. One softmax over a window and chosen keys: after Wu et al. 2022, Memorizing
+    Source: ours. One softmax over a window and selected keys: after Wu et al. 2022, Memorizing
     Transformers.
 
     >>> from rt_keras.layers.key_sets import Cluster, Persistent, Window
@@ -63,9 +63,9 @@ class Heads(Centroids, HeadGroup):
     TensorShape([1, 2, 10, 8])
     """
 
-    # Sets of keys have their own.
+    # Relative positions belong to the sets of keys.
     takes_relative_positions = False
-    # The values of fields of the declared sets that are no arguments.
+    # The values of the declared sets' fields that are not arguments.
     fixed = {}
     # Whether `share_qk` is an argument of a declared kind.
     can_share_qk = False
@@ -113,7 +113,7 @@ class Heads(Centroids, HeadGroup):
             others = ", ".join(repr(x) for x in self.joined_sets if x is not alone[0])
             raise ValueError(
                 f"{alone[0]!r} cannot be joined with other sets of keys under one softmax. "
-                f"Received: {others} beside it"
+                f"Received: {others}"
             )
         for with_centroids in self._sets_with_centroids:
             self.num_clusters = with_centroids.num_clusters
@@ -128,21 +128,21 @@ class Heads(Centroids, HeadGroup):
 
     @property
     def has_centroids(self):
-        """Whether one of the sets has centroids."""
+        """Returns whether one of the sets has centroids."""
         return bool(self._sets_with_centroids)
 
     @property
     def clusters_queries_alone(self):
-        """Whether centroids learn from the queries alone, as these are the keys too."""
+        """Returns whether centroids learn only from queries, because these are also the keys."""
         return self.share_qk or self._sets_with_centroids[0].clusters_queries_alone
 
     @property
     def attention_activation(self):
-        """How logits become weights."""
+        """The function that turns logits into attention weights."""
         return self.joined_sets[0].attention_activation
 
     def _dense_set(self):
-        """Full attention with the relative positions of these heads."""
+        """Returns full attention with the relative positions of these heads."""
         positions = next((x for x in self.joined_sets if x.max_relative_distance), None)
         names = ("max_relative_distance", "relative_positions", "position_biases")
         options = {name: getattr(positions, name) for name in names if hasattr(positions, name)}
@@ -155,7 +155,7 @@ class Heads(Centroids, HeadGroup):
                 f"dense_below={self.dense_below}"
             )
         super().build(query_shape, value_shape, key_shape)
-        # Files hold weights by number: what is learnt of no position came before the others.
+        # Files store weights by number, and Persistent has always been built first.
         for key_set in sorted(self.joined_sets, key=lambda x: not isinstance(x, Persistent)):
             key_set.build(self, query_shape[-1], self.value_depth)
 
@@ -170,7 +170,7 @@ class Heads(Centroids, HeadGroup):
         return self._attend_to(self.dense_sets, return_logsumexp, **arguments)
 
     def _chunk(self, *, key, **arguments):
-        """What the sets are given: without keys, whatever a call has, if queries are their own."""
+        """Returns the inputs of the sets. Keys are None if queries are also keys."""
         return Chunk(key=None if self.share_qk else key, **arguments)
 
     def _attend_to(self, key_sets, return_logsumexp, **arguments):
@@ -182,7 +182,7 @@ class Heads(Centroids, HeadGroup):
         found = _joined(found, return_logsumexp)
         if chunk.query_mask is None or len(key_sets) == 1:
             return found
-        # Some sets are of no position, and seen by padding too.
+        # Padding attends to sets without positions, so its outputs must be set to 0.
         real = tf.cast(chunk.query_mask, tf.bool)[:, None, :, None]
         output, *logsumexp = found if return_logsumexp else (found,)
         output = tf.where(real, output, tf.zeros_like(output))
@@ -218,16 +218,16 @@ class Heads(Centroids, HeadGroup):
         return self._read("read", cache, joins, self._chunk(**arguments))
 
     def _reads_at_once(self, cache):
-        """Whether a chunk is read in one pass, not position by position."""
+        """Returns whether a chunk is read in one pass instead of position by position."""
         return self.reads_chunks or self._sets_of(cache) is self.dense_sets
 
     def _sets_of(self, cache):
-        """The sets of keys whose states a cache holds."""
+        """Returns the sets of keys whose states a cache contains."""
         its_own = any(x.name in cache for x in self.joined_sets)
         return self.joined_sets if its_own else self.dense_sets
 
     def _read(self, way, cache, return_logsumexp, chunk):
-        """The outputs and the cache of the next positions, by a method of the sets."""
+        """Computes the outputs and the cache of the next positions with a method of the sets."""
         key_sets = self._sets_of(cache)
         joins, found, after = return_logsumexp or len(key_sets) > 1, [], {}
         for key_set, part in zip(key_sets, _parts(chunk, len(key_sets))):
@@ -238,7 +238,7 @@ class Heads(Centroids, HeadGroup):
         return _joined(found, return_logsumexp), after
 
     def cross_step(self, **arguments):
-        # Sets of one sequence and another are never joined.
+        # A union of several sets does not support cross-attention.
         return self.joined_sets[0].cross_step(self, Chunk(**arguments))
 
     def cross_attention_prefill(self, query, value, key, key_mask=None):
@@ -265,9 +265,9 @@ class Heads(Centroids, HeadGroup):
 
 
 def _parts(chunk, count):
-    """A chunk for each set of keys, each with a seed of its own.
+    """Returns a chunk for each set of keys, each with a different seed.
 
-    The seed is split as if the sets were joined one after the other.
+    The seed is split as if the sets were merged one after the other.
     """
     if chunk.seed is None:
         return [chunk] * count
@@ -279,7 +279,7 @@ def _parts(chunk, count):
 
 
 def _joined(found, return_logsumexp):
-    """Attention to all sets under one softmax, from the attention to each."""
+    """Merges the attention to each set under one softmax."""
     if len(found) == 1:
         return found[0]
     whole = functools.reduce(lambda a, b: merge_pair(a, b, return_logsumexp=True), found[:-1])
@@ -287,7 +287,7 @@ def _joined(found, return_logsumexp):
 
 
 def _init_of_declared(cls):
-    """The constructor of a kind whose arguments are the fields of its sets."""
+    """Returns the constructor of a kind whose arguments are the fields of its sets."""
     signature = signature_of_kind(cls)
 
     def __init__(self, *args, **kwargs):
@@ -297,7 +297,7 @@ def _init_of_declared(cls):
         kwargs, more = options.pop("kwargs"), options["num_persistent_keys"]
         fixed = {"share_qk": False, **cls.fixed}
         for name in kwargs.keys() & fixed.keys():
-            # Configurations and files of earlier versions hold it.
+            # Configurations and files of earlier versions contain it.
             value = kwargs.pop(name)
             if value != fixed[name]:
                 raise ValueError(f"{name} must be {fixed[name]!r}. Received: {name}={value!r}")
@@ -313,7 +313,7 @@ def _init_of_declared(cls):
         for name, option in options_of_kind(cls).items():
             if option.owner in cls.declared:
                 index = cls.declared.index(option.owner)
-                # As it is in the union, where that tells it.
+                # The value in the union, if it has one.
                 given = getattr(self.key_sets[index], name)
                 setattr(self, name, getattr(self.joined_sets[index], name, given))
 

@@ -1,17 +1,17 @@
-"""The layers of a kind inside another layer or a model."""
+"""The layers of a class inside another layer or a model."""
 
 from rt_keras.keras_internals import layers_of
 
 
 def layers_inside(layer, kind):
-    """The outermost layers of a kind inside a layer, or the layer itself.
+    """Returns the outermost layers of a class inside a layer, or the layer itself.
 
     Args:
         layer: a `keras.layers.Layer`, such as a model.
-        kind: class, whose subclasses count too.
+        kind: class; subclasses are included.
 
     Returns:
-        A list, in the order of the layers; one that is used twice is in it twice.
+        A list, in the order of the layers. A layer that is used twice appears twice.
 
     >>> import keras
     >>> model = keras.Sequential([keras.layers.Dense(1), keras.layers.ReLU()])

@@ -1,4 +1,4 @@
-"""Heads of the Reformer."""
+"""Heads with the attention of the Reformer."""
 
 import keras
 
@@ -9,29 +9,30 @@ from rt_keras.ops.lsh import lsh_attention
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class LSHHeads(HeadGroup):
-    """Heads whose queries see those that share a bucket with them, in any of several hashes.
+    """Heads whose queries attend to those in the same bucket of at least one of several hashes.
 
-    See `rt_keras.ops.lsh_attention`. Queries are their own keys. The rotations that hash are random
-    and are not trained; unlike in the Reformer's code they stay the same from step to step, so that
-    a model computes the same in training as later. Which positions share a chunk depends on the
-    whole sequence, and so does an output, even if attention is causal. `HashedHeads` are what the
-    paper authors of routing attention compared themselves with.
+    See `rt_keras.ops.lsh_attention`. Queries are also keys. The random rotations of the hashes are
+    not trained. Unlike in the Reformer's code, they do not change from step to step, so a model
+    computes the same function in training and inference. The assignment of positions to chunks
+    depends on the whole sequence, and so do the outputs even if attention is causal. `HashedHeads`
+    are the baseline in the paper on routing attention.
 
     Args:
-        num_heads: int, heads in the group.
-        num_buckets: int, an even number, the buckets of each hash.
-        chunk_size: int, positions in a chunk. Where buckets are even, length / num_buckets is the
-            least that holds one; the paper has twice that.
+        num_heads: int, number of heads in the group.
+        num_buckets: int, number of buckets per hash, an even number.
+        chunk_size: int, number of positions in a chunk. If buckets have equal sizes, a chunk must
+            have at least length / num_buckets positions to hold one bucket; the paper uses twice as
+            many.
         num_rounds: int, number of hashes. Defaults to 1.
-        seed: int, seed of the rotations, or None.
+        seed: int or None, seed of the rotations. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Weights:
         rotations: `[heads, num_rounds, depth, num_buckets / 2]`, not trainable.
 
     Raises:
-        ValueError: if a size is not a positive integer, `num_buckets` is odd, or there is a
-            `max_relative_distance`.
+        ValueError: if a size is not a positive integer, `num_buckets` is odd, or
+            `max_relative_distance` is given.
 
     Source: Kitaev et al. 2020, Reformer: The Efficient Transformer, section 2.
 

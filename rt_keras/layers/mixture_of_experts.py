@@ -12,54 +12,55 @@ from rt_keras.ops.blocks import size
 from rt_keras.ops.nearest_tiles import staircase
 from rt_keras.ops.ranks import sort_by_cluster
 
-# Rows of a block: positions of one expert that go through it together.
+# Rows of a block: positions of one expert that are computed together.
 BLOCK_SIZE = 64
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class MixtureOfExperts(SameShape):
-    """Feed-forward networks of which each position uses the `experts_per_token` that suit it best.
+    """Feed-forward networks of which each position uses the `experts_per_token` best ones.
 
     ```
     p = softmax(x W_r)
     output = sum over the best experts e of g_e FeedForward_e(x)
     ```
 
-    with g = p if a position uses one expert; if it uses more, their p, scaled to a sum of 1. So
-    there are `num_experts` times the weights of a `FeedForward`, at `experts_per_token` times its
-    cost.
+    where g = p if a position uses one expert. If it uses more, g is their p, scaled to a sum of 1.
+    The layer has `num_experts` times the weights of a `FeedForward` at `experts_per_token` times
+    its cost.
 
-    In training an expert takes at most `capacity_factor` times its equal share of the positions of
-    a batch, first choices before second ones, in the order of the batch; what it cannot take, it
-    does not change. Otherwise there is no limit, so that what a position gets depends on no other
-    one, and decoding with a cache gives what one pass gives. A loss keeps experts equally busy:
+    In training, an expert processes at most `capacity_factor` times its equal share of the
+    positions of a batch: first choices before second choices, in the order of the batch. A choice
+    beyond the capacity adds nothing to the output. In inference there is no limit, so the output of
+    a position does not depend on other positions, and decoding with a cache equals one pass. A loss
+    balances the load of the experts:
 
     ```
     loss = balance_weight · E sum_e f_e mean(p_e)
     ```
 
-    where f_e is the share of positions whose first choice is e.
+    where f_e is the fraction of positions whose first choice is e.
 
     Args:
-        num_experts: int E.
+        num_experts: int E, number of experts.
         intermediate_dim: int, width of an expert between its two layers.
-        experts_per_token: int, how many experts a position uses. Defaults to 2.
-        capacity_factor: float, at least 1; None for no limit. Defaults to 1.25.
+        experts_per_token: int, number of experts per position. Defaults to 2.
+        capacity_factor: float or None, at least 1. None for no limit. Defaults to 1.25.
         balance_weight: float, weight of the loss. Defaults to 0.01.
-        activation, dropout, use_bias, kernel_initializer: as for `FeedForward`.
+        activation, dropout, use_bias, kernel_initializer: see `FeedForward`.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
         mask: bool `[batch, length]`, False for padding, which uses no expert; or None.
-        training: bool, whether dropout, the capacity and the loss are on.
+        training: bool, whether to apply dropout, the capacity and the loss.
 
     Returns:
         `[batch, length, width]`.
 
     Attributes:
-        expert_shares: weight `[num_experts + 1]`, of the last training step the share of choices
-            that each expert took, and last the share that none could take.
+        expert_shares: weight `[num_experts + 1]`, the fraction of the choices that each expert
+            processed in the last training step, followed by the fraction beyond the capacity.
 
     Raises:
         ValueError: if a number is out of range or the activation is unknown.
@@ -136,7 +137,7 @@ class MixtureOfExperts(SameShape):
         self.built = True
 
     def _initialize_each(self, shape, dtype=None):
-        """The kernels of all experts, each as that of a dense layer."""
+        """Initializes the kernel of each expert like that of a dense layer."""
         return keras.ops.stack(
             [self.kernel_initializer.clone()(shape[1:], dtype=dtype) for _ in range(shape[0])]
         )
@@ -154,7 +155,8 @@ class MixtureOfExperts(SameShape):
             gates /= tf.reduce_sum(gates, axis=1, keepdims=True)
         if training:
             self._add_balance_loss(shares, experts[:, 0], real)
-        # First choices of all positions, then second ones. Padding has an expert behind the last.
+        # First choices of all positions, then second choices. Padding is assigned to an
+        # additional expert after the last one.
         experts = tf.where(real, tf.transpose(experts), self.num_experts)
         experts = tf.reshape(experts, [1, 1, 1, self.experts_per_token * count])
         order, place, starts = sort_by_cluster(experts, self.num_experts)
@@ -168,13 +170,13 @@ class MixtureOfExperts(SameShape):
         return tf.reshape(y, [batch, length, width])
 
     def _shares(self, x):
-        """The probabilities of all experts, at least in float32: a choice is easily rounded."""
+        """Returns the probabilities of all experts, at least float32: rounding changes choices."""
         dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
         kernel = tf.cast(self.router_kernel, dtype)
         return tf.nn.softmax(tf.matmul(tf.cast(x, dtype), kernel))
 
     def _taken(self, experts, place, starts, count, training):
-        """Which choices their expert takes, bool `[choices]`; others have no effect."""
+        """Returns the choices within the capacity, bool `[choices]`. Others have no effect."""
         experts, place, starts = experts[0, 0, 0], place[0, 0], starts[0, 0]
         taken = experts < self.num_experts
         if training and self.capacity_factor is not None:
@@ -201,10 +203,10 @@ class MixtureOfExperts(SameShape):
         self.add_loss(tf.cast(self.balance_weight * loss, keras.config.floatx()))
 
     def _through_experts(self, x, experts, order, place, training):
-        """`[1, 1, choices, width]` after the expert of each choice.
+        """Computes `[1, 1, choices, width]`, the output of the expert of each choice.
 
-        Choices are sorted by expert, and blocks of them meet the experts on tiles: no expert
-        computes for more positions than have chosen it, whatever their number.
+        Choices are sorted by expert, and tiles combine blocks of choices with experts. Thus no
+        expert computes more positions than have chosen it, whatever their number.
         """
         column = tf.gather(tf.minimum(experts, self.num_experts - 1), order, batch_dims=2)
         stairs = staircase(column, order, place, BLOCK_SIZE, self.num_experts, 1)
@@ -213,25 +215,26 @@ class MixtureOfExperts(SameShape):
         x = self._activation(self._dense(x, self.inner_kernel, self.inner_bias, of_tile))
         x = self.dropout_layer(x, training=training)
         x = self._dense(x, self.output_kernel, self.output_bias, of_tile)
-        # Rows that another tile computes get no gradient either.
+        # Rows that another tile computes must also get no gradient.
         x = tf.where(stairs.here[0, 0][..., None], x, tf.zeros_like(x))
         return stairs.of_rows(x[None, None])
 
     def _dense(self, x, kernel, bias, of_tile):
-        """A dense layer of `[tiles, rows, width]`, with the weights of each tile's expert."""
+        """Applies the dense layer of each tile's expert to `[tiles, rows, width]`."""
         x = tf.matmul(x, tf.gather(tf.cast(kernel, x.dtype), of_tile))
         return x if bias is None else x + tf.gather(tf.cast(bias, x.dtype), of_tile)[:, None]
 
 
 def expert_use(model):
-    """How busy the experts of a model were in the last step of training.
+    """Returns the load of a model's experts in the last training step.
 
     Args:
         model: a Keras model.
 
     Returns:
-        For the i-th `MixtureOfExperts` of the model, `experts_i_busiest`, the share of all choices
-        that its busiest expert took, and `experts_i_full`, the share that found theirs full.
+        For the i-th `MixtureOfExperts` of the model, `experts_i_busiest`, the fraction of all
+        choices that its busiest expert processed, and `experts_i_full`, the fraction beyond the
+        capacity.
     """
     found = {}
     for i, layer in enumerate(layers_inside(model, MixtureOfExperts)):

@@ -1,4 +1,4 @@
-"""Multi-head attention that mixes heads of several kinds."""
+"""Multi-head attention with several kinds of heads."""
 
 import inspect
 
@@ -18,7 +18,7 @@ from rt_keras.layers.saved_arguments import saved_arguments, with_layers
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
-    """Multi-head attention whose heads are of several kinds.
+    """Multi-head attention with several kinds of heads.
 
     It is called like `keras.layers.MultiHeadAttention` and replaces it in existing models:
 
@@ -27,78 +27,80 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     output = concat(head_1, ..., head_H) W_o
     ```
 
-    where attend_h is the attention of the group that head h belongs to. Groups with `share_qk` have
-    no W_k. With `use_head_dense`, each head_h is multiplied by a W_d `[depth, depth]`, shared by
-    all heads, before they are joined. A query that may see no key, such as padding, gets zeros
-    from its heads. Batches and sequences may be empty.
+    where attend_h is the attention of the head group that contains head h. Groups with `share_qk`
+    have no W_k. With `use_head_dense`, each head_h is multiplied by a W_d `[depth, depth]`, shared
+    by all heads, before concatenation. For a query without any visible key, such as padding, the
+    heads return zeros. Batches and sequences may be empty.
 
     Args:
         head_groups: list of head groups, such as `LocalHeads`, `RoutingHeads` and `FullHeads`, in
             the order of the heads.
         key_dim: int, depth of each head's queries and keys. Defaults to the features of `query`
-            over the number of heads, which must then divide them.
+            divided by the number of heads, which must divide them.
         value_dim: int, depth of each head's values. Defaults to `key_dim`.
-        dropout: float, share of the attention weights set to 0 in training. Defaults to 0.
-        use_bias: bool, whether the dense layers have biases. Defaults to True.
-        use_head_dense: bool, whether there is a W_d, as in the code of the paper's authors.
-            Defaults to False.
+        dropout: float, fraction of the attention weights set to 0 in training. Defaults to 0.
+        use_bias: bool, whether the dense layers use biases. Defaults to True.
+        use_head_dense: bool, whether to use W_d, as in the code of the paper's authors. Defaults to
+            False.
         output_shape: int, last dimension of the output. Defaults to that of `query`.
         kernel_initializer: initializer of the kernels. Defaults to "glorot_uniform".
         bias_initializer: initializer of the biases. Defaults to "zeros".
         kernel_regularizer: regularizer of the kernels. Defaults to None.
         bias_regularizer: regularizer of the biases. Defaults to None.
-        activity_regularizer: regularizer of what the dense layers give: queries, keys, values and
-            output. Defaults to None.
-        kernel_constraint: constraint of the kernels. It sees those of queries, keys and values as
-            `[features, heads, depth]` and that of the output as `[heads, depth, features]`, as in
+        activity_regularizer: regularizer of the outputs of the dense layers: queries, keys, values
+            and output. Defaults to None.
+        kernel_constraint: constraint of the kernels. It applies to `[features, heads, depth]` for
+            queries, keys and values and to `[heads, depth, features]` for the output, as in
             `keras.layers.MultiHeadAttention`. Defaults to None.
-        bias_constraint: constraint of the biases, `[heads, depth]` likewise. Defaults to None.
+        bias_constraint: constraint of the biases, which applies to `[heads, depth]`. Defaults to
+            None.
         seed: int, seed of the dropout. Defaults to None.
-        num_key_value_heads: int, heads of keys and values, for grouped queries: each serves
-            num_heads / num_key_value_heads consecutive heads of queries, all of one group. None,
-            the default, for as many as heads.
-        rotary_embedding: a layer that rotates queries and keys by their positions, such as
-            `keras_hub.layers.RotaryEmbedding()`; None, the default, for none. It is called on
-            `[batch, length, heads, depth]` with `start_index`, the position of the first of them.
-            Positions count from 0, padding included, and in cross-attention in each sequence.
-        num_global_tokens: int, the most global tokens that a sequence can have: positions that see
-            all others and are seen by all, whatever the heads, as the first token of a classifier
-            does. `global_mask` says in each call which they are. They cost O(n) each. None, the
-            default, for none.
-        global_projections: bool, whether the queries of global tokens, and the keys and values that
-            these meet, have dense layers of their own, as in Longformer. Defaults to False.
+        num_key_value_heads: int or None, number of key/value heads, for grouped queries: each
+            serves num_heads / num_key_value_heads consecutive query heads of the same group. None
+            for the number of heads. Defaults to None.
+        rotary_embedding: layer that rotates queries and keys by their positions, such as
+            `keras_hub.layers.RotaryEmbedding()`, or None. It is called on
+            `[batch, length, heads, depth]` with the argument `positions`. Positions include padding
+            and start at 0, in cross-attention for each sequence. Defaults to None.
+        num_global_tokens: int or None, maximum number of global tokens per sequence. A global
+            token, such as the first token of a classifier, attends to all positions and all
+            positions attend to it. Each costs O(n). `global_mask` selects them in each call. None
+            disables them. Defaults to None.
+        global_projections: bool, whether separate dense layers project the queries of global tokens
+            and the keys and values that these attend to, as in Longformer. Defaults to False.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         query: `[batch, queries, features]`.
         value: `[batch, keys, features]`.
         key: `[batch, keys, features]`. Defaults to `value`.
-        query_mask: bool `[batch, queries]`, False for padding. Keras fills in this mask and the
-            next two if tensors carry them.
+        query_mask: bool `[batch, queries]`, False for padding. Keras sets this mask and the next
+            two automatically if tensors have masks.
         value_mask: bool `[batch, keys]`, False for padding.
         key_mask: bool `[batch, keys]`, False for padding.
         attention_mask: bool, broadcast to `[batch, heads, queries, keys]`; `[batch, queries, keys]`
-            and `[queries, keys]` stand for all heads. Only `FullHeads` take masks of pairs; every
-            group takes one that all queries share, such as `[batch, 1, keys]`.
-        return_attention_scores: bool, whether to return the attention weights too,
-            `[batch, heads, queries, keys]`. That costs O(n²) whatever the heads. `CompressiveHeads`
-            have none, as their memory holds no single keys.
-        use_causal_mask: bool, whether a query sees no later position.
-        training: bool, whether dropout is on and routing heads collect statistics.
+            and `[queries, keys]` apply to all heads. Only `FullHeads` support masks of query-key
+            pairs. Every group supports a mask that all queries share, such as `[batch, 1, keys]`.
+        return_attention_scores: bool, whether to also return the attention weights,
+            `[batch, heads, queries, keys]`, at a cost of O(n²) for all kinds of heads.
+            `CompressiveHeads` do not support this, since their memory contains no single keys.
+        use_causal_mask: bool, whether queries attend to no later position.
+        training: bool, whether to apply dropout and collect statistics of routing heads.
         global_mask: bool `[batch, length]`, True for global tokens, in self-attention with
-            `num_global_tokens`; None for no such tokens. Other queries see them besides the keys of
-            their heads, under one softmax and no key twice, but without relative positions. If
-            causal, they too see no later position. Of more than `num_global_tokens` in a sequence,
-            the first ones count in compiled functions; elsewhere it is an error.
+            `num_global_tokens`; None for no global tokens. Other queries attend to them in addition
+            to the keys of their heads, under one softmax, with each key counted once, but without
+            relative positions. In causal attention, global tokens also attend to no later position.
+            If a sequence has more than `num_global_tokens`, compiled functions use the first ones;
+            otherwise an error is raised.
 
     Returns:
-        `[batch, queries, output_shape]`, and the weights if asked for.
+        `[batch, queries, output_shape]`, and the attention weights if requested.
 
     Raises:
         ValueError: if `head_groups` is not a list of head groups, an argument is out of range, the
-            heads do not divide the features, a group cannot take a mask or global tokens or has no
-            attention weights to return, there are more global tokens than there can be, or heads
-            that share keys are not all of one group, or are their own keys.
+            number of heads does not divide the features, a group does not support a mask, global
+            tokens or attention weights, there are more than `num_global_tokens` global tokens, or
+            heads that share keys belong to different groups or use queries as keys.
 
     Source: Roy et al. 2021, sections 3.2 and 4.1; Vaswani et al. 2017, section 3.2.2; grouped
     queries: Ainslie et al. 2023, GQA; rotations: Su et al. 2021, RoFormer; global tokens: Beltagy
@@ -122,7 +124,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     >>> layer(x, x, use_causal_mask=True).shape
     TensorShape([1, 50, 32])
 
-    A first token that reads the whole document:
+    With a first token that attends to the whole document:
 
     >>> layer = MultiHeadAttention([LocalHeads(4, 16)], num_global_tokens=1)
     >>> first = keras.ops.arange(50)[None] == 0
@@ -130,7 +132,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
     TensorShape([1, 50, 32])
     """
 
-    # A function that is told what the groups are called with; see `attention_calls`.
+    # A function that receives the arguments of each group's call; see `attention_calls`.
     observer = None
 
     def __init__(
@@ -162,7 +164,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
             raise ValueError(
                 "head_groups must be a list of at least one head group, such as "
                 "[LocalHeads(2, block_size=64), RoutingHeads(2, num_clusters=16, window_size=64)]. "
-                "The heads of keras.layers.MultiHeadAttention(num_heads, key_dim) are "
+                "keras.layers.MultiHeadAttention(num_heads, key_dim) corresponds to "
                 f"[FullHeads(num_heads)]. Received: head_groups={head_groups!r}"
             )
         if not 0 <= dropout < 1:
@@ -178,7 +180,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        # The dense layers have it; under the name of the base layer's it would count twice.
+        # The dense layers apply it. With the base layer's attribute name, it would count twice.
         self._activity_regularizer = keras.regularizers.get(activity_regularizer)
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
@@ -196,15 +198,15 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         check_global_tokens(num_global_tokens, global_projections, head_groups)
         if global_projections and rotary_embedding is not None:
             raise ValueError(
-                "global_projections=True cannot be combined with a rotary_embedding: what global "
-                "tokens project themselves knows of no positions"
+                "global_projections=True cannot be combined with a rotary_embedding, which does "
+                "not apply to the projections of global tokens"
             )
         self.num_global_tokens = num_global_tokens
         self.global_projections = global_projections
 
     @property
     def num_heads(self):
-        """Heads of all groups together."""
+        """The number of heads in all groups."""
         return sum(group.num_heads for group in self.head_groups)
 
     def build(self, query_shape, value_shape, key_shape=None):
@@ -267,7 +269,7 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
         return (output, tf.concat(scores, axis=1)) if return_attention_scores else output
 
     def _hand_out_pairs(self, mask):
-        """Each group's mask of pairs, `[batch, heads or 1, queries, keys]`, or None."""
+        """Returns each group's mask of pairs, `[batch, heads or 1, queries, keys]`, or None."""
         if mask is None or mask.shape[1] == 1:
             return [mask] * len(self.head_groups)
         return tf.split(mask, [group.num_heads for group in self.head_groups], axis=1)
@@ -306,11 +308,11 @@ class MultiHeadAttention(Projections, CachedAttention, keras.layers.Layer):
 
 
 def are_head_groups(x):
-    """Whether x is a list of head groups that is not empty."""
+    """Returns whether x is a non-empty list of head groups."""
     return isinstance(x, (list, tuple)) and bool(x) and all(isinstance(y, HeadGroup) for y in x)
 
 
 def _all_of(*masks):
-    """Positions that every given mask allows; None if none is given."""
+    """Returns the positions that every given mask allows, or None without masks."""
     masks = [tf.cast(mask, tf.bool) for mask in masks if mask is not None]
     return tf.reduce_all(tf.stack(masks), axis=0) if masks else None

@@ -1,4 +1,4 @@
-"""What keeps activations in bounds: normalizations, and residuals that start at 0."""
+"""Normalization layers, and residual branches that start at 0."""
 
 import math
 
@@ -10,7 +10,7 @@ NORMALIZATIONS = ("layer_norm", "rms_norm", "scale_norm", "rezero")
 
 
 def make_normalization(kind, epsilon, dtype, name):
-    """The layer that stands at each residual of a block.
+    """Returns the normalization layer for each residual of a block.
 
     Args:
         kind: one of `NORMALIZATIONS`.
@@ -41,13 +41,13 @@ def make_normalization(kind, epsilon, dtype, name):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ScaleNormalization(SameShape):
-    """Scales each vector to one length, which is learnt.
+    """Scales all vectors to the same length, which is learned.
 
     ```
     output = g x / max(|x|, epsilon)
     ```
 
-    with one scalar g, which starts as the root of the width.
+    with a single scalar g, initialized with the square root of the width.
 
     Args:
         epsilon: float. Defaults to 1e-6.
@@ -75,7 +75,7 @@ class ScaleNormalization(SameShape):
         self.built = True
 
     def call(self, inputs):
-        # Squares of half-precision numbers overflow, as in Keras's own normalizations.
+        # Squares of half-precision numbers overflow. Keras's normalizations do the same.
         dtype = "float64" if self.compute_dtype == "float64" else "float32"
         x = keras.ops.cast(inputs, dtype)
         squares = keras.ops.sum(keras.ops.square(x), axis=-1, keepdims=True)
@@ -85,10 +85,10 @@ class ScaleNormalization(SameShape):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ResidualWeight(SameShape):
-    """Multiplies by one learnt scalar, which starts at 0: `output = α x`.
+    """Multiplies by a learned scalar, initialized with 0: `output = α x`.
 
-    At the end of each branch of a residual network it takes the place of normalization: all blocks
-    start as the identity, through which the gradient passes as it is.
+    At the end of each residual branch, it replaces normalization: all blocks are initialized as the
+    identity, which does not change gradients.
 
     Args:
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.

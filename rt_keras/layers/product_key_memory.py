@@ -1,4 +1,4 @@
-"""A large table of values, of which each position takes those whose keys fit it best."""
+"""A large table of values, of which each position retrieves those with the best keys."""
 
 import math
 
@@ -11,17 +11,17 @@ from rt_keras.layers.same_shape import SameShape
 from rt_keras.ops.blocks import ceil_div, pad_axis, size
 from rt_keras.ops.chunks import map_chunks
 
-# Numbers of values that are gathered at once.
+# Maximum number of elements of values that are gathered at once.
 GATHERED_AT_ONCE = 2**24
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ProductKeyMemory(SameShape):
-    """A table of num_keys² values, in the place of a feed-forward network.
+    """A table of num_keys² values, which replaces a feed-forward network.
 
-    Each head makes a query of two halves, and compares each half with `num_keys` keys of its own.
-    The key of the value i · num_keys + j is the pair of the keys i and j, so the best of all values
-    are found among the pairs of the best of each half:
+    Each head computes a query in two halves and compares each half with `num_keys` separate keys.
+    The key of the value i · num_keys + j is the pair of the keys i and j, so the best values are
+    among the pairs of the best keys of each half:
 
     ```
     q, r = LN(x W + b) in two halves
@@ -29,15 +29,15 @@ class ProductKeyMemory(SameShape):
     output = sum over heads, sum over the best (i, j) of softmax(score)_(i, j) value_(i, j)
     ```
 
-    So there may be a million values at the cost of comparing with two thousand keys. Where the
-    paper normalises queries over the batch, we normalise each by itself: statistics of a batch
-    would let a position see later ones.
+    A table of a million values thus costs only two thousand comparisons. The paper normalizes
+    queries over the batch. Here each query is normalized separately, since batch statistics would
+    depend on later positions.
 
     Args:
-        num_keys: int, keys of each half.
-        num_heads: int, queries of a position. Defaults to 4.
-        top_k: int, values that each of them takes, at most `num_keys`. Defaults to None, for 32, or
-            `num_keys` if there are fewer.
+        num_keys: int, number of keys per half.
+        num_heads: int, number of queries per position. Defaults to 4.
+        top_k: int or None, number of values per query, at most `num_keys`. None for the minimum of
+            32 and `num_keys`. Defaults to None.
         key_dim: int, depth of a query, an even number. Defaults to 128.
         kernel_initializer: initializer of the dense layer of the queries. Defaults to
             "glorot_uniform".
@@ -47,14 +47,15 @@ class ProductKeyMemory(SameShape):
         inputs: `[batch, length, width]`.
         mask: bool `[batch, length]`, False for padding, which does not count for `value_use`; or
             None.
-        training: bool, whether to note `value_use`.
+        training: bool, whether to update `value_use`.
 
     Returns:
         `[batch, length, width]`.
 
     Attributes:
-        value_use: weight `[2]`, of the last training step: the share of all values that were used,
-            and the share that as many evenly used values would be, exp(entropy) / num_keys².
+        value_use: weight `[2]` of the last training step: the fraction of values that were used,
+            and the effective fraction exp(entropy) / num_keys², which would result from evenly used
+            values.
 
     Raises:
         ValueError: if a number is out of range.
@@ -123,9 +124,9 @@ class ProductKeyMemory(SameShape):
         return tf.reshape(output, [batch, length, width])
 
     def _best(self, x):
-        """The weights and the places of the values of each position, `[positions, heads, top_k]`.
+        """Returns weights and places of each position's values, `[positions, heads, top_k]`.
 
-        Scores are at least float32: a choice is easily rounded.
+        Scores are at least float32, since rounding changes choices.
         """
         dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
         count, half = size(x, 0), self.key_dim // 2
@@ -137,7 +138,7 @@ class ProductKeyMemory(SameShape):
             tf.cast(tf.convert_to_tensor(self.keys), dtype),
         )
         scores, keys = tf.math.top_k(scores, self.top_k)
-        # Of each pair of the best keys.
+        # For each pair of the best keys.
         shape = [count, self.num_heads, self.top_k**2]
         scores = tf.reshape(scores[:, :, 0, :, None] + scores[:, :, 1, None], shape)
         places = tf.reshape(keys[:, :, 0, :, None] * self.num_keys + keys[:, :, 1, None], shape)
@@ -145,7 +146,7 @@ class ProductKeyMemory(SameShape):
         return tf.nn.softmax(scores), tf.gather(places, pairs, batch_dims=2)
 
     def _weighted_sums(self, weights, places):
-        """The sums of the values, `[positions, width]`, of some positions at a time."""
+        """Computes the sums of the values, `[positions, width]`, in chunks of positions."""
         count, each = size(weights, 0), self.num_heads * self.top_k
         values = tf.cast(tf.convert_to_tensor(self.values), weights.dtype)
         weights, places = (tf.reshape(x, [count, each]) for x in (weights, places))
@@ -181,14 +182,15 @@ class ProductKeyMemory(SameShape):
 
 
 def memory_use(model):
-    """How much of its memories a model used in the last step of training.
+    """Returns the use of a model's memories in the last training step.
 
     Args:
         model: a Keras model.
 
     Returns:
-        For the i-th `ProductKeyMemory` of the model, `memory_i_used`, the share of its values that
-        were used, and `memory_i_even`, the share that as many evenly used values would be.
+        For the i-th `ProductKeyMemory` of the model, `memory_i_used`, the fraction of its values
+        that were used, and `memory_i_even`, the effective fraction, which would result from evenly
+        used values.
     """
     found = {}
     for i, layer in enumerate(layers_inside(model, ProductKeyMemory)):

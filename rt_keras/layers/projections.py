@@ -1,4 +1,4 @@
-"""The dense layers around heads: queries, keys and values go in, and outputs are joined."""
+"""The dense layers of attention, which project inputs to heads and merge their outputs."""
 
 import keras
 import tensorflow as tf
@@ -9,10 +9,10 @@ from rt_keras.ops.global_tokens import find_global_tokens
 
 
 class Projections:
-    """Mixin of `MultiHeadAttention`: its dense layers, and the heads that they make.
+    """Mixin of `MultiHeadAttention` with its dense layers.
 
-    Heads of keys and values may be fewer than those of queries, and groups with `share_qk` have no
-    keys; `head_groups` say of which heads there are how many.
+    There may be fewer key/value heads than query heads, and groups with `share_qk` have no keys.
+    The numbers of heads follow from `head_groups`.
     """
 
     def _check_grouped_queries(self, key_heads):
@@ -27,28 +27,28 @@ class Projections:
             if group.num_heads % shared_by:
                 raise ValueError(
                     f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
-                    "their keys: the heads of every group must be a multiple of that. "
+                    "their keys, so num_heads of every group must be a multiple of that. "
                     f"Received: num_heads={group.num_heads} of {name}"
                 )
             if group.share_qk and shared_by > 1:
                 raise ValueError(
                     f"With num_key_value_heads={key_heads}, {shared_by} consecutive heads share "
-                    f"their keys. Received: {name} with share_qk=True, whose queries are the keys"
+                    f"their keys. Received: {name} with share_qk=True, whose queries are also keys"
                 )
 
     @property
     def _shared_by(self):
-        """How many consecutive heads share a head of keys and values."""
+        """The number of consecutive query heads that share a key/value head."""
         return self.num_heads // (self.num_key_value_heads or self.num_heads)
 
     @property
     def _head_counts(self):
-        """The numbers of heads of queries, of keys and of values."""
+        """The numbers of query heads, key heads and value heads."""
         with_keys = sum(group.num_heads for group in self.head_groups if not group.share_qk)
         return self.num_heads, with_keys // self._shared_by, self.num_heads // self._shared_by
 
     def build_denses(self, query_shape, value_shape, key_shape):
-        """Makes and builds the dense layers.
+        """Creates and builds the dense layers.
 
         Args:
             query_shape, value_shape, key_shape: `(batch, length, features)`.
@@ -87,7 +87,7 @@ class Projections:
         if self.key_dim is None and features % self.num_heads:
             raise ValueError(
                 f"The {self.num_heads} heads must divide the {features} features of the query "
-                "unless key_dim is given."
+                "unless key_dim is given"
             )
         return self.key_dim or features // self.num_heads
 
@@ -96,12 +96,12 @@ class Projections:
         return self._dense(name, heads * depth, input_shape, by_heads, (heads, depth))
 
     def _dense(self, name, units, input_shape, kernel_shape=None, bias_shape=(-1,), use_bias=None):
-        """A dense layer, built; its constraints see weights in the shapes given."""
+        """Returns a dense layer, built, whose constraints apply to weights of the given shapes."""
         kernel_shape = kernel_shape or (input_shape[-1], units)
         layer = keras.layers.Dense(
             units,
             use_bias=self.use_bias if use_bias is None else use_bias,
-            # Copies: one seeded initializer would give every layer the same values.
+            # Copies, since one seeded initializer would give every layer the same values.
             kernel_initializer=self.kernel_initializer.clone(),
             bias_initializer=self.bias_initializer.clone(),
             kernel_regularizer=self.kernel_regularizer,
@@ -116,11 +116,12 @@ class Projections:
         return layer
 
     def _project(self, query, key, value, start=0):
-        """The queries, keys and values of all heads; None for inputs that are None.
+        """Computes the queries, keys and values of all heads; None for inputs that are None.
 
         Args:
             query, key, value: `[batch, length, features]`, or None.
-            start: int scalar or `[batch]`, the position of the first queries and keys.
+            start: int scalar or `[batch]`, the position of the first queries and keys. Defaults to
+                0.
         """
         query_heads, key_heads, value_heads = self._head_counts
 
@@ -137,18 +138,18 @@ class Projections:
         )
 
     def _placed(self, x, start, role):
-        """Queries or keys as heads get them; a subclass may treat the two differently."""
+        """Returns queries or keys for the heads; a subclass may treat the two differently."""
         return self._rotated(x, start)
 
     def _rotated(self, x, start):
-        """Queries or keys `[batch, length, heads, depth]`, rotated by their positions."""
+        """Rotates queries or keys `[batch, length, heads, depth]` by their positions."""
         if self.rotary_embedding is None:
             return x
         positions = places_of_rows(start, tf.range(size(x, 1)))
         return tf.cast(self.rotary_embedding(x, positions=positions), x.dtype)
 
     def _find_global_tokens(self, global_mask, query, key, value):
-        """The global tokens, with the queries, keys and values of all heads if they have own."""
+        """Returns the global tokens, with separate queries, keys and values if they have them."""
         tokens = find_global_tokens(global_mask, self.num_global_tokens)
         if not self.global_projections:
             return tokens
@@ -160,14 +161,14 @@ class Projections:
         return tokens._replace(**dict(zip(("query", "key", "value"), projected)))
 
     def _merge(self, outputs):
-        """The layer's output, from the outputs of the groups."""
+        """Computes the output of the layer from the outputs of the groups."""
         output = tf.concat(outputs, axis=1)
         if self.head_dense is not None:
             output = self.head_dense(output)
         return self.output_dense(_join_heads(output))
 
     def _hand_out(self, queries, keys, values):
-        """Each group with the (query, value, key) of its heads."""
+        """Yields each group with the (query, value, key) of its heads."""
         head = value_head = key_head = 0
         for group in self.head_groups:
             count = group.num_heads // self._shared_by
@@ -186,16 +187,16 @@ def _by_heads(constraint, shape):
 
 
 def _split_heads(x, heads):
-    """`[batch, length, heads * depth]` to `[batch, length, heads, depth]`."""
+    """Reshapes `[batch, length, heads * depth]` to `[batch, length, heads, depth]`."""
     return tf.reshape(x, [size(x, 0), size(x, 1), heads, x.shape[-1] // heads])
 
 
 def _heads_first(x):
-    """`[batch, length, heads, depth]` to `[batch, heads, length, depth]`."""
+    """Transposes `[batch, length, heads, depth]` to `[batch, heads, length, depth]`."""
     return tf.transpose(x, [0, 2, 1, 3])
 
 
 def _join_heads(x):
-    """`[batch, heads, length, depth]` to `[batch, length, heads * depth]`."""
+    """Reshapes `[batch, heads, length, depth]` to `[batch, length, heads * depth]`."""
     shape = [size(x, 0), size(x, 2), x.shape[1] * x.shape[3]]
     return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), shape)

@@ -1,4 +1,4 @@
-"""Heads that see keys drawn at random."""
+"""Heads that attend to random keys."""
 
 import keras
 import tensorflow as tf
@@ -10,18 +10,20 @@ from rt_keras.ops.random import random_attention
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RandomHeads(HeadGroup):
-    """Heads whose clusters draw their members at random: the baseline of routing.
+    """Heads whose clusters have random members, a baseline for routing.
 
-    See `rt_keras.ops.random_attention`. The members are the same at every call on sequences of one
-    length, and with `use_causal_mask` an output depends on no later position, but on how many
-    there are.
+    See `rt_keras.ops.random_attention`. The members depend only on the length of the sequence. With
+    `use_causal_mask`, an output does not depend on the content of later positions, but on their
+    number.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, clusters of each head.
-        window_size: int, members of a cluster.
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        seed: int, seed of the draw. The groups of a model need different ones. Defaults to 0.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of clusters per head.
+        window_size: int, number of members of a cluster.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
+        seed: int, seed of the members. The head groups of a model need different seeds. Defaults to
+            0.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
@@ -49,5 +51,5 @@ class RandomHeads(HeadGroup):
 
     @property
     def routing_seed(self):
-        """The seeds of each head, int `[heads, 2]`."""
+        """The seeds of all heads, int `[heads, 2]`."""
         return tf.stack([tf.fill([self.num_heads], self.seed), tf.range(self.num_heads)], axis=-1)

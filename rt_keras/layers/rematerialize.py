@@ -1,4 +1,4 @@
-"""Calls of layers that keep only their inputs for the gradient, which recomputes the rest."""
+"""Calls of layers that store only their inputs for the gradient and recompute the rest."""
 
 import keras
 import tensorflow as tf
@@ -7,18 +7,19 @@ from rt_keras.keras_internals import carry_mask, mask_of
 
 
 def rematerialize(layer, function, tensors):
-    """The output of a layer's function, which the gradient computes a second time.
+    """Returns the output of a layer's function, which the gradient computes a second time.
 
-    Only the function's inputs are kept in memory. Its random numbers are the same both times; its
-    losses and statistics count once.
+    Only the inputs of the function are kept in memory. Both computations use the same random
+    numbers. Losses and statistics count once.
 
     Args:
-        layer: a built layer that owns all variables that the function uses.
+        layer: a built layer that owns all variables used by the function.
         function: takes `tensors` as keyword arguments and returns one tensor.
-        tensors: dictionary of tensors; values may be None. Gradients flow to the floating ones.
+        tensors: dictionary of tensors; values may be None. Gradients flow to floating-point
+            tensors.
 
     Returns:
-        The function's output.
+        The output of the function.
 
     Source: Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, section 3.
     """
@@ -37,7 +38,7 @@ def rematerialize(layer, function, tensors):
 
     @tf.custom_gradient
     def computed(*inputs):
-        # Delayed in the first pass too: else the dropout masks of all layers are drawn at once.
+        # Also delayed in the forward pass, or the dropout masks of all layers are drawn at once.
         state = delay_state(inputs[0], found)
         results, changed = run(inputs, state)
         write_state(changed)
@@ -59,7 +60,7 @@ def rematerialize(layer, function, tensors):
 
 
 def read_state(layer):
-    """The non-trainable variables of a layer, with their values.
+    """Returns the non-trainable variables of a layer, with their values.
 
     Args:
         layer: a built layer.
@@ -68,19 +69,19 @@ def read_state(layer):
         Dictionary from a variable's id to the pair of the variable and its value.
     """
     return {
-        # Under a mixed policy a variable converts to the compute dtype; the cast undoes that.
+        # Under a mixed policy, a variable converts to the compute dtype; the cast reverts this.
         id(x): (x, tf.cast(x, x.dtype))
         for x in layer.non_trainable_variables
     }
 
 
 def call_stateless(function, weights, state):
-    """Calls a function with the given values of variables, and leaves the variables as they are.
+    """Calls a function with the given values of variables, without changing the variables.
 
     Args:
         function: a function without arguments that returns one tensor.
         weights: iterable of pairs of a Keras variable and its value.
-        state: a dictionary as `read_state` returns it.
+        state: a dictionary returned by `read_state`.
 
     Returns:
         A list of the output and the losses that layers added, and a dictionary of the entries of
@@ -98,16 +99,16 @@ def call_stateless(function, weights, state):
 
 
 def write_state(changed):
-    """Assigns the changes that `call_stateless` returns."""
+    """Assigns the changes returned by `call_stateless`."""
     for variable, value in changed.values():
         variable.assign(value)
 
 
 def delay(upstream, tensors):
-    """The same tensors, but not available before `upstream` is.
+    """Returns the same tensors, but not available before `upstream`.
 
-    A compiler that knew them to be equal to the original ones would keep what it computed from
-    those instead of computing it again.
+    Otherwise a compiler would recognize them as equal to the original ones and keep intermediate
+    results instead of recomputing them.
     """
     element = upstream[(0,) * upstream.shape.rank]
     # No compiler can know that this is False.
@@ -116,7 +117,7 @@ def delay(upstream, tensors):
 
 
 def delay_state(upstream, state):
-    """The same state, delayed, so that random numbers are drawn again from the same seeds."""
+    """Returns the same state, delayed, so that the same random numbers are drawn again."""
     variables = [variable for variable, _ in state.values()]
     values = delay(upstream, [value for _, value in state.values()])
     return dict(zip(state, zip(variables, values)))

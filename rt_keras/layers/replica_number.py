@@ -1,13 +1,13 @@
-"""Which of several replicas computes."""
+"""The number of the current replica."""
 
 import tensorflow as tf
 
 
 def replica_number():
-    """The number of this replica among those of all workers, from 0; 0 outside of any.
+    """Returns the number of the current replica among those of all workers, from 0.
 
     Returns:
-        An int or a scalar tensor.
+        An int or a scalar tensor; 0 outside a replica.
 
     >>> int(replica_number())
     0

@@ -1,4 +1,4 @@
-"""Blocks whose inputs follow from their outputs, so that the gradient needs no stored inputs."""
+"""Reversible blocks, whose gradient needs no stored inputs."""
 
 import keras
 import tensorflow as tf
@@ -16,7 +16,7 @@ from rt_keras.layers.saved_arguments import with_layers
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class ReversibleBlocks(SameShape):
-    """A stack of `TransformerBlock`s on two streams, whose memory does not grow with their number.
+    """A stack of `TransformerBlock`s on two streams, whose memory is independent of their number.
 
     ```
     x1 = x2 = x
@@ -24,9 +24,9 @@ class ReversibleBlocks(SameShape):
     output = (x1 + x2) / 2
     ```
 
-    The gradient goes back from block to block: it recovers a block's inputs as
-    x2 - feed_forward(x1) and x1 - attention(x2), and computes each block a second time. Gradients
-    are those of plain blocks up to rounding. The streams are float32 under `mixed_bfloat16` too.
+    The backward pass recovers a block's inputs from its outputs as x2 - feed_forward(x1) and x1 -
+    attention(x2), and computes each block a second time. The gradients equal those of stored inputs
+    up to rounding. The streams are float32 even under `mixed_bfloat16`.
 
     Args:
         blocks: list of pre-norm `TransformerBlock`s without cross-attention.
@@ -35,9 +35,9 @@ class ReversibleBlocks(SameShape):
     Call arguments:
         inputs: `[batch, length, width]`.
         padding_mask: bool or int `[batch, length]`, 0 for padding. Defaults to `mask`.
-        use_causal_mask: bool, whether a position sees no later one.
-        training: bool, whether dropout is on and routing heads collect statistics.
-        mask: the mask that `inputs` carries, filled in by Keras.
+        use_causal_mask: bool, whether positions attend to no later position.
+        training: bool, whether to apply dropout and collect statistics of routing heads.
+        mask: the mask of `inputs`, set by Keras.
 
     Returns:
         `[batch, length, width]`.
@@ -64,7 +64,7 @@ class ReversibleBlocks(SameShape):
                 )
             if not block.normalize_first:
                 raise ValueError(
-                    "Reversible blocks must be pre-norm: nothing may follow the residual. "
+                    "Reversible blocks must be pre-norm, without operations after the residual. "
                     "Received a block with normalize_first=False."
                 )
         self.blocks = list(blocks)
@@ -88,12 +88,12 @@ class ReversibleBlocks(SameShape):
         return self.join(streams)
 
     def split(self, x):
-        """The two streams that start from a tensor `[batch, length, width]`."""
+        """Returns the two streams that start from a tensor `[batch, length, width]`."""
         x = tf.cast(x, self.variable_dtype)
         return x, x
 
     def join(self, streams):
-        """The output of the last two streams: their mean."""
+        """Returns the output, the mean of the last two streams."""
         return tf.cast((streams[0] + streams[1]) / 2, self.compute_dtype)
 
     def compute_output_spec(self, inputs, *args, **kwargs):
@@ -105,9 +105,9 @@ class ReversibleBlocks(SameShape):
 
 
 def reversible(steps, first, second):
-    """Two streams after a number of steps, each of which maps (a, b) to (b, a + step(b)).
+    """Computes two streams after several steps, which map (a, b) to (b, a + step(b)).
 
-    Gradients flow to both streams and to the layers' variables, and to nothing else.
+    Gradients flow only to both streams and to the variables of the layers.
 
     Args:
         steps: list of pairs of a built layer and a function of b that uses only the variables of
@@ -120,7 +120,7 @@ def reversible(steps, first, second):
     """
     layers = list(dict.fromkeys(layer for layer, _ in steps))
     weights = {layer: layer.trainable_variables for layer in layers}
-    # Read outside: tf.custom_gradient wants gradients for every variable that is read inside.
+    # Read outside: tf.custom_gradient requires gradients for every variable that is read inside.
     states_before = {layer: read_state(layer) for layer in layers}
 
     def run(layer, step, b, values, state):
@@ -168,20 +168,20 @@ def reversible(steps, first, second):
 
 
 def _sum(x, y):
-    """The sum of two gradients, either of which may be None for zero."""
+    """Returns the sum of two gradients, either of which may be None for zero."""
     return x if y is None else y if x is None else x + y
 
 
 def apart(x):
-    """The same tensor, stored as a value of its own.
+    """Returns the same tensor, stored separately.
 
-    Otherwise a compiler recomputes a stream at each of its uses from the summands before it, and
-    keeps all of those in memory.
+    Otherwise a compiler recomputes a stream at each of its uses from the previous summands, and
+    keeps all of these in memory.
     """
     missing = tf.math.is_nan(x[(0,) * x.shape.rank])
     return tf.cond(missing, lambda: x + 1, lambda: x)
 
 
 def corner(x):
-    """One entry of a tensor, to wait for, which does not keep the tensor in memory."""
+    """Returns one entry of a tensor, to wait for, without keeping the tensor in memory."""
     return apart(x[(slice(1),) * x.shape.rank])

@@ -1,4 +1,4 @@
-"""Heads that see the keys of their own cluster."""
+"""Heads that attend to the keys of the query's cluster."""
 
 import keras
 
@@ -8,44 +8,47 @@ from rt_keras.layers.key_sets import Cluster
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingHeads(Heads):
-    """Heads whose queries see keys of their own cluster, found by online k-means.
+    """Heads whose queries attend to keys of their own cluster, found by online k-means.
 
-    Queries and keys are layer-normalised over the depth and routed by their scores
-    `centroid_c · x`. See `rt_keras.ops.nearest_attention` and `rt_keras.ops.balanced_attention`
-    for the equations of the two assignments: with "nearest" output i depends on positions up to i
-    alone; with "balanced" (the paper's) it depends on later positions too, through the routing,
-    even if attention is causal.
+    Queries and keys are layer-normalized over the depth and routed by their scores
+    `centroid_c · x`. See `rt_keras.ops.nearest_attention` and `rt_keras.ops.balanced_attention` for
+    the equations of the two assignments. With "nearest", output i depends only on positions up to
+    i. With "balanced", the assignment of the paper, the routing depends on later positions, and so
+    do the outputs even if attention is causal.
 
-    How centroids learn, and the layer's weights: see `rt_keras.layers.CentroidHeads`.
+    For how centroids learn, and for the weights of the layer, see `rt_keras.layers.CentroidHeads`.
 
     Args:
-        num_heads: int, heads in the group.
-        num_clusters: int, centroids of each head. About sqrt(n) of them cost least.
-        window_size: int, how many members of its cluster a query attends among.
-        assignment: "nearest", the default, or "balanced": how positions join clusters.
-        share_qk: bool, whether queries are their own keys, as in the paper for causal attention.
-            Separate ones, the default, cost twice as much with "nearest", and learn recall far
-            better.
-        num_probes: int, with "nearest", in how many of its nearest clusters a query attends.
+        num_heads: int, number of heads in the group.
+        num_clusters: int, number of centroids per head. The cost is lowest with about sqrt(n).
+        window_size: int, maximum number of members of its cluster that a query attends to.
+        assignment: string, "nearest" or "balanced", the assignment of positions to clusters.
+            Defaults to "nearest".
+        share_qk: bool, whether queries are also keys, as in the paper for causal attention.
+            Separate keys double the cost with "nearest" but improve recall a lot. Defaults to
+            False.
+        num_probes: int, number of nearest clusters that a query attends to, with "nearest".
             Defaults to 1.
-        normalize: bool, whether logits are of normalised queries and keys, as in the paper. False,
-            only with "nearest", takes them as they are and normalises them for routing alone, as
-            suits a model that was trained with full attention. Defaults to True.
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        normalize: bool, whether logits use normalized queries and keys, as in the paper. False,
+            which requires "nearest", normalizes them only for routing, for models that were trained
+            with full attention. Defaults to True.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
         commitment_weight: float β, weight of the commitment loss. Defaults to 1e-4.
-        seed: int or None, seed of the initial centroids, normalised Gaussian noise, and of the
-            choice of members kept for restarts.
-        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
-            keys a weight of exactly 0; see `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`.
-            They need assignment "nearest" and one probe.
-        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
-            the default, for none. See `rt_keras.ops.persistent_attention`.
-        dense_below: int, see `HeadGroup`; None, the default, for never.
+        seed: int or None, seed of the initial centroids, which are normalized Gaussian noise, and
+            of the choice of members for restarts. Defaults to None.
+        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
+            keys a weight of exactly 0 and require "nearest" and one probe; see
+            `rt_keras.ops.sparsemax` and `rt_keras.ops.entmax15`. Defaults to "softmax".
+        num_persistent_keys: int or None, number of learned keys and values per head, which every
+            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
+        dense_below: int or None, see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:
         ValueError: if a number is out of range, `assignment` or `attention_activation` is unknown,
-            or `num_probes`, `normalize` or `attention_activation` cannot be combined with the rest.
+            or `num_probes`, `normalize` or `attention_activation` is incompatible with the other
+            arguments.
 
     Source: Roy et al. 2021, section 4.1.
 

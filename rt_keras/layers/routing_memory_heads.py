@@ -1,4 +1,4 @@
-"""Heads that see a window, the last keys of their cluster, and the best that it remembers."""
+"""Heads that attend to a window, to the last keys of a cluster and to its memory."""
 
 import keras
 
@@ -9,51 +9,52 @@ from rt_keras.layers.local_routing_heads import WINDOW_ALONE
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class RoutingMemoryHeads(Heads):
-    """`LocalRoutingHeads` whose clusters remember further back than a query sees.
+    """`LocalRoutingHeads` whose clusters remember members from further back.
 
-    Under the same softmax a query also sees, of the `memory_length` members that its cluster
-    remembers besides the last `window_size`, the `memory_keys` that fit it best. The clusters are
-    the index of that memory: no query is compared with more than one cluster's. A model can carry
-    it on from chunk to chunk of a text, and so find what it read a million tokens ago. For the
-    equation see `rt_keras.ops.routing_memory.memory_chunk`.
+    Each cluster has a memory of `memory_length` members in addition to its last `window_size` ones.
+    Under the same softmax, a query also attends to the `memory_keys` members with the highest
+    logits in the memory of its cluster. The clusters are the index of the memory: a query is
+    compared only with the members of its own cluster. A model can keep the memory as a recurrent
+    state from chunk to chunk of a text, and so retrieve keys from a million tokens ago. See
+    `rt_keras.ops.routing_memory.memory_chunk` for the equation.
 
     The memory changes when a block of `memory_block_size` positions ends, and no gradient passes
-    through it. Each time costs a copy of the memory, so these blocks may well be longer than those
-    of the window; what came since is in reach as one of the last `window_size` of a cluster.
+    through it. Each update copies the memory, so these blocks may be longer than those of the
+    window. Newer members are available among the last `window_size` of a cluster.
 
     Args:
-        num_heads: int, heads in the group.
-        block_size: int, positions in a block of the window.
-        num_clusters: int, centroids of each head.
-        window_size: int, the most keys that a query sees among the last of a cluster.
-        memory_length: int, members that a cluster remembers.
-        memory_keys: int, the most of them that a query sees. Defaults to 32.
-        eviction: string, what goes where there is no room: "oldest", the default, "random",
-            "least_attended" or "merged"; see the op.
-        memory_block_size: int, after how many positions members join the memory, at most
-            `memory_length`. Defaults to None, for `block_size`.
-        look_back: int, blocks before its own that a query sees; or a tuple with one for each
-            dimension of `grid`. Defaults to 1.
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
-            `rt_keras.layers.key_sets.positioned.Positioned`.
-        num_probes: int, in how many of its nearest clusters a query attends. Defaults to 1.
-        normalize: bool, whether logits are of normalised vectors. Defaults to True.
+        num_heads: int, number of heads in the group.
+        block_size: int, number of positions in a block of the window.
+        num_clusters: int, number of centroids per head.
+        window_size: int, maximum number of last members of its cluster that a query attends to.
+        memory_length: int, number of members in the memory of a cluster.
+        memory_keys: int, maximum number of these members that a query attends to. Defaults to 32.
+        eviction: string, policy for a full memory: "oldest", "random", "least_attended" or
+            "merged"; see the op. Defaults to "oldest".
+        memory_block_size: int or None, number of positions between updates of the memory, at most
+            `memory_length`. None for `block_size`. Defaults to None.
+        look_back: int, number of preceding blocks that a query attends to. Defaults to 1.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
+        relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
+        num_probes: int, number of nearest clusters that a query attends to. Defaults to 1.
+        normalize: bool, whether logits use normalized vectors. Defaults to True.
         commitment_weight: float, weight of the commitment loss. Defaults to 1e-4.
-        seed: int or None, seed of the initial centroids.
-        kernel_size: int, over how many positions a routed query is convolved. Defaults to None, for
-            4.
-        share_qk: bool, whether queries are their own keys. Defaults to False.
-        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
-            the default, for none. See `rt_keras.ops.persistent_attention`.
-        dense_below: int, see `HeadGroup`; None, the default, for never.
-        **kwargs: further keyword arguments of `LocalRoutingHeads`;
-            `routed_key` must be "previous_query".
+        seed: int or None, seed of the initial centroids. Defaults to None.
+        kernel_size: int or None, number of positions that are convolved into a routed query. None
+            for 4. Defaults to None.
+        share_qk: bool, whether queries are also keys. Defaults to False.
+        num_persistent_keys: int or None, number of learned keys and values per head, which every
+            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
+        dense_below: int or None, see `HeadGroup`. Defaults to None.
+        **kwargs: other keyword arguments of `LocalRoutingHeads`; `routed_key` must be
+            "previous_query".
 
     Raises:
         ValueError: if a number is out of range, `memory_length` is below `memory_block_size`,
-            `eviction` is unknown, an argument is given that these heads do not take, or heads are
-            called without `use_causal_mask`.
+            `eviction` is unknown, an unsupported argument is given, or the heads are called without
+            `use_causal_mask`.
 
     Source: ours; see the op.
 

@@ -1,4 +1,4 @@
-"""The base class of layers that change what their inputs hold, and not their shape."""
+"""Base class of layers whose outputs have the shape of their inputs."""
 
 import keras
 
@@ -6,10 +6,10 @@ from rt_keras.layers.saved_arguments import saved_arguments
 
 
 class SameShape(keras.layers.Layer):
-    """A layer whose outputs have the shape and the mask of its inputs.
+    """Base class of layers whose outputs have the shape and the mask of their inputs.
 
-    Its config is read off its constructor, so a subclass keeps its arguments as attributes of
-    their names.
+    Its config is derived from the constructor, so a subclass must store its arguments in attributes
+    of the same names.
 
     Args:
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
@@ -20,7 +20,7 @@ class SameShape(keras.layers.Layer):
         self.supports_masking = True
 
     def add_statistic(self, name, size):
-        """Adds float32 `[size]`, the attribute `name`, which calls write and callbacks read."""
+        """Adds a float32 weight `[size]`, the attribute `name`, for callbacks to read."""
         fixed = {"dtype": "float32", "trainable": False, "autocast": False}
         setattr(self, name, self.add_weight(name=name, shape=[size], initializer="zeros", **fixed))
 

@@ -1,4 +1,4 @@
-"""What a layer is made again from: the arguments of its constructor, in its config."""
+"""Configurations of layers: the arguments of their constructors."""
 
 import inspect
 
@@ -8,7 +8,7 @@ from rt_keras.keras_internals import all_layers_of
 
 
 def arguments_of(cls):
-    """The arguments of a layer's constructor, its own and those of its bases.
+    """Returns the arguments of a layer's constructor and of the constructors of its bases.
 
     Args:
         cls: class of layers.
@@ -28,20 +28,20 @@ def arguments_of(cls):
         own = inspect.signature(base.__init__).parameters.values()
         own = {p.name: p for p in own if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         del own["self"]
-        # The arguments of a declared kind of heads are those of its sets, not those of its bases.
+        # The arguments of a declared kind of heads are those of its sets, not of its bases.
         if not (getattr(cls, "declared", ()) and found and "num_heads" in own):
             found = own | found
     return found
 
 
 def saved_arguments(layer):
-    """The arguments of a layer's constructor, for `get_config` of a layer that makes layers.
+    """Returns the arguments of a layer's constructor, for `get_config`.
 
     Args:
-        layer: a `keras.layers.Layer` that keeps its arguments as attributes of their names.
+        layer: a `keras.layers.Layer` that stores its arguments in attributes of the same names.
 
     Returns:
-        Dictionary of all that it keeps, serialized, and of "dtype", see `saved_dtype`.
+        Dictionary of the serialized attributes, and of "dtype", see `saved_dtype`.
 
     >>> from rt_keras.layers import ScaleNormalization
     >>> saved_arguments(ScaleNormalization(epsilon=0.5))["epsilon"]
@@ -54,11 +54,14 @@ def saved_arguments(layer):
 
 
 def with_layers(config, *names):
-    """A configuration that `saved_arguments` made, with objects in the place of theirs.
+    """Deserializes the given entries of a configuration made by `saved_arguments`.
 
     Args:
         config: dictionary.
-        *names: strings, the arguments that are layers, lists of layers, or None.
+        *names: strings, arguments that are layers, lists of layers, or None.
+
+    Returns:
+        A dictionary.
 
     >>> from rt_keras.layers import FullHeads, MultiHeadAttention
     >>> config = MultiHeadAttention([FullHeads(3)]).get_config()
@@ -70,16 +73,16 @@ def with_layers(config, *names):
 
 
 def saved_dtype(layer):
-    """The `dtype` for `get_config` of a layer that makes layers of its own.
+    """Returns the `dtype` for `get_config` of a layer that creates other layers.
 
-    `quantize` gives each dense layer inside a dtype policy of its own. The config keeps them by
-    the paths of those layers, so that the layer that is loaded is quantized in the same places.
+    `quantize` gives each inner dense layer a separate dtype policy. The config stores these
+    policies by the paths of the layers, so a loaded layer is quantized in the same places.
 
     Args:
-        layer: a `keras.layers.Layer` that passes its `dtype_policy` on to the layers that it makes.
+        layer: a `keras.layers.Layer` that passes its `dtype_policy` to the layers that it creates.
 
     Returns:
-        A serialized dtype policy: the layer's, or a `DTypePolicyMap` if it is quantized.
+        A serialized dtype policy: that of the layer, or a `DTypePolicyMap` if it is quantized.
 
     >>> from rt_keras.layers import FullHeads, MultiHeadAttention
     >>> layer = MultiHeadAttention([FullHeads(1)], key_dim=2, name="attention")

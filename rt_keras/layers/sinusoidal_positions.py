@@ -1,4 +1,4 @@
-"""Positions as sines and cosines."""
+"""Sinusoidal position embeddings."""
 
 import math
 
@@ -11,18 +11,18 @@ from rt_keras.ops.blocks import places_of_rows, size
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class SinusoidalPositions(SameShape):
-    """Adds sines and cosines of each position, of frequencies from 1 to 1 / max_wavelength.
+    """Adds sines and cosines of the positions, with frequencies from 1 to 1 / max_wavelength.
 
     ```
     output_t = x_t + [sin(t f_0), ..., sin(t f_(h-1)), cos(t f_0), ..., cos(t f_(h-1))]
     f_i = max_wavelength^(-i / (h - 1)),    h = width // 2
     ```
 
-    followed by a 0 if the width is odd. Sines come first and cosines after, as in Tensor2Tensor;
+    followed by a 0 if the width is odd. Sines precede cosines, as in Tensor2Tensor;
     `keras_hub.layers.SinePositionEncoding` interleaves them.
 
     Args:
-        max_wavelength: number, the slowest sine's wavelength over 2 π, in positions. Defaults to
+        max_wavelength: number, the longest wavelength divided by 2 π, in positions. Defaults to
             10,000.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 

@@ -1,4 +1,4 @@
-"""Heads that see every n-th position."""
+"""Heads that attend to every n-th position."""
 
 import keras
 
@@ -8,18 +8,18 @@ from rt_keras.layers.key_sets import Strided
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class StridedHeads(Heads):
-    """Heads whose queries see the keys at multiples of a stride from them.
+    """Heads whose queries attend to the keys at multiples of a stride from them.
 
     See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride).
 
     Args:
-        num_heads: int, heads in the group.
-        stride: int, positions from one key to the next.
-        max_relative_distance: int, reach of the relative positions, in strides; None, the default,
-            for none.
-        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
-            the default, for none. See `rt_keras.ops.persistent_attention`.
-        dense_below: int, see `HeadGroup`; None, the default, for never.
+        num_heads: int, number of heads in the group.
+        stride: int, distance between keys, in positions.
+        max_relative_distance: int or None, largest distance of the relative positions, in strides.
+            None disables them. Defaults to None.
+        num_persistent_keys: int or None, number of learned keys and values per head, which every
+            query attends to; see `rt_keras.ops.persistent_attention`. Defaults to None.
+        dense_below: int or None, see `HeadGroup`. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Dropout of whole tokens."""
+"""Dropout of entire tokens."""
 
 import keras
 import tensorflow as tf
@@ -8,7 +8,7 @@ from rt_keras.layers.dropout import draw_seed
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenDropout(keras.layers.Layer):
-    """Replaces token ids by 0 at random, in training.
+    """Randomly replaces token ids with 0 in training.
 
     ```
     output_t = 0 with probability rate, else token_t
@@ -16,20 +16,20 @@ class TokenDropout(keras.layers.Layer):
 
     Args:
         rate: float, probability in [0, 1).
-        seed: int or None, the default, for a random one.
+        seed: int or None, seed of the random numbers. Defaults to None.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: int `[batch, length]`.
-        training: bool, whether tokens are replaced.
+        training: bool, whether to replace tokens.
 
     Returns:
-        `[batch, length]`, of the dtype of the inputs.
+        `[batch, length]`, with the dtype of the inputs.
 
     Raises:
-        ValueError: if the rate is out of range.
+        ValueError: if `rate` is out of range.
 
-    Source: the code of Roy et al. 2021, whose WikiText-103 models are trained with it.
+    Source: the code of Roy et al. 2021, which uses it for the WikiText-103 models.
 
     >>> TokenDropout(0.5)(keras.ops.ones([1, 3], dtype="int32")).numpy().tolist()
     [[1, 1, 1]]

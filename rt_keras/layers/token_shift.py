@@ -1,4 +1,4 @@
-"""Features shifted by one position."""
+"""Token shift: half of the features come from the previous position."""
 
 import keras
 import tensorflow as tf
@@ -8,28 +8,28 @@ from rt_keras.layers.same_shape import SameShape
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TokenShift(SameShape):
-    """Takes the second half of the features from the position before.
+    """Takes the second half of the features from the previous position.
 
     ```
     output_t = [x_t[: width / 2], x_(t-1)[width / 2 :]],    x_(-1) = 0
     ```
 
-    It has no weights. With it, keys of the first layer can tell which token came before theirs,
-    which is what continuing a repetition takes.
+    The layer has no weights. It gives keys of the first block information about the previous token,
+    which a model needs to continue repetitions.
 
     Args:
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
-        mask: bool `[batch, length]`, False for padding, whose features are shifted as 0. Filled in
-            by Keras from the mask that `inputs` carries.
+        mask: bool `[batch, length]`, False for padding, whose features are shifted as 0. Keras sets
+            it to the mask of `inputs`.
 
     Returns:
         `[batch, length, width]`.
 
-    Source: the token shift of the RWKV language model (Peng et al. 2023, RWKV, section 3.1.1),
-    with fixed halves instead of learnt shares.
+    Source: the token shift of the RWKV language model (Peng et al. 2023, RWKV, section 3.1.1), with
+    fixed halves instead of learned fractions.
 
     >>> TokenShift()(keras.ops.reshape(keras.ops.arange(6.0), [1, 3, 2])).numpy().tolist()
     [[[0.0, 0.0], [2.0, 1.0], [4.0, 3.0]]]
@@ -40,12 +40,12 @@ class TokenShift(SameShape):
         before = inputs[..., half:]
         if mask is not None:
             before = tf.where(tf.cast(mask, tf.bool)[..., None], before, tf.zeros_like(before))
-        # The last position comes off after the first one is added: there may be none.
+        # Padding precedes slicing, since the sequence may be empty.
         before = tf.pad(before, [[0, 0], [1, 0], [0, 0]])[:, :-1]
         return tf.concat([inputs[..., :half], before], axis=-1)
 
     def make_cache(self, inputs, count):
-        """The features that the position after the first `count` takes from the one before it.
+        """Returns the features that the position after the first `count` takes from the last one.
 
         Args:
             inputs: `[batch, length, width]`.
@@ -59,13 +59,13 @@ class TokenShift(SameShape):
         return tf.gather(before, count, axis=1)
 
     def call_with_cache(self, inputs, cache, count=None):
-        """The output of the next positions, and the cache for those after them.
+        """Computes the output of the next positions, and the cache for those after them.
 
         Args:
             inputs: `[batch, length, width]`.
-            cache: the cache of `make_cache` or of the last call.
-            count: int `[batch]`, how many of the positions count, the first ones; None, the
-                default, for all.
+            cache: the cache of `make_cache` or of the previous call.
+            count: int `[batch]` or None, number of positions that are not padding; the padding
+                follows them. None for all. Defaults to None.
 
         Returns:
             `[batch, length, width]`, and `[batch, width - width // 2]`.

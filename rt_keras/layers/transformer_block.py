@@ -21,7 +21,7 @@ from rt_keras.layers.token_shift import TokenShift
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class TransformerBlock(CachedBlock, SameShape):
-    """Attention of mixed heads, then a feed-forward network, each with a residual.
+    """A Transformer block: attention with several kinds of heads, then a feed-forward network.
 
     ```
     pre-norm:   x = x + dropout(f(shift(LN(x))))
@@ -33,58 +33,59 @@ class TransformerBlock(CachedBlock, SameShape):
     Args:
         head_groups: list of head groups, such as `LocalHeads` and `RoutingHeads`.
         intermediate_dim: int, width of the feed-forward network.
-        cross_head_groups: list of head groups that attend to an encoder's output; None, the
-            default, for a block without cross-attention.
-        key_dim: int, depth of a head's queries and keys. Defaults to the width over the number of
-            heads.
+        cross_head_groups: list of head groups that attend to an encoder's output. None for a block
+            without cross-attention. Defaults to None.
+        key_dim: int, depth of a head's queries and keys. Defaults to the width divided by the
+            number of heads.
         value_dim: int, depth of a head's values. Defaults to `key_dim`.
         activation: activation of the feed-forward network; see `FeedForward`. Defaults to "geglu".
-        normalize_first: bool, pre-norm if True, the default, and post-norm if False.
-        normalization: what LN is: "layer_norm", the default; "rms_norm", which has no mean and no
+        normalize_first: bool, True for pre-norm and False for post-norm. Defaults to True.
+        normalization: string, the normalization LN: "layer_norm"; "rms_norm", without mean and
             bias; "scale_norm", which scales all vectors to one length (see `ScaleNormalization`);
-            or "rezero", for none of them and a scalar α for each residual, which starts at 0 (see
-            `ResidualWeight`).
-        dropout: float, share set to 0 in training before each residual. Defaults to 0.
-        attention_dropout: float, share of the attention weights set to 0 in training. Defaults to
+            or "rezero", which replaces normalization by a scalar α per residual, initialized with 0
+            (see `ResidualWeight`). Defaults to "layer_norm".
+        dropout: float, fraction of the units set to 0 in training before each residual. Defaults to
+            0.
+        attention_dropout: float, fraction of the attention weights set to 0 in training. Defaults
+            to `dropout`.
+        activation_dropout: float, fraction of the activations set to 0 in training. Defaults to
             `dropout`.
-        activation_dropout: float, share of the activations set to 0 in training. Defaults to
-            `dropout`.
-        shift_tokens: bool, whether shift is `TokenShift`, which shows each position the one before
-            it. Defaults to False, for no shift.
-        attention_bias: bool, whether the dense layers of attention have biases. Defaults to True.
-        feed_forward_bias: bool, whether the dense layers of the feed-forward network have biases.
+        shift_tokens: bool, whether to apply `TokenShift`, which gives each position features of the
+            previous one. Defaults to False.
+        attention_bias: bool, whether the dense layers of attention use biases. Defaults to True.
+        feed_forward_bias: bool, whether the dense layers of the feed-forward network use biases.
             Defaults to True.
-        use_head_dense: bool, whether heads pass through a dense layer of their own; see
-            `MultiHeadAttention`. Defaults to False.
+        use_head_dense: bool, whether to apply a dense layer to each head; see `MultiHeadAttention`.
+            Defaults to False.
         layer_norm_epsilon: float ε of the normalizations. Defaults to 1e-6.
         kernel_initializer: initializer of the dense layers. Defaults to "glorot_uniform".
-        feed_forward_chunk_size: int, the number of positions that go through the feed-forward
-            network at once; None, the default, for all. See `FeedForward`.
-        num_experts: int, how many networks a `MixtureOfExperts` has in the place of the
-            feed-forward network; None, the default, for one network alone.
-        experts_per_token: int, how many of them each position uses. Defaults to 2.
-        expert_capacity_factor: float, at least 1: how much more than its share an expert takes in
-            training; None for no limit. Defaults to 1.25.
-        product_keys: int, how many keys of each half a `ProductKeyMemory` has in the place of the
-            feed-forward network; None, the default, for none. To a backbone, one number for all
-            blocks or a list with one for each.
-        remat: bool, whether the gradient recomputes the block from its inputs instead of keeping
-            its activations in memory: less memory, and half as much time again. Defaults to False.
+        feed_forward_chunk_size: int or None, number of positions that the feed-forward network
+            computes at once; see `FeedForward`. None for all. Defaults to None.
+        num_experts: int or None, number of networks of a `MixtureOfExperts`, which replaces the
+            feed-forward network. None for a single network. Defaults to None.
+        experts_per_token: int, number of experts per position. Defaults to 2.
+        expert_capacity_factor: float or None, capacity of an expert in training, relative to an
+            equal share; at least 1. None for no limit. Defaults to 1.25.
+        product_keys: int or None, number of keys per half of a `ProductKeyMemory`, which replaces
+            the feed-forward network. None for no memory. A backbone also accepts a list with one
+            number per block. Defaults to None.
+        remat: bool, whether the gradient recomputes the block from its inputs instead of storing
+            its activations. This saves memory and takes about 50% more time. Defaults to False.
         **kwargs: base layer keyword arguments, such as `name` and `dtype`.
 
     Call arguments:
         inputs: `[batch, length, width]`.
         padding_mask: bool or int `[batch, length]`, 0 for padding. Defaults to `mask`.
-        use_causal_mask: bool, whether a position sees no later one.
-        training: bool, whether dropout is on and routing heads collect statistics.
-        mask: the mask that `inputs` carries, filled in by Keras.
+        use_causal_mask: bool, whether positions attend to no later position.
+        training: bool, whether to apply dropout and collect statistics of routing heads.
+        mask: the mask of `inputs`, set by Keras.
         encoder_outputs: `[batch, encoder_length, width]`, if there are `cross_head_groups`.
         encoder_padding_mask: bool or int `[batch, encoder_length]`, 0 for padding.
-        return_attention_scores: bool, whether to return the weights of self-attention too,
-            `[batch, heads, length, length]`. That costs O(n²) whatever the heads.
+        return_attention_scores: bool, whether to also return the weights of self-attention,
+            `[batch, heads, length, length]`, at a cost of O(n²) for all kinds of heads.
 
     Returns:
-        `[batch, length, width]`, and the weights if asked for.
+        `[batch, length, width]`, and the attention weights if requested.
 
     Raises:
         ValueError: if an argument is out of range, or the number of heads does not divide the width
@@ -137,7 +138,7 @@ class TransformerBlock(CachedBlock, SameShape):
         self.value_dim = value_dim
         self.activation = activation
         if normalization == "rezero" and not normalize_first:
-            raise ValueError('normalization="rezero" needs normalize_first=True, as it has no norm')
+            raise ValueError('normalization="rezero" needs normalize_first=True. Received: False')
         self.normalize_first = normalize_first
         self.normalization = normalization
         self.dropout = dropout
@@ -218,7 +219,7 @@ class TransformerBlock(CachedBlock, SameShape):
         )
 
     def _fed_forward(self, x, padding_mask, training):
-        """The output of the feed-forward network, or of what stands for it: experts or a memory."""
+        """Computes the feed-forward network, or the experts or memory that replace it."""
         if isinstance(self.feed_forward, FeedForward):
             return self.feed_forward(x, training=training)
         return self.feed_forward(x, mask=padding_mask, training=training)
@@ -289,7 +290,7 @@ class TransformerBlock(CachedBlock, SameShape):
         return (output, *scores) if return_attention_scores else output
 
     def _functions(self, padding_mask, use_causal_mask, training):
-        """Self-attention and the feed-forward network, by name, and what shifts their inputs."""
+        """Returns self-attention and the feed-forward network by name, and the token shift."""
         masks = {"query_mask": padding_mask, "value_mask": padding_mask}
         attention = functools.partial(
             self.attention, use_causal_mask=use_causal_mask, training=training, **masks
@@ -301,7 +302,7 @@ class TransformerBlock(CachedBlock, SameShape):
         return functions, lambda name, x: self.token_shift(x, mask=padding_mask)
 
     def branches(self, **options):
-        """What the residuals of a pre-norm block add to their inputs.
+        """Returns the branches of the residuals of a pre-norm block.
 
         Args:
             **options: `padding_mask`, `use_causal_mask` and `training` of a call.
@@ -318,14 +319,14 @@ class TransformerBlock(CachedBlock, SameShape):
         ]
 
     def _residuals(self, x, functions, shift, training):
-        """The block's output, a residual around each of its functions.
+        """Computes the output of the block, with a residual around each function.
 
         Args:
             x: `[batch, length, width]`, or a pair of such tensors, the two streams of
                 `ReversibleBlocks`.
             functions: dictionary of functions of such a tensor, by name.
-            shift: function of a name and of what the function of this name is given, which gives
-                the same with shifted tokens, for blocks with `shift_tokens`.
+            shift: function of a name and the inputs of the function with that name; returns the
+                inputs with shifted tokens. Used only with `shift_tokens`.
             training: bool.
         """
         if isinstance(x, tuple):
@@ -339,7 +340,7 @@ class TransformerBlock(CachedBlock, SameShape):
         return x
 
     def _branch(self, name, x, functions, shift, training):
-        """What the residual around a function adds to x."""
+        """Computes the branch of one function, which the residual adds to x."""
         norm, rezero = self._norm_of(name), self.normalization == "rezero"
         x = norm(x) if self.normalize_first and not rezero else x
         x = functions[name](x if self.token_shift is None else shift(name, x))
@@ -350,7 +351,7 @@ class TransformerBlock(CachedBlock, SameShape):
 
     @property
     def _names(self):
-        """The names of the functions with a residual, in their order."""
+        """The names of the functions with a residual, in order."""
         cross = [] if self.cross_attention is None else ["cross_attention"]
         return ["attention", *cross, "feed_forward"]
 
@@ -385,5 +386,5 @@ BLOCK_OPTIONS = {
 
 
 def add(x, y):
-    """x + y in the dtype of x."""
+    """Returns x + y in the dtype of x."""
     return x + tf.cast(y, x.dtype)

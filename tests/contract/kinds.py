@@ -229,7 +229,7 @@ class Heads:
     def is_named_in_refusal(self):
         """Whether the refusal names the kind and one of the options."""
         text = str(self.refusal)
-        names = [*self.chosen, *(["heads of values"] if self.key_heads != HEADS else [])]
+        names = [*self.chosen, *(["key/value heads"] if self.key_heads != HEADS else [])]
         return self.layer.__name__ in text and any(name in text for name in names)
 
     def inputs(self, seed=0, length=None, keys=None):

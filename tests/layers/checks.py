@@ -1,4 +1,4 @@
-"""What holds for every layer."""
+"""Checks that apply to every layer."""
 
 import math
 
@@ -44,7 +44,7 @@ def random(*shape, seed=0, dtype="float32"):
 
 
 def padding(batch, length, kind="right"):
-    """A mask with other padding in every row."""
+    """Returns a mask with different padding in every row."""
     count = 1 + np.arange(batch)[:, None] * length // (2 * batch)
     positions = np.arange(length)
     return positions < length - count if kind == "right" else positions >= count
@@ -55,21 +55,21 @@ def largest_difference(a, b):
 
 
 def close(found, expected, tolerance):
-    """Two results of float32 agree, which rounds in proportion to what it holds.
+    """Asserts that two float32 results are equal up to rounding, which is relative.
 
-    The tolerance is for values up to 1, and grows with the largest expected value.
+    The tolerance is for values up to 1. It is scaled by the largest expected value.
     """
     largest = max(1, np.max(np.abs(expected)))
     assert largest_difference(found, expected) <= tolerance * largest
 
 
 def mask_of(x):
-    """The mask that Keras carries along with a tensor."""
+    """Returns the Keras mask of a tensor."""
     return keras_internals.mask_of(x).numpy().tolist()
 
 
 def config_makes_an_equal_layer(layer, *inputs, **options):
-    """`from_config` of a built layer gives one of the same weights' shapes and the same outputs."""
+    """Asserts that `from_config` creates a layer with the same weight shapes and outputs."""
     config = keras.saving.serialize_keras_object(layer)
     copy = keras.saving.deserialize_keras_object(config)
     assert type(copy) is type(layer)
@@ -81,7 +81,7 @@ def config_makes_an_equal_layer(layer, *inputs, **options):
 
 
 def saves_and_loads(model, inputs, folder):
-    """The model's outputs survive a `.keras` file, a weights file and a SavedModel."""
+    """Asserts equal outputs after loading a `.keras` file, weights and a SavedModel."""
     expected = model(inputs)
     model.save(folder / "model.keras")
     loaded = keras.saving.load_model(folder / "model.keras")
@@ -99,7 +99,7 @@ def saves_and_loads(model, inputs, folder):
 
 
 def gradients(layer, *inputs, **options):
-    """The gradient of a random function of the output, by path of the trainable weight."""
+    """Returns gradients of a function of the output, by path of the trainable weight."""
     with tf.GradientTape() as tape:
         output = layer(*inputs, **options)
         loss = tf.reduce_sum(tf.sin(3 * tf.cast(output, "float32")))
@@ -113,16 +113,16 @@ def trains_every_weight(layer, *inputs, **options):
     for path, gradient in gradients(layer, *inputs, **options).items():
         assert gradient is not None, path
         assert np.all(np.isfinite(gradient)), path
-        # Softmax does not see what is added to all of a query's logits, as a key's bias adds it.
+        # The bias of keys adds the same to all logits of a query, which softmax ignores.
         if not path.endswith("key/bias"):
             assert np.any(np.abs(gradient) > 1e-7), path
 
 
 def decode(layer, x, count, max_length=None):
-    """The outputs of a layer's `prefill` of `count` positions, then of one at a time, joined."""
+    """Returns the outputs of `prefill` of `count` positions and of single later positions."""
     max_length = max_length or x.shape[1]
     if count:
-        # One more position, which must not matter to the cache.
+        # The additional position must not change the cache.
         stretch = slice(0, count + 1)
         output, cache = layer.prefill(x[:, stretch], count, max_length)
         outputs = [output[:, :count]]
@@ -136,13 +136,13 @@ def decode(layer, x, count, max_length=None):
 
 
 def decodes_to(expected, group, query, value, key, count):
-    """A head group gives expected outputs from position `count` on, one at a time.
+    """Asserts the outputs of a head group from position `count` on, one at a time.
 
     Args:
         expected: `[batch, heads, length, value_depth]`.
         group: a head group of float64.
         query, value, key: `[batch, heads, length, ...]`; key may be None.
-        count: int, the positions that are in the cache at first.
+        count: int, number of positions in the initial cache.
     """
     batch, _, length, depth = query.shape
 
@@ -160,7 +160,7 @@ def decodes_to(expected, group, query, value, key, count):
 
 
 def takes_empty_batches_and_sequences(group, static, use_causal_mask=True):
-    """A group gives outputs, losses and gradients of nothing where there is nothing."""
+    """Asserts that a head group supports empty batches and sequences in training."""
     layer = MultiHeadAttention([group], 4)
     layer.build((None, None, 6), (None, None, 6))
 
@@ -182,7 +182,7 @@ def takes_empty_batches_and_sequences(group, static, use_causal_mask=True):
 
 
 def divergence_in_a_loop(p, q):
-    """The Jensen-Shannon divergence of two distributions over the same keys."""
+    """Computes the Jensen-Shannon divergence of two distributions over the same keys."""
     total = 0.0
     for a, b in zip(p, q):
         middle = (a + b) / 2

@@ -1,7 +1,7 @@
-"""A model with every kind of heads, of which `tests/golden/saved` holds a file, and what it gives.
+"""The model with every kind of heads whose file and outputs are in `tests/golden/saved`.
 
-`python -m tests.layers.saved_heads FOLDER` writes such files. Those in `tests/golden/saved` are of
-the version that first had them: later versions must load them, and never write them anew.
+`python -m tests.layers.saved_heads FOLDER` writes these files. Those in `tests/golden/saved` are
+from an earlier version. Later versions must load them and must never regenerate them.
 """
 
 import sys
@@ -23,7 +23,7 @@ LEARNED = {"max_relative_distance": 5}
 SINUSOIDAL = {**LEARNED, "relative_positions": "sinusoidal"}
 BUCKETED = {"max_relative_distance": 20, "relative_positions": "bucketed"}
 PERSISTENT = {"num_persistent_keys": 3}
-# What a kind must have; `span_ramp` and the weights of losses are such that they matter.
+# Required options; `span_ramp` and the loss weights are large enough to influence outputs.
 LOCAL = {"block_size": 4, "span_ramp": 4, "span_loss_weight": 0.01}
 CLUSTERS = {"num_clusters": 4, "window_size": 4}
 LEARNT_CLUSTERS = {**CLUSTERS, "commitment_weight": 0.1}
@@ -32,8 +32,8 @@ MEMORY = {**LOCAL_ROUTING, "memory_length": 4, "memory_keys": 2}
 COMPRESSIVE = {"block_size": 4, "compressed_length": 4, "compression_rate": 2}
 OF_DIALECT = {**LEARNT_CLUSTERS, "block_size": 4}
 
-# For each kind what it must have, and by a name of each its options. Those of the attention and of
-# the call are among them: "causal" False, "cross", and what `ATTENTION` lists.
+# The required options of each kind and, by name, the options of each variant. These include options
+# of the attention layer (`ATTENTION`) and of the call (`CALL`).
 ATTENTION = ("num_key_value_heads", "value_dim", "num_global_tokens", "global_projections")
 CALL = ("causal", "cross", "rotary")
 GROUPED = {"num_key_value_heads": 1}
@@ -186,12 +186,12 @@ CASES = {
     t2t.T2TStridedHeads: ({"stride": 3}, POSITIONS),
 }
 
-# Those that an update of the centroids leaves behind.
+# The statistics that remain after an update of the centroids.
 STATISTICS = ("average_counts", "average_sums", "empty_batches", "updates")
 
 
 def cases():
-    """For each name its head groups, and the options of their attention and of its call."""
+    """Returns the head groups and the options of the attention and its call, by name."""
     found = {}
     for kind, (needed, variants) in CASES.items():
         for name, chosen in variants.items():
@@ -204,13 +204,13 @@ def cases():
 
 
 def seeded(group, number):
-    """A group like another that draws what this number says, if it draws anything."""
+    """Returns a copy of a group with this number as its seed, if it has one."""
     config = group.get_config()
     return type(group).from_config({**config, "seed": number}) if "seed" in config else group
 
 
 def mixed_groups():
-    """Groups of one attention, two of them of one kind, some of which have keys of their own."""
+    """Returns the groups of one layer: two of the same kind, some with persistent keys."""
     return [
         layers.RoutingHeads(1, 4, 4, share_qk=True),
         layers.LocalHeads(1, 4, max_relative_distance=5),
@@ -221,7 +221,7 @@ def mixed_groups():
 
 
 def make_model():
-    """The model, from code."""
+    """Creates the model."""
     x = keras.Input([LENGTH, WIDTH], name="x")
     other = keras.Input([KEYS, WIDTH], name="other")
     mask = keras.Input([LENGTH], dtype="bool", name="mask")
@@ -250,12 +250,12 @@ def make_model():
 
 
 def draw_weights(model):
-    """Gives every weight a value of its own, such that those of centroids are possible ones."""
+    """Assigns random values to all weights; those of centroids are realistic."""
     rng = np.random.default_rng(0)
     for weight in model.weights:
         drawn = rng.normal(size=weight.shape)
         if "int" in weight.dtype:
-            # The states of random seeds, and the random projections that stay as they are.
+            # The states of random seeds do not change.
             continue
         if weight.name == "kernel":
             drawn *= 1.5 / weight.shape[0] ** 0.5
@@ -268,7 +268,7 @@ def draw_weights(model):
 
 
 def _draw_centroids(heads, rng):
-    """Centroids and statistics such as training leaves them, and one cluster that is empty."""
+    """Assigns centroids and statistics as after training, with one empty cluster."""
 
     def unit(shape):
         return keras.ops.normalize(rng.normal(size=shape).astype("float32"), axis=-1)
@@ -292,7 +292,7 @@ def _draw_centroids(heads, rng):
 
 
 def make_inputs():
-    """What the model is called with; the second row is padded at its end."""
+    """Returns the inputs of the model; the second row has padding at its end."""
     rng = np.random.default_rng(1)
     x, other = (rng.normal(size=(BATCH, n, WIDTH)).astype("float32") for n in (LENGTH, KEYS))
     mask, other_mask = np.ones([BATCH, LENGTH], bool), np.ones([BATCH, KEYS], bool)
@@ -303,21 +303,20 @@ def make_inputs():
 
 
 def found_by(model, inputs):
-    """What a loaded model gives: outputs, by the step and the name of the attention.
+    """Returns the outputs of a loaded model, by step and name of the attention layer.
 
-    First those of a call; then of a training call, whose dropout follows from the seeds; the losses
-    of the latter; then, of heads with centroids, those of a call after the centroids have moved,
-    and the statistics that are left.
+    The steps are a call; a training call, with seeded dropout; the losses of the latter; and, for
+    heads with centroids, a call after an update of the centroids, and the remaining statistics.
     """
     found = {}
 
     def note(step, outputs):
-        # Half of the features tell all: each is a sum over all heads.
+        # Half of the features suffice, since each is a sum over all heads.
         for name, x in outputs.items():
             found[f"{step}/{name}"] = np.asarray(x)[..., : WIDTH // 2]
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="With use_causal_mask=True no query")
+        warnings.filterwarnings("ignore", message="With use_causal_mask=True, queries")
         ema = CentroidEMA(0.5, "count", initialize_from_batch=True, restart_after=5)
         ema.set_model(model)
         note("call", model(inputs))
@@ -349,10 +348,10 @@ def compress(path):
 
 
 def main(folder):
-    """Writes the model and what it gives to a folder that has neither."""
+    """Writes the model and its outputs to a folder without these files."""
     path, outputs = folder / "heads.keras", folder / "heads.npz"
     if path.exists() or outputs.exists():
-        raise SystemExit(f"{path} is there: later versions must load it, and not write it anew")
+        raise SystemExit(f"{path} exists; later versions must load it and must not regenerate it")
     model = draw_weights(make_model())
     model.save(path)
     compress(path)

@@ -39,7 +39,7 @@ GROUPS = {
 
 
 def calls_of(groups, x, mask=None, **options):
-    """The only call of a layer with these groups, and the layer's output."""
+    """Returns the single call of a layer with these groups, and the output."""
     inputs = keras.Input(x.shape[1:])
     layer = MultiHeadAttention(groups, key_dim=5, value_dim=6, **options)
     kept = None if mask is None else keras.ops.convert_to_tensor(mask)
@@ -50,7 +50,7 @@ def calls_of(groups, x, mask=None, **options):
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_weights_times_values_are_the_outputs(name, monkeypatch):
+def test_weights_times_values_equal_the_outputs(name, monkeypatch):
     monkeypatch.setattr(attention_calls, "KEYS_AT_ONCE", 5)
     call = calls_of(GROUPS[name](), checks.random(2, LENGTH, 8))
     parts = [part.numpy() for part in call.weights()]
@@ -73,7 +73,7 @@ def test_weights_times_values_are_the_outputs(name, monkeypatch):
     [
         (lambda: RoutingHeads(2, 3, 4), ["queries", "keys"]),
         (lambda: RoutingHeads(2, 3, 4, share_qk=True), ["queries"]),
-        # Their routed keys are earlier queries.
+        # The routed keys are earlier queries.
         (lambda: LocalRoutingHeads(2, 4, 3, 4), ["queries"]),
         (lambda: LocalRoutingHeads(2, 4, 3, 4, kernel_size=3), ["queries"]),
     ],
@@ -124,7 +124,7 @@ def test_every_block_of_a_model_is_found_once(options):
     assert [call.name for call in calls] == [f"transformer_block_{i}/attention" for i in range(2)]
 
 
-def test_a_call_that_fails_is_not_observed_any_longer():
+def test_observers_are_removed_after_a_failed_call():
     inputs = keras.Input([LENGTH, 8])
     layer = MultiHeadAttention([FullHeads(1)])
     model = keras.Model(inputs, layer(inputs, inputs))

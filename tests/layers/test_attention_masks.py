@@ -10,7 +10,7 @@ BATCH, HEADS, QUERIES, KEYS = 2, 2, 5, 7
 
 
 def some(*shape):
-    """A mask that allows something everywhere: Keras lets a query without keys see all of them."""
+    """Returns a mask with a key for every query. In Keras, queries without keys see all keys."""
     mask = np.random.default_rng(3).random(shape) < 0.5
     mask[..., 0] = True
     return mask
@@ -34,7 +34,7 @@ def some(*shape):
     ],
     ids=str,
 )
-def test_broadcast_as_by_keras(shape, options):
+def test_broadcast_as_in_keras(shape, options):
     query, value = checks.random(BATCH, QUERIES, 6), checks.random(BATCH, KEYS, 6, seed=1)
     theirs, ours = twins(query, value)
     for mask in (some(*shape), some(*shape).astype("int32")):
@@ -45,14 +45,14 @@ def test_broadcast_as_by_keras(shape, options):
     assert (checks.largest_difference(found, plain) > 1e-3) == (shape != (1, 1, 1, 1))
 
 
-def test_heads_get_their_part():
+def test_each_head_gets_its_mask():
     x, mask = checks.random(2, 5, 6), some(2, 3, 5, 5)
     layer = MultiHeadAttention([FullHeads(1), FullHeads(2)], 4)
     _, scores = layer(x, x, attention_mask=mask, return_attention_scores=True)
     np.testing.assert_array_equal(scores.numpy() > 0, mask)
 
 
-def test_masks_that_every_group_takes():
+def test_masks_that_every_group_supports():
     x, mask = checks.random(2, 5, 6), checks.padding(2, 5)
     layer = MultiHeadAttention([LocalHeads(2, 3)], 4)
     expected = layer(x, x, value_mask=mask)

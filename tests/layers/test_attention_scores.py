@@ -15,7 +15,7 @@ from rt_keras.layers.attention_calls import attention_calls
 from rt_keras.t2t import T2TLocalHeads, T2TRoutingHeads
 from tests.layers import checks
 
-# Whose outputs have a part besides the sums of the values.
+# Groups whose outputs contain terms other than weighted sums of the values.
 WITH_VALUES_OF_THEIR_OWN = {
     "full": lambda: FullHeads(2, num_persistent_keys=3),
     "local": lambda: LocalHeads(2, 4, num_persistent_keys=3),
@@ -28,7 +28,7 @@ WITH_VALUES_OF_THEIR_OWN = {
 
 @pytest.mark.parametrize("name", WITH_VALUES_OF_THEIR_OWN)
 @pytest.mark.parametrize("value_dim", [5, 12, 17])
-def test_what_is_added_to_the_values_is_no_weight(name, value_dim):
+def test_terms_added_to_the_values_are_not_weights(name, value_dim):
     group = WITH_VALUES_OF_THEIR_OWN[name]()
     layer = MultiHeadAttention([LocalHeads(1, 4), group], 4, value_dim=value_dim)
     inputs, x = keras.Input([12, 6]), checks.random(2, 12, 6)
@@ -59,7 +59,7 @@ def test_unknown_and_empty_lengths():
 
 
 @pytest.mark.parametrize("compression", ["conv", "mean"])
-def test_a_compressed_memory_has_no_weights(compression):
+def test_a_compressed_memory_has_no_attention_weights(compression):
     layer = MultiHeadAttention(
         [LocalHeads(1, 4), CompressiveHeads(1, 4, 2, compression=compression)]
     )

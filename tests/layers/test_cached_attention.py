@@ -27,7 +27,7 @@ CACHED["grid"] = lambda: LocalHeads(2, 3, grid=(5, 1))
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("kind", CACHED)
-def test_chunks_are_one_pass(kind, grouped):
+def test_chunks_equal_one_pass(kind, grouped):
     options = {}
     if grouped and not CACHED[kind]().share_qk:
         rotary = keras_hub.layers.RotaryEmbedding()
@@ -47,7 +47,7 @@ def test_chunks_are_one_pass(kind, grouped):
 
 
 def cached_groups(**options):
-    """Heads of every kind that keeps a cache, one of them its own keys."""
+    """Returns heads of every kind with a cache, one with shared queries and keys."""
     return [
         LocalHeads(1, 3, **options),
         RoutingHeads(2, 3, 4, num_probes=2, **options),
@@ -59,7 +59,7 @@ def cached_groups(**options):
 
 @pytest.mark.parametrize("count", [0, 1, 6])
 @pytest.mark.parametrize("options", [{}, {"use_head_dense": True, "value_dim": 3}], ids=str)
-def test_one_position_at_a_time_as_all_at_once(options, count):
+def test_decoding_equals_one_pass(options, count):
     groups = cached_groups(dtype="float64", max_relative_distance=2)
     layer = MultiHeadAttention(groups, 4, dtype="float64", **options)
     x = checks.random(2, 9, 12, dtype="float64")
@@ -99,7 +99,7 @@ def test_recall_of_another_sequence(beams, padded):
         np.testing.assert_allclose(found, one, rtol=0, atol=1e-12)
 
 
-def test_groups_that_keep_no_cache():
+def test_groups_without_a_cache():
     groups = [RoutingHeads(1, 2, 5, assignment="balanced"), FullHeads(1)]
     layer = MultiHeadAttention(groups, 4)
     x = checks.random(1, 5, 12)
@@ -114,7 +114,7 @@ def test_the_cache_of_another_layer():
     layer = MultiHeadAttention(cached_groups(), 4)
     x = checks.random(1, 5, 12)
     layer(x, x)
-    with pytest.raises(ValueError, match="The cache is of 1 head groups; .* has 5. It must come"):
+    with pytest.raises(ValueError, match="The cache has 1 head groups but .* has 5. It must come"):
         layer.call_with_cache(x[:, :1], layer.new_cache(1, 5)[:1], 0)
 
 
@@ -131,7 +131,7 @@ DENSE = {
 
 
 @pytest.mark.parametrize("kind", DENSE)
-def test_dense_below_goes_by_the_length_that_there_will_be(kind):
+def test_dense_below_depends_on_the_final_length(kind):
     x = checks.random(2, 12, 8, dtype="float64")
     for length in (9, 12):
         layer = MultiHeadAttention([DENSE[kind](dense_below=10, dtype="float64")], dtype="float64")
@@ -142,7 +142,7 @@ def test_dense_below_goes_by_the_length_that_there_will_be(kind):
     assert not group.carries_state
 
 
-def test_dense_below_needs_a_length_that_is_known():
+def test_dense_below_needs_a_known_length():
     group = LocalHeads(2, 3, dense_below=10)
     group.build((None, 2, None, 4), (None, 2, None, 4))
 
@@ -157,6 +157,6 @@ def test_dense_below_needs_a_length_that_is_known():
 def test_dense_below_is_for_sparse_heads_in_self_attention():
     with pytest.raises(ValueError, match="dense_below must be None for FullHeads"):
         MultiHeadAttention([FullHeads(2, dense_below=10)]).build([1, 5, 8], [1, 5, 8])
-    # A query alone does not know of how many it will be one.
+    # A single query does not determine the final length.
     layer = MultiHeadAttention([LocalHeads(2, 3, dense_below=10)])
     assert layer.cached_decoding and not layer.cached_cross_attention

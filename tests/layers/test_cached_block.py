@@ -10,7 +10,7 @@ from tests.layers.test_transformer_block import WIDTH, block
 @pytest.mark.parametrize("count", [0, 5])
 @pytest.mark.parametrize("shift_tokens", [False, True])
 @pytest.mark.parametrize("normalize_first", [True, False])
-def test_one_position_at_a_time_as_all_at_once(normalize_first, shift_tokens, count):
+def test_decoding_equals_one_pass(normalize_first, shift_tokens, count):
     layer = block(
         dtype="float64", normalize_first=normalize_first, shift_tokens=shift_tokens, dropout=0.5
     )
@@ -36,7 +36,7 @@ def test_decoding_with_an_encoder(shift_tokens):
         np.testing.assert_allclose(output, expected[:, at], rtol=0, atol=1e-5)
 
 
-def test_blocks_that_keep_no_cache():
+def test_blocks_without_a_cache():
     assert not block("balanced").cached_decoding
     balanced = RoutingHeads(2, 3, 4, assignment="balanced")
     assert not block(cross_head_groups=[balanced]).cached_decoding

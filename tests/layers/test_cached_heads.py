@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
         lambda: T2TStridedHeads(2, 3),
     ],
 )
-def test_arrays_are_left_as_they_were(make):
+def test_arrays_do_not_change(make):
     group, x = make(), checks.random(2, 2, 12, 6)
     group.build(x.shape, x.shape)
     if getattr(group, "relative_positions", None) == "sinusoidal":
@@ -79,7 +79,7 @@ GROUPS = {
 
 
 def what_is_held(cache):
-    """A cache with zeros where a memory has no members yet."""
+    """Returns a cache with zeros for the unused places of a memory."""
     (cache,) = cache
     if "memory" in cache:
         there = cache["memory"]["number"] >= 0
@@ -94,7 +94,7 @@ def what_is_held(cache):
 
 @pytest.mark.parametrize("key_heads", [None, 2])
 @pytest.mark.parametrize("name", GROUPS)
-def test_steps_of_rows_at_positions_of_their_own(name, key_heads):
+def test_steps_of_rows_at_different_positions(name, key_heads):
     attention = MultiHeadAttention(
         [GROUPS[name]()], key_dim=4, num_key_value_heads=key_heads, dtype="float64"
     )
@@ -109,7 +109,7 @@ def test_steps_of_rows_at_positions_of_their_own(name, key_heads):
         for row, start in enumerate(STARTS)
     ]
     cache = tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *caches)
-    # In half of the rows, and in those that have ended, nothing counts.
+    # In half of the rows, and in those that have ended, the count is 0.
     position, rng = STARTS.copy(), np.random.default_rng(1)
     while np.any(position < LENGTH):
         count = rng.integers(0, 2, 3) * (position < LENGTH)

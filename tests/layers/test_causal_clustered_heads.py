@@ -40,7 +40,7 @@ def test_decoding_in_lower_precision():
     )
 
 
-def test_centroids_learn_from_queries_alone():
+def test_centroids_learn_only_from_queries():
     query, key = checks.random(1, 2, 9, 6), checks.random(1, 2, 9, 6, seed=1)
     group = CausalClusteredHeads(2, 3, 4)
     group.has_centroid_updates = True

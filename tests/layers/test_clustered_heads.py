@@ -86,7 +86,7 @@ def test_empty_batches_and_sequences(top_k, static):
 
 
 @pytest.mark.end_to_end
-def test_beside_other_heads_a_model_is_saved_and_loaded(tmp_path):
+def test_a_model_with_other_heads_is_saved_and_loaded(tmp_path):
     inputs = keras.Input((9, 6))
     layer = MultiHeadAttention([ClusteredHeads(1, 3), ClusteredHeads(1, 2, 4)], 4)
     model = keras.Model(inputs, layer(inputs, inputs))
@@ -110,7 +110,7 @@ def test_bad_arguments(options, message):
 
 def test_bad_calls():
     x = checks.random(1, 2, 9, 6)
-    with pytest.raises(ValueError, match="cannot attend with use_causal_mask=True"):
+    with pytest.raises(ValueError, match="do not support use_causal_mask=True"):
         ClusteredHeads(2, 3)(x, x, x, use_causal_mask=True)
-    with pytest.raises(ValueError, match="cannot take an attention_mask"):
+    with pytest.raises(ValueError, match="do not support an attention_mask"):
         ClusteredHeads(2, 3)(x, x, x, attention_mask=np.ones((1, 9, 9), bool))

@@ -78,7 +78,7 @@ def test_bad_arguments(arguments, message):
         )
 
 
-def test_a_memory_is_of_the_past():
+def test_causal_mask_is_required():
     x = checks.random(1, 1, 8, 2)
     with pytest.raises(ValueError, match="need use_causal_mask=True"):
         CompressiveHeads(1, 4, 2)(x, x, x)

@@ -14,13 +14,13 @@ def test_the_first_set_that_has_an_option_owns_it():
 
 
 @pytest.mark.parametrize("kind", [LocalHeads, RoutingHeads])
-def test_what_is_fixed_is_no_option(kind):
+def test_fixed_values_are_not_options(kind):
     options = options_of_kind(kind)
     assert not options.keys() & kind.fixed.keys()
     assert ("share_qk" in options) == kind.can_share_qk
 
 
-def test_arguments_that_must_be_given_come_first():
+def test_required_arguments_come_first():
     names = list(inspect.signature(LocalRoutingHeads.__init__).parameters)
     assert names[:6] == [
         "self",
@@ -33,7 +33,7 @@ def test_arguments_that_must_be_given_come_first():
     assert names[-4:] == ["share_qk", "num_persistent_keys", "dense_below", "kwargs"]
 
 
-def test_each_set_gets_its_own_options():
+def test_each_set_gets_its_options():
     options = {name: x.field.default for name, x in options_of_kind(LocalRoutingHeads).items()}
     options |= {**LocalRoutingHeads.fixed, "block_size": 8, "num_clusters": 3, "window_size": 4}
     window, cluster = sets_of_kind(LocalRoutingHeads, {**options, "max_relative_distance": 5})

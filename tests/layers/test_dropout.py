@@ -8,7 +8,7 @@ X = np.ones([3, 40, 5], "float32")
 
 
 @pytest.mark.parametrize("noise_shape", [None, (None, 1, 5)])
-def test_draws_are_those_of_keras(noise_shape):
+def test_dropout_equals_that_of_keras(noise_shape):
     layers = [
         kind(0.4, noise_shape=noise_shape, seed=3) for kind in (Dropout, keras.layers.Dropout)
     ]

@@ -37,7 +37,7 @@ def test_equation(activation):
     first, first_bias, second, second_bias = layer.get_weights()
     assert first.shape == (4, 14 if activation.startswith("geglu") else 7)
     expected = EQUATIONS[activation](x @ first + first_bias) @ second + second_bias
-    # Keras's gelu knows the root of 2 to float32 alone.
+    # Keras's gelu uses a float32 square root of 2.
     np.testing.assert_allclose(layer(x), expected, rtol=0, atol=1e-6)
     assert layer.compute_output_shape(x.shape) == x.shape
 
@@ -61,7 +61,7 @@ def test_without_biases():
     checks.config_makes_an_equal_layer(layer, x)
 
 
-def test_the_two_layers_start_from_different_values():
+def test_the_two_layers_have_different_initial_values():
     layer = FeedForward(4, "relu", kernel_initializer="he_normal")
     layer.build((None, None, 4))
     first, _, second, _ = layer.get_weights()
@@ -113,12 +113,12 @@ def test_bad_arguments(options, message):
         FeedForward(**{"intermediate_dim": 4, **options})
 
 
-# In chunks.
+# Chunks.
 
 
 @pytest.mark.parametrize("length", [1, 4, 8, 11])
 @pytest.mark.parametrize("dtype", ["float64", "mixed_bfloat16"])
-def test_chunks_change_nothing(length, dtype):
+def test_chunks_do_not_change_outputs(length, dtype):
     x = tf.constant(checks.random(2, length, 8))
     layers = [FeedForward(6, chunk_size=size, dtype=dtype) for size in (None, 4)]
     found = []
@@ -136,7 +136,7 @@ def test_chunks_change_nothing(length, dtype):
         checks.close(tf.cast(a, "float64"), tf.cast(b, "float64"), tolerance)
 
 
-def test_chunks_draw_masks_of_their_own_which_the_gradient_draws_again():
+def test_chunks_have_different_dropout_masks_repeated_in_the_gradient():
     layer = FeedForward(64, "relu", dropout=0.5, chunk_size=4, use_bias=False)
     layer.build([1, 8, 3])
     x = tf.ones([1, 8, 3])
@@ -146,7 +146,7 @@ def test_chunks_draw_masks_of_their_own_which_the_gradient_draws_again():
         loss = tf.reduce_sum(output)
     assert checks.largest_difference(output[:, :4], output[:, 4:]) > 1e-2
     assert checks.largest_difference(layer(x, training=True), output) > 1e-2
-    # The network is linear where its ReLUs are on.
+    # The network is linear for active ReLUs.
     found = tf.reduce_sum(tape.gradient(loss, x) * x)
     assert float(found) == pytest.approx(float(loss), abs=1e-3)
 
@@ -169,7 +169,7 @@ for size in (None, 64):
 
 
 @pytest.mark.end_to_end
-def test_chunks_keep_the_activations_of_one():
+def test_only_one_chunk_stores_its_activations():
     found = temporaries(SCRIPT)
     activations = 1024 * 512 * 4
     assert found["step_None"] > activations

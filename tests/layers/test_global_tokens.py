@@ -37,7 +37,7 @@ def inputs(seed=0):
 
 
 @pytest.mark.parametrize("causal, own", [(False, True), (True, False)])
-def test_they_see_all_and_are_seen_by_all(causal, own):
+def test_they_attend_to_all_and_all_attend_to_them(causal, own):
     layer, x = attention(global_projections=own), inputs()
     mask = np.arange(LENGTH) < [[LENGTH], [9]]
     masks = {"query_mask": mask, "value_mask": mask, "global_mask": GLOBAL}
@@ -48,7 +48,7 @@ def test_they_see_all_and_are_seen_by_all(causal, own):
     joined = GLOBAL[:, None, :, None] | GLOBAL[:, None, None]
     assert np.all(weights[np.broadcast_to(pairs & joined, weights.shape)] > 0)
     assert not weights[np.broadcast_to(~pairs, weights.shape)].any()
-    # Local heads see nothing else outside their window.
+    # Local heads attend to no other keys outside their window.
     block = np.arange(LENGTH) // 2
     near = np.abs(block[:, None] - block) <= 1
     assert np.array_equal(weights[:, 0] > 0, (pairs & (joined | near))[:, 0])
@@ -70,13 +70,13 @@ def test_padding_is_no_global_token():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_no_global_tokens_leave_what_the_heads_do():
+def test_an_empty_global_mask_does_not_change_outputs():
     layer, x = attention(), inputs()
     found = layer(x, x, use_causal_mask=True, global_mask=np.zeros_like(GLOBAL))
     np.testing.assert_allclose(found, layer(x, x, use_causal_mask=True), atol=1e-5)
 
 
-def test_own_projections_are_those_of_global_queries_alone():
+def test_global_projections_only_apply_to_global_queries():
     layer, x = attention(global_projections=True), inputs()
     before = layer(x, x, global_mask=GLOBAL).numpy()
     checks.trains_every_weight(layer, x, x, global_mask=GLOBAL)
@@ -86,7 +86,7 @@ def test_own_projections_are_those_of_global_queries_alone():
     assert np.array_equal(np.any(before != after, axis=-1), GLOBAL)
 
 
-def test_as_full_attention_with_the_projections_of_the_heads():
+def test_equals_full_attention_with_the_same_projections():
     groups = [LocalHeads(2, 2)], [FullHeads(2)]
     ours, full = attention(groups[0]), attention(groups[1])
     x = inputs()
@@ -137,7 +137,7 @@ def test_in_a_functional_model():
     assert model.output_shape == (None, LENGTH, 6)
     found = model([inputs(), GLOBAL])
     np.testing.assert_allclose(found, layer(inputs(), inputs(), global_mask=GLOBAL), atol=1e-6)
-    # Weights that a model shows are those of the calls that it makes.
+    # Recorded calls have the same attention weights.
     (call,) = attention_calls(model, [inputs(), GLOBAL])
     (weights,) = call.weights()
     options = {"global_mask": GLOBAL, "return_attention_scores": True}
@@ -147,18 +147,18 @@ def test_in_a_functional_model():
 @pytest.mark.parametrize(
     "group, message",
     [
-        (lambda: HashedHeads(1, 2, 3), "HashedHeads cannot have global tokens"),
+        (lambda: HashedHeads(1, 2, 3), "HashedHeads do not support global tokens"),
         (
             lambda: RoutingHeads(1, 2, 3, assignment="balanced"),
-            "RoutingHeads of assignment 'balanced' cannot have global tokens",
+            "RoutingHeads of assignment 'balanced' do not support global tokens",
         ),
         (
             lambda: LocalHeads(1, 2, attention_activation="entmax15"),
-            "LocalHeads cannot .* with attention_activation 'softmax'",
+            "LocalHeads do not support .* with attention_activation 'softmax'",
         ),
     ],
 )
-def test_heads_that_cannot_have_them(group, message):
+def test_heads_that_do_not_support_them(group, message):
     with pytest.raises(ValueError, match=message):
         attention([FullHeads(1), group()])
 
@@ -171,7 +171,7 @@ def test_bad_arguments():
     layer, x = attention([FullHeads(1)], num_global_tokens=1), inputs()
     with pytest.raises(ValueError, match="at most 1 global tokens .* a mask of 2"):
         layer(x, x, global_mask=GLOBAL)
-    with pytest.raises(ValueError, match="goes with no attention_mask"):
+    with pytest.raises(ValueError, match="cannot be combined with an attention_mask"):
         layer(x, x, global_mask=GLOBAL, attention_mask=np.tri(LENGTH, dtype=bool))
     with pytest.raises(ValueError, match="of length 12, query of length 12, value of length 5"):
         layer(x, x[:, :5], global_mask=GLOBAL)

@@ -55,7 +55,7 @@ def test_relative_positions(make):
         group.build(x.shape, x.shape)
     added = relative.trainable_variables[: -len(plain.trainable_variables) or None]
     assert [weight.shape for weight in added] == [(2, 7, 6)]
-    # With vectors of 0 they are as if they were not there.
+    # Vectors of 0 have no effect.
     weights = [weight for weight in relative.weights if weight is not relative.relative_embeddings]
     for weight, source in zip(weights, plain.weights, strict=True):
         weight.assign(source)
@@ -87,7 +87,7 @@ def test_config(make, causal):
 @pytest.mark.parametrize("make", [GROUPS[0], *GROUPS[2:]])
 def test_no_mask_of_pairs(make):
     x = checks.random(1, 2, 9, 6)
-    with pytest.raises(ValueError, match="cannot take an attention_mask of .batch, queries, keys."):
+    with pytest.raises(ValueError, match="do not support an attention_mask of .batch, queries"):
         make()(x, x, x, attention_mask=np.ones((1, 9, 9), bool))
 
 
@@ -144,7 +144,7 @@ def test_copy_groups():
         assert copy.get_config() == expected
 
 
-def test_a_group_has_to_say_how_it_attends():
+def test_a_group_must_define_its_attention():
     x = keras.random.normal([1, 2, 9, 6])
     with pytest.raises(NotImplementedError):
         HeadGroup(2)(x, x, x)
@@ -169,7 +169,7 @@ PERSISTENT = [
 
 
 @pytest.mark.parametrize("group", PERSISTENT, ids=lambda group: type(group).__name__)
-def test_persistent_keys_are_seen_by_all(group):
+def test_all_queries_attend_to_persistent_keys(group):
     group = type(group).from_config(group.get_config())
     layer, x = MultiHeadAttention([group]), checks.random(1, 11, 8)
     output = layer(x, x, use_causal_mask=True)
@@ -178,7 +178,7 @@ def test_persistent_keys_are_seen_by_all(group):
     rest = layer.call_with_cache(x[:, 6:], chunks[1], 6)
     found = np.concatenate([chunks[0], rest[0]], axis=1)
     np.testing.assert_allclose(found, output, rtol=0, atol=1e-5)
-    # Their weights are what those of the positions lack.
+    # Their weights and those of the positions sum to 1.
     sums = tf.reduce_sum(attention_of(layer, x), axis=-1)
     assert np.all(sums.numpy() < 0.999)
 
@@ -215,16 +215,16 @@ def attention_of(layer, x):
         ),
     ],
 )
-def test_who_can_have_no_persistent_keys(group, options, message):
+def test_unsupported_persistent_keys_are_refused(group, options, message):
     config = {**group().get_config(), "num_persistent_keys": 3, **options}
-    # Keras turns the error of a constructor into another.
+    # Keras replaces the error of a constructor.
     with pytest.raises((ValueError, TypeError), match=message):
         MultiHeadAttention([type(group()).from_config(config)]).build([1, 8, 8], [1, 8, 8])
 
 
 def test_global_tokens_and_persistent_keys_are_not_combined():
     with pytest.raises(
-        ValueError, match="LocalHeads cannot have global tokens.* no persistent keys"
+        ValueError, match="LocalHeads do not support global tokens.* no persistent keys"
     ):
         MultiHeadAttention([LocalHeads(2, 4, num_persistent_keys=3)], num_global_tokens=1)
 
@@ -243,7 +243,7 @@ SHARED = {
 
 @pytest.mark.parametrize("kind", SHARED)
 @pytest.mark.parametrize("keys", [6, 14])
-def test_queries_that_are_their_own_keys_have_as_many_values(kind, keys):
+def test_queries_that_are_also_keys_need_as_many_values(kind, keys):
     group = SHARED[kind]()
     name = type(group).__name__
     query, value = checks.random(2, 2, 9, 4), checks.random(2, 2, keys, 4)
@@ -272,6 +272,6 @@ def test_options_that_a_kind_does_not_have_are_refused(make, option):
     kind = type(make()).__name__
     with pytest.raises(ValueError, match=f"{kind}.*{name}.*{value}"):
         make(**option)
-    # A file that says so for none is read.
+    # A file with None for the option loads.
     config = {**make().get_config(), name: None}
     assert name not in type(make()).from_config(config).get_config()

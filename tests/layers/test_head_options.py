@@ -20,6 +20,6 @@ def test_positive_int_or_none():
         positive_int_or_none("size", 0)
 
 
-def test_unknown_options_are_named_with_the_kind():
+def test_errors_of_options_name_the_kind():
     with pytest.raises(ValueError, match="LocalRoutingHeads.*attention_activation"):
         LocalRoutingHeads(2, 3, 3, 4, attention_activation="entmax15")

@@ -19,7 +19,7 @@ from rt_keras.ops.blocks import take_places
 from tests.layers import checks
 
 LENGTH, HEADS, DEPTH = 26, 2, 6
-# Unions that no kind of heads is.
+# Unions that are not a declared kind of heads.
 UNIONS = {
     "window, stride and persistent keys": [Window(4), Strided(5), Persistent(3)],
     "sliding window and stride": [Window(4, look_back=2, sliding_window=6), Strided(3)],
@@ -73,7 +73,7 @@ def in_window(window, i, j):
 @pytest.mark.parametrize("name", list(UNIONS)[:2])
 @pytest.mark.parametrize("causal", [False, True])
 def test_equation(name, causal):
-    """One softmax over all keys that some set has, each of them once."""
+    """Compares a union to one softmax over the keys of all sets, each counted once."""
     heads, (query, value, key) = make(name), inputs()
     window, stride, *_ = UNIONS[name]
     found = heads(query, value, key, use_causal_mask=causal)
@@ -93,7 +93,7 @@ def test_equation(name, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_each_key_is_seen_once(causal):
+def test_each_key_counts_once(causal):
     heads, (query, value, key) = make("window, stride and first tokens"), inputs()
     window, stride, first = heads.key_sets
     i, j = np.arange(LENGTH)[:, None], np.arange(LENGTH)
@@ -117,7 +117,7 @@ def test_a_window_and_a_cluster_are_local_routing_heads():
 
 
 @pytest.mark.parametrize("name", UNIONS)
-def test_a_cache_gives_the_outputs_of_one_pass(name):
+def test_decoding_equals_one_pass(name):
     heads, given = make(name), inputs()
     expected = heads(*given, use_causal_mask=True)
     cache = heads.make_cache(*given, count=9, max_length=LENGTH)
@@ -128,7 +128,7 @@ def test_a_cache_gives_the_outputs_of_one_pass(name):
 
 
 @pytest.mark.parametrize("name", UNIONS)
-def test_rows_at_positions_of_their_own(name):
+def test_rows_at_different_positions(name):
     heads, given = make(name), inputs()
     expected = heads(*given, use_causal_mask=True)
     starts = np.array([7, 12], np.int32)
@@ -144,7 +144,7 @@ def test_rows_at_positions_of_their_own(name):
 
 
 @pytest.mark.parametrize("name", UNIONS)
-def test_the_future_does_not_matter(name):
+def test_later_positions_do_not_change_outputs(name):
     heads, first, second = make(name), inputs(0), inputs(1)
     joined = [tf.concat([a[:, :, :11], b[:, :, 11:]], axis=2) for a, b in zip(first, second)]
     outputs = [heads(*x, use_causal_mask=True)[:, :, :11] for x in (first, joined)]
@@ -195,14 +195,14 @@ def test_training_by_xla(name):
         ([Persistent(2)], "Persistent keys need another set of keys"),
         ([Window(4), BlockAndCentroids(3, 4)], "BlockAndCentroids.* cannot be joined with other"),
         ([Window(4, attention_activation="entmax15"), Strided(3)], "cannot be joined with other"),
-        ([Window(4, grid=(2, 2)), Strided(3)], "needs grid=None and key_block_size=None"),
+        ([Window(4, grid=(2, 2)), Strided(3)], "must have no grid and no key_block_size"),
         (
             [Window(4, sliding_window=3), Cluster(3, window_size=4, routed_key="key")],
             "sliding_window must be None beside a Cluster with routed_key='key'",
         ),
-        ([FirstTokens(2)], "FirstTokens needs another set of keys beside it.* Received: none"),
-        ([Everything(), FirstTokens(2)], "one without every key. Received: Everything"),
-        ([Window(4), Remembered(8)], "Remembered set needs a Cluster"),
+        ([FirstTokens(2)], "FirstTokens needs another set of keys.* Received: none"),
+        ([Everything(), FirstTokens(2)], "must not be Everything. Received: Everything"),
+        ([Window(4), Remembered(8)], "Remembered needs a Cluster"),
         ([SelectedBlocks(8, num_blocks=2)], "needs a Window of whole blocks.* beside no Window"),
         ([Window(64), SelectedBlocks(8, num_blocks=2)], "segment_size=256 beside Window"),
         (
@@ -243,13 +243,13 @@ def test_bad_blocks(options, message):
         SelectedBlocks(**{"block_size": 4, "num_blocks": 2, **options})
 
 
-def test_relative_positions_are_those_of_one_set():
+def test_only_one_set_has_relative_positions():
     heads = Heads(2, [Window(4, max_relative_distance=2), Strided(3, max_relative_distance=2)])
-    with pytest.raises(ValueError, match="max_relative_distance must be None in all but one"):
+    with pytest.raises(ValueError, match="max_relative_distance must be None in all sets"):
         heads.build([1, 2, 8, 4], [1, 2, 8, 4])
 
 
-def test_what_a_union_can_do_is_what_all_of_its_sets_can():
+def test_a_union_has_the_abilities_of_all_its_sets():
     bounded = Heads(2, [Window(4), Cluster(3, window_size=4), Persistent(2)])
     growing = Heads(2, [Window(4), Strided(4)])
     assert bounded.carries_state and not bounded.cache_grows

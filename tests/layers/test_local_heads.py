@@ -116,7 +116,7 @@ def test_bad_numbers(options, message):
         LocalHeads(2, **{"block_size": 4, **options})
 
 
-def test_lengths_that_differ():
+def test_different_lengths():
     query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
     with pytest.raises(ValueError, match="query of length 5, key of length 7"):
         LocalHeads(2, 4)(query, value, value)
@@ -165,7 +165,7 @@ def test_adaptive_span(window):
     checks.config_makes_an_equal_layer(group, query, value, key)
 
 
-def test_spans_learn_to_reach_as_far_as_they_must():
+def test_spans_learn_the_required_distance():
     group = LocalHeads(1, 8, adaptive_span=True, span_ramp=2, span_loss_weight=1e-3)
     value = checks.random(4, 1, 32, 6)
     zeros = np.zeros_like(value)
@@ -177,7 +177,7 @@ def test_spans_learn_to_reach_as_far_as_they_must():
             loss = tf.reduce_mean((found - wanted) ** 2) + group.losses[0]
         gradients = tape.gradient(loss, group.trainable_variables)
         optimizer.apply(gradients, group.trainable_variables)
-    # With these the last of six keys is on the ramp, or the one behind it.
+    # With these spans, the last of six keys or the next one is on the ramp.
     assert 3 < float(group.spans[0]) < 5.5
 
 
@@ -247,7 +247,7 @@ OPTIONS = [
 
 
 def grouped(options):
-    """A group of four heads that share two of keys, and its inputs."""
+    """Returns a group with four query heads and two key/value heads, and its inputs."""
     group = LocalHeads(4, 3, dtype="float64", **options)
     query = checks.random(2, 4, 12, 6, dtype="float64")
     key, value = (checks.random(2, 2, 12, 6, seed=seed, dtype="float64") for seed in (1, 2))

@@ -103,9 +103,9 @@ def test_sinusoidal_positions_in_decoding_training_and_configuration(kind, sizes
     checks.trains_every_weight(group, *given, use_causal_mask=True)
 
 
-def test_a_repetition_is_found_by_untrained_heads():
-    # The second half repeats the first, so each query was asked before; what followed it then has
-    # the largest weight.
+def test_untrained_heads_find_repetitions():
+    # The second half repeats the first, so each query has an equal earlier one. The position after
+    # the earlier one has the largest weight.
     half = checks.random(1, 2, 16, 6, seed=1)
     query = np.concatenate([half, half], axis=2)
     identity = np.broadcast_to(np.eye(32, dtype="float32"), (1, 2, 32, 32))
@@ -133,7 +133,7 @@ def test_statistics(options):
     np.testing.assert_allclose(group.losses, [loss], rtol=1e-5)
 
 
-def test_scale_bias_and_kernel_are_learnt():
+def test_scale_bias_and_kernel_are_trained():
     query, key, value = (x.astype("float32") for x in vectors())
     group = LocalRoutingHeads(2, 2, 3, 4, kernel_size=3)
     with tf.GradientTape() as tape:
@@ -144,7 +144,7 @@ def test_scale_bias_and_kernel_are_learnt():
         assert np.all(gradient != 0)
 
 
-def test_an_untrained_kernel_gives_back_the_queries_and_a_little_of_those_before():
+def test_an_untrained_kernel_is_close_to_the_identity():
     first, same = (LocalRoutingHeads(4, 2, 3, 4, kernel_size=4, seed=5) for _ in range(2))
     for group in (first, same):
         group.build((None, 4, None, 50))
@@ -155,8 +155,8 @@ def test_an_untrained_kernel_gives_back_the_queries_and_a_little_of_those_before
 
 
 @pytest.mark.parametrize("share_qk", [False, True])
-def test_padding_before_a_sequence_does_not_change_what_is_convolved(share_qk):
-    # Blocks and padding are of 2 positions, so windows are the same.
+def test_left_padding_does_not_change_the_convolution(share_qk):
+    # Blocks and padding have 2 positions, so the windows do not change.
     query, key, value = vectors(12)
     group = heads(kernel_size=4, share_qk=share_qk)
     group.routed_kernel.assign(checks.random(2, 4, 6, seed=8))

@@ -22,7 +22,7 @@ def make_layer(experts=3, per_token=2, **options):
 
 
 def expert_of(layer, number):
-    """A `FeedForward` with the weights of one expert."""
+    """Returns a `FeedForward` with the weights of one expert."""
     names = ("inner_kernel", "inner_bias", "output_kernel", "output_bias")
     dense = FeedForward(5, layer.activation, use_bias=layer.use_bias)
     dense.build((None, None, WIDTH))
@@ -33,7 +33,7 @@ def expert_of(layer, number):
 
 
 def by_loop(layer, x, mask=None, capacity=None):
-    """One choice after the other, first ones of all positions first."""
+    """Computes one choice after the other: first choices of all positions, then second."""
     x = x.reshape(-1, WIDTH)
     mask = np.ones(len(x), bool) if mask is None else mask.reshape(-1)
     logits = x @ layer.router_kernel.numpy()
@@ -67,7 +67,7 @@ def test_equation(per_token, options):
 
 
 @pytest.mark.parametrize("per_token, capacity_factor", [(1, 1.0), (2, 1.2)])
-def test_experts_take_what_they_can(per_token, capacity_factor):
+def test_experts_process_up_to_their_capacity(per_token, capacity_factor):
     layer = make_layer(per_token=per_token, capacity_factor=capacity_factor)
     x, mask = checks.random(2, 9, WIDTH), checks.padding(2, 9)
     capacity = np.ceil(capacity_factor * per_token * 18 / 3)
@@ -76,13 +76,13 @@ def test_experts_take_what_they_can(per_token, capacity_factor):
     checks.close(found, expected.reshape(x.shape), 2e-6)
     np.testing.assert_allclose(layer.expert_shares, taken / taken.sum(), rtol=1e-6)
     np.testing.assert_allclose(layer.losses[0], 0.01 * loss, rtol=1e-5)
-    # Outside of training each position is computed by itself.
+    # In inference, each position is computed separately.
     expected, _, _ = by_loop(layer, x, mask)
     found = layer(x, mask=tf.constant(mask))
     checks.close(found, expected.reshape(x.shape), 2e-6)
 
 
-def test_gradients_are_those_of_all_experts_weighted():
+def test_gradients_equal_those_of_all_experts_weighted():
     layer, x = make_layer(per_token=1), checks.random(1, 150, WIDTH)
 
     def of_all(x):
@@ -164,5 +164,5 @@ def test_padding_uses_no_expert():
     mask = np.arange(9)[None] < 4
     block(x, padding_mask=mask, use_causal_mask=True, training=True)
     shares = block.feed_forward.expert_shares.numpy()
-    # Of 4 positions, 2 choices each.
+    # 4 positions with 2 choices each.
     np.testing.assert_allclose(8 * shares, np.round(8 * shares), atol=1e-5)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
 
 def groups(dtype="float32", **options):
-    """Heads of every kind, one of them its own keys."""
+    """Returns heads of every kind, one with shared queries and keys."""
     return [
         LocalHeads(1, 3, dtype=dtype, **options),
         RoutingHeads(2, 3, 4, dtype=dtype, num_probes=2, **options),
@@ -31,13 +31,13 @@ def mixed(**options):
     return MultiHeadAttention(groups(dtype), **{"key_dim": 4, **options})
 
 
-# In the place of Keras's own.
+# Compatibility with Keras.
 
 
 def twins(query, value, key=None, **options):
-    """Keras's multi-head attention, and ours with full heads and the same weights.
+    """Returns Keras's multi-head attention, and ours with full heads and the same weights.
 
-    Both have theirs in the order query, key, value, output.
+    Both store weights in the order query, key, value, output.
     """
     theirs = keras.layers.MultiHeadAttention(2, 4, **options)
     ours = MultiHeadAttention([FullHeads(2)], 4, **options)
@@ -74,7 +74,7 @@ def test_call_of_keras(call):
     options = CALLS[call]
     expected = theirs(query, value, key, **options).numpy()
     found = ours(query, value, key, **options).numpy()
-    # A padded query sees nothing here; Keras lets it see all.
+    # A padded query attends to no key here, and to all keys in Keras.
     real = options.get("query_mask", np.ones((2, 7), bool))
     checks.close(found[real], expected[real], 5e-6)
 
@@ -93,7 +93,7 @@ def test_options_of_keras(options):
     assert found.shape == ours.compute_output_shape(query.shape, value.shape)
 
 
-def test_masks_that_tensors_carry():
+def test_masks_of_tensors():
     ids = np.array([[1, 2, 3, 4, 0, 0], [4, 3, 2, 1, 1, 0]])
     embedding = keras.layers.Embedding(5, 6, mask_zero=True)
     x = embedding(ids)
@@ -106,7 +106,7 @@ def test_masks_that_tensors_carry():
     assert checks.largest_difference(found, layer(x, x)) > 1e-3
 
 
-def test_in_the_place_of_keras_in_a_functional_model():
+def test_replaces_keras_in_a_functional_model():
     tokens = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(5, 6, mask_zero=True)(tokens)
     theirs = keras.layers.MultiHeadAttention(2, 4)
@@ -193,7 +193,7 @@ def test_shapes(length, options):
     assert scores.shape == (2, 6, length, length)
 
 
-def test_scores_are_the_weights_of_the_values():
+def test_scores_times_values_equal_the_outputs():
     x = checks.random(2, 7, 6)
     mask = checks.padding(2, 7)
     layer = mixed(use_bias=False)
@@ -234,7 +234,7 @@ def test_unknown_shapes():
 @pytest.mark.parametrize("kind", ["left", "right"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("int_masks", [False, True])
-def test_padding_never_shows(kind, causal, int_masks):
+def test_padding_does_not_change_outputs(kind, causal, int_masks):
     mask = checks.padding(2, 9, kind)
     x = checks.random(2, 9, 6)
     other = np.where(mask[..., None], x, checks.random(2, 9, 6, seed=5))
@@ -247,7 +247,7 @@ def test_padding_never_shows(kind, causal, int_masks):
     assert checks.largest_difference(found[mask], expected[mask]) < 1e-6
     without = layer(x, x, use_causal_mask=causal).numpy()
     assert checks.largest_difference(found[mask], without[mask]) > 1e-3
-    # A query without keys gives the bias alone.
+    # The output of a query without keys is the bias.
     np.testing.assert_array_equal(
         found[~mask], np.broadcast_to(layer.output_dense.bias, found[~mask].shape)
     )
@@ -344,7 +344,7 @@ def test_regularizers_and_initializers():
 
 
 @pytest.mark.parametrize("constraint", [None, "unit_norm", "non_neg"])
-def test_constraints_and_the_activity_regularizer_are_those_of_keras(constraint):
+def test_constraints_and_the_activity_regularizer_equal_those_of_keras(constraint):
     x = checks.random(2, 5, 6)
     options = {"activity_regularizer": "l2", "kernel_constraint": constraint}
     weights, losses = [], []
@@ -371,7 +371,7 @@ def test_mixed_bfloat16():
     exact.build(x.shape, x.shape)
     for weight, source in zip(exact.weights, layer.weights):
         weight.assign(source)
-    # Routing in bfloat16 may choose another cluster here or there.
+    # Routing in bfloat16 may select other clusters for a few positions.
     difference = np.abs(tf.cast(output, "float64") - exact(x, x, use_causal_mask=True))
     assert np.median(difference) < 0.02
 
@@ -414,7 +414,7 @@ def test_bad_arguments(options, message):
         MultiHeadAttention(**{"head_groups": [LocalHeads(2, 4)], **options})
 
 
-def test_a_mask_of_pairs_that_a_group_cannot_take():
+def test_a_mask_of_pairs_that_a_group_does_not_support():
     x = checks.random(2, 5, 6)
-    with pytest.raises(ValueError, match="LocalHeads cannot take an attention_mask"):
+    with pytest.raises(ValueError, match="LocalHeads do not support an attention_mask"):
         mixed()(x, x, attention_mask=np.ones((2, 5, 5), bool))

@@ -7,7 +7,7 @@ from rt_keras.layers.normalization import NORMALIZATIONS
 from tests.layers import checks
 
 
-def test_all_vectors_have_one_length():
+def test_all_vectors_have_the_same_length():
     layer, x = ScaleNormalization(), checks.random(2, 5, 6)
     found = layer(x)
     expected = np.sqrt(6) * x / np.linalg.norm(x, axis=-1, keepdims=True)
@@ -54,7 +54,7 @@ def test_blocks(normalization):
     np.testing.assert_allclose(output, expected[:, 5:], rtol=0, atol=1e-5)
 
 
-def test_rezero_adds_a_share_of_the_branches():
+def test_rezero_scales_the_branches():
     block, x = make_block("rezero"), checks.random(1, 5, 8)
     block(x, use_causal_mask=True)
     block.attention_norm.weight.assign(0.7)

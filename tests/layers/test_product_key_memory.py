@@ -17,7 +17,7 @@ def make_layer(**options):
 
 
 def by_loop(layer, x):
-    """Each position compared with all values, and how often each value was used."""
+    """Compares each position with all keys; returns outputs and the use of each value."""
     n, heads = layer.num_keys, layer.num_heads
     query = layer.query_norm(layer.query_dense(x).numpy().reshape(-1, heads, layer.key_dim)).numpy()
     keys, values = layer.keys.numpy(), layer.values.numpy()
@@ -67,7 +67,7 @@ def test_chunks_have_the_same_gradients(monkeypatch):
 def test_padding_does_not_count():
     layer, x = make_layer(num_heads=1, top_k=1), checks.random(1, 8, WIDTH)
     layer(x, mask=np.arange(8)[None] < 1, training=True)
-    # One position, one value.
+    # One position uses one value.
     np.testing.assert_allclose(layer.value_use, [1 / 25, 1 / 25], rtol=1e-4)
 
 
@@ -105,7 +105,7 @@ def test_blocks():
         TransformerBlock([LocalHeads(2, 4)], 16, num_experts=2, product_keys=4)
 
 
-def test_a_backbone_has_it_where_one_likes():
+def test_a_backbone_has_it_in_selected_blocks():
     sizes = {"vocabulary_size": 9, "num_layers": 2, "hidden_dim": 8, "intermediate_dim": 8}
     backbone = RoutingTransformerBackbone(
         **sizes, head_groups=[LocalHeads(2, 4)], product_keys=[None, 3]

@@ -32,7 +32,7 @@ def test_head_dense():
     )
     found = layer(x, x)
     assert layer.head_dense.kernel.shape == (3, 3) and layer.head_dense.bias is None
-    # Without it, and with what it does in the rows of W_o.
+    # The same layer without head_dense, whose effect is included in the rows of W_o.
     plain = MultiHeadAttention(
         [FullHeads(1, dtype="float64"), LocalHeads(2, 3, dtype="float64")],
         4,
@@ -50,7 +50,7 @@ def test_head_dense():
     checks.config_makes_an_equal_layer(layer, x, x)
 
 
-def test_groups_that_are_their_own_keys_have_no_key_projection():
+def test_groups_with_share_qk_have_no_key_projection():
     layer = MultiHeadAttention([RoutingHeads(2, 2, 4, share_qk=True)])
     layer(checks.random(1, 5, 6), checks.random(1, 5, 6))
     assert layer.key_dense is None
@@ -61,7 +61,7 @@ def test_groups_that_are_their_own_keys_have_no_key_projection():
     assert layer.key_dense.kernel.shape == (6, 5 * 4)
 
 
-def test_key_dim_defaults_to_the_share_of_a_head():
+def test_key_dim_defaults_to_the_features_per_head():
     x = checks.random(2, 5, 12)
     layer = mixed(key_dim=None)
     layer(x, x)
@@ -74,9 +74,9 @@ def test_key_dim_defaults_to_the_share_of_a_head():
 
 
 def rotated(x):
-    """`[batch, heads, length, depth]` turned by position in the planes of entries i, i + depth / 2.
+    """Rotates `[batch, heads, length, depth]` in the planes of entries i, i + depth / 2.
 
-    By the angle position * 10000^(-2 i / depth), as Llama has it.
+    The angle is position * 10000^(-2 i / depth), as in Llama.
     """
     half = x.shape[-1] // 2
     angles = np.arange(x.shape[2])[:, None] * 10000.0 ** (-np.arange(half) / half)
@@ -85,7 +85,7 @@ def rotated(x):
 
 
 def grouped(groups, num_key_value_heads, **options):
-    """A layer with rotary positions; those of KerasHub have the precision of float32."""
+    """Returns a layer with rotary positions. KerasHub computes them in float32."""
     dtype = options.get("dtype", "float32")
     rotary = keras_hub.layers.RotaryEmbedding(dtype=dtype)
     options = {"num_key_value_heads": num_key_value_heads, "rotary_embedding": rotary, **options}
@@ -144,7 +144,7 @@ def test_equation_of_rotary_positions_and_grouped_queries(causal):
 
 
 def repeated(weight, like):
-    """A weight with each head as often as another one has it."""
+    """Repeats the heads of a weight to the shape of another one."""
     value = np.asarray(weight)
     for axis, (few, many) in enumerate(zip(weight.shape, like.shape)):
         value = np.repeat(value, many // few, axis)
@@ -152,7 +152,7 @@ def repeated(weight, like):
 
 
 @pytest.mark.end_to_end
-def test_grouped_queries_are_as_if_keys_were_repeated():
+def test_grouped_queries_equal_repeated_keys():
     unfit = ("shared", "lsh", "causal-clustered")
     kinds = [make() for name, make in checks.EVERY_KIND.items() if name not in unfit]
     kinds += [LocalRoutingHeads(2, 3, 3, 4, routed_key="key"), ClusteredHeads(2, 3, top_k=2)]
@@ -186,13 +186,13 @@ def test_grouped_queries_are_as_if_keys_were_repeated():
     )
     for (path, gradient), more in zip(of_layer.items(), of_plain.values(), strict=True):
         if gradient.shape != more.shape:
-            # Of a kernel or a bias of keys or values: the sum over the heads that share it.
+            # A gradient of a shared key or value head is the sum over the heads that share it.
             more = tf.reduce_sum(tf.reshape(more, [*more.shape[:-1], -1, 2, 4]), axis=-2)
             more = tf.reshape(more, gradient.shape)
         np.testing.assert_allclose(gradient, more, rtol=0, atol=1e-5, err_msg=path)
     np.testing.assert_allclose(layer.losses, plain.losses, rtol=1e-6)
 
-    # The queries of all heads count, and keys once.
+    # The queries of all heads count, but keys only once.
     nearest, twin = layer.head_groups[1], plain.head_groups[1]
     of_queries, of_keys = twin.member_counts.numpy()
     expected = of_queries.sum(axis=0), of_keys[0]
@@ -214,10 +214,10 @@ def test_rotary_positions_and_grouped_queries_one_position_at_a_time(count):
     x = checks.random(2, 9, 12, dtype="float64")
     expected = layer(x, x, use_causal_mask=True)
     found = checks.decode(layer, x, count)
-    # The angles are in float32.
+    # The angles are float32.
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
 
-    # Rings of queries that are keys are as many as queries.
+    # If queries are also keys, the cache has one ring per query head.
     *caches, shifted = layer.new_cache(2, 9)
     heads = [{y.shape[1] for y in tf.nest.flatten(cache)} for cache in (*caches, shifted["local"])]
     assert heads == [{1}, {1}, {2}, {1}, {1}, {1}, {1}]
@@ -299,12 +299,12 @@ def test_bad_rotary_positions_and_grouped_queries(groups, options, message):
         MultiHeadAttention([FullHeads(heads) for heads in groups], **options)
 
 
-def test_queries_that_are_their_own_keys_are_not_grouped():
+def test_queries_that_are_also_keys_are_not_grouped():
     shared, x = RoutingHeads(4, 3, 4, share_qk=True), checks.random(1, 4, 5, 6)
     with pytest.raises(ValueError, match="=2, 2 consecutive .* RoutingHeads with share_qk=True"):
         MultiHeadAttention([shared], num_key_value_heads=2)
     MultiHeadAttention([shared], num_key_value_heads=4)
-    with pytest.raises(ValueError, match="as many with share_qk=True. Received: 2 heads"):
+    with pytest.raises(ValueError, match="equal it with share_qk=True. Received: 2 key"):
         shared(x, x[:, :2])
-    with pytest.raises(ValueError, match="must divide .*: 3 heads of values for 4 heads of Full"):
+    with pytest.raises(ValueError, match="must divide .*: 3 key/value heads for 4 heads of Full"):
         FullHeads(4)(x, x[:, :3], x[:, :3])

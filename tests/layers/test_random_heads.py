@@ -30,7 +30,7 @@ def test_equation(causal):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_members_depend_on_the_seed_alone():
+def test_members_depend_only_on_the_seed():
     x = checks.random(1, 2, 20, 6)
     found, same, other = (RandomHeads(2, 3, 4, seed=seed)(x, x, x) for seed in (1, 1, 2))
     np.testing.assert_array_equal(found, same)

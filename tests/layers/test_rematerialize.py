@@ -13,7 +13,7 @@ X, ENCODED = checks.random(2, 9, 8), checks.random(2, 7, 8, seed=1)
 
 
 def blocks(dtype=None, **options):
-    """A block without rematerialisation and one with it, of equal weights and seeds."""
+    """Returns a block without and one with rematerialization, with equal weights and seeds."""
     found = []
     for remat in (False, True):
         keras.utils.set_random_seed(0)
@@ -36,7 +36,7 @@ def blocks(dtype=None, **options):
 
 
 def step(block, padded=True):
-    """Output, losses, and gradients by all inputs and weights, of one call in training."""
+    """Returns output, losses and gradients of all inputs and weights in one training call."""
     x, encoded = tf.constant(X), tf.constant(ENCODED)
     inputs = [x, encoded]
     with tf.GradientTape() as tape:
@@ -67,13 +67,13 @@ def assert_equal(found, expected, tolerance=1e-5):
 @pytest.mark.parametrize(
     "options", [{}, {"dropout": 0.3}, {"normalize_first": False}, {"activation": "relu"}]
 )
-def test_outputs_losses_gradients_and_state_are_those_of_the_block_without(options):
+def test_outputs_losses_gradients_and_state_equal_those_without(options):
     plain, remat = blocks(**options)
     for padded in (True, False):
         expected = step(plain, padded)
         assert len(expected[1]) == 2 and all(loss > 1e-3 for loss in expected[1])
         assert_equal(step(remat, padded), expected)
-        # Statistics count once, and as many random numbers are drawn.
+        # Statistics count once, and the same number of random numbers is drawn.
         for a, b in zip(remat.variables, plain.variables, strict=True):
             assert a.name == b.name
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=a.path)
@@ -105,7 +105,7 @@ def test_mixed_precision():
     assert_equal(found, step(plain))
 
 
-def test_frozen_weights_stay_as_they_are():
+def test_frozen_weights_do_not_change():
     plain, remat = blocks("mixed_bfloat16")
     for block in (plain, remat):
         block.trainable = False
@@ -154,7 +154,7 @@ for found, expected in zip(compiled(True, 3), compiled(False, 3)):
 
 
 @pytest.mark.end_to_end
-def test_each_block_more_keeps_its_inputs_alone():
+def test_each_additional_block_stores_only_its_inputs():
     found = temporaries(SCRIPT)
     inputs = 512 * 32 * 4
     assert found["step_True_3"] - found["step_True_1"] < 2 * 1.5 * inputs

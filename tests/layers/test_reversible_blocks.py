@@ -33,7 +33,7 @@ def make_layer(dtype=None, num_blocks=3, **options):
 
 
 def plain(layer, x, **options):
-    """The same function, without a gradient of its own."""
+    """Computes the same function without a custom gradient."""
     first = second = tf.cast(x, layer.variable_dtype)
     for block in layer.blocks:
         attend, feed_forward = block.branches(**options)
@@ -43,7 +43,7 @@ def plain(layer, x, **options):
 
 
 def step(layer, function, padded=True):
-    """Output, losses, and gradients by the inputs and all weights, of one call in training."""
+    """Returns output, losses and gradients of the inputs and weights in one training call."""
     x = tf.constant(X)
     options = {"padding_mask": checks.padding(2, 9) if padded else None}
     with tf.GradientTape() as tape:
@@ -65,12 +65,12 @@ def assert_equal(found, expected, tolerance):
 
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_gradients_are_those_of_the_same_function_differentiated_plainly(dropout, padded):
+def test_gradients_equal_those_without_custom_gradient(dropout, padded):
     layers = [make_layer(dropout=dropout) for _ in range(2)]
     expected = step(layers[0], lambda x, **options: plain(layers[0], x, **options), padded)
     assert len(expected[1]) == 3 and all(loss > 1e-3 for loss in expected[1])
     assert_equal(step(layers[1], layers[1], padded), expected, 1e-4)
-    # Statistics count once, and as many random numbers are drawn.
+    # Statistics count once, and the same number of random numbers is drawn.
     for a, b in zip(layers[1].variables, layers[0].variables, strict=True):
         assert a.name == b.name
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=a.path)
@@ -146,6 +146,6 @@ for count in (2, 5):
 @pytest.mark.end_to_end
 def test_memory_does_not_grow_with_the_number_of_blocks():
     found = temporaries(SCRIPT)
-    # Three more blocks, whose weights' gradients count, but not one more stream's worth for each.
+    # Three more blocks add the gradients of their weights, but less than one stream each.
     stream = 512 * 32 * 4
     assert found["step_5"] - found["step_2"] < 2 * stream

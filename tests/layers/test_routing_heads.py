@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*nothing moves its centroids")
 
 @pytest.fixture
 def float64_losses():
-    """Losses of the dtype that Keras's losses have then."""
+    """Sets the dtype of Keras losses to float64."""
     floatx = keras.config.floatx()
     keras.config.set_floatx("float64")
     yield
@@ -87,7 +87,7 @@ def test_balanced_cross_attention():
 
 
 def statistics(x, group, mask):
-    """Sums, counts and mean squared distance of the members of each centroid, one by one."""
+    """Computes sums, counts and mean squared distance of members in a loop."""
     x = reference.normalize(x)
     centroids, load_bias = group.centroids.numpy(), group.load_bias.numpy()
     sums, counts, distances = np.zeros(centroids.shape), np.zeros(load_bias.shape), []
@@ -116,7 +116,7 @@ def test_statistics_and_commitment_loss(assignment, padded, float64_losses):
     (loss,) = group.losses
     np.testing.assert_allclose(loss, 0.3 * (of_queries[2] + of_keys[2]), rtol=1e-12)
 
-    # A second batch comes on top.
+    # The statistics of a second batch are added.
     group(value, value, query, **masks, training=True)
     second = statistics(value, group, query_mask), statistics(query, group, key_mask)
     expected = [of_queries[1] + second[0][1], of_keys[1] + second[1][1]]
@@ -137,7 +137,7 @@ def test_statistics_of_shared_queries_and_keys(float64_losses):
     np.testing.assert_allclose(group.losses[0], 0.3 * distance, rtol=1e-12)
 
 
-def test_nothing_is_counted_outside_training():
+def test_no_statistics_without_training():
     query, key, value = vectors()
     group = heads()
     before = group.get_weights()
@@ -148,7 +148,7 @@ def test_nothing_is_counted_outside_training():
     assert not group.losses
 
 
-def test_frozen_heads_add_their_loss_and_count_nothing():
+def test_frozen_heads_add_their_loss_but_no_statistics():
     query, key, value = vectors()
     group = heads()
     group.trainable = False
@@ -161,7 +161,7 @@ def test_frozen_heads_add_their_loss_and_count_nothing():
     assert group.losses[0] > 0
 
 
-def test_the_loss_pulls_queries_and_keys_and_leaves_centroids():
+def test_the_loss_trains_queries_and_keys_but_not_centroids():
     query, key, value = (tf.Variable(x) for x in vectors())
     group = heads(commitment_weight=0.3)
     with tf.GradientTape() as tape:
@@ -185,7 +185,7 @@ def test_samples_are_real_positions(kind):
         assert distance.min() < 1e-12
 
 
-def test_samples_where_there_are_fewer_positions_than_clusters():
+def test_samples_with_fewer_positions_than_clusters():
     x = checks.random(1, 2, 2, 6)
     group = RoutingHeads(2, 5, 4)
     group(x, x, x, training=True)
@@ -193,7 +193,7 @@ def test_samples_where_there_are_fewer_positions_than_clusters():
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16", "float32", "float64"])
-def test_state_is_float32_unless_all_is_float64(dtype):
+def test_state_is_float32_unless_the_policy_is_float64(dtype):
     group = heads(dtype=dtype)
     expected = "float64" if dtype == "float64" else "float32"
     for weight in group.non_trainable_variables:
@@ -203,11 +203,11 @@ def test_state_is_float32_unless_all_is_float64(dtype):
     output = group(x, x, x, training=True)
     assert output.dtype == group.compute_dtype
     assert group.losses[0].dtype == keras.config.floatx()
-    # bfloat16 could not count to 600.
+    # bfloat16 cannot represent 600 exactly.
     assert np.sum(group.member_counts) == 2 * 2 * 2 * 300
 
 
-def test_centroids_start_from_normalised_noise():
+def test_centroids_are_initialized_with_normalized_noise():
     first, same, other = (heads(seed=seed).centroids.numpy() for seed in (1, 1, 2))
     np.testing.assert_allclose(np.linalg.norm(first, axis=-1), 1, rtol=1e-6)
     np.testing.assert_array_equal(first, same)
@@ -292,7 +292,7 @@ def test_bad_arguments(options, message):
         RoutingHeads(2, **{"num_clusters": 3, "window_size": 4, **options})
 
 
-def test_lengths_that_differ():
+def test_different_lengths():
     query, value = checks.random(1, 2, 5, 6), checks.random(1, 2, 7, 6)
     with pytest.raises(ValueError, match='"nearest" needs as many keys as queries'):
         RoutingHeads(2, 3, 4)(query, value, value)

@@ -29,10 +29,10 @@ def test_decoding_and_configuration(eviction):
     checks.config_makes_an_equal_layer(group, heads, heads, heads, use_causal_mask=True)
 
 
-def test_a_memory_of_everything_is_a_longer_window():
+def test_a_memory_of_all_members_equals_a_longer_window():
     x, mask = checks.random(2, 2, 24, 4), checks.padding(2, 24)
     options = {"query_mask": mask, "key_mask": mask, "use_causal_mask": True}
-    # What leaves the window, as long as a block, is in the memory already.
+    # Members that leave the window, which is as long as a block, are already in the memory.
     remembering = RoutingMemoryHeads(2, 4, 2, 4, memory_length=24, memory_keys=24)
     longer = LocalRoutingHeads(2, 4, 2, 24)
     outputs = [group(x, x, x, **options) for group in (remembering, longer)]
@@ -62,7 +62,7 @@ def test_bad_arguments(arguments, message):
         RoutingMemoryHeads(2, **{**SIZES, "memory_length": 8, **arguments})
 
 
-def test_a_memory_is_of_the_past():
+def test_causal_mask_is_required():
     x = checks.random(1, 1, 8, 2)
     with pytest.raises(ValueError, match="need use_causal_mask=True"):
         RoutingMemoryHeads(1, **SIZES, memory_length=8)(x, x, x)

@@ -1,4 +1,4 @@
-"""Files of heads that an earlier version wrote are read as what they were."""
+"""Tests that files of heads from an earlier version load with the same outputs."""
 
 import zipfile
 from pathlib import Path
@@ -16,19 +16,19 @@ EXPECTED = dict(np.load(SAVED / "heads.npz"))
 
 @pytest.fixture(scope="module")
 def model():
-    """The model of the file."""
+    """The model loaded from the file."""
     return keras.saving.load_model(SAVED / "heads.keras")
 
 
 @pytest.fixture(scope="module")
 def weights(model):
-    """Its weights, as they are before anything is called."""
+    """The weights of the model before any call."""
     return [weight.numpy() for weight in model.weights]
 
 
 @pytest.fixture(scope="module")
 def found(model, weights):
-    """What it gives."""
+    """The outputs of the model."""
     return saved_heads.found_by(model, saved_heads.make_inputs())
 
 
@@ -37,11 +37,11 @@ def test_every_kind_is_in_the_file(found):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_file_gives_what_it_gave(found, name):
+def test_outputs_do_not_change(found, name):
     close(found[name], EXPECTED[name], 1e-5)
 
 
-def test_its_weights_are_those_of_a_model_made_by_code(model, weights, tmp_path):
+def test_weights_load_into_a_model_created_by_code(model, weights, tmp_path):
     with zipfile.ZipFile(SAVED / "heads.keras") as file:
         path = file.extract("model.weights.h5", tmp_path)
     made = saved_heads.make_model()
@@ -54,7 +54,7 @@ def test_its_weights_are_those_of_a_model_made_by_code(model, weights, tmp_path)
 
 
 def _unnamed(config):
-    """A configuration without the names that layers get by their number in the process."""
+    """Returns a configuration without the automatic names of layers."""
     if isinstance(config, dict):
         return {key: _unnamed(x) for key, x in config.items() if key != "name"}
     return [_unnamed(x) for x in config] if isinstance(config, (list, tuple)) else config

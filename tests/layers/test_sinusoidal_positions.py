@@ -42,7 +42,7 @@ def test_mixed_bfloat16():
     x = np.zeros((1, 300, 6), "float32")
     found = SinusoidalPositions(dtype="mixed_bfloat16")(x)
     assert found.dtype == "bfloat16"
-    # Positions above 256 are no numbers of bfloat16: angles have to be float32.
+    # bfloat16 cannot represent all positions above 256, so angles must be float32.
     exact = SinusoidalPositions()(x)
     assert checks.largest_difference(keras.ops.cast(found, "float32"), exact) < 0.005
 

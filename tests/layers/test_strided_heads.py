@@ -48,5 +48,5 @@ def test_chunks_are_read_position_by_position():
         {"training": True},
         {"position": np.array([0, 1])},
     ):
-        with pytest.raises(ValueError, match="StridedHeads reads a chunk position by position"):
+        with pytest.raises(ValueError, match="StridedHeads read a chunk position by position"):
             heads.call_with_cache(x, x, x, **{"cache": cache, "position": 0, **options})

@@ -9,14 +9,14 @@ from tests.layers import checks
 IDS = np.arange(1, 4001, dtype="int32").reshape(4, 1000)
 
 
-def test_its_share_is_0_in_training_alone():
+def test_a_fraction_of_tokens_is_0_in_training():
     layer = TokenDropout(0.3, seed=1)
     np.testing.assert_array_equal(layer(IDS), IDS)
     found = layer(IDS, training=True).numpy()
     assert found.dtype == "int32"
     kept = found != 0
     np.testing.assert_array_equal(found[kept], IDS[kept])
-    # 5 standard errors of a binomial.
+    # 5 standard errors of a binomial distribution.
     assert abs(np.mean(kept) - 0.7) < 5 * np.sqrt(0.3 * 0.7 / IDS.size)
     assert np.any(found != layer(IDS, training=True))
     np.testing.assert_array_equal(found, TokenDropout(0.3, seed=1)(IDS, training=True))

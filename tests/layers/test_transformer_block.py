@@ -99,7 +99,7 @@ def test_dropout_before_each_residual():
 
 
 @pytest.mark.parametrize("name", ["attention_dropout", "activation_dropout"])
-def test_rates_of_their_own(name):
+def test_separate_dropout_rates(name):
     x = checks.random(2, 9, WIDTH)
     layer = block(**{name: 0.5})
     assert layer.attention.dropout == (0.5 if name == "attention_dropout" else 0.0)
@@ -142,7 +142,7 @@ def test_masks():
     assert checks.mask_of(found) == (ids != 0).tolist()
     for mask in (ids != 0, (ids != 0).astype("int32"), ids):
         np.testing.assert_array_equal(layer(x, padding_mask=mask), found)
-    # What is given counts, not what the tensor carries.
+    # An explicit mask overrides the mask of the tensor.
     everything = np.ones_like(ids)
     np.testing.assert_array_equal(layer(carrying, padding_mask=everything), layer(x))
     assert checks.largest_difference(found, layer(x)) > 1e-3
@@ -150,7 +150,7 @@ def test_masks():
 
 @pytest.mark.parametrize("kind", ["left", "right"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_padding_never_shows(kind, causal):
+def test_padding_does_not_change_outputs(kind, causal):
     mask = checks.padding(2, 9, kind)
     x = checks.random(2, 9, WIDTH)
     other = np.where(mask[..., None], x, checks.random(2, 9, WIDTH, seed=5))
@@ -201,7 +201,7 @@ def test_config():
     checks.config_makes_an_equal_layer(layer, checks.random(2, 9, WIDTH), use_causal_mask=True)
 
 
-def test_config_of_all_the_rest():
+def test_config_of_the_other_options():
     encoded = checks.random(2, 5, WIDTH, seed=1)
     layer = block(
         cross_head_groups=[FullHeads(2), FullHeads(1)],
@@ -246,14 +246,14 @@ def test_heads_that_do_not_divide_the_width():
         block()(checks.random(1, 5, 13))
 
 
-# Whole stacks.
+# Stacks of blocks.
 
 
 ROUTING = [{}, {"share_qk": True}, {"num_probes": 2}]
 
 
 def language_model(assignment="nearest", dtype="float32", routing=ROUTING):
-    """Token ids to logits, by a block of local and routing heads for each of `routing`."""
+    """Creates a language model with one block of local and routing heads per entry of `routing`."""
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(11, WIDTH, mask_zero=True, dtype=dtype)(ids)
     for options in routing:
@@ -263,7 +263,7 @@ def language_model(assignment="nearest", dtype="float32", routing=ROUTING):
 
 
 def scores_of(model, ids):
-    """The attention weights of every block, `[blocks, batch, heads, length, length]`."""
+    """Returns the attention weights, `[blocks, batch, heads, length, length]`."""
     layers = model.layers[1:-1]
     x = layers[0](ids)
     scores = []
@@ -275,7 +275,7 @@ def scores_of(model, ids):
 
 
 def past_is_untouched(model, starts, tolerance):
-    """Whether other tokens from each start on leave logits and attended positions before it."""
+    """Returns whether logits and attended keys before each start ignore later tokens."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 11, size=(3, 40))
     logits, attended = model(ids), scores_of(model, ids) > 0
@@ -298,7 +298,7 @@ def test_no_later_token_changes_an_earlier_output(dtype, tolerance):
     assert past_is_untouched(model, (1, 17, 39), tolerance)
 
 
-def test_the_same_does_not_hold_for_balanced():
+def test_a_later_token_changes_outputs_of_balanced_routing():
     model = language_model("balanced", "float64", routing=[{}, {"share_qk": True}])
     assert not past_is_untouched(model, [27], 1e-3)
 
@@ -320,7 +320,7 @@ def trained(jit_compile):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit_compile)
     rng = np.random.default_rng(0)
-    # No token twice in a sequence: of equal scores, rounding would decide who is a member.
+    # Tokens in a sequence are distinct: with equal scores, rounding would determine the members.
     tokens = rng.permuted(np.tile(np.arange(1, 19), (4, 1)), axis=1)
     tokens[:, 15:] = 0
     history = model.fit(tokens, tokens, batch_size=2, shuffle=False, verbose=0)
@@ -333,7 +333,7 @@ def test_fit_compiled_and_not():
     plain, expected = trained(False)
     assert abs(loss - expected) < 1e-5
     for found, weight in zip(compiled.weights, plain.weights):
-        # Which members are drawn at random is another draw in XLA.
+        # XLA draws other random members.
         if "member_samples" not in weight.path and "seed_generator" not in weight.path:
             np.testing.assert_allclose(found, weight, rtol=0, atol=1e-4, err_msg=weight.path)
     routing = plain.layers[2].attention.head_groups[1]
@@ -356,7 +356,7 @@ def test_commitment_is_part_of_the_loss():
     assert abs(model.train_on_batch(x, x) - plain - commitment) < 1e-4
 
 
-def test_attention_scores_are_those_of_its_attention():
+def test_attention_scores_equal_those_of_the_attention_layer():
     block = TransformerBlock([LocalHeads(1, 4), RoutingHeads(1, 2, 4)], 16, normalize_first=False)
     x = keras.random.normal([2, 10, 8], seed=1)
     output, scores = block(x, use_causal_mask=True, return_attention_scores=True)

@@ -81,7 +81,7 @@ CLUSTER = {"cluster.num_clusters": 4, "cluster.window_size": 4}
             {**WINDOW, "window.attention_activation": "entmax15", "strided.stride": 4},
             "model.union: Window.*entmax15.* cannot be joined with other sets of keys",
         ),
-        ({**WINDOW, "remembered.memory_length": 8}, "model.union: A Remembered set needs a Clust"),
+        ({**WINDOW, "remembered.memory_length": 8}, "model.union: Remembered needs a Cluster"),
         ({"persistent.num_persistent_keys": 2}, "model.union: Persistent keys need another set"),
         ({**NEAR_AND_FAR, "first_layer": 3}, "union.first_layer is 3; .*num_layers, 2"),
     ],

@@ -12,7 +12,7 @@ from tests.training import saved_runs
 SAVED = Path(__file__).parents[1] / "golden" / "saved"
 
 
-@pytest.mark.filterwarnings("ignore:With use_causal_mask=True no query")
+@pytest.mark.filterwarnings("ignore:With use_causal_mask=True, queries")
 @pytest.mark.parametrize("name", saved_runs.RUNS)
 def test_a_configuration_and_its_weights_give_what_they_gave(name):
     model = saved_runs.made_of(SAVED / name)

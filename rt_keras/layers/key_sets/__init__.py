@@ -1,4 +1,4 @@
-"""Sets of keys that a query may see, of which `rt_keras.layers.Heads` are unions."""
+"""Sets of keys that a query attends to. `rt_keras.layers.Heads` are unions of them."""
 
 from rt_keras.layers.key_sets.block_and_centroids import BlockAndCentroids
 from rt_keras.layers.key_sets.cluster import Cluster

@@ -1,4 +1,4 @@
-"""The keys of a query's block, and what lies before it as its centroid sees it."""
+"""The set of the keys in a query's block, and of earlier keys with its centroid's weights."""
 
 import dataclasses
 
@@ -14,19 +14,19 @@ from rt_keras.ops.causal_clustered_decode import causal_clustered_cache, causal_
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class BlockAndCentroids(ByOps):
-    """The keys of a query's own block, and all earlier ones with the weights of its centroid.
+    """The keys of a query's own block, and all earlier keys with the weights of its centroid.
 
-    See `rt_keras.ops.causal_clustered_attention` for the equation. Its fields are the arguments of
-    `rt_keras.layers.CausalClusteredHeads`. What decoding keeps does not grow with the sequence.
+    See `rt_keras.ops.causal_clustered_attention` for the equation. The fields are the arguments of
+    `rt_keras.layers.CausalClusteredHeads`. The cache does not grow with the sequence.
 
     Args:
-        num_clusters: int, centroids of each head. Defaults to 100.
-        block_size: int, positions in a block.
+        num_clusters: int, number of centroids per head. Defaults to 100.
+        block_size: int, number of positions in a block. Defaults to 128.
         commitment_weight: float, weight of the commitment loss. Defaults to 0.0001.
-        seed: int or None, seed of the initial centroids.
+        seed: int or None, seed of the initial centroids. Defaults to None.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range.
 
     Source: after Vyas et al. 2020.
 
@@ -40,13 +40,13 @@ class BlockAndCentroids(ByOps):
     needs_causal_mask = True
     joins = False
     groups_queries = False
-    # Centroids stand for queries.
+    # Centroids represent queries.
     clusters_queries_alone = True
     always_causal = repeats_keys = True
     attention_op, step_op = map(staticmethod, (causal_clustered_attention, causal_clustered_step))
 
-    num_clusters: int = key(100, "centroids of each head", AT_LEAST_1)
-    block_size: int = key(128, "positions in a block, which a query sees itself", AT_LEAST_1)
+    num_clusters: int = key(100, "centroids per head", AT_LEAST_1)
+    block_size: int = key(128, "positions per block", AT_LEAST_1)
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
     seed: int | None = None
 

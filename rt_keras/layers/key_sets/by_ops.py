@@ -1,4 +1,4 @@
-"""Sets of keys that ops of one signature compute."""
+"""Sets of keys whose ops share one signature."""
 
 import dataclasses
 
@@ -7,23 +7,23 @@ from rt_keras.layers.key_sets.key_set import KeySet
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ByOps(KeySet):
-    """A set that names its ops, and tells what they are given besides queries, keys and values."""
+    """Base class of sets that name their ops and return the ops' additional arguments."""
 
-    # The ops of a whole sequence, of a chunk, and of one position, given a state.
+    # The ops for a whole sequence, for a chunk and a state, and for one position and a state.
     attention_op = chunk_op = step_op = None
-    # Whether the op of a whole sequence is causal without being told.
+    # Whether the op for a whole sequence is always causal and has no argument `causal`.
     always_causal = False
-    # Whether the ops need keys of each head of queries.
+    # Whether the ops require keys to be repeated for each query head.
     repeats_keys = False
-    # Whether the ops return the logsumexp of the logits without being told.
+    # Whether the ops always return the logsumexp of the logits.
     always_with_logsumexp = False
 
     def op_options(self, heads, chunk, joins):
-        """The arguments that all ops take; see `KeySet.attend`."""
+        """Returns the arguments that all ops share; see `KeySet.attend`."""
         raise NotImplementedError
 
     def placed(self, heads, query, key):
-        """Queries and keys as the ops take them."""
+        """Returns queries and keys in the form that the ops expect."""
         return query, key
 
     def attend(self, heads, chunk, joins, **options):
@@ -42,14 +42,14 @@ class ByOps(KeySet):
         return self._read_by(self.step_op, heads, chunk, states, joins, {})
 
     def _read_by(self, op, heads, chunk, states, joins, options):
-        """The next positions, by the op for a chunk or that for one position."""
+        """Computes the next positions with the op for a chunk or the op for one position."""
         options = {"count": chunk.count, **options, **self.op_options(heads, chunk, joins)}
         state, position = states[self.name], chunk.position
         found, state = op(*self._inputs(heads, chunk), state, position, **options)
         return self._output(found, joins), state
 
     def _output(self, found, joins):
-        """What an op found, without the logsumexp where that is not needed."""
+        """Returns the result of an op, without the logsumexp if that is not needed."""
         return found[0] if self.always_with_logsumexp and not joins else found
 
     def _inputs(self, heads, chunk):

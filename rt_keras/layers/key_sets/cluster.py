@@ -1,4 +1,4 @@
-"""The keys of a query's cluster."""
+"""The set of the keys in a query's cluster."""
 
 import dataclasses
 import functools
@@ -21,34 +21,37 @@ from rt_keras.ops.nearest_decode import nearest_cache, nearest_step
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Cluster(KeySet):
-    """The last keys of a query's cluster, found by online k-means; however far back they are.
+    """The last keys of a query's cluster, found by online k-means, at any distance.
 
     See `rt_keras.ops.nearest_attention` and, for `assignment` "balanced",
-    `rt_keras.ops.balanced_attention`, for the equations. Its fields are arguments of
-    `rt_keras.layers.LocalRoutingHeads`, which says what they mean, and of
-    `rt_keras.layers.RoutingHeads`. How centroids learn: see `rt_keras.layers.CentroidHeads`.
+    `rt_keras.ops.balanced_attention` for the equations. The fields are arguments of
+    `rt_keras.layers.RoutingHeads` and `rt_keras.layers.LocalRoutingHeads`; the latter explains
+    them. For how centroids learn, see `rt_keras.layers.CentroidHeads`.
 
-    With `routed_key` "key", beside a `Window`, only keys outside that are seen.
+    With `routed_key` "key", the set leaves out the keys of a `Window` in the same union.
 
     Args:
-        num_clusters: int, clusters of each head.
-        window_size: int, the most keys of a cluster that a query sees.
-        routed_key: str, what queries are compared with. Defaults to "previous_query".
-        num_probes: int, nearest clusters in which a query attends. Defaults to 1.
-        normalize: bool, whether logits are of normalised queries and keys. Defaults to True.
+        num_clusters: int, number of clusters per head.
+        window_size: int, maximum number of keys of its cluster that a query attends to.
+        routed_key: string, "previous_query" or "key", the vector that serves as the key of a
+            position. Defaults to "previous_query".
+        num_probes: int, number of nearest clusters that a query attends to. Defaults to 1.
+        normalize: bool, whether logits use normalized queries and keys. Defaults to True.
         commitment_weight: float, weight of the commitment loss. Defaults to 0.0001.
-        seed: int or None, seed of the initial centroids.
-        kernel_size: int, positions that a routed query tells of; None for 4, or 1 of keys. Defaults
-            to None.
-        assignment: str, how positions join clusters. Defaults to "nearest".
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
-            keys a weight of exactly 0.
-        scaled: bool, whether heads learn a factor and a bias of the logits. Defaults to True.
-        window: the `Window` that is left out, which a union finds itself.
+        seed: int or None, seed of the initial centroids. Defaults to None.
+        kernel_size: int or None, number of positions that are convolved into a routed query. None
+            for 4, or for 1 with `routed_key` "key". Defaults to None.
+        assignment: string, "nearest" or "balanced", the assignment of positions to clusters.
+            Defaults to "nearest".
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
+        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
+            keys a weight of exactly 0. Defaults to "softmax".
+        scaled: bool, whether heads learn a scale and a bias of the logits. Defaults to True.
+        window: the `Window` whose keys are left out; set by the union.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range, or values are incompatible.
 
     Source: Roy et al. 2021, section 4.1.
 
@@ -62,30 +65,30 @@ class Cluster(KeySet):
 
     name = "routed"
 
-    num_clusters: int = key(dataclasses.MISSING, "clusters of each head", AT_LEAST_1)
+    num_clusters: int = key(dataclasses.MISSING, "clusters per head", AT_LEAST_1)
     window_size: int = key(
-        dataclasses.MISSING, "the most keys of a cluster that a query sees", AT_LEAST_1
+        dataclasses.MISSING, "members of its cluster that a query attends to", AT_LEAST_1
     )
     routed_key: str = key(
-        "previous_query", "what queries are compared with", one_of("previous_query", "key")
+        "previous_query", "vector used as a position's key", one_of("previous_query", "key")
     )
-    num_probes: int = key(1, "nearest clusters in which a query attends", AT_LEAST_1)
-    normalize: bool = key(True, "whether logits are of normalised queries and keys")
+    num_probes: int = key(1, "nearest clusters that a query attends to", AT_LEAST_1)
+    normalize: bool = key(True, "whether logits use normalized queries and keys")
     commitment_weight: float = key(1e-4, "weight of the commitment loss", NOT_NEGATIVE)
     seed: int | None = None
     kernel_size: int | None = key(
-        None, "positions that a routed query tells of; null for 4, or 1 of keys", AT_LEAST_1
+        None, "positions per routed query; null for 4, or 1 with routed_key key", AT_LEAST_1
     )
-    assignment: str = key("nearest", "how positions join clusters", one_of("nearest", "balanced"))
+    assignment: str = key("nearest", "assignment to clusters", one_of("nearest", "balanced"))
     max_relative_distance: int | None = key(
-        None, "reach of the relative positions, null for none", AT_LEAST_1
+        None, "largest distance of the relative positions, null for none", AT_LEAST_1
     )
     attention_activation: str = key(
-        "softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS)
+        "softmax", "function that turns logits into attention weights", one_of(*ACTIVATIONS)
     )
-    # Whether heads learn a factor and a bias of the logits.
+    # Whether heads learn a scale and a bias of the logits.
     scaled: bool = True
-    # The window that is left out.
+    # The window whose keys are left out.
     window: Window | None = in_union()
 
     def check(self):
@@ -120,34 +123,34 @@ class Cluster(KeySet):
 
     @property
     def shift_keys(self):
-        """Whether the routed key of a position is the query of the one before."""
+        """Returns whether the routed key of a position is the query of the previous position."""
         return self.routed_key == "previous_query"
 
     @property
     def clusters_queries_alone(self):
-        """Whether routed keys are queries, of the position before."""
+        """Returns whether routed keys are queries, those of the previous positions."""
         return self.shift_keys
 
     @property
     def normalizes(self):
-        """Whether logits are those of layer-normalised queries and keys."""
+        """Returns whether logits use layer-normalized queries and keys."""
         return self.normalize
 
     @property
     def strictly_causal(self):
-        """Whether the assignment is "nearest": with "balanced", members depend on what follows."""
+        """Returns whether the assignment is "nearest". With "balanced", later positions matter."""
         return self.assignment == "nearest"
 
     cached_decoding = groups_queries = strictly_causal
 
     @property
     def joins(self):
-        """Whether the assignment is "nearest" and attention softmax."""
+        """Returns whether the assignment is "nearest" and the activation is softmax."""
         return self.assignment == "nearest" and self.attention_activation == "softmax"
 
     @property
     def reads_chunks(self):
-        """Whether it joins others, and does not end where a window begins, which a step knows."""
+        """Returns whether the set can be merged and leaves out no window, which only a step can."""
         return self.joins and self.window is None
 
     def beside(self, others):
@@ -174,7 +177,7 @@ class Cluster(KeySet):
             heads.add_head_weight("routed_kernel", width, depth, initializer=initializer)
 
     def attend(self, heads, chunk, joins):
-        # Without a mask of their own, queries that are their own keys are sorted once.
+        # Queries that are also keys are sorted only once if keys have no separate mask.
         options = {**chunk.of_sequence, "key_mask": chunk.key_mask, "window_size": self.window_size}
         if self.assignment == "balanced":
             inputs = chunk.query, chunk.key, chunk.value, heads.centroids
@@ -196,13 +199,13 @@ class Cluster(KeySet):
         return self._biased(heads, found, joins)
 
     def routed_query(self, heads, query, query_mask=None, state=None):
-        """The queries as they are routed, before they are normalised: convolved or as they are.
+        """Returns the queries used for routing, before normalization: convolved or unchanged.
 
         Args:
             heads: the head group.
             query: `[batch, heads, length, depth]`.
             query_mask: bool `[batch, length]`, False for padding; or None.
-            state: the set's state before these queries; or None.
+            state: the state of the set before these queries; or None.
 
         Returns:
             A tensor like `query`.
@@ -214,7 +217,7 @@ class Cluster(KeySet):
 
     def fill(self, heads, chunk, max_length):
         window = self.window
-        # Members in the window join what a query sees of its cluster once they have left it.
+        # Members in the window become visible in the cluster after they leave the window.
         more = 0 if window is None else (window.look_back + 1) * window.block_size
         routed = self.routed_query(heads, chunk.query)
         state = nearest_cache(
@@ -247,7 +250,7 @@ class Cluster(KeySet):
         return self._read_by(nearest_chunk, heads, chunk, states, joins, options)
 
     def _read_by(self, op, heads, chunk, states, joins, options):
-        """The next positions, by the op for a chunk or that for one position."""
+        """Computes the next positions with the op for a chunk or the op for one position."""
         state = states[self.name]
         found, after = op(
             self.routed_query(heads, chunk.query, state=state),
@@ -263,7 +266,7 @@ class Cluster(KeySet):
         return self._biased(heads, found, joins), after | self._asked(state, chunk)
 
     def _asked(self, state, chunk):
-        """What a state keeps of the last queries, of which the next ones are convolved."""
+        """Returns the last queries, which the convolution of the next queries needs."""
         if self.kernel_size == 1:
             return {}
         asked, query = state["asked"], chunk.query
@@ -272,8 +275,7 @@ class Cluster(KeySet):
         return {"asked": take_places(both, places_of_rows(count, tf.range(size(asked, 2))))}
 
     def routing(self, heads):
-        """How positions find their clusters: the arguments of `rt_keras.ops.routed.Routing`."""
-        """The arguments by which the ops route."""
+        """Returns the routing arguments of the ops; see `rt_keras.ops.routed.Routing`."""
         return {
             "centroids": tf.convert_to_tensor(heads.centroids),
             "load_bias": tf.convert_to_tensor(heads.load_bias),
@@ -283,14 +285,14 @@ class Cluster(KeySet):
         }
 
     def _logits(self, heads, joins):
-        """The arguments that say what logits are."""
+        """Returns the arguments of the ops that define logits."""
         return {
             "relative_embeddings": self.relative_embeddings(heads),
             "return_logsumexp": joins,
         }
 
     def _biased(self, heads, found, joins):
-        """What an op found, with the bias of the logits, which alone counts for nothing."""
+        """Adds the bias to the logsumexp. Without other sets, the bias has no effect."""
         if not (joins and self.scaled):
             return found
         return biased(found, heads.routed_bias)
@@ -300,18 +302,21 @@ class Cluster(KeySet):
 
 
 def biased(found, bias):
-    """An output and the logsumexp of its logits, to which a bias of each head was added.
+    """Adds a bias of each head to the logits, given an output and its logsumexp.
 
     Args:
         found: pair of `[batch, heads, length, value_depth]` and `[batch, heads, length]`.
         bias: `[heads]`.
+
+    Returns:
+        The output and the new logsumexp.
     """
     output, logsumexp = found
     return output, logsumexp + tf.cast(bias, logsumexp.dtype)[:, None]
 
 
 def _almost_identity(shape, dtype=None, seed=None):
-    """A kernel that gives back the queries, and a little of those before them."""
+    """Initializes a kernel close to the identity, with noise for the previous positions."""
     heads, width, depth = shape
     ones = keras.ops.ones([heads, 1, depth], dtype)
     noise = keras.random.normal([heads, width - 1, depth], stddev=0.1, dtype=dtype, seed=seed)

@@ -1,4 +1,4 @@
-"""The keys around a query, and a compressed memory of those before them."""
+"""The set of the keys around a query and of a compressed memory of earlier keys."""
 
 import dataclasses
 
@@ -20,25 +20,26 @@ from rt_keras.ops.compressive_decode import compressive_step
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class CompressedWindow(ByOps):
-    """The keys of the blocks up to a query's, and entries that stand for those before them.
+    """The keys of the blocks up to a query's, and compressed entries for the preceding keys.
 
-    One set, as the memory may hold what the window's queries used most. See
-    `rt_keras.ops.compressive_attention` for the equation. Its fields are the arguments of
+    This is one set because the content of the memory may depend on the window's attention. See
+    `rt_keras.ops.compressive_attention` for the equation. The fields are the arguments of
     `rt_keras.layers.CompressiveHeads`.
 
     Args:
-        block_size: int, positions in a block.
-        compressed_length: int, entries of the memory that a query sees.
-        compression_rate: int, positions for each entry. Defaults to 4.
-        look_back: int, blocks before its own that a query sees; or a tuple with one for each
-            dimension of `grid`. Defaults to 1.
-        compression: str, how positions become an entry. Defaults to "conv".
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
+        block_size: int, number of positions in a block.
+        compressed_length: int, number of memory entries that a query attends to.
+        compression_rate: int, number of positions per entry. Defaults to 4.
+        look_back: int, number of preceding blocks that a query attends to. Defaults to 1.
+        compression: string, "conv", "mean", "max" or "most_used", the function that turns positions
+            into an entry. Defaults to "conv".
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
         reconstruction_weight: float, weight of the loss that trains the convolutions. Defaults to
             1.0.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range, or values are incompatible.
 
     Source: Rae et al. 2020, section 3.
 
@@ -52,22 +53,22 @@ class CompressedWindow(ByOps):
     needs_causal_mask = True
     reads_chunks = True
     joins = False
-    # The entries of the memory have no single keys, and kernels are for values of their depth.
+    # Memory entries do not correspond to single keys, and kernels require values of their depth.
     returns_attention_scores = False
     always_causal = repeats_keys = True
     attention_op, chunk_op, step_op = map(
         staticmethod, (compressive_attention, compressive_chunk, compressive_step)
     )
 
-    block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
+    block_size: int = key(dataclasses.MISSING, "positions per block", AT_LEAST_1)
     compressed_length: int = key(
-        dataclasses.MISSING, "entries of the memory that a query sees", AT_LEAST_1
+        dataclasses.MISSING, "memory entries that a query attends to", AT_LEAST_1
     )
-    compression_rate: int = key(4, "positions for each entry", AT_LEAST_1)
-    look_back: int = key(1, "blocks before its own that a query sees as they are", AT_LEAST_1)
-    compression: str = key("conv", "how positions become an entry", one_of(*COMPRESSIONS))
+    compression_rate: int = key(4, "positions per memory entry", AT_LEAST_1)
+    look_back: int = key(1, "preceding blocks that a query attends to", AT_LEAST_1)
+    compression: str = key("conv", "compression function", one_of(*COMPRESSIONS))
     max_relative_distance: int | None = key(
-        None, "reach of the relative positions, null for none", AT_LEAST_1
+        None, "largest distance of the relative positions, null for none", AT_LEAST_1
     )
     reconstruction_weight: float = key(
         1.0, "weight of the loss that trains the convolutions", NOT_NEGATIVE
@@ -126,7 +127,7 @@ class CompressedWindow(ByOps):
         }
 
     def kernels(self, heads):
-        """The convolutions of keys and values; None for another compression."""
+        """Returns the convolutions of keys and values, or None for another compression."""
         if self.compression != "conv":
             return None
         return {
@@ -136,6 +137,6 @@ class CompressedWindow(ByOps):
 
 
 def _mean(shape, dtype=None):
-    """A kernel that gives the mean of the positions."""
+    """Initializes a kernel that computes the mean of the positions."""
     heads, rate, depth, _ = shape
     return keras.ops.broadcast_to(keras.ops.eye(depth, dtype=dtype) / rate, shape)

@@ -1,4 +1,4 @@
-"""All keys."""
+"""The set of all keys."""
 
 import dataclasses
 
@@ -13,30 +13,31 @@ from rt_keras.ops.full import full_attention
 from rt_keras.ops.full_chunk import full_chunk
 from rt_keras.ops.full_decode import full_cache, full_cross_step, full_step
 
-# Blocks that a memory is cut into: more waste fewer keys, and make smaller matrices.
+# Number of blocks of a memory. More blocks waste fewer keys but make smaller matrices.
 BLOCKS_OF_MEMORY = 4
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Everything(Positioned):
-    """All keys, at a cost of O(n²); or, with a `memory_length`, the last ones.
+    """All keys, at a cost of O(n²). With a `memory_length`, only the last ones.
 
-    See `rt_keras.ops.full_attention` for the equation. Its fields are the arguments of
+    See `rt_keras.ops.full_attention` for the equation. The fields are the arguments of
     `rt_keras.layers.FullHeads`.
 
     Args:
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
-            `rt_keras.layers.key_sets.positioned.Positioned`.
-        position_biases: bool, whether sinusoidal positions have biases of the queries. Defaults to
-            True.
-        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
-            keys a weight of exactly 0.
-        memory_length: int, keys up to its own that a query sees, None for all. Defaults to None.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
+        relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
+        position_biases: bool, whether sinusoidal positions have query biases. Defaults to True.
+        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
+            keys a weight of exactly 0. Defaults to "softmax".
+        memory_length: int or None, number of keys that a query attends to, up to its position. None
+            for all keys. Defaults to None.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range, or values are incompatible.
 
     Source: Vaswani et al. 2017, section 3.2.
 
@@ -59,10 +60,10 @@ class Everything(Positioned):
     )
 
     attention_activation: str = key(
-        "softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS)
+        "softmax", "function that turns logits into attention weights", one_of(*ACTIVATIONS)
     )
     memory_length: int | None = key(
-        None, "keys up to its own that a query sees, null for all", AT_LEAST_1
+        None, "last keys that a query attends to, null for all", AT_LEAST_1
     )
 
     def beside(self, others):
@@ -83,7 +84,7 @@ class Everything(Positioned):
 
     def fill(self, heads, chunk, max_length):
         _, key = self.placed(heads, chunk.query, chunk.keys)
-        # A step masks what lies behind its position.
+        # A step masks later positions.
         return full_cache(key, chunk.value, max_length=max_length)
 
     def op_options(self, heads, chunk, joins):
@@ -96,7 +97,7 @@ class Everything(Positioned):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LastKeys(Window):
-    """The window that a `memory_length` is."""
+    """The window that corresponds to a `memory_length`."""
 
     needs_causal_mask = True
     cached_cross_attention = False

@@ -1,4 +1,4 @@
-"""The first keys of a sequence."""
+"""The set of the first keys of a sequence."""
 
 import dataclasses
 
@@ -19,18 +19,19 @@ from rt_keras.ops.first_tokens import (
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class FirstTokens(ByOps):
-    """The keys of the first tokens; beside a `Window` or `Strided`, those that these leave out.
+    """The keys of the first tokens, without those of a `Window` or `Strided` in the same union.
 
-    See `rt_keras.ops.first_tokens_attention`. They need another set in their union. What decoding
-    keeps does not grow.
+    See `rt_keras.ops.first_tokens_attention`. The set requires another set in its union. Its cache
+    does not grow with the sequence.
 
     Args:
-        num_first_tokens: int, the tokens at the start of a sequence that every query sees.
-        covered: functions that tell which keys other sets have, which a union finds itself.
+        num_first_tokens: int, number of tokens at the start of a sequence that every query attends
+            to.
+        covered: sets whose keys are left out; set by the union.
 
     Raises:
-        ValueError: if `num_first_tokens` is out of range, or no other set is beside it, or one that
-            has every key.
+        ValueError: if `num_first_tokens` is out of range, there is no other set, or another set
+            contains all keys.
 
     Source: Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks, section 3.2.
 
@@ -50,7 +51,7 @@ class FirstTokens(ByOps):
     )
 
     num_first_tokens: int = key(
-        dataclasses.MISSING, "tokens at the start of a sequence that every query sees", AT_LEAST_1
+        dataclasses.MISSING, "first tokens that every query attends to", AT_LEAST_1
     )
     # The sets whose keys are left out.
     covered: tuple | None = in_union()
@@ -58,7 +59,7 @@ class FirstTokens(ByOps):
     def beside(self, others):
         if not others or any(isinstance(x, Everything) for x in others):
             raise ValueError(
-                "FirstTokens needs another set of keys beside it, one without every key. Received: "
+                "FirstTokens needs another set of keys, which must not be Everything. Received: "
                 f"{', '.join(map(repr, others)) or 'none'}"
             )
         window_among(others)
@@ -72,7 +73,7 @@ class FirstTokens(ByOps):
         return super().attend(heads, chunk, joins, num_first_tokens=self.num_first_tokens)
 
     def fill(self, heads, chunk, max_length):
-        # A step masks what lies behind its position.
+        # A step masks later positions.
         return first_tokens_cache(chunk.keys, chunk.value, num_first_tokens=self.num_first_tokens)
 
     def op_options(self, heads, chunk, joins):

@@ -1,4 +1,4 @@
-"""The base class of sets of keys: which keys a query sees."""
+"""The base class of sets of keys, which define the keys that a query attends to."""
 
 import dataclasses
 from typing import NamedTuple
@@ -10,21 +10,22 @@ from rt_keras.ops.blocks import repeat_heads
 
 
 class Chunk(NamedTuple):
-    """What a set of keys is given: a whole sequence, or the next positions of one.
+    """The inputs of a set of keys: a whole sequence, or the next positions of one.
 
     Attributes:
         query: `[batch, heads, length, depth]`.
-        key: `[batch, key_heads, length, depth]`; None if queries are their own keys.
+        key: `[batch, key_heads, length, depth]`; None if queries are also the keys.
         value: `[batch, key_heads, length, value_depth]`.
-        query_mask, key_mask: bool `[batch, length]`, False for padding; or None. Without a state
-            only.
-        attention_mask: mask of pairs, see `full_attention`; or None. Without a state only.
-        causal: bool, whether no query sees a later key. True with a state.
-        dropout: float, share of the attention weights set to 0.
-        seed: int `[2]`, needed if `dropout` is above 0.
-        position: int scalar, the number of positions before these; or int `[batch]`.
-        count: int scalar or `[batch]`, how many of the positions count, the first ones; None for
-            all. With a state only.
+        query_mask, key_mask: bool `[batch, length]`, False for padding; or None. Only without a
+            state.
+        attention_mask: mask of query-key pairs, see `full_attention`; or None. Only without a
+            state.
+        causal: bool, whether queries attend to no later key. Must be True with a state.
+        dropout: float, fraction of the attention weights set to 0.
+        seed: int `[2]`, required if `dropout` is above 0.
+        position: int scalar or `[batch]`, number of previous positions.
+        count: int scalar or `[batch]`, number of positions that are not padding; the padding
+            follows them. None for all. Only with a state.
     """
 
     query: tf.Tensor
@@ -41,7 +42,7 @@ class Chunk(NamedTuple):
 
     @property
     def keys(self):
-        """The keys, also where queries are their own."""
+        """The keys, which are the queries if `key` is None."""
         return self.query if self.key is None else self.key
 
     @property
@@ -51,7 +52,7 @@ class Chunk(NamedTuple):
 
     @property
     def of_sequence(self):
-        """What ops for a whole sequence take besides queries, keys and values."""
+        """Arguments of ops for whole sequences, besides queries, keys and values."""
         return {
             "causal": self.causal,
             "query_mask": self.query_mask,
@@ -61,24 +62,25 @@ class Chunk(NamedTuple):
         }
 
     def of_each_head(self):
-        """The keys and the values of each head of queries."""
+        """Returns the keys and values repeated for each query head."""
         return (repeat_heads(x, self.query.shape[1]) for x in (self.keys, self.value))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class KeySet:
-    """Keys that a query sees, as one of the sets of `rt_keras.layers.Heads`.
+    """Base class of sets of keys, the parts of a `rt_keras.layers.Heads` union.
 
-    Attention to a set gives an output and the logsumexp of its logits, by which `Heads` joins it
-    with others under one softmax. A set is a plain object: its fields are its options, each
-    declared once, with what it means and allows. Its weights belong to the heads, which every
-    method is given.
+    Attention to a set returns an output and the logsumexp of its logits, which `Heads` uses to
+    merge several sets under one softmax. A set is a frozen dataclass. Its fields are its options,
+    each declared with its meaning and its allowed values. Its weights belong to the heads, which
+    all methods receive.
 
-    A subclass has fields, says what it can do, and implements `attend`; and, if
-    `cached_decoding`, `fill` and `step`, and `read` if `reads_chunks`.
+    A subclass defines fields, sets the class attributes that describe its abilities, and implements
+    `attend`. If `cached_decoding` is True, it also implements `fill` and `step`; if `reads_chunks`
+    is True, it implements `read`.
 
     Raises:
-        ValueError: if a field has a value that it does not allow.
+        ValueError: if the value of a field is not allowed.
 
     Source: ours.
 
@@ -88,10 +90,11 @@ class KeySet:
     (Window(block_size=64, look_back=2), None)
     """
 
-    # The name of the set's state among those of a union.
+    # The name of the set's state in the cache of a union.
     name = None
 
-    # What a set can do; see `HeadGroup` and `CachedHeads`. A union can do what all of its sets can.
+    # The abilities of a set; see `HeadGroup` and `CachedHeads`. A union has those that all of its
+    # sets have.
     strictly_causal = True
     needs_causal_mask = False
     takes_causal_mask = True
@@ -106,12 +109,12 @@ class KeySet:
     runs_in_litert = False
     returns_attention_scores = True
     adds_to_values = False
-    # Whether centroids that the set routes by stand for queries alone; None if it has none.
+    # Whether the set's centroids represent only queries. None if it has no centroids.
     clusters_queries_alone = None
 
-    # Reach of the relative positions, a field of the sets that may have them.
+    # Largest distance of the relative positions, a field of the sets that support them.
     max_relative_distance = None
-    # How logits become weights.
+    # The function that turns logits into attention weights.
     attention_activation = "softmax"
 
     def __post_init__(self):
@@ -123,75 +126,75 @@ class KeySet:
         self.check()
 
     def __repr__(self):
-        """The set with the options that are not their defaults."""
+        """Returns the set with its non-default options."""
         values = {field: getattr(self, field.name) for field in options_of(type(self))}
         shown = [f"{field.name}={x!r}" for field, x in values.items() if x != field.default]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def check(self):
-        """Raises a ValueError where values of fields do not go together."""
+        """Raises a ValueError if fields have incompatible values."""
 
     @property
     def joins(self):
-        """Whether attention to the set can be joined with others, by its logsumexp."""
+        """Returns whether attention to the set can be merged with other sets by its logsumexp."""
         return self.attention_activation == "softmax"
 
     @property
     def takes_global_tokens(self):
-        """Whether global tokens can join what a query sees."""
+        """Returns whether queries can attend to global tokens in addition to the set."""
         return self.joins
 
     def beside(self, others):
-        """This set as it is in a union.
+        """Returns the set as part of a union.
 
         Args:
             others: list of the other sets of the union.
 
         Returns:
-            A `KeySet`; this one, unless it must leave out what another one covers.
+            A `KeySet`. It differs from this one if it must leave out the keys of another set.
 
         Raises:
-            ValueError: if it cannot be in a union with one of them.
+            ValueError: if the set cannot be combined with one of the others.
         """
         return self
 
     def build_positions(self, heads, depth):
-        """Adds the weights of relative positions to the heads; before those of `build`."""
+        """Adds the weights of relative positions to the heads. Called before `build`."""
         if self.max_relative_distance is not None:
             heads.add_relative_embeddings(self.max_relative_distance, depth)
 
     def relative_embeddings(self, heads):
-        """The learnt vectors of relative positions, `[heads, 2 m + 1, depth]`, or None."""
+        """Returns the learned vectors of relative positions, `[heads, 2 m + 1, depth]`, or None."""
         if self.max_relative_distance is None:
             return None
         return tf.convert_to_tensor(heads.relative_embeddings)
 
     def build(self, heads, depth, value_depth):
-        """Adds the set's other weights to the heads."""
+        """Adds the other weights of the set to the heads."""
 
     def attend(self, heads, chunk, joins):
-        """Attention of all positions of a sequence.
+        """Computes attention of all positions of a sequence.
 
         Args:
-            heads: the head group, which has the weights.
+            heads: the head group, which owns the weights.
             chunk: `Chunk` of the whole sequence.
-            joins: bool, whether to return the logsumexp of the logits too.
+            joins: bool, whether to also return the logsumexp of the logits.
 
         Returns:
-            `[batch, heads, length, value_depth]`, and with `joins` `[batch, heads, length]`.
+            `[batch, heads, length, value_depth]`, and with `joins` also `[batch, heads, length]`.
         """
         raise NotImplementedError
 
     def after_attention(self, heads, chunk):
-        """What a training step does besides, such as a loss of the set's own."""
+        """Hook for the rest of a training step, such as an additional loss."""
 
     def fill(self, heads, chunk, max_length):
-        """The state after the first `chunk.count` positions.
+        """Returns the state after the first `chunk.count` positions.
 
         Args:
             heads: the head group.
-            chunk: `Chunk` of the first positions; those behind `count` may hold anything.
-            max_length: int, how many positions there will be.
+            chunk: `Chunk` of the first positions. Positions after `count` may have any content.
+            max_length: int, final number of positions.
 
         Returns:
             A dictionary of tensors with the batch on axis 0.
@@ -199,44 +202,44 @@ class KeySet:
         raise NotImplementedError
 
     def read(self, heads, chunk, states, joins):
-        """Attention of the next positions, given the state of those before them.
+        """Computes attention of the next positions from the state of the previous ones.
 
         Args:
             heads: the head group.
             chunk: `Chunk` of the next positions.
-            states: dictionary of the states of all sets of the union, by `name`, before them.
+            states: dictionary from the `name` of each set of the union to its previous state.
             joins: bool, see `attend`.
 
         Returns:
-            What `attend` returns, and the set's state after them.
+            The result of `attend`, and the new state of the set.
         """
         raise NotImplementedError
 
     def step(self, heads, chunk, states, joins):
-        """Attention of one position, given the state of those before it; see `read`."""
+        """Computes attention of one position from the state of the previous ones; see `read`."""
         raise NotImplementedError
 
     def cross_step(self, heads, chunk):
-        """Attention of one position, `chunk.position`, to all keys of another sequence."""
+        """Computes attention of one position, `chunk.position`, to all keys of another sequence."""
         raise NotImplementedError
 
     def cross_length(self, length, keys):
-        """To how many positions the queries of attention to another sequence are filled up."""
+        """Returns the length to which queries of cross-attention are padded."""
         return length
 
     def keys_read(self, causal):
-        """How many keys of the set a query reads at most.
+        """Returns the maximum number of keys of the set that a query attends to.
 
         Args:
-            causal: bool, whether no query sees a later key.
+            causal: bool, whether queries attend to no later key.
 
         Returns:
-            An int; None, as here, if that grows with the text, or depends on it.
+            An int, or None (the default) if the number depends on the text or its length.
         """
         return None
 
     def described(self):
-        """What a message says of heads with this set, behind their kind."""
+        """Returns the text that follows the class name of the heads in messages."""
         return ""
 
     def get_config(self):
@@ -248,11 +251,11 @@ class KeySet:
 
 
 def in_union():
-    """A field that is no option: what `KeySet.beside` finds among the other sets of a union."""
+    """Creates a field that is not an option: `KeySet.beside` sets it from the other sets."""
     return dataclasses.field(default=None, repr=False, compare=False, kw_only=True)
 
 
 def options_of(key_set):
-    """The fields of a class of sets that are its options, those that must be given first."""
+    """Returns the fields of a class of sets that are options, required ones first."""
     fields = [field for field in dataclasses.fields(key_set) if field.repr]
     return sorted(fields, key=lambda x: (x.default is not dataclasses.MISSING, x.kw_only))

@@ -1,4 +1,4 @@
-"""Keys that are learnt."""
+"""The set of learned keys."""
 
 import dataclasses
 
@@ -14,16 +14,16 @@ from rt_keras.ops.routing import normalize
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Persistent(KeySet):
-    """Keys and values that each head learns, and that every query sees.
+    """Learned keys and values of each head, which every query attends to.
 
-    See `rt_keras.ops.persistent_attention`. They need another set in their union, and no state.
+    See `rt_keras.ops.persistent_attention`. The set requires another set in its union and has no
+    state.
 
     Args:
-        num_persistent_keys: int, keys and values that each head learns and every query sees; None,
-            the default, for none. See `rt_keras.ops.persistent_attention`.
+        num_persistent_keys: int, number of learned keys and values per head.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range, or there is no other set.
 
     Source: Sukhbaatar et al. 2019, Augmenting Self-attention with Persistent Memory, section 4.2.
 
@@ -40,16 +40,16 @@ class Persistent(KeySet):
     normalizes = True
     can_be_dense = False
     adds_to_values = True
-    # Global tokens would not see them.
+    # Global tokens would not attend to them.
     takes_global_tokens = False
 
     num_persistent_keys: int = key(
-        dataclasses.MISSING, "keys that each head learns and every query sees", AT_LEAST_1
+        dataclasses.MISSING, "learned keys and values per head", AT_LEAST_1
     )
 
     def beside(self, others):
         if not others:
-            raise ValueError("Persistent keys need another set of keys beside them")
+            raise ValueError("Persistent keys need another set of keys. Received: none")
         return self
 
     def keys_read(self, causal):

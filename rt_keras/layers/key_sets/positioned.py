@@ -1,4 +1,4 @@
-"""Sets of keys whose logits may tell distances in several ways."""
+"""Base class of sets of keys with several types of relative positions."""
 
 import dataclasses
 import math
@@ -10,15 +10,15 @@ from rt_keras.keys import AT_LEAST_1, key, one_of
 from rt_keras.layers.key_sets.by_ops import ByOps
 
 RELATIVE_POSITIONS = ("learned", "sinusoidal", "bucketed")
-# Those of each direction, as in T5's decoder.
+# Number of buckets per direction, as in T5's decoder.
 BUCKETS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Positioned(ByOps):
-    """A set whose logits are products of queries and keys as they are, with relative positions.
+    """Base class of sets whose logits are products of queries and keys with relative positions.
 
-    With m the `max_relative_distance`, beyond which distances count as m, and d = i - j:
+    With m the `max_relative_distance`, above which distances count as m, and d = i - j:
 
     ```
     logit_ij = query_i · (key_j + r_d) / sqrt(depth)                     "learned"
@@ -26,40 +26,39 @@ class Positioned(ByOps):
     logit_ij = query_i · key_j / sqrt(depth) + b_bucket(d)               "bucketed"
     ```
 
-    where r, u, v, W and b are learnt for each head, R_d are sines and cosines of d, and buckets are
-    single distances up to 16 and from there on as wide as their distance demands, 32 of them in
-    each direction. Without `position_biases` there are no u and v.
+    where each head learns r, u, v, W and b, and R_d are sines and cosines of d. There are 32
+    buckets per direction: one per distance below 16, and logarithmically wider ones above. Without
+    `position_biases`, there are no u and v.
 
-    The last two are brought into the form of the first, which all ops know, by one more dimension
-    of queries, keys and r.
+    The last two types are reduced to the first, which all ops support, by adding one dimension to
+    queries, keys and r.
 
-    A subclass has the four ops of its keys: `attention_op` for a whole sequence; `chunk_op` and
-    `step_op` for the next positions and for one, given those before; and `cross_step_op` for one
-    position's attention to another sequence.
+    A subclass defines four ops: `attention_op` for a whole sequence, `chunk_op` and `step_op` for a
+    chunk or one position after a state, and `cross_step_op` for cross-attention of one position.
 
     Source: learned: Shaw et al. 2018, section 3.2; sinusoidal: Dai et al. 2019, Transformer-XL,
     section 3.3; bucketed: Raffel et al. 2020, T5, section 2.1.
     """
 
     max_relative_distance: int | None = key(
-        None, "reach of the relative positions, null for none", AT_LEAST_1
+        None, "largest distance of the relative positions, null for none", AT_LEAST_1
     )
     relative_positions: str = key(
-        "learned", "how distances become logits", one_of(*RELATIVE_POSITIONS)
+        "learned", "type of the relative positions", one_of(*RELATIVE_POSITIONS)
     )
-    # Whether sinusoidal positions have biases of the queries, u and v.
+    # Whether sinusoidal positions have query biases, u and v.
     position_biases: bool = True
 
     def check(self):
         if self.relative_positions != "learned" and self.max_relative_distance is None:
             raise ValueError(
-                f"relative_positions={self.relative_positions!r} needs a max_relative_distance, "
-                "how far they reach. Received: max_relative_distance=None"
+                f"relative_positions={self.relative_positions!r} needs a "
+                "max_relative_distance. Received: max_relative_distance=None"
             )
 
     @property
     def _deepens(self):
-        """Whether queries and keys have one more dimension than their depth."""
+        """Returns whether the ops receive queries and keys with one additional dimension."""
         if self.max_relative_distance is None or self.relative_positions == "learned":
             return False
         return self.relative_positions == "bucketed" or self.position_biases
@@ -79,23 +78,23 @@ class Positioned(ByOps):
                 heads.add_head_weight("position_bias", depth)
 
     def placed(self, heads, query, key):
-        """Queries and keys as the ops get them."""
+        """Returns queries and keys in the form that the ops expect."""
         if not self._deepens:
             return query, key
         depth = query.shape[3]
         if self.relative_positions == "sinusoidal":
             query = query + tf.cast(heads.content_bias, query.dtype)[:, None]
         query = tf.concat([query, tf.ones_like(query[..., :1])], axis=3)
-        # The ops divide by the root of the new depth.
+        # The ops divide by the square root of the new depth.
         query *= math.sqrt((depth + 1) / depth)
         return query, tf.concat([key, tf.zeros_like(key[..., :1])], axis=3)
 
     def table(self, heads, depth):
-        """The vectors r of the distances -m ... m, `[heads, 2 m + 1, depth]`, or None.
+        """Returns the vectors r of the distances -m ... m, `[heads, 2 m + 1, depth]`, or None.
 
         Args:
             heads: the head group.
-            depth: int, that of queries and keys as the heads get them.
+            depth: int, depth of the queries and keys that the heads receive.
         """
         furthest = self.max_relative_distance
         if furthest is None or self.relative_positions == "learned":
@@ -120,7 +119,7 @@ class Positioned(ByOps):
 
 
 def wave_embeddings(relative_kernel, max_relative_distance):
-    """The vectors W R_d of the distances -m ... m.
+    """Computes the vectors W R_d of the distances -m ... m.
 
     Args:
         relative_kernel: W, a weight `[heads, sines, depth]`.
@@ -136,11 +135,11 @@ def wave_embeddings(relative_kernel, max_relative_distance):
 
 
 def waves(distances, width):
-    """Sines and cosines of distances, as Transformer-XL has them.
+    """Computes sines and cosines of distances, as in Transformer-XL.
 
     Args:
         distances: int array `[n]`.
-        width: even int.
+        width: int, an even number.
 
     Returns:
         float array `[n, width]`, sines first.
@@ -153,11 +152,11 @@ def waves(distances, width):
 
 
 def buckets(distances, furthest):
-    """The buckets of distances to earlier positions, and behind them those of later ones.
+    """Computes the buckets of distances: first those of earlier positions, then of later ones.
 
     Args:
-        distances: int array, of i - j.
-        furthest: int, the distance from which on all share the last bucket.
+        distances: int array of i - j.
+        furthest: int, the distance from which on all distances share the last bucket.
 
     Returns:
         int array, from 0 to 2 `BUCKETS` - 1.

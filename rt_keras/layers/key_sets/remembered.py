@@ -1,4 +1,4 @@
-"""What clusters remember of long ago."""
+"""The set of remembered cluster members."""
 
 import dataclasses
 
@@ -17,23 +17,24 @@ from rt_keras.ops.routing_memory import EVICTIONS, memory_chunk, memory_step
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Remembered(KeySet):
-    """The members of a query's cluster that fit it best, of those that it remembers.
+    """The members in the memory of a query's cluster that have the highest logits.
 
-    It stands behind a `Cluster` with `routed_key` "previous_query", whose routing it shares, and
-    sees none of the last `window_size` members, which that has. See
+    The set requires a `Cluster` with `routed_key` "previous_query", whose routing it shares. It
+    leaves out the last `window_size` members, which the `Cluster` contains. See
     `rt_keras.ops.routing_memory.memory_chunk` for the equation. Its fields are arguments of
     `rt_keras.layers.RoutingMemoryHeads`.
 
     Args:
-        memory_length: int, members that a cluster remembers.
-        memory_keys: int, the most of them that a query sees. Defaults to 32.
-        eviction: str, what goes where there is no room. Defaults to "oldest".
-        memory_block_size: int, positions after which members join the memory, None for block_size.
-            Defaults to None.
-        cluster: the `Cluster` that it stands behind, which a union finds itself.
+        memory_length: int, number of members in the memory of a cluster.
+        memory_keys: int, maximum number of these members that a query attends to. Defaults to 32.
+        eviction: string, policy for a full memory: "oldest", "random", "least_attended" or
+            "merged"; see the op. Defaults to "oldest".
+        memory_block_size: int or None, number of positions between updates of the memory. None for
+            the `block_size` of the `Window`. Defaults to None.
+        cluster: the `Cluster` that shares its routing; set by the union.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range, or values are incompatible.
 
     Source: ours; see the op.
 
@@ -49,13 +50,13 @@ class Remembered(KeySet):
     reads_chunks = True
     takes_global_tokens = False
 
-    memory_length: int = key(dataclasses.MISSING, "members that a cluster remembers", AT_LEAST_1)
-    memory_keys: int = key(32, "the most of them that a query sees", AT_LEAST_1)
-    eviction: str = key("oldest", "what goes where there is no room", one_of(*EVICTIONS))
+    memory_length: int = key(dataclasses.MISSING, "members in a cluster's memory", AT_LEAST_1)
+    memory_keys: int = key(32, "remembered members that a query attends to", AT_LEAST_1)
+    eviction: str = key("oldest", "policy for a full memory", one_of(*EVICTIONS))
     memory_block_size: int | None = key(
-        None, "positions after which members join the memory, null for block_size", AT_LEAST_1
+        None, "positions between updates of the memory, null for block_size", AT_LEAST_1
     )
-    # The set that it stands behind.
+    # The set that shares its routing.
     cluster: Cluster | None = in_union()
 
     def beside(self, others):
@@ -63,13 +64,13 @@ class Remembered(KeySet):
         window = next((other for other in others if isinstance(other, Window)), None)
         if cluster is None or not cluster.shift_keys or not cluster.scaled:
             raise ValueError(
-                "A Remembered set needs a Cluster with routed_key='previous_query' and scaled=True "
-                f"beside it. Received: {cluster}"
+                "Remembered needs a Cluster with routed_key='previous_query' and scaled=True. "
+                f"Received: {cluster}"
             )
         block_size = self.memory_block_size
         if block_size is None:
             if window is None:
-                raise ValueError("memory_block_size must be given where there is no Window")
+                raise ValueError("memory_block_size must be given without a Window. Received: None")
             block_size = window.block_size
         if self.memory_length < block_size:
             raise ValueError(
@@ -86,7 +87,7 @@ class Remembered(KeySet):
         return self._from_start(heads, chunk)[-1]
 
     def _from_start(self, heads, chunk):
-        """The positions of a sequence from its first one on, with nothing remembered before it."""
+        """Computes the positions of a sequence from the first one, with an empty memory."""
         routed = self.cluster.routed_query(heads, chunk.query, chunk.query_mask)
         memory = empty_memory(
             routed,
@@ -117,7 +118,7 @@ class Remembered(KeySet):
         return self._read(memory_step, heads, chunk, states, {})
 
     def _read(self, remember, heads, chunk, states, options):
-        """The next positions, by the op for a chunk or that for one position."""
+        """Computes the next positions with the op for a chunk or the op for one position."""
         of_cluster = states[self.cluster.name]
         asked = self.cluster.routed_query(heads, chunk.query, state=of_cluster)
         before = tf.cast(of_cluster["query"], asked.dtype)
@@ -136,7 +137,7 @@ class Remembered(KeySet):
         return biased(found, heads.routed_bias), memory
 
     def _remembering(self, heads):
-        """The arguments by which the ops remember."""
+        """Returns the arguments of the memory ops."""
         return {
             **self.cluster.routing(heads),
             "window_size": self.cluster.window_size,
@@ -146,7 +147,7 @@ class Remembered(KeySet):
 
 
 def _are_keys(length, query_mask, key_mask):
-    """Which positions have a key: those after a real query that are real themselves."""
+    """Returns which positions have a key: real positions that follow a real query."""
     found = (tf.range(length) > 0)[None]
     if key_mask is not None:
         found &= tf.cast(key_mask, tf.bool)

@@ -1,4 +1,4 @@
-"""The blocks of keys that suit a query best."""
+"""The set of the blocks of keys with the highest scores for a query."""
 
 import dataclasses
 
@@ -21,30 +21,29 @@ from rt_keras.ops.selected_blocks import (
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class SelectedBlocks(ByOps):
-    """The keys of the blocks whose summaries a query likes best, of what its window has left.
+    """The keys of the blocks with the highest scores for a query, outside its window.
 
-    See `rt_keras.ops.selected_blocks_attention` for the equation. Nothing is trained: blocks are
-    made of the keys of the text itself, so they work in models that were trained with full
-    attention. They need a `Window` of whole blocks beside them, whose `block_size` the
-    `segment_size` divides; `FirstTokens` and `Persistent` may be there too. Decoding keeps all keys
-    and values.
+    See `rt_keras.ops.selected_blocks_attention` for the equation. The set has no weights, and
+    blocks consist of the keys of the text itself, so it works in models that were trained with full
+    attention. It requires a `Window` without `sliding_window` whose `block_size` is a multiple of
+    `segment_size`, and can also be combined with `FirstTokens` and `Persistent`. The cache keeps
+    all keys and values.
 
     Args:
-        block_size: int, keys in a block.
-        num_blocks: int, blocks that a query reads.
-        segment_size: int, keys of a segment, which become blocks when it has ended: `block_size`
-            times a power of 2. Defaults to 256.
-        by_content: bool, whether blocks are of keys of a segment that are alike, and not of
-            neighbours. Defaults to True.
-        deviation_weight: float, weight of a block's standard deviation in its score. Defaults to
-            1.
-        num_nodes: int, nodes of 8 blocks that a query looks for blocks in; None, the default, for
-            all.
-        window, num_first_tokens: the keys of other sets, which a union finds itself.
+        block_size: int, number of keys in a block.
+        num_blocks: int, number of blocks that a query attends to.
+        segment_size: int, number of keys in a segment, `block_size` times a power of 2. A segment
+            is divided into blocks when it ends. Defaults to 256.
+        by_content: bool, whether a block contains similar keys of a segment instead of neighboring
+            ones. Defaults to True.
+        deviation_weight: float, weight of a block's standard deviation in its score. Defaults to 1.
+        num_nodes: int or None, number of nodes of 8 blocks that a query searches for blocks. None
+            for all nodes. Defaults to None.
+        window, num_first_tokens: the keys of other sets; set by the union.
 
     Raises:
-        ValueError: if a value is out of range, values do not go together, there is no such `Window`
-            beside the set, or there is a set that has the same keys.
+        ValueError: if a value is out of range, values are incompatible, there is no such `Window`,
+            or another set contains the same keys.
 
     Source: ours; see `rt_keras.ops.selected_blocks_attention`.
 
@@ -132,6 +131,6 @@ class SelectedBlocks(ByOps):
 
     @property
     def _of_blocks(self):
-        """What the ops that make blocks take."""
+        """Returns the arguments of the ops that form blocks."""
         names = ("block_size", "segment_size", "by_content", "num_first_tokens")
         return {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""Every n-th key."""
+"""The set of every n-th key."""
 
 import dataclasses
 
@@ -15,18 +15,19 @@ from rt_keras.ops.strided_decode import strided_cache, strided_step
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Strided(ByOps):
-    """The keys at multiples of a stride from a query; beside a `Window`, those outside it.
+    """The keys at multiples of a stride from a query; beside a `Window`, only those outside it.
 
-    See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride), and what
-    decoding keeps grows with the sequence.
+    See `rt_keras.ops.strided_attention` for the equation. The cost is O(n² / stride), and the cache
+    grows with the sequence.
 
     Args:
-        stride: int, positions from one key to the next.
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        window: the `Window` that is left out, which a union finds itself.
+        stride: int, distance between keys, in positions.
+        max_relative_distance: int or None, largest distance of the relative positions, in strides.
+            None disables them. Defaults to None.
+        window: the `Window` whose keys are left out; set by the union.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range, or values are incompatible.
 
     Source: Child et al. 2019, section 4.3.
 
@@ -42,22 +43,22 @@ class Strided(ByOps):
     cache_grows = True
     attention_op, step_op = map(staticmethod, (strided_attention, strided_step))
 
-    stride: int = key(dataclasses.MISSING, "positions from one key to the next", AT_LEAST_1)
+    stride: int = key(dataclasses.MISSING, "distance between keys, in positions", AT_LEAST_1)
     max_relative_distance: int | None = key(
-        None, "reach of the relative positions, in strides, null for none", AT_LEAST_1
+        None, "largest distance of the relative positions in strides, null for none", AT_LEAST_1
     )
-    # The window that is left out.
+    # The window whose keys are left out.
     window: Window | None = in_union()
 
     def beside(self, others):
         return dataclasses.replace(self, window=window_among(others))
 
     def covers(self, query_positions, key_positions):
-        """Whether the set has a key, bool, of positions that are broadcast to each other."""
+        """Returns whether keys are in the set, bool, for positions that broadcast to each other."""
         return (query_positions - key_positions) % self.stride == 0
 
     def fill(self, heads, chunk, max_length):
-        # A step masks what lies behind its position.
+        # A step masks later positions.
         return strided_cache(chunk.keys, chunk.value, stride=self.stride, max_length=max_length)
 
     def op_options(self, heads, chunk, joins):

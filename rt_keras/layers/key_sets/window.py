@@ -1,4 +1,4 @@
-"""The keys around a query."""
+"""The set of the keys around a query."""
 
 import dataclasses
 
@@ -17,34 +17,36 @@ from rt_keras.ops.local_decode import local_cache, local_cross_step, local_step
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class Window(Positioned):
-    """The keys of a query's own block of positions and of those beside it.
+    """The keys of a query's own block of positions and of the neighboring blocks.
 
-    See `rt_keras.ops.local_attention` for the equation. Its fields are the arguments of
-    `rt_keras.layers.LocalHeads`. What decoding keeps are the keys and values in view.
+    See `rt_keras.ops.local_attention` for the equation. The fields are the arguments of
+    `rt_keras.layers.LocalHeads`. The cache keeps only the keys and values in the window.
 
     Args:
-        max_relative_distance: int, reach of the relative positions; None, the default, for none.
-        relative_positions: "learned", the default, "sinusoidal" or "bucketed"; see
-            `rt_keras.layers.key_sets.positioned.Positioned`.
-        position_biases: bool, whether sinusoidal positions have biases of the queries. Defaults to
-            True.
-        block_size: int, positions in a block.
-        look_back: int, blocks before its own that a query sees; or a tuple with one for each
-            dimension of `grid`. Defaults to 1.
-        sliding_window: int, positions up to its own that a query sees, None for whole blocks.
-            Defaults to None.
-        grid: tuple of ints, number of blocks along each dimension of an image; None, the default,
-            for sequences.
-        key_block_size: int, positions in a block of keys of another sequence; None, the default,
-            for the same.
-        attention_activation: "softmax", the default, or "sparsemax" or "entmax15", which give most
-            keys a weight of exactly 0.
-        adaptive_span: bool, whether each head learns how far it sees. Defaults to False.
-        span_ramp: int, positions in which a span ends. Defaults to 32.
-        span_loss_weight: float, weight of the loss of the mean span. Defaults to 2e-06.
+        max_relative_distance: int or None, largest distance of the relative positions. None
+            disables them. Defaults to None.
+        relative_positions: string, "learned", "sinusoidal" or "bucketed"; see
+            `rt_keras.layers.key_sets.positioned.Positioned`. Defaults to "learned".
+        position_biases: bool, whether sinusoidal positions have query biases. Defaults to True.
+        block_size: int, number of positions in a block.
+        look_back: int, number of preceding blocks that a query attends to, and of following blocks
+            if attention is not causal; or a tuple with one number for each dimension of `grid`.
+            Defaults to 1.
+        sliding_window: int w or None. Queries attend only to keys less than w positions away. None
+            for whole blocks. Defaults to None.
+        grid: tuple of ints or None, number of blocks along each dimension of an image. None for
+            sequences. Defaults to None.
+        key_block_size: int or None, number of positions in a block of another sequence's keys. None
+            for `block_size`. Defaults to None.
+        attention_activation: string, "softmax", "sparsemax" or "entmax15". The last two give most
+            keys a weight of exactly 0. Defaults to "softmax".
+        adaptive_span: bool, whether each head learns its span. Defaults to False.
+        span_ramp: int, number of positions over which weights fall to 0 at the end of a span.
+            Defaults to 32.
+        span_loss_weight: float, weight of the loss on the mean span. Defaults to 2e-06.
 
     Raises:
-        ValueError: if a value is out of range, or values do not go together.
+        ValueError: if a value is out of range, or values are incompatible.
 
     Source: Roy et al. 2021, section 3.2.
 
@@ -61,21 +63,21 @@ class Window(Positioned):
         staticmethod, (local_attention, local_chunk, local_step, local_cross_step)
     )
 
-    block_size: int = key(dataclasses.MISSING, "positions in a block", AT_LEAST_1)
-    look_back: int = key(1, "blocks before its own that a query sees", AT_LEAST_0)
+    block_size: int = key(dataclasses.MISSING, "positions per block", AT_LEAST_1)
+    look_back: int = key(1, "preceding blocks that a query attends to", AT_LEAST_0)
     sliding_window: int | None = key(
-        None, "positions up to its own that a query sees, null for whole blocks", AT_LEAST_1
+        None, "last keys that a query attends to, null for whole blocks", AT_LEAST_1
     )
     grid: tuple | None = None
     key_block_size: int | None = key(
-        None, "positions in a block of keys of another sequence", AT_LEAST_1
+        None, "positions per block of another sequence's keys", AT_LEAST_1
     )
     attention_activation: str = key(
-        "softmax", "how logits become the weights of keys", one_of(*ACTIVATIONS)
+        "softmax", "function that turns logits into attention weights", one_of(*ACTIVATIONS)
     )
-    adaptive_span: bool = key(False, "whether each head learns how far it sees")
-    span_ramp: int = key(32, "positions in which a span ends", AT_LEAST_1)
-    span_loss_weight: float = key(2e-6, "weight of the loss of the mean span", NOT_NEGATIVE)
+    adaptive_span: bool = key(False, "whether each head learns its attention span")
+    span_ramp: int = key(32, "positions over which a span's weights fall to 0", AT_LEAST_1)
+    span_loss_weight: float = key(2e-6, "weight of the loss on the mean span", NOT_NEGATIVE)
 
     def check(self):
         super().check()
@@ -106,43 +108,43 @@ class Window(Positioned):
 
     @property
     def takes_causal_mask(self):
-        """Whether blocks of keys are those of queries, not of another sequence."""
+        """Returns whether blocks of keys and queries have the same size."""
         return self.key_block_size in (None, self.block_size)
 
     @property
     def cached_decoding(self):
-        """Whether blocks of keys are those of queries."""
+        """Returns whether blocks of keys and queries have the same size."""
         return self.takes_causal_mask
 
     @property
     def cache_grows(self):
-        """Whether there is a grid, on which blocks in view lie far apart."""
+        """Returns whether there is a grid: its neighboring blocks are far apart in the sequence."""
         return self.grid is not None
 
     @property
     def reads_chunks(self):
-        """Whether there is no grid, and blocks of keys are those of queries."""
+        """Returns whether there is no grid, and blocks of keys and queries have the same size."""
         return self.grid is None and self.takes_causal_mask
 
     @property
     def runs_in_litert(self):
-        """Whether attention is softmax: the loop of others would be over five dimensions."""
+        """Returns whether the activation is softmax. Others need a loop over five dimensions."""
         return self.attention_activation == "softmax"
 
     @property
     def blocks(self):
-        """The blocks that queries see, as the ops take them."""
+        """The arguments of the ops that define blocks."""
         return {"block_size": self.block_size, "look_back": self.look_back, "grid": self.grid}
 
     @property
     def furthest(self):
-        """The largest distance at which a query sees a key."""
+        """The largest distance between a query and a key that it attends to."""
         look_back = per_dimension(self.look_back, (1,))[0]
         return (self.sliding_window or (look_back + 1) * self.block_size) - 1
 
     def build(self, heads, depth, value_depth):
         if self.adaptive_span:
-            # Shares of the largest distance: in positions, an optimizer's steps would be tiny.
+            # A fraction of the largest distance: in positions, optimizer steps would be tiny.
             heads.span_share = heads.add_weight(
                 name="span_share",
                 shape=(heads.num_heads,),
@@ -154,13 +156,13 @@ class Window(Positioned):
             )
 
     def _span_loss(self, share):
-        """λ times the mean span, from the heads' shares of the largest."""
+        """Returns λ times the mean span, given each head's fraction of the largest span."""
         loss = self.span_loss_weight * self.furthest * keras.ops.mean(keras.ops.absolute(share))
-        # The dtype of Keras's losses, which it can only add up if they agree.
+        # Keras can only sum losses of the same dtype.
         return keras.ops.cast(loss, keras.config.floatx())
 
     def covers(self, query_positions, key_positions):
-        """Whether a window has a key, bool, of positions that are broadcast to each other."""
+        """Returns whether keys are in a window, bool, for positions that are broadcast together."""
         if self.sliding_window is not None:
             return tf.abs(query_positions - key_positions) < self.sliding_window
         blocks = query_positions // self.block_size - key_positions // self.block_size
@@ -173,7 +175,7 @@ class Window(Positioned):
         return seen if causal else 2 * seen - (1 if self.sliding_window else self.block_size)
 
     def spans(self, heads):
-        """How far each head sees with full weight, z in positions, `[heads]`, or None."""
+        """Returns the largest distance with full weight of each head, z, `[heads]`, or None."""
         if not self.adaptive_span:
             return None
         return self.furthest * keras.ops.convert_to_tensor(heads.span_share)
@@ -189,7 +191,7 @@ class Window(Positioned):
         return super().cross_step(heads, chunk, key_block_size=self.key_block_size)
 
     def cross_length(self, length, keys):
-        # There must be as many blocks of queries as of keys.
+        # Queries and keys must have the same number of blocks.
         if not self.key_block_size:
             return keys
         return ceil_div(keys, self.key_block_size) * self.block_size
@@ -211,18 +213,19 @@ class Window(Positioned):
 
 
 def window_among(key_sets):
-    """The window that a set beside it leaves out, or None if there is none.
+    """Returns the window whose keys another set leaves out, or None if there is no window.
 
     Args:
         key_sets: list of `KeySet`.
 
     Raises:
-        ValueError: if the window has a grid, on which places in a sequence do not tell it.
+        ValueError: if the window has a grid or a `key_block_size`, so that positions in the
+            sequence do not determine it.
     """
     window = next((other for other in key_sets if isinstance(other, Window)), None)
     if window is not None and (window.grid is not None or window.key_block_size is not None):
         raise ValueError(
-            "A Window beside a set that leaves it out needs grid=None and key_block_size=None. "
+            "A Window whose keys another set leaves out must have no grid and no key_block_size. "
             f"Received: grid={window.grid}, key_block_size={window.key_block_size}"
         )
     return window

@@ -11,7 +11,7 @@ LENGTH, REACH = 30, 20
 
 
 def bucket(distance, furthest):
-    """T5's bucket of a distance, by its definition."""
+    """Computes the bucket of a distance by the definition of T5."""
     near = abs(distance)
     if near >= 16:
         near = min(16 + int(math.log(near / 16) / math.log(furthest / 16) * 16), 31)
@@ -24,7 +24,7 @@ def sines(distance, width):
 
 
 def logits_of(group, query, key, distance):
-    """The logit of one query and one key of a head, by the equations of the paper."""
+    """Computes the logit of one query and one key by the equations of the paper."""
     far = group.max_relative_distance
     distance = max(-far, min(far, distance))
     weights = {weight.name: weight.numpy() for weight in group.weights}
@@ -43,7 +43,7 @@ def logits_of(group, query, key, distance):
 
 
 def expected_output(group, query, key, value, seen):
-    """Attention by a loop over pairs; `seen(i, j)` says whether query i sees key j."""
+    """Computes attention in a loop; `seen(i, j)` returns whether query i attends to key j."""
     batch, heads, length, _ = query.shape
     output = np.zeros_like(value)
     for row in range(batch):
@@ -57,7 +57,7 @@ def expected_output(group, query, key, value, seen):
 
 
 def randomize(group):
-    """Random weights, as biases start as zeros."""
+    """Assigns random weights, since biases are initialized with zeros."""
     rng = np.random.default_rng(5)
     for weight in group.weights:
         weight.assign(rng.normal(size=weight.shape))
@@ -107,7 +107,7 @@ def test_decoding_and_configuration(make, relative_positions):
 
 
 def in_chunks(layer, x, length):
-    """The outputs of a layer that reads a sequence in chunks."""
+    """Returns the outputs of a layer that reads a sequence in chunks."""
     cache, outputs = layer.new_cache(len(x), 10**6), []
     for start in range(0, x.shape[1], length):
         output, cache = layer.call_with_cache(x[:, start : start + length], cache, start)
@@ -116,7 +116,7 @@ def in_chunks(layer, x, length):
 
 
 def test_transformer_xl():
-    """Chunks of 512 with a memory of 512, against a plain loop over queries."""
+    """Compares chunks of 512 with a memory of 512 to a loop over queries."""
     count = 512
     group = FullHeads(
         1,
@@ -156,7 +156,7 @@ def test_a_query_sees_exactly_its_memory():
     assert np.flatnonzero(differ).tolist() == list(range(7, 13))
 
 
-def test_a_memory_is_of_the_past():
+def test_causal_mask_is_required():
     x = checks.random(1, 1, 4, 2)
     with pytest.raises(ValueError, match="memory_length=3 need use_causal_mask=True"):
         FullHeads(1, memory_length=3)(x, x, x)
