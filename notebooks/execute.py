@@ -1,7 +1,7 @@
-"""Executes notebooks and stores what they print and draw: `python notebooks/execute.py NAME ...`.
+"""Executes notebooks and stores their outputs: `python notebooks/execute.py NAME ...`.
 
-The site shows notebooks as they are stored, so run this after a change of one. What tells of the
-machine is left out: warnings, paths and times. Needs the extra `test`.
+The site shows notebooks with their stored outputs, so run this after changing one. Outputs that
+depend on the machine are removed: warnings, paths and times. Needs the extra `test`.
 """
 
 import os
@@ -13,7 +13,7 @@ import nbclient
 import nbformat
 
 NOTEBOOKS = Path(__file__).parent
-# The time of an epoch in Keras's logs, and TensorFlow's lines on what it wrote where.
+# The time of an epoch in Keras's logs, and TensorFlow's lines on written files.
 OF_THE_MACHINE = re.compile(r"(?<=\d) - \d+m?s - \d+m?s/step|^INFO:tensorflow:.*\n", re.MULTILINE)
 
 
@@ -21,7 +21,7 @@ def execute(name):
     """Executes a notebook from its first cell to its last and writes it with its outputs.
 
     Args:
-        name: its file name without the suffix.
+        name: string, its file name without the suffix.
     """
     path = NOTEBOOKS / f"{name}.ipynb"
     notebook = nbformat.read(path, as_version=4)
@@ -38,7 +38,7 @@ def execute(name):
 
 
 def cleaned(outputs):
-    """The outputs of a cell without what tells of the machine, and what is printed as one."""
+    """Yields the outputs of a cell without those of the machine, and printed text as one output."""
     printed = None
     for output in outputs:
         if output.output_type != "stream":

@@ -1,8 +1,8 @@
-"""`rt-keras benchmark attention`: time and peak memory of every kind of attention, side by side.
+"""`rt-keras benchmark attention`: time and peak memory of each kind of attention.
 
-Each contender has a process of its own that stays alive; they take turns, and times are medians.
-A large matrix product takes turns with them. Its rate and the number of operations that a kind
-needs give the floor of the kind's time.
+Each contender runs in a separate process that stays alive. Contenders take turns, and times are
+medians. A large matrix product takes turns with them. Its rate and the operation count of a kind
+give a lower bound of the kind's time, its floor.
 """
 
 import os
@@ -19,9 +19,9 @@ def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
         "Measures time and peak memory of full, local, routing, clustered and hashed attention, "
-        "forward and with the gradients of query, key and value (batch 1, float32, compiled by "
-        "XLA, and causal but for clustered and improved_clustered), and those of other packages "
-        "that are installed."
+        "and of other packages that are installed: forward, and with the gradients of query, key "
+        "and value, for batch size 1 in float32. Kinds of this package are compiled with XLA. All "
+        "of them except clustered and improved_clustered are causal."
     )
     parser.epilog = (
         "example: rt-keras benchmark attention --lengths 1024 4096 --json attention.json "
@@ -31,12 +31,12 @@ def add_arguments(parser):
     options.add_names(parser, "kinds", operations.KINDS)
     add_integers(parser, {"heads": (8, "number of heads"), "depth": (64, "depth of a head")})
     meaning = (
-        "members of a cluster and block size of local attention; there are N / WINDOW clusters. "
+        "cluster size and block size of local attention; there are N / WINDOW clusters. "
         '"sqrt" is the divisor of N closest to its square root (default: 256)'
     )
     add_options(parser, {"--window": meaning}, type=_window, default=256)
     options.add_shared(parser, rivals.ATTENTION)
-    add_plot(parser, "the figures against the length")
+    add_plot(parser, "the figures by length")
 
 
 def _window(text):
@@ -44,17 +44,17 @@ def _window(text):
 
 
 def main(args):
-    """Measures, prints the table and draws the plot if asked to.
+    """Measures, prints the table and, with `--plot`, draws the figures.
 
     Args:
         args: namespace of the options.
 
     Returns:
-        What `measure` returns.
+        The dictionary that `measure` returns.
 
     Raises:
         ValueError: if an option is out of range.
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     check(args)
     result = measure(args, rivals.choose(args.rivals, rivals.ATTENTION))
@@ -65,7 +65,7 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range."""
+    """Raises a `ValueError` if an option is out of range."""
     options.check_at_least_one(args, "heads", "depth", "repeats", "threads")
     if args.window != "sqrt":
         options.check_at_least_one(args, "window")
@@ -79,12 +79,13 @@ def check(args):
 
 
 def window_of(length, window):
-    """The window at a length.
+    """Returns the window at a length.
 
     Args:
         length: int, the number of positions.
         window: int, or "sqrt" for the divisor of the length whose ratio to its square root is
-            closest to 1, which gives about as many clusters as members. The larger one of two wins.
+            closest to 1, so that there are about as many clusters as members of each. Of two
+            equally close divisors, the larger one is used.
 
     Returns:
         An int.
@@ -101,18 +102,19 @@ def window_of(length, window):
 def measure(args, chosen_rivals):
     """Measures time and peak memory of each kind and rival, forward and forward + backward.
 
-    What runs out of memory is left out, and reported on standard error.
+    Contenders that fail, as when they run out of memory, are left out and reported on standard
+    error.
 
     Args:
         args: namespace of the options.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
+        chosen_rivals: dictionary from `rt_keras.benchmarks.rivals.choose`.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
-        contender, length and direction, and the `slopes` of time and memory against the length.
+        contender, length and direction, and the `slopes` of time and memory by length.
 
     Raises:
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     load = os.getloadavg()[0]
     figures = [
@@ -132,7 +134,7 @@ def measure(args, chosen_rivals):
 
 
 def _measure_point(args, chosen_rivals, length, direction):
-    """Figures of the contenders at one length and direction."""
+    """Measures the contenders at one length and direction."""
     point = {"direction": direction, "length": length, "window": window_of(length, args.window)}
     sizes = {**point, **options.values(args, ("heads", "depth"))}
     contenders = {PRODUCT: workers.contender("operations:prepare_product", "tensorflow")}
@@ -152,7 +154,7 @@ def _measure_point(args, chosen_rivals, length, direction):
 
 
 def _floor(figure, sizes, product):
-    """The time that the operations of a kind take at the rate of the matrix product."""
+    """Computes the time that a kind's operations take at the rate of the matrix product."""
     from rt_keras.ops.nearest_windows import block_size_of
 
     block_size = block_size_of(sizes["window"])
@@ -169,14 +171,14 @@ def _floor(figure, sizes, product):
 
 
 def report(result):
-    """The figures as a table with one row for each length and kind.
+    """Formats the figures as a table with one row for each length and kind.
 
     Args:
-        result: what `measure` returned.
+        result: dictionary from `measure`.
 
     Returns:
-        Lines of text. "x floor" is the time divided by its floor; the last columns are how many
-        times as fast as the baselines a kind is, forward + backward.
+        A string. "x floor" is the time divided by its floor. The last columns are the speedups over
+        the baselines, forward + backward.
     """
     rows = {}
     for figure in result["figures"]:
@@ -197,5 +199,5 @@ def report(result):
 
 
 def _cell(direction, name, unit=1):
-    """The function that gives a value of a row's figure of one direction, or None."""
+    """Returns a function from a row to a value of its figure for one direction, or None."""
     return lambda row: row[direction][name] / unit if name in row.get(direction, ()) else None

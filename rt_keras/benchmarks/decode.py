@@ -1,7 +1,7 @@
-"""`rt-keras benchmark decode`: what a token costs in generation, at several positions.
+"""`rt-keras benchmark decode`: time per generated token at several positions.
 
-Each contender generates the last tokens of sequences of several lengths, in a process of its own;
-they take turns, and times are medians.
+Each contender generates the last tokens of sequences of several lengths, in a separate process.
+Contenders take turns, and times are medians.
 """
 
 import os
@@ -10,25 +10,25 @@ from rt_keras.benchmarks import options, rivals, workers
 from rt_keras.options import add_integers
 from rt_keras.tables import table_of
 
-# Whether each kind has a cache. The others call the model on all positions for each token.
+# Kinds with and without a cache. Without one, each token needs a pass over all positions.
 CACHED = {"nearest_shared": True, "nearest_separate": True, "full": True, "balanced_shared": False}
 KINDS = tuple(CACHED)
 LENGTHS = (1024, 4096, 16384)
-# Tokens that are generated without a cache, when each is a pass over all positions.
+# Number of tokens to generate without a cache.
 RECOMPUTED = 4
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Measures the time per token of greedy generation at several positions, with batch size 1: "
-        "with a cache for language models with two local and two nearest routing heads, or with "
-        "full heads; without one for balanced routing heads and other packages (GEGLU of four "
-        "times the width, vocabulary 256, float32, compiled by XLA)."
+        "Measures the time per token of greedy generation at several positions, with batch size 1. "
+        "Language models with full heads, or with two local and two nearest routing heads, use a "
+        "cache; balanced routing heads and other packages have none. All have GEGLU of four times "
+        "the width and a vocabulary of 256, in float32. XLA compiles those of this package."
     )
     parser.epilog = "example: rt-keras benchmark decode --lengths 1024 4096 --json decode.json"
     options.add_names(parser, "kinds", KINDS)
-    meaning = "sequence lengths, multiples of the window, up to which tokens are generated"
+    meaning = "sequence lengths up to which to generate, multiples of the window"
     options.add_numbers(parser, "lengths", LENGTHS, meaning)
     meaning = f"number of tokens to generate with a cache; {RECOMPUTED} without one"
     add_integers(parser, {"tokens": (128, meaning), **options.MODEL})
@@ -42,11 +42,11 @@ def main(args):
         args: namespace of the options.
 
     Returns:
-        What `measure` returns.
+        The dictionary that `measure` returns.
 
     Raises:
         ValueError: if an option is out of range.
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     check(args)
     result = measure(args, rivals.choose(args.rivals, rivals.MODELS))
@@ -55,7 +55,7 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range."""
+    """Raises a `ValueError` if an option is out of range."""
     options.check_at_least_one(args, "tokens", "repeats", "threads")
     options.check_model(args, args.lengths)
     for length in args.lengths:
@@ -71,15 +71,15 @@ def measure(args, chosen_rivals):
 
     Args:
         args: namespace of the options.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
+        chosen_rivals: dictionary from `rt_keras.benchmarks.rivals.choose`.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
-        contender and length, whose `seconds` are those of one token. Making the cache is included,
-        once for all tokens.
+        contender and length. Its `seconds` are per token, and include the time to make the cache,
+        spread over all tokens.
 
     Raises:
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     load = os.getloadavg()[0]
     figures = [
@@ -115,13 +115,13 @@ def _measure_length(args, chosen_rivals, length):
 
 
 def report(result):
-    """The figures as a table with one row for each length and model.
+    """Formats the figures as a table with one row for each length and model.
 
     Args:
-        result: what `measure` returned.
+        result: dictionary from `measure`.
 
     Returns:
-        Lines of text.
+        A string.
     """
     columns = {
         "length": (",", lambda figure: figure["length"]),

@@ -1,6 +1,6 @@
-"""`rt-keras benchmark input`: how fast text is packed and read, and training starts.
+"""`rt-keras benchmark input`: time to pack and read text, and to start training.
 
-Each contender works in a process of its own; they take turns, and times are medians.
+Each contender runs in a separate process. Contenders take turns, and times are medians.
 """
 
 import os
@@ -10,22 +10,22 @@ from rt_keras.options import add_integers, check_range
 from rt_keras.tables import table_of
 
 SHAPE = {
-    "length": (8192, "number of tokens in a sequence"),
-    "batch": (8, "number of sequences in a batch"),
+    "length": (8192, "tokens per sequence"),
+    "batch": (8, "sequences per batch"),
 }
 INTEGERS = {
     **SHAPE,
-    "gigabytes": (10, "size of the packed files that training starts on, which take no room"),
-    "step": (1_000_000, "number of the batch that training starts with"),
+    "gigabytes": (10, "size in GB of the packed files to start on, which take no disk space"),
+    "step": (1_000_000, "index of the batch at which training resumes"),
 }
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Measures the input of a language model on bytes: packing 16 MiB of text into files, "
-        "reading batches of sequences from random places of them, and the time to the first batch "
-        "of a training that starts, or goes on at a late step, on much larger files."
+        "Measures the input pipeline of a language model on bytes: packing 16 MiB of text into "
+        "files, reading batches of sequences from random places, and the time to the first batch "
+        "when training starts, or resumes at a late step, on much larger files."
     )
     parser.epilog = "example: rt-keras benchmark input --gigabytes 100 --json input.json"
     add_integers(parser, INTEGERS)
@@ -39,11 +39,11 @@ def main(args):
         args: namespace of the options.
 
     Returns:
-        What `measure` returns.
+        The dictionary that `measure` returns.
 
     Raises:
         ValueError: if an option is out of range.
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     options.check_at_least_one(args, *SHAPE, "gigabytes", "repeats", "threads")
     check_range(args, "step", 0)
@@ -53,18 +53,18 @@ def main(args):
 
 
 def measure(args):
-    """Measures packing, reading, and the start of a training.
+    """Measures packing, reading, and the start of training.
 
     Args:
         args: namespace of the options.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, and `figures`, one for each of
-        "packing", "reading", "first batch at step 0" and the same at `--step`. Those of the first
-        two have `tokens_per_second`.
+        "packing", "reading", "first batch at step 0" and the first batch at `--step`. The first two
+        have `tokens_per_second`.
 
     Raises:
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     from rt_keras.benchmarks import input_pipeline
 
@@ -91,13 +91,13 @@ def measure(args):
 
 
 def report(result):
-    """The figures as a table.
+    """Formats the figures as a table.
 
     Args:
-        result: what `measure` returned.
+        result: dictionary from `measure`.
 
     Returns:
-        Lines of text.
+        A string.
     """
     settings = result["settings"]
     columns = {
@@ -107,7 +107,7 @@ def report(result):
         **options.PEAK,
     }
     return (
-        f"input: {settings['batch']} x {settings['length']:,} bytes a batch; the first batch is of "
+        f"input: {settings['batch']} x {settings['length']:,} bytes per batch; first batch from "
         f"{settings['gigabytes']:,} GB of packed text\n{result['machine']}\n\n"
         f"{table_of(result['figures'], columns)}"
     )

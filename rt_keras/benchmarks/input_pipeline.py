@@ -1,4 +1,4 @@
-"""The input pipeline of a language model on its own: from text files to batches of tokens."""
+"""The input pipeline of a language model: from text files to batches of tokens."""
 
 import itertools
 import tempfile
@@ -12,12 +12,12 @@ from rt_keras.data.packing import SHARD_TOKENS
 
 FILES = 32
 BYTES = 2**19
-# The maximum number of batches in a run, as a pass over the files has many small ones.
+# The maximum number of batches per run: a pass over the files has many if they are small.
 MOST = 2048
 
 
 def tokens_of_a_run(length, batch):
-    """The number of tokens in one run: a pass over the files, but at most `MOST` batches.
+    """Returns the number of tokens per run: a pass over the files, but at most `MOST` batches.
 
     Args:
         length: int, the number of tokens in a sequence.
@@ -30,17 +30,17 @@ def tokens_of_a_run(length, batch):
 
 
 def prepare(length, batch):
-    """Packs text files and makes the function that reads batches of them, as training does.
+    """Packs text files and makes a function that reads batches of them, as training does.
 
-    Sequences are read from random places of the packed files. A run is a pass over the files, but
-    at most `MOST` batches.
+    Sequences come from random places of the packed files. A run is a pass over the files, but at
+    most `MOST` batches.
 
     Args:
         length: int, the number of tokens in a sequence.
         batch: int, the number of sequences in a batch.
 
     Returns:
-        A function without arguments that returns the number of tokens that it has read.
+        A function without arguments that returns the number of tokens read.
     """
     folder = tempfile.TemporaryDirectory()  # Deleted together with the function that holds it.
     packed = pack_documents(_documents(folder.name), ByteTokenizer(), Path(folder.name, "packed"))
@@ -56,10 +56,10 @@ def prepare(length, batch):
 
 
 def prepare_packing():
-    """Writes text files and makes the function that packs them, each time into a new folder.
+    """Writes text files and makes a function that packs them, each time into a new folder.
 
     Returns:
-        A function without arguments that returns the number of tokens that it has packed.
+        A function without arguments that returns the number of tokens packed.
     """
     folder = tempfile.TemporaryDirectory()  # Deleted together with the function that holds it.
     documents = _documents(folder.name)
@@ -74,14 +74,14 @@ def prepare_packing():
 
 
 def prepare_start(gigabytes, step, length, batch):
-    """Makes packed files of some size and the function that starts to read them at a step.
+    """Makes large packed files and a function that starts to read them at a step.
 
-    The files are sparse: they have their size, but nothing is written. Where a training starts, and
-    what it checks before, does not depend on the tokens.
+    The files are sparse: they have the given size but take no disk space. The tokens affect neither
+    the place where training starts nor the checks before it.
 
     Args:
-        gigabytes: int, the size of all files together.
-        step: int, the number of the first batch.
+        gigabytes: int, the total size of the files.
+        step: int, the index of the first batch.
         length: int, the number of tokens in a sequence.
         batch: int, the number of sequences in a batch.
 
@@ -109,7 +109,7 @@ def _documents(folder):
 
 
 def _write_sparse(folder, size):
-    """A packed folder of about `size` bytes, all of them 0 and none of them on the disk."""
+    """Writes a packed folder of about `size` bytes, all 0, that takes no disk space."""
     files = []
     for place in range(max(1, size // (2 * SHARD_TOKENS))):
         path = folder / f"{place:05}.npy"

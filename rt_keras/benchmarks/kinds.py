@@ -1,4 +1,4 @@
-"""The kinds of attention that `rt-keras benchmark attention` compares, compiled by XLA."""
+"""The kinds of attention that `rt-keras benchmark attention` compares, compiled with XLA."""
 
 from functools import partial
 
@@ -9,24 +9,25 @@ from rt_keras.benchmarks.operations import BITS, NUM_CLUSTERS, NUM_ROUNDS, TOP_K
 
 
 def prepare(kind, direction, length, heads, depth, window):
-    """Makes inputs and the function that runs one kind of attention on them once.
+    """Makes inputs and a function that runs one kind of attention on them once.
 
-    Inputs are Gaussian noise and centroids are unit vectors of random direction, so clusters are
-    of similar size. Everything is causal, but "clustered" and "improved_clustered", with batch size
-    1, in float32, and compiled by XLA in the first run.
+    Inputs are Gaussian noise. Centroids are random unit vectors, so clusters have similar sizes.
+    The batch size is 1, and computations are in float32. All kinds except "clustered" and
+    "improved_clustered" are causal. XLA compiles the function in its first run.
 
     Args:
         kind: string, a key of `ATTENTION`.
-        direction: "forward", or "forward_backward" for the gradients of query, key and value too.
+        direction: "forward", or "forward_backward" to include the gradients of query, key and
+            value.
         length: int, the number of positions.
         heads: int, the number of heads.
         depth: int, the depth of queries, keys and values.
-        window: int, the number of members of a cluster and the block size of local attention; there
-            are length / window clusters.
+        window: int, the cluster size and the block size of local attention; there are
+            length / window clusters.
 
     Returns:
-        A function without arguments that returns the list of the output and the gradients, once
-        they are computed.
+        A function without arguments that returns a list of the output and the gradients, once they
+        are computed.
 
     >>> run = prepare("local", "forward_backward", length=8, heads=2, depth=4, window=4)
     >>> [x.shape for x in run()]
@@ -43,7 +44,7 @@ def prepare(kind, direction, length, heads, depth, window):
             tape.watch(inputs)
             output = attention(*inputs, centroids, window)
         gradients = tape.gradient(output, inputs, upstream) if backward else []
-        # Separate keys have no gradient if queries are the keys.
+        # If queries and keys are shared, keys have no gradient.
         return [output, *(gradient for gradient in gradients if gradient is not None)]
 
     def run():
@@ -69,13 +70,13 @@ def _local(query, key, value, centroids, window):
 
 
 def _routed(query, key, value, centroids, window, op, shared=False):
-    """Routing attention, with queries for keys if they are shared."""
+    """Runs routing attention, with shared queries and keys if `shared`."""
     key = None if shared else key
     return op(query, key, value, centroids, window_size=window, causal=True)
 
 
 def _clustered(query, key, value, centroids, window, top_k=None):
-    """Clustered attention, with as many groups and top keys as positions if these are fewer."""
+    """Runs clustered attention, with at most as many groups and top keys as positions."""
     _, heads, length, depth = query.shape
     projections = _noise([heads, BITS, depth], 5)
     counts = {"num_clusters": min(NUM_CLUSTERS, length), "top_k": top_k and min(top_k, length)}
@@ -87,7 +88,7 @@ def _causal_clustered(query, key, value, centroids, window):
 
 
 def _lsh(query, key, value, centroids, window):
-    """The Reformer's attention, with as many buckets as there would be clusters, but even."""
+    """Runs the Reformer's attention, with as many buckets as clusters, rounded down to even."""
     pairs = max(1, query.shape[2] // window // 2)
     rotations = _noise([query.shape[1], NUM_ROUNDS, query.shape[3], pairs], 5)
     return ops.lsh_attention(query, None, value, rotations, chunk_size=window, causal=True)

@@ -9,7 +9,7 @@ from rt_keras.machine import count_cores
 
 
 def describe():
-    """Cores, memory, accelerators and versions, in one line.
+    """Describes cores, memory, accelerators and versions in one line.
 
     >>> " cores of " in describe() and "TensorFlow" in describe()
     True
@@ -30,7 +30,7 @@ def describe():
 
 
 def _processor():
-    """The name of the processor, or its architecture if the system does not tell."""
+    """Returns the name of the processor, or its architecture if the name is unknown."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else ():
         if line.startswith("model name"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def resident_peak():
-    """The peak resident memory of this process, in bytes.
+    """Returns the peak resident memory of this process, in bytes.
 
     >>> resident_peak() > 10**6
     True
@@ -22,9 +22,9 @@ def resident_peak():
 
 
 def resident():
-    """The resident memory of this process now, in bytes; the peak is that of what follows.
+    """Returns the current resident memory of this process, in bytes, and resets the peak.
 
-    Where the system does not let it forget the peak, that stays what it was.
+    The peak stays unchanged if the system does not allow a reset.
 
     >>> 10**6 < resident() <= resident_peak()
     True

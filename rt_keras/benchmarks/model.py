@@ -1,7 +1,7 @@
-"""`rt-keras benchmark model`: whole training steps, side by side.
+"""`rt-keras benchmark model`: time and memory of training steps.
 
-Small language models of the same shape are trained, each in a process of its own; they take turns,
-and times are medians. Their input pipeline takes turns with them.
+Small language models of the same shape are trained, each in a separate process. They take turns
+with each other and with their input pipeline, and times are medians.
 """
 
 import os
@@ -25,7 +25,7 @@ INPUT = "input"
 # The shape of a batch: defaults and meanings.
 SHAPE = {
     "length": (8192, "sequence length, a multiple of the window"),
-    "batch": (1, "sequences in a batch"),
+    "batch": (1, "sequences per batch"),
 }
 
 
@@ -34,17 +34,17 @@ def add_arguments(parser):
     parser.description = (
         "Measures tokens per second in training, for language models with two local and two "
         "routing heads, with heads that do both, with local heads only, with full heads, and of "
-        "other packages that are installed (GEGLU of four times the width, vocabulary 256, Adam, "
-        "float32, compiled by XLA), and for the pipeline that makes their batches from text files."
+        "other installed packages; and for their input pipeline from text files. All use GEGLU of "
+        "four times the width, vocabulary 256, Adam, float32. XLA compiles those of this package."
     )
     parser.epilog = "example: rt-keras benchmark model --length 2048 --json model.json"
     more = (
-        "; local_same_keys has local heads with blocks of half the window instead of routing "
-        "heads, for as many keys per query"
+        "; local_same_keys replaces the routing heads with local heads whose blocks are half the "
+        "window, for as many keys per query"
     )
     options.add_names(parser, "kinds", KINDS, more=more)
     add_integers(parser, {**SHAPE, **options.MODEL})
-    meaning = "give our heads relative positions up to the window"
+    meaning = "give heads of this package relative positions up to the window"
     add_options(parser, {"--relative-positions": meaning}, action="store_true")
     options.add_shared(parser, rivals.MODELS)
 
@@ -56,11 +56,11 @@ def main(args):
         args: namespace of the options.
 
     Returns:
-        What `measure` returns.
+        The dictionary that `measure` returns.
 
     Raises:
         ValueError: if an option is out of range.
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     check(args)
     result = measure(args, rivals.choose(args.rivals, rivals.MODELS))
@@ -69,7 +69,7 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range."""
+    """Raises a `ValueError` if an option is out of range."""
     options.check_at_least_one(args, *SHAPE, "repeats", "threads")
     options.check_model(args, [args.length])
 
@@ -79,15 +79,15 @@ def measure(args, chosen_rivals):
 
     Args:
         args: namespace of the options.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
+        chosen_rivals: dictionary from `rt_keras.benchmarks.rivals.choose`.
 
     Returns:
         A dictionary of JSON values: the machine, the settings, one entry of `figures` for each
         contender, and the `input` pipeline, with the ratio of its tokens per second to those of the
-        fastest of our kinds.
+        fastest kind of this package.
 
     Raises:
-        RuntimeError: if nothing could be measured.
+        RuntimeError: if every contender fails.
     """
     load = os.getloadavg()[0]
     found = workers.contest(_contenders(args, chosen_rivals), args.repeats, args.threads)
@@ -129,13 +129,13 @@ def _input(pipeline, point, figures):
 
 
 def report(result):
-    """The figures as a table with one row for each model.
+    """Formats the figures as a table with one row for each model.
 
     Args:
-        result: what `measure` returned.
+        result: dictionary from `measure`.
 
     Returns:
-        Lines of text.
+        A string.
     """
     columns = {
         **options.KIND,
@@ -152,6 +152,6 @@ def report(result):
     lines = [title, "", table_of(result["figures"], columns)]
     if result["input"]:
         rate, times = (result["input"][x] for x in ("tokens_per_second", "times_the_fastest_step"))
-        more = "" if times is None else f", {times:,.0f} times as many as the fastest step takes"
+        more = "" if times is None else f", {times:,.0f} times the rate of the fastest step"
         lines += ["", f"input from text files: {rate:,.0f} tokens/s{more}"]
     return "\n".join(lines)

@@ -1,6 +1,6 @@
 """The models that `rt-keras benchmark model` and `decode` measure, built as a user would.
 
-All have the same shape: `HEADS` heads, GEGLU of four times the width, a vocabulary of `VOCABULARY`.
+All of them have `HEADS` heads, GEGLU of four times the width, and a vocabulary of `VOCABULARY`.
 """
 
 import keras
@@ -15,7 +15,7 @@ from rt_keras.models import RoutingTransformerBackbone, RoutingTransformerCausal
 VOCABULARY = 256
 HEADS = 4
 
-# The routing heads beside two local heads.
+# Options of the two routing heads; the other two heads are local.
 ROUTING = {
     "balanced_shared": {"assignment": "balanced", "share_qk": True},
     "balanced_separate": {"assignment": "balanced"},
@@ -25,17 +25,19 @@ ROUTING = {
 
 
 def head_groups(kind, length, window, relative_positions=False):
-    """The heads of one block.
+    """Returns the head groups of one block.
 
     Args:
-        kind: string, a key of `ROUTING`; "full"; "local" for local heads with blocks of the
-            window, in which a query sees up to two windows; or "local_same_keys" for two of these
-            and, instead of routing heads, two local heads with blocks of half the window, in which
-            a query sees as many keys as in a cluster; or "local_routing" for heads that see up to
-            three quarters of a window around them and as many keys of their cluster, as many as
-            the former see on average.
+        kind: string, one of
+            - a key of `ROUTING`: two local and two routing heads;
+            - "full": full heads;
+            - "local": local heads with blocks of the window, so a query sees up to two windows;
+            - "local_same_keys": two of these local heads, and two with blocks of half the window,
+              in which a query sees as many keys as in a cluster;
+            - "local_routing": heads that see up to three quarters of a window around them and as
+              many keys of their cluster, as many keys as the kinds of `ROUTING` see on average.
         length: int, the number of positions; there are length / window clusters.
-        window: int, the number of members of a cluster and the block size of local attention.
+        window: int, the cluster size and the block size of local attention.
         relative_positions: bool, whether all heads have relative positions up to the window.
             Defaults to False.
 
@@ -61,7 +63,7 @@ def head_groups(kind, length, window, relative_positions=False):
 
 
 def build(kind, length, window, layers, width, relative_positions=False):
-    """A language model with new weights.
+    """Builds a language model with new weights.
 
     Args:
         kind, length, window, relative_positions: see `head_groups`.
@@ -85,16 +87,16 @@ def build(kind, length, window, layers, width, relative_positions=False):
 
 
 def prepare_step(kind, length, batch, window, layers, width, relative_positions=False):
-    """Makes a model and the function that trains it for one step, as `fit` does.
+    """Makes a model and a function that trains it for one step, as `fit` does.
 
-    The step is Keras's own training function, compiled by XLA, with Adam, and then `CentroidEMA`.
+    The step is Keras's training function with Adam, compiled with XLA, followed by `CentroidEMA`.
 
     Args:
         kind, length, window, layers, width, relative_positions: see `build`.
         batch: int, the number of sequences in a batch.
 
     Returns:
-        A function without arguments that returns the loss, once the step is done.
+        A function without arguments that returns the loss once the step is done.
 
     >>> sizes = {"length": 8, "batch": 1, "window": 4, "layers": 1, "width": 8}
     >>> step = prepare_step("local", **sizes)
@@ -124,18 +126,18 @@ def prepare_step(kind, length, batch, window, layers, width, relative_positions=
 
 
 def prepare_generation(kind, length, tokens, window, layers, width):
-    """Makes a model and the function that generates the last tokens of a sequence, greedily.
+    """Makes a model and a function that greedily generates the last tokens of a sequence.
 
-    The function is what `generate` does after the prompt, compiled by XLA. If the model has a
-    cache, it starts empty, which costs as much as a full one; otherwise each token calls the model
-    on all positions.
+    The function does what `generate` does after the prompt, compiled with XLA. If the model has a
+    cache, it starts empty, which costs as much as a full one. Otherwise, each token needs a pass
+    over all positions.
 
     Args:
         kind, length, window, layers, width: see `build`.
         tokens: int, the number of tokens to generate, at the end of `length` positions.
 
     Returns:
-        A function without arguments that returns all tokens, `[1, length]`, once they are there.
+        A function without arguments that returns all tokens, `[1, length]`.
 
     >>> sizes = {"length": 16, "tokens": 2, "window": 4, "layers": 1, "width": 8}
     >>> prepare_generation("full", **sizes)().shape

@@ -1,7 +1,7 @@
-"""How many operations a kind of attention needs, and how fast the machine can do them.
+"""Operation counts of attention, and the speed of the machine.
 
-The count is that of multiplications and additions in matrix products, masked entries included, for
-n positions, window w and k = n / w clusters:
+The counts are of multiplications and additions in matrix products, including masked entries, for n
+positions, window w and k = n / w clusters:
 
 ```
 products(full) = n²                    products(nearest_shared) = n (w + B)
@@ -9,32 +9,32 @@ products(local) = 2 n w                products(nearest_separate) = 2 n (w + B)
 products(balanced_...) = n w           products(clustered) = n C
 products(lsh) = 2 n r w                products(improved_clustered) = n (C + T)
 products(causal_clustered) = n (w + k)
-selection = 2 n k depth                of each of query and key, where separate
+selection = 2 n k depth                for queries, and for keys if separate
 selection(clustered) = 2 n P depth     selection(lsh) = r n k depth
 forward = heads (2 products (depth + value_depth) + selection)
 forward + backward = heads (6 products (depth + value_depth) + selection)
 ```
 
 B is the number of queries in a block of nearest attention. P projections make C groups, each with T
-top keys; r hashes have k buckets each. The gradient triples the products, as a matrix product has
-one more for each factor. The choice of clusters has no gradient.
+top keys; r hashes have k buckets each. The gradient triples the products, because each matrix
+product needs one more for each of its factors. The selection of clusters has no gradient.
 """
 
-# What clustered attention is given: groups, projections, and the top keys of the improved form.
+# Clustered attention: numbers of groups, of projections and, in the improved form, of top keys.
 NUM_CLUSTERS, BITS, TOP_K = 100, 63, 32
-# Hashes of the Reformer's attention.
+# Number of hashes of the Reformer's attention.
 NUM_ROUNDS = 4
-# Rows and columns of the matrices whose product gives the rate of the machine.
+# Rows and columns of the matrices whose product measures the rate of the machine.
 SIZE = 3072
 
 
 def count(kind, direction, length, heads, depth, window, block_size=None):
-    """The number of operations of one run of `rt_keras.benchmarks.kinds.prepare`.
+    """Returns the number of operations of one run of `rt_keras.benchmarks.kinds.prepare`.
 
     Args:
         kind: string, one of `KINDS`.
         direction, length, heads, depth, window: see `rt_keras.benchmarks.kinds.prepare`.
-        block_size: int, B above. Defaults to None, the window.
+        block_size: int, B above. Defaults to None, for the window.
 
     Returns:
         An int.
@@ -49,7 +49,7 @@ def count(kind, direction, length, heads, depth, window, block_size=None):
 
 
 def _keys_and_directions(length, window, block_size):
-    """The keys that a query of each kind is multiplied with, and those by which it is routed."""
+    """Returns, by kind, the numbers of keys and routing directions that each query multiplies."""
     clusters = length // window
     return {
         "full": (length, 0),
@@ -69,9 +69,9 @@ KINDS = tuple(_keys_and_directions(1, 1, 1))
 
 
 def prepare_product(size=SIZE):
-    """Makes two float32 matrices and the function that multiplies them, compiled by XLA.
+    """Makes two float32 matrices and a function that multiplies them, compiled with XLA.
 
-    A run takes `2 size³` operations; divided by its seconds they are the rate of the machine.
+    A run takes `2 size³` operations. Divided by its seconds, they are the rate of the machine.
 
     Args:
         size: int, the number of rows and columns. Defaults to `SIZE`.

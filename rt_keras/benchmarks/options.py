@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, and how figures are put together and shown."""
+"""Options, results and table columns that the benchmarks share."""
 
 import os
 from pathlib import Path
@@ -10,21 +10,21 @@ from rt_keras.options import add_integers, add_options, check_at_least_one
 
 # The shape of a model: defaults and meanings.
 MODEL = {
-    "window": (128, "members of a cluster and block size of local attention"),
+    "window": (128, "cluster size and block size of local attention"),
     "layers": (2, "number of blocks"),
     "width": (256, "width of the blocks, four times that of a head"),
 }
 
 
 def add_names(parser, name, known, default=None, more=""):
-    """Adds the option that says which kinds or tasks are measured.
+    """Adds an option that selects the kinds or tasks to measure.
 
     Args:
         parser: `argparse.ArgumentParser`.
         name: string, the option.
-        known: tuple or dictionary of strings, all that there are.
-        default: list of strings. Defaults to None, all.
-        more: string, the end of the help. Defaults to "".
+        known: tuple of strings, or dictionary with such keys, all available names.
+        default: list of strings. Defaults to None, for all names.
+        more: string to append to the help. Defaults to "".
     """
     shown = " ".join(default or ["all"])
     meaning = f"{name} to measure: {', '.join(known)} (default: {shown}){more}"
@@ -33,7 +33,7 @@ def add_names(parser, name, known, default=None, more=""):
 
 
 def add_numbers(parser, name, default, meaning):
-    """Adds an option that is a list of integers.
+    """Adds an option that takes a list of integers.
 
     Args:
         parser: `argparse.ArgumentParser`.
@@ -46,39 +46,39 @@ def add_numbers(parser, name, default, meaning):
 
 
 def add_shared(parser, names):
-    """Adds the options of all benchmarks of speed that have rivals.
+    """Adds the options that all speed benchmarks with rivals share.
 
     Args:
         parser: `argparse.ArgumentParser`.
-        names: dictionary from the names of the rivals.
+        names: dictionary whose keys are the names of the rivals.
     """
-    meaning = f"other packages to measure: {', '.join(names)} (default: those that are installed)"
+    meaning = f"other packages to measure: {', '.join(names)} (default: all that are installed)"
     add_options(parser, {"--rivals NAME": meaning}, nargs="*", choices=names)
     add_repeats_and_threads(parser)
 
 
 def add_repeats_and_threads(parser):
-    """Adds the options that say how figures are taken."""
-    meaning = "maximum number of runs for a median; long runs are repeated less"
+    """Adds the options for repeats and threads."""
+    meaning = "maximum number of runs for a median; long runs are repeated less often"
     add_integers(parser, {"repeats": (9, meaning)})
-    meaning = "number of threads of each process (default: all cores)"
+    meaning = "number of threads per process (default: all cores)"
     add_options(parser, {"--threads N": meaning}, type=int, default=machine.count_cores())
 
 
 def add_learning_rate(parser, default):
-    """Adds the option of the highest learning rate."""
-    meaning = f"highest learning rate of the training (default: {default:g})"
+    """Adds the option for the peak learning rate."""
+    meaning = f"peak learning rate (default: {default:g})"
     add_options(parser, {"--learning-rate": meaning}, type=float, default=default)
 
 
 def add_directory(parser, what):
-    """Adds the option of a folder of texts, for some tasks."""
-    meaning = f"folder of texts for {what} (default: the source of Python's library)"
+    """Adds the option for a folder of texts that some tasks read."""
+    meaning = f"folder of texts for {what} (default: the source of Python's standard library)"
     add_options(parser, {"--directory DIR": meaning})
 
 
 def check_model(args, lengths):
-    """Raises a ValueError if the options of `MODEL` do not make a model for these lengths.
+    """Raises a `ValueError` if the options of `MODEL` do not define a model for these lengths.
 
     Args:
         args: namespace of the options.
@@ -91,19 +91,19 @@ def check_model(args, lengths):
     for length in lengths:
         if length < 1 or length % args.window:
             raise ValueError(
-                f"positions must be multiples of --window {args.window}: there are length / window "
-                f"clusters. Received: {length}"
+                f"lengths must be positive multiples of --window {args.window}: there are length / "
+                f"window clusters. Received: {length}"
             )
 
 
 def check_multiple(args, name, number, what=""):
-    """Raises a ValueError if an option is not a positive multiple of a number.
+    """Raises a `ValueError` if an option is not a positive multiple of a number.
 
     Args:
         args: namespace of the options.
         name: string, the option.
         number: int.
-        what: string, what the number is. Defaults to "".
+        what: string to print before the number. Defaults to "".
     """
     value = getattr(args, name)
     if value < 1 or value % number:
@@ -111,20 +111,20 @@ def check_multiple(args, name, number, what=""):
 
 
 def check_learning_rate(args):
-    """Raises a ValueError if the learning rate is not above 0."""
+    """Raises a `ValueError` if the learning rate is not above 0."""
     if not args.learning_rate > 0:
         raise ValueError(f"--learning-rate must be above 0. Received: {args.learning_rate}")
 
 
 def figures_of(found, chosen_rivals, baselines=(), **point):
-    """The figures of a contest, compared with each other.
+    """Compares the figures of a contest with the baselines.
 
     Args:
         found: dictionary of dictionaries by kind, with the `seconds` of each; see
             `rt_keras.benchmarks.workers.contest`.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
-        baselines: names of kinds to compare with, beside the rivals. Defaults to none.
-        **point: what all figures have in common.
+        chosen_rivals: dictionary from `rt_keras.benchmarks.rivals.choose`.
+        baselines: names of kinds to compare with, in addition to the rivals. Defaults to none.
+        **point: entries that all figures share.
 
     Returns:
         A list of dictionaries.
@@ -148,15 +148,15 @@ def figures_of(found, chosen_rivals, baselines=(), **point):
 
 
 def result(args, figures, load, chosen_rivals, settings, **more):
-    """What a benchmark of speed returns: its figures, and where they are from.
+    """Returns the result of a speed benchmark: its figures and their origin.
 
     Args:
         args: namespace of the options.
-        figures: list of what `figures_of` returned.
-        load: float, the load of the machine before the benchmark.
-        chosen_rivals: what `rt_keras.benchmarks.rivals.choose` returned.
-        settings: dictionary of JSON values, beside the options of all benchmarks of speed.
-        **more: JSON values to return too, such as the name of the `benchmark`.
+        figures: list of dictionaries from `figures_of`.
+        load: float, the load average of the machine before the benchmark.
+        chosen_rivals: dictionary from `rt_keras.benchmarks.rivals.choose`.
+        settings: dictionary of JSON values, in addition to the options of all speed benchmarks.
+        **more: further JSON values to return, such as the name of the `benchmark`.
 
     Returns:
         A dictionary of JSON values.
@@ -165,7 +165,7 @@ def result(args, figures, load, chosen_rivals, settings, **more):
         RuntimeError: if there are no figures.
     """
     if not figures:
-        raise RuntimeError("Nothing could be measured: everything failed.")
+        raise RuntimeError("Nothing was measured: every contender failed.")
     return {
         **more,
         "machine": machine.describe(),
@@ -178,28 +178,28 @@ def result(args, figures, load, chosen_rivals, settings, **more):
 
 
 def earlier(path, empty):
-    """The result that a file of a benchmark holds, to go on from.
+    """Loads the result of a benchmark from a file, to resume from.
 
     Args:
         path: string, the file of `--json`, or None.
-        empty: dictionary of a result without figures, with the name of its `benchmark`.
+        empty: dictionary, a result without figures, with the name of its `benchmark`.
 
     Returns:
-        A dictionary; `empty` if there is no file yet.
+        A dictionary; `empty` if the file does not exist.
 
     Raises:
-        ValueError: if the file is of another benchmark.
+        ValueError: if the file belongs to another benchmark.
     """
     if path is None or not Path(path).exists():
         return empty
     result = read_json(path)
     if result.get("benchmark") != empty["benchmark"]:
-        raise ValueError(f"--json must be a new file or one of this command. Received: {path}")
+        raise ValueError(f"--json must be a new file or one from this command. Received: {path}")
     return result
 
 
 def values(args, names):
-    """The values of some options, as a dictionary.
+    """Returns the values of some options as a dictionary.
 
     >>> import argparse
     >>> values(argparse.Namespace(length=8, batch=2), ["batch"])
@@ -209,7 +209,7 @@ def values(args, names):
 
 
 def words(name):
-    """A name with spaces in the place of underscores.
+    """Replaces underscores in a name by spaces.
 
     >>> words("local_routing")
     'local routing'
@@ -218,7 +218,7 @@ def words(name):
 
 
 def shape(result):
-    """The shape of the models of a result, in words."""
+    """Describes the shape of the models of a result."""
     return "{layers} layers of width {width}, 4 heads, window {window}".format(**result["settings"])
 
 
@@ -228,14 +228,14 @@ PEAK = {"peak (MB)": (",.0f", lambda figure: figure["peak_bytes"] / 1e6)}
 
 
 def speedups(figures, spec):
-    """The columns that compare figures with baselines.
+    """Returns the columns that compare figures with baselines.
 
     Args:
-        figures: list of what `figures_of` returned.
+        figures: list of dictionaries from `figures_of`.
         spec: string, the format of a number.
 
     Returns:
-        A dictionary, as `rt_keras.tables.table_of` takes it.
+        A dictionary for `rt_keras.tables.table_of`.
 
     >>> list(speedups([{"times_as_fast_as": {"torch_full": 2.0}}], ".1f"))
     ['speedup over\\ntorch full']

@@ -1,6 +1,6 @@
-"""Time and memory against the sequence length: slopes and plots.
+"""Time and memory by sequence length: slopes and plots.
 
-`rt-keras benchmark plot` draws what `rt-keras benchmark attention` wrote.
+`rt-keras benchmark plot` draws the results of `rt-keras benchmark attention`.
 """
 
 import itertools
@@ -11,14 +11,14 @@ from rt_keras.drawing import drawing
 from rt_keras.files import read_json
 from rt_keras.options import PICTURES, add_options, check_picture
 
-# What is drawn: its name in the figures, the label of its axis, and the scale of its unit.
+# Drawn quantities by their names in the figures: axis labels and scales of the units.
 QUANTITIES = {"seconds": ("seconds", 1), "peak_bytes": ("peak memory above the imports, MB", 1e6)}
 DIRECTIONS = {"forward": "forward", "forward_backward": "forward + backward"}
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
-    parser.description = "Draws the figures that rt-keras benchmark attention --json wrote."
+    parser.description = "Draws the results of rt-keras benchmark attention --json."
     parser.epilog = "example: rt-keras benchmark plot attention.json --output attention.svg"
     parser.add_argument("figures", metavar="FILE", help="the JSON file")
     meaning = f"the file to write ({', '.join(PICTURES)})"
@@ -32,23 +32,23 @@ def main(args):
         args: namespace of the options.
 
     Returns:
-        A dictionary of the `plot`, the file that was written.
+        A dictionary with the written file as `plot`.
 
     Raises:
-        ValueError: if the figures are not of the attention benchmark, or the ending of the output
-            is unknown.
+        ValueError: if the figures are not from the attention benchmark, or the extension of the
+            output is unknown.
     """
     check_picture(args, "output")
     result = read_json(args.figures)
     if result.get("benchmark") != "attention":
-        raise ValueError(f"{args.figures} is not of rt-keras benchmark attention")
+        raise ValueError(f"{args.figures} is not from rt-keras benchmark attention")
     draw(result, args.output)
     print(f"wrote {args.output}")
     return {"plot": args.output}
 
 
 def title(result):
-    """Two lines: what was measured, and on which machine."""
+    """Returns two lines that describe the settings and the machine."""
     settings = result["settings"]
     window = "sqrt(n)" if settings["window"] == "sqrt" else settings["window"]
     return (
@@ -58,7 +58,7 @@ def title(result):
 
 
 def curves(figures):
-    """The figures of each kind and direction against the length, and how fast they grow.
+    """Returns the figures of each kind and direction by length, with their slopes.
 
     Args:
         figures: list of dictionaries with `kind`, `package`, `direction`, `length` and the
@@ -66,7 +66,7 @@ def curves(figures):
 
     Returns:
         A list of dictionaries with `quantity`, `direction`, `kind`, `package`, `lengths`, `values`
-        and `slope`, that of a straight line through the logarithms, or None for a single length.
+        and `slope`, the slope of a line fitted to the logarithms, or None for a single length.
 
     >>> figures = [
     ...     {
@@ -101,13 +101,13 @@ def curves(figures):
 
 
 def draw(result, path):
-    """Draws time and memory, forward and with the gradient, on logarithmic axes.
+    """Draws time and memory, forward and with gradients, on logarithmic axes.
 
     The lines of other packages are dashed.
 
     Args:
-        result: what `rt_keras.benchmarks.attention.measure` returned.
-        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+        result: dictionary from `rt_keras.benchmarks.attention.measure`.
+        path: string or `Path`, the file to write; its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
     found = curves(result["figures"])

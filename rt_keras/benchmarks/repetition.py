@@ -1,8 +1,7 @@
-"""`rt-keras benchmark repetition`: what is remembered of a passage that was read long ago?
+"""`rt-keras benchmark repetition`: recall of a passage that was read long ago.
 
-Random tokens, of which a passage comes twice. What followed it the first time is known to a model
-that finds it, and nobody else. Small models learn that on short sequences, and then read on, chunk
-by chunk, for as long as one likes.
+A passage of random tokens occurs twice. Only a model that finds the first occurrence can predict
+the second. Small models learn this on short sequences, and then read much longer ones in chunks.
 """
 
 import math
@@ -16,27 +15,27 @@ from rt_keras.tables import table_of
 
 VOCABULARY = 256
 HEADS = 4
-# Tokens of the passage, and how many of them must come again before it can be recognised.
+# Tokens of the passage, and how many of them must be repeated before it can be recognized.
 PASSAGE, KNOWN = 64, 4
-# Sequences of a training, and their length.
+# Length and number of the sequences in a training batch.
 TRAINED_LENGTH, TRAINED_BATCH = 1024, 4
-# Tokens that are read at once, and the longest sequence of which all keys are kept.
+# Tokens of a chunk, and the longest distance for kinds that keep all keys.
 CHUNK, MOST_KEPT = 2048, 2**17
-# Blocks of a window of 128 positions.
+# Block size of a window of 128 positions.
 BLOCK_SIZE = 64
 
-# Memories need no training of their own: they have the weights of local_routing.
+# Memories need no training: they use the weights of local_routing.
 MEMORIES = ("memory_oldest", "memory_random", "memory_least_attended", "memory_merged")
 KINDS = ("local", "full", "one_cluster", "local_routing", *MEMORIES)
-# The kinds whose queries see all keys before them.
+# The kinds whose queries see all preceding keys.
 WHOLE = ("full", "one_cluster")
 INTEGERS = {
     "steps": (400, "training steps"),
-    "rows": (2, "sequences that are read"),
-    "clusters": (64, "clusters of a routing head"),
-    "window_size": (64, "the most keys of the last of a cluster that a query sees"),
-    "memory_length": (2048, "members that a cluster remembers"),
-    "memory_keys": (4, "the most of them that a query sees"),
+    "rows": (2, "sequences to read"),
+    "clusters": (64, "clusters per routing head"),
+    "window_size": (64, "maximum number of the last keys of a cluster that a query sees"),
+    "memory_length": (2048, "members that the memory of a cluster holds"),
+    "memory_keys": (4, "maximum number of remembered keys that a query sees"),
     "before": (0, "tokens before the passage, rounded up to whole chunks"),
     "seed": (0, "seed of weights and data"),
 }
@@ -45,11 +44,11 @@ INTEGERS = {
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Trains small models to continue a passage of random tokens that comes again, on sequences "
-        f"of {TRAINED_LENGTH:,} tokens, and tests them on longer ones that they read in chunks of "
-        f"{CHUNK}. Accuracy is that of the next token, from the fifth of the repetition on. "
-        "Clusters with a memory have the weights of local_routing; one_cluster is full attention "
-        "with keys as clusters have them, those of the position before."
+        "Trains small models to continue a repeated passage of random tokens, on sequences of "
+        f"{TRAINED_LENGTH:,} tokens, and tests them on longer sequences, which they read in chunks "
+        f"of {CHUNK}. Accuracy is next-token accuracy from the fifth token of the repetition on. "
+        "Clusters with a memory use the weights of local_routing. one_cluster is full attention "
+        "that, like a cluster, compares queries with the query of the position before each key."
     )
     parser.epilog = "example: rt-keras benchmark repetition --distances 10000 --kinds memory_oldest"
     options.add_names(parser, "kinds", KINDS)
@@ -66,8 +65,8 @@ def main(args):
 
     Returns:
         A dictionary of JSON values: the machine, the settings, and one entry of `figures` for each
-        kind and distance, with the `accuracy`, the keys that a query `kept` and `seen` of a head,
-        and the `seconds`; none of kinds that see all keys where these are more than `MOST_KEPT`.
+        kind and distance; see `read`. Kinds that see all keys are skipped at distances above
+        `MOST_KEPT`.
 
     Raises:
         ValueError: if an option is out of range.
@@ -81,7 +80,7 @@ def main(args):
             weights[base] = train(base, settings)
         for distance in dict.fromkeys(args.distances):
             if kind in WHOLE and distance > MOST_KEPT:
-                progress.say(f"{kind}: {distance:,} tokens are more than it keeps")
+                progress.say(f"{kind}: skipped at {distance:,} tokens, more than it keeps")
                 continue
             figure = read(kind, weights[base], distance, settings)
             progress.say(f"{kind}: {distance:,} tokens, accuracy {figure['accuracy']:.3f}")
@@ -93,21 +92,21 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range."""
+    """Raises a `ValueError` if an option is out of range."""
     names = ("distances", "steps", "rows", "clusters", "window_size", "memory_keys")
     options.check_at_least_one(args, *names)
     check_range(args, "before", 0)
-    # The tokens of a chunk are remembered together.
+    # A memory stores the tokens of a chunk together.
     check_range(args, "memory_length", CHUNK)
 
 
 def head_groups(kind, settings, length):
-    """The heads of a block.
+    """Returns the head groups of a block.
 
     Args:
         kind: string, one of `KINDS`.
         settings: dictionary of the ints of `INTEGERS`.
-        length: int, the longest sequence that is read; kinds of `WHOLE` keep so many keys.
+        length: int, the maximum sequence length; kinds in `WHOLE` keep this many keys.
 
     Returns:
         A list of one head group.
@@ -129,7 +128,7 @@ def head_groups(kind, settings, length):
 
 
 def build(kind, settings, length):
-    """A model of two blocks of width 128; see `head_groups`."""
+    """Builds a model of two blocks of width 128; see `head_groups`."""
     backbone = rt_keras.models.RoutingTransformerBackbone(
         vocabulary_size=VOCABULARY,
         num_layers=2,
@@ -145,11 +144,11 @@ def train(kind, settings):
     """Trains a kind on short sequences.
 
     Args:
-        kind: string, one of `KINDS` but not of `MEMORIES`.
+        kind: string, one of `KINDS` that is not in `MEMORIES`.
         settings: dictionary of the ints of `INTEGERS`.
 
     Returns:
-        The weights, as `get_weights` gives them.
+        The weights, as returned by `get_weights`.
     """
     import keras
 
@@ -181,7 +180,7 @@ def train(kind, settings):
 
 
 def training_batches(seed):
-    """Endless batches of sequences whose passage comes again anywhere, scored where it does."""
+    """Returns endless batches of sequences with a repeated passage, scored at the repetition."""
     import numpy as np
     import tensorflow as tf
 
@@ -205,17 +204,18 @@ def training_batches(seed):
 
 
 def read(kind, weights, distance, settings):
-    """Reads long sequences chunk by chunk, and scores the repetition at their ends.
+    """Reads long sequences in chunks, and scores the repetition at the end.
 
     Args:
         kind: string, one of `KINDS`.
-        weights: those of its trained model.
-        distance: int, the least number of tokens between the passage and its repetition.
+        weights: list of arrays, the weights of its trained model.
+        distance: int, the minimum number of tokens between the passage and its repetition.
         settings: dictionary of the ints of `INTEGERS`.
 
     Returns:
-        A dictionary of `kind`, `distance`, `accuracy`, `kept` and `seen`, the most keys of a head
-        that are kept and that a query attends to, and `seconds`, of reading all.
+        A dictionary of `kind`, `distance`, `accuracy`, `kept` and `seen`, the maximum numbers of
+        keys that a head keeps and that a query attends to, and `seconds` and `tokens_per_second`,
+        both measured after the first chunk.
     """
     import numpy as np
     import tensorflow as tf
@@ -239,7 +239,7 @@ def read(kind, weights, distance, settings):
         if number == first:
             tokens[:, :PASSAGE] = passage
         _, state = next_chunk(tf.constant(tokens, tf.int32), state)
-        # The first chunk is compiled.
+        # The first chunk includes compilation.
         start = start or time.perf_counter()
     tf.nest.map_structure(lambda x: x.numpy(), state["position"])
     seconds = time.perf_counter() - start
@@ -259,7 +259,7 @@ def read(kind, weights, distance, settings):
 
 
 def _keys(kind, group, length):
-    """The most keys that a head keeps, and that a query attends to."""
+    """Returns the maximum numbers of keys that a head keeps, and that a query attends to."""
     if kind in WHOLE:
         return length, length
     kept = seen = 2 * group.block_size
@@ -273,27 +273,27 @@ def _keys(kind, group, length):
 
 
 def report(result):
-    """The figures as a table.
+    """Formats the figures as a table.
 
     Args:
-        result: what `main` returns.
+        result: dictionary from `main`.
 
     Returns:
-        Lines of text.
+        A string.
     """
     settings = result["settings"]
     columns = {
         **options.KIND,
         "tokens\nbetween": (",", lambda figure: figure["distance"]),
         "accuracy": (".3f", lambda figure: figure["accuracy"]),
-        "keys kept\nof a head": (",", lambda figure: figure["kept"]),
-        "keys a\nquery sees": (",", lambda figure: figure["seen"]),
+        "keys kept\nper head": (",", lambda figure: figure["kept"]),
+        "keys per\nquery": (",", lambda figure: figure["seen"]),
         "share": (".2%", lambda figure: figure["seen"] / figure["distance"]),
-        "tokens\na second": (",.0f", lambda figure: figure["tokens_per_second"]),
+        "tokens/s": (",.0f", lambda figure: figure["tokens_per_second"]),
     }
     title = (
         f"repetition of {PASSAGE} random tokens, 2 blocks of width 128, {settings['steps']} steps, "
         f"{settings['clusters']} clusters, read in chunks of {CHUNK}, {settings['rows']} rows, "
-        f"{settings['before']:,} tokens before"
+        f"{settings['before']:,} tokens before the passage"
     )
     return f"{result['machine']}\n\n{title}\n\n{table_of(result['figures'], columns)}"

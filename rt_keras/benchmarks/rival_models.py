@@ -1,8 +1,8 @@
-"""Models of other packages in the shape of ours, built and trained as their users would.
+"""Models of other packages, of the same shape, built and trained as their users would.
 
-Ours are in `rt_keras.benchmarks.models`. The only one here is `RoutingTransformerLM` of the package
-`routing-transformer`, which has rotary positions and, if causal, shared queries and keys in its
-routing heads.
+The models of this package are in `rt_keras.benchmarks.models`. The only rival is
+`RoutingTransformerLM` of the package `routing-transformer`. It has rotary positions and, if causal,
+shared queries and keys in its routing heads.
 """
 
 VOCABULARY = 256
@@ -10,11 +10,11 @@ HEADS = 4
 
 
 def build(length, window, layers, width):
-    """A causal `RoutingTransformerLM` with two local and two routing heads.
+    """Builds a causal `RoutingTransformerLM` with two local and two routing heads.
 
     Args:
         length: int, the number of positions; there are length / window clusters.
-        window: int, the number of members of a cluster and the block size of local attention.
+        window: int, the cluster size and the block size of local attention.
         layers: int, the number of blocks.
         width: int, the width of the blocks.
 
@@ -44,9 +44,9 @@ def build(length, window, layers, width):
 
 
 def prepare_step(kind, length, batch, window, layers, width):
-    """Makes a model and the function that trains it for one step, with Adam.
+    """Makes a model and a function that trains it for one step, with Adam.
 
-    The package itself moves its clusters during the step.
+    The package moves its clusters during the step.
 
     Args:
         kind: string, "routing_transformer".
@@ -54,7 +54,7 @@ def prepare_step(kind, length, batch, window, layers, width):
         batch: int, the number of sequences in a batch.
 
     Returns:
-        A function without arguments that returns the loss, once the step is done.
+        A function without arguments that returns the loss once the step is done.
     """
     import torch
 
@@ -75,9 +75,9 @@ def prepare_step(kind, length, batch, window, layers, width):
 
 
 def prepare_generation(kind, length, tokens, window, layers, width):
-    """Makes a model and the function that generates the last tokens of a sequence.
+    """Makes a model and a function that generates the last tokens of a sequence.
 
-    The package has no cache: its `generate` calls the model on all tokens for each new one.
+    The package has no cache: `generate` calls the model on all tokens for each new token.
 
     Args:
         kind: string, "routing_transformer".

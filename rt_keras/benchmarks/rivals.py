@@ -1,7 +1,7 @@
-"""What a user would pick instead: attention in PyTorch, used as its packages document it.
+"""Attention of other packages, in PyTorch, used as their documentation says.
 
-The packages are in the extra `rivals`, except `pytorch-fast-transformers`, which is compiled when
-it is installed.
+The packages are in the extra `rivals`, except `pytorch-fast-transformers`, which is compiled during
+installation.
 """
 
 import functools
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from rt_keras import progress
 from rt_keras.benchmarks.operations import BITS, NUM_CLUSTERS, TOP_K
 
-# The modules that each rival needs; the last one is that of its package.
+# The modules that each rival needs; the last one belongs to its package.
 ATTENTION = {
     "torch_full": ("torch",),
     "kmeans_attention": ("torch", "routing_transformer"),
@@ -28,7 +28,7 @@ PACKAGES = {
 
 
 def package(imports):
-    """The name of a rival's package.
+    """Returns the name of a rival's package.
 
     Args:
         imports: tuple of strings, the modules that the rival needs.
@@ -40,17 +40,17 @@ def package(imports):
 
 
 def choose(wanted, rivals):
-    """The rivals to measure. Standard error names those that are neither installed nor wanted.
+    """Selects the rivals to measure. Without `wanted`, standard error lists the missing ones.
 
     Args:
-        wanted: list of strings, their names, or None for all that are installed.
+        wanted: list of strings, or None for all installed rivals.
         rivals: dictionary, `ATTENTION` or `MODELS`.
 
     Returns:
         A dictionary from names to the modules that each rival needs.
 
     Raises:
-        ValueError: if a wanted one is not installed.
+        ValueError: if a requested rival is not installed.
     """
     chosen = {}
     for name in dict.fromkeys(rivals if wanted is None else wanted):
@@ -66,10 +66,10 @@ def choose(wanted, rivals):
 
 
 def versions(rivals):
-    """The versions of the rivals' packages.
+    """Returns the versions of the rivals' packages.
 
     Args:
-        rivals: what `choose` returned.
+        rivals: dictionary from `choose`.
 
     Returns:
         A dictionary from packages to versions.
@@ -79,28 +79,30 @@ def versions(rivals):
 
 
 def prepare(kind, direction, length, heads, depth, window):
-    """Makes inputs and the function that runs one rival on them once.
+    """Makes inputs and a function that runs one rival on them once.
 
-    Everything has batch size 1, in float32, on a GPU if PyTorch has one. Inputs are Gaussian noise.
+    The batch size is 1. Computations are in float32, on a GPU if PyTorch has one. Inputs are
+    Gaussian noise. The rivals:
     - torch_full: `torch.nn.functional.scaled_dot_product_attention`, causal.
     - kmeans_attention: `routing_transformer.KmeansAttention`, causal, with length / window clusters
-      and this window. With the gradient it is in training mode, in which each call computes new
-      means of the clusters, and the clusters move after the gradient, as in its models. Its very
-      first call initialises them. "_shared" has queries for keys.
+      and this window. With gradients it is in training mode, as in the models of its package: each
+      call computes new cluster means, and the clusters move after the gradients. The first call
+      initializes them. "_shared" has shared queries and keys.
     - fast_transformers: `ClusteredAttention` with 100 clusters of 63 bits, which is never causal;
       "_improved" is `ImprovedClusteredAttention` with 32 top keys.
 
     Args:
         kind: string, a key of `ATTENTION`.
-        direction: "forward", or "forward_backward" for the gradients of query, key and value too.
+        direction: "forward", or "forward_backward" to include the gradients of query, key and
+            value.
         length: int, the number of positions.
         heads: int, the number of heads.
         depth: int, the depth of queries, keys and values.
-        window: int, the number of members of a cluster; there are length / window clusters.
+        window: int, the cluster size; there are length / window clusters.
 
     Returns:
-        A function without arguments that returns the list of the output and the gradients, once
-        they are computed.
+        A function without arguments that returns a list of the output and the gradients, once they
+        are computed.
     """
     import torch
 
@@ -110,7 +112,7 @@ def prepare(kind, direction, length, heads, depth, window):
     query, key, value, upstream = (
         torch.randn(1, heads, length, depth, device=device) for _ in range(4)
     )
-    # If queries are the keys, these have no gradient of their own.
+    # If queries and keys are shared, keys have no gradient.
     inputs = [query, value] if kind.endswith("_shared") else [query, key, value]
     for tensor in inputs:
         tensor.requires_grad_(backward)
@@ -164,15 +166,15 @@ def _fast_transformers(length, heads, depth, window, backward, device, improved=
     lengths = LengthMask(torch.tensor([length], device=device), max_len=length, device=device)
 
     def attend(*inputs):
-        # The heads come after the positions.
+        # The package has the head axis after the positions.
         inputs = [x.transpose(1, 2).contiguous() for x in inputs]
         return layer(*inputs, everything, lengths, lengths).transpose(1, 2)
 
     return attend, lambda: None
 
 
-# Functions of sizes, of whether gradients are computed, and of the device; each makes a function of
-# query, key and value and one that moves clusters once there are gradients.
+# Each function makes a function of query, key and value, and one that moves the clusters after the
+# gradients.
 _ATTENTION = {
     "torch_full": _torch_full,
     "kmeans_attention": _kmeans_attention,

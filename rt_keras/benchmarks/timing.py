@@ -1,18 +1,18 @@
-"""Times functions that take turns, so that other load on the machine affects all of them."""
+"""Timing of functions that take turns, so that other load on the machine affects all of them."""
 
 
 def alternate(runs, repeats, seconds=10.0):
     """Runs functions several times each, in rounds.
 
     Args:
-        runs: dictionary of functions without arguments, which return the seconds that they took, or
-            None if they failed and should not be run again.
-        repeats: int, the maximum number of runs of each.
-        seconds: float, the total time after which a function is not run again, since one run of
+        runs: dictionary of functions without arguments. Each returns the seconds that it took, or
+            None if it failed and should not run again.
+        repeats: int, the maximum number of runs of each function.
+        seconds: float, the total time after which a function does not run again, since one run of
             full attention over a long sequence is enough. Defaults to 10.0.
 
     Returns:
-        A dictionary from each name to the list of what its function returned, at least one value.
+        A dictionary from names to lists of the values returned, at least one.
 
     >>> alternate({"quick": lambda: 1.0, "slow": lambda: 60.0}, repeats=3)
     {'quick': [1.0, 1.0, 1.0], 'slow': [60.0]}

@@ -1,9 +1,9 @@
 """Processes that each run one contender on request.
 
 A contender is a dictionary of
-- `target`: "module:function", the function that makes what is run;
+- `target`: "module:function", the function that prepares a run;
 - `arguments`: dictionary of JSON values, its keyword arguments;
-- `imports`: list of further modules, imported first so that their memory does not count.
+- `imports`: list of further modules to import first, so that their memory does not count.
 
 The target returns a function without arguments, which returns once everything is computed.
 """
@@ -25,11 +25,10 @@ from rt_keras.benchmarks.timing import alternate
 
 
 def contender(place, *imports, **arguments):
-    """A contender of this package.
+    """Returns a contender of this package.
 
     Args:
-        place: string, "module:function" in `rt_keras.benchmarks`, the function that makes what is
-            run.
+        place: string, "module:function" in `rt_keras.benchmarks`, the function that prepares a run.
         *imports: strings, modules to import first.
         **arguments: the function's arguments.
 
@@ -41,24 +40,24 @@ def contender(place, *imports, **arguments):
 
 
 def contest(contenders, repeats, threads, where=""):
-    """Times contenders that take turns, each in a process of its own that stays alive.
+    """Times contenders that take turns, each in a separate process that stays alive.
 
-    A first run of each compiles and does not count. A contender that fails is left out. Standard
-    error says what happens to each.
+    The first run of each contender compiles and does not count. Contenders that fail are left out.
+    Progress is logged to standard error.
 
     Args:
         contenders: dictionary of contenders by name.
-        repeats: int, the maximum number of runs for a median; long runs are repeated less.
+        repeats: int, the maximum number of runs for a median; long runs are repeated less often.
         threads: int, the number of threads of each process.
-        where: string, what such a line begins with. Defaults to "".
+        where: string, prefix of the lines of the log. Defaults to "".
 
     Returns:
         A dictionary with, for each contender that did not fail, a dictionary of
         - `seconds`: float, the median;
         - `runs`: list of floats, the seconds of each run;
-        - `peak_bytes`: int, the peak resident memory of its process above that of the imports. It
-          includes inputs, outputs, intermediate values, compilation and the start of the framework,
-          but not the memory of an accelerator.
+        - `peak_bytes`: int, the peak resident memory of the process, less that after the imports.
+          It includes inputs, outputs, intermediate values, compilation and the start of the
+          framework, but not the memory of an accelerator.
     """
     ready, peaks, found = {}, {}, {}
     total, title = len(contenders) * (1 + repeats), f"measuring {len(contenders)} contenders"
@@ -92,17 +91,17 @@ def contest(contenders, repeats, threads, where=""):
 
 @contextlib.contextmanager
 def worker(threads, target, arguments, imports):
-    """A process that makes one contender's function and runs it on request.
+    """Starts a process that prepares one contender and runs it on request.
 
     Args:
         threads: int, the number of threads of the process.
         target, arguments, imports: those of a contender.
 
     Yields:
-        A function without arguments. It has the process make one run and returns a dictionary of
-        `seconds`, the time that it took, and `peak_bytes`, the peak memory of the process so far
-        above that of the imports. It raises a RuntimeError if the process fails, as when the system
-        kills it because memory has run out.
+        A function without arguments that performs one run in the process. It returns a dictionary
+        of `seconds`, the time of the run, and `peak_bytes`, the peak memory of the process so far,
+        less that after the imports. It raises a `RuntimeError` if the process fails, for example if
+        the system kills it because memory runs out.
     """
     task = json.dumps([target, arguments, imports])
     with (
@@ -117,7 +116,7 @@ def worker(threads, target, arguments, imports):
     ):
 
         def run():
-            # If the process is gone, there is no answer below.
+            # If the process has ended, there is no answer below.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(b"run\n")
                 process.stdin.flush()
@@ -130,22 +129,22 @@ def worker(threads, target, arguments, imports):
             yield run
         finally:
             process.kill()
-            # Closing would try again to write what could not be written.
+            # Closing would retry the failed write.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
 
 
 def _reason(status, log):
-    """Why a process ended, in one line."""
+    """Returns the reason why a process ended, in one line."""
     if status < 0:
         return f"killed by signal {-status}, perhaps because memory ran out"
     log.seek(0)
     lines = log.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else f"its process ended with status {status}"
+    return lines[-1] if lines else f"the process ended with status {status}"
 
 
 def _environment(threads):
-    """The environment variables of a contender's libraries."""
+    """Returns the environment variables for a contender's libraries."""
     libraries = ("TF_NUM_INTRAOP", "TF_NUM_INTEROP", "OMP_NUM", "MKL_NUM")
     counts = {f"{library}_THREADS": str(threads) for library in libraries}
     return {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_FORCE_GPU_ALLOW_GROWTH": "true", **counts}
@@ -153,7 +152,7 @@ def _environment(threads):
 
 def _main(task):
     target, arguments, imports = json.loads(task)
-    # Libraries may print, so answers get the standard output to themselves.
+    # Libraries may print, so only answers use the original standard output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, function = target.split(":")

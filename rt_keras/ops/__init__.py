@@ -1,13 +1,13 @@
-"""Attention as pure functions on `[batch, heads, length, depth]`, one kind a file; and a loss.
+"""Attention as pure functions of `[batch, heads, length, depth]`, one kind per file, and a loss.
 
-Words that have one meaning in these files:
+Terms used in these files:
 
-- block: positions that follow one another and attend together, in the order of the sequence or,
-  for routing, in the order of (cluster, position);
-- window: the keys that a block of queries is given, of which masks leave those that a query sees;
-- tile: in `nearest_tiles.py`, one block of queries and the window of keys that it meets there;
-- chunk: the part of the heads, blocks or positions that is computed at a time to bound memory;
-- part: some rows of a block, computed without the keys that come after all of them;
+- block: consecutive positions that attend together, in the order of the sequence or, for routing,
+  in the order of (cluster, position);
+- window: the keys for a block of queries; masks select those that each query sees;
+- tile: in `nearest_tiles.py`, one block of queries and the window of keys that it attends to;
+- chunk: the heads, blocks or positions that are computed at a time to bound memory;
+- part: some rows of a block, computed without the keys after the last of these rows;
 - member: a position that a cluster picked or that belongs to it.
 """
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from rt_keras.ops.blocks import sizes
 from rt_keras.ops.entmax import entmax15, sparsemax
 
-# Used instead of minus infinity, which would turn into NaN in differences of masked logits.
+# Replaces minus infinity, because the difference of two masked logits would be NaN.
 MASKED = -1e30
 
 # exp(-MAX_EXPONENT) does not underflow in any dtype but float16.
@@ -15,7 +15,7 @@ MAX_EXPONENT = 80.0
 
 
 def accumulation_dtype(dtype):
-    """The dtype of softmax and statistics: float64 for float64, else float32."""
+    """Returns the dtype of softmax and statistics: float64 for float64, else float32."""
     return tf.float64 if dtype == tf.float64 else tf.float32
 
 
@@ -37,7 +37,7 @@ def attend(
     output_i = sum_j p_ij value_j / sum_j p_ij,    p_ij = exp(query_i · key_j + bias_ij)
     ```
 
-    over the keys j that `allowed` gives to query i. A query without keys gets 0, and no gradient.
+    over the keys j that `allowed` lets query i see. A query without keys gets 0 and no gradient.
     With another `activation`, the weights are those of `sparsemax` or `entmax15`.
 
     Args:
@@ -45,19 +45,20 @@ def attend(
         key: `[..., keys, depth]`.
         value: `[..., keys, value_depth]`.
         allowed: bool, broadcastable to `[..., queries, keys]`; or a tuple of such masks, all of
-            which must allow a key. Masks that depend on positions alone are better kept apart:
-            TensorFlow would fold their combination into one large constant of the program.
+            which must allow a key. Masks that only depend on positions are best passed separately,
+            because TensorFlow would fold their combination into one large constant.
         bias: broadcastable to `[..., queries, keys]`, added to the logits; or None.
-        bound: float, an upper bound on the size of every logit, as normalised vectors without a
-            bias have one; or None. It is subtracted before exp() instead of the largest logit,
-            which saves a pass over the logits; unless it is so large that p could underflow.
+        bound: float, an upper bound on the absolute value of every logit, known for normalized
+            vectors without a bias; or None. It is subtracted before exp() instead of the largest
+            logit, which saves a pass over the logits, unless p could underflow.
         dropout: float, share of the attention weights set to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         activation: one of `entmax.ACTIVATIONS`. Defaults to "softmax".
 
     Returns:
-        The output `[..., queries, value_depth]` in value's dtype, and the logsumexp of the logits
-        `[..., queries]`, `MASKED` for queries without keys; None with another `activation`.
+        The output `[..., queries, value_depth]` in the dtype of `value`, and the logsumexp of the
+        logits `[..., queries]`. The logsumexp is `MASKED` for queries without keys, and None with
+        another `activation`.
     """
     dtype = accumulation_dtype(query.dtype)
     logits = tf.cast(pair_logits(query, key), dtype)
@@ -69,7 +70,7 @@ def attend(
         weigh = sparsemax if activation == "sparsemax" else entmax15
         weights = weigh(where_all(masks, logits, tf.constant(-math.inf, dtype)))
         return weighted_sums(tf.cast(drop(weights, dropout, seed), value.dtype), value), None
-    # p is above exp(-2 bound), and the gradient has the square of its sum.
+    # p is at least exp(-2 bound), and the gradient has the square of its sum.
     if bound is not None and 4 * bound < MAX_EXPONENT and value.dtype != tf.float16:
         top = tf.constant([bound], dtype)
     else:
@@ -86,34 +87,35 @@ def attend(
 
 
 def merge(outputs, logsumexps, axis):
-    """One softmax over several sets of keys, from the attention to each set.
+    """Merges the attention to several sets of keys into one softmax.
 
     ```
     output = sum_s exp(logsumexp_s) output_s / sum_s exp(logsumexp_s)
     ```
 
     Args:
-        outputs: the output for each set, stacked along `axis`, `[..., queries, value_depth]`.
-        logsumexps: the logsumexp of each set's logits, stacked likewise, `[..., queries]`.
+        outputs: `[..., queries, value_depth]`, the output for each set, stacked along `axis`.
+        logsumexps: `[..., queries]`, the logsumexp of each set's logits, stacked along `axis`.
         axis: int, the axis of the sets, counted from the front.
 
     Returns:
-        `[..., queries, value_depth]`, without that axis.
+        `[..., queries, value_depth]`, without `axis`.
     """
     shares = tf.cast(tf.nn.softmax(logsumexps, axis=axis), outputs.dtype)
     return tf.reduce_sum(shares[..., None] * outputs, axis=axis)
 
 
 def merge_pair(first, second, *, return_logsumexp=False):
-    """One softmax over two sets of keys, from the attention to each: see `merge`.
+    """Merges the attention to two sets of keys into one softmax; see `merge`.
 
     Args:
         first, second: pairs of an output `[batch, heads, queries, value_depth]` and the logsumexp
             of its logits `[batch, heads, queries]`.
-        return_logsumexp: bool, whether to return the logsumexp of all logits too.
+        return_logsumexp: bool, whether to also return the logsumexp of all logits. Defaults to
+            False.
 
     Returns:
-        `[batch, heads, queries, value_depth]`, and with `return_logsumexp`
+        `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
         `[batch, heads, queries]`.
     """
     outputs, logsumexps = zip(first, second)
@@ -122,40 +124,40 @@ def merge_pair(first, second, *, return_logsumexp=False):
 
 
 def where_all(masks, x, otherwise):
-    """`x` where every one of the masks is True, else `otherwise`."""
+    """Selects `x` where all masks are True, else `otherwise`."""
     for mask in masks:
         x = tf.where(mask, x, otherwise)
     return x
 
 
 def drop(weights, dropout, seed):
-    """Attention weights of which a share is set to 0, the others scaled up to keep the mean."""
+    """Sets a share of the attention weights to 0 and scales up the others to keep the mean."""
     if not dropout:
         return weights
     keep = tf.random.stateless_uniform(tf.shape(weights), seed) >= dropout
     return tf.where(keep, weights / (1.0 - dropout), tf.zeros_like(weights))
 
 
-# Queries in a part of `in_parts`, and the largest number of parts.
+# Minimum number of queries in a part of `in_parts`, and maximum number of parts.
 PART_SIZE, MAX_PARTS = 128, 4
 
 
 def in_parts(attend_rows, queries, causal, offset, seed):
-    """Attention of a block; if causal, some of its queries at a time, to keys up to the last one.
+    """Computes the attention of a block, in parts if it is causal and large enough.
 
-    A block of w queries that attend to no later key makes w² products, nearly half of them
-    masked. In two parts it makes a quarter less.
+    A causal block of w queries computes w² products, nearly half of which are masked. In two parts,
+    each with only the keys up to its last query, it computes a quarter less.
 
     Args:
-        attend_rows: function of a slice of the block's queries, a slice of its keys and a seed,
-            which returns a tensor of these queries, `[..., queries, depth]`, or a tuple of them.
-        queries: int, number of queries in a block, or None if it is not known.
-        causal: bool, whether query i attends to no key behind i + offset.
+        attend_rows: function of a slice of the block's queries, a slice of its keys and a seed. It
+            returns a tensor for these queries, `[..., queries, depth]`, or a tuple of tensors.
+        queries: int, number of queries in a block, or None if unknown.
+        causal: bool, whether query i only attends to keys up to i + offset.
         offset: int, place of the block's first query among its keys.
         seed: int `[2]`, or None if there is no dropout.
 
     Returns:
-        The tensor, or the tuple of them, of all queries.
+        The tensor or the tuple of tensors for all queries.
     """
     parts = min(MAX_PARTS, queries // PART_SIZE) if causal and queries else 1
     if parts < 2:
@@ -169,19 +171,19 @@ def in_parts(attend_rows, queries, causal, offset, seed):
     return tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=-2), *outputs)
 
 
-# Queries in a block from which on the gradients below are the faster ones on a CPU.
+# Number of queries in a block from which the gradients below are faster on a CPU.
 LONG_BLOCK = 128
 
 
 def pair_logits(query, key):
-    """`query · key` for all pairs of a block, `[..., queries, keys]`."""
+    """Computes `query · key` for all pairs of a block, `[..., queries, keys]`."""
     if (query.shape[-2] or LONG_BLOCK) < LONG_BLOCK:
         return tf.matmul(query, key, transpose_b=True)
     return _pair_logits(query, key)
 
 
 def weighted_sums(weights, value):
-    """Sums of the values with weights `[..., queries, keys]`."""
+    """Computes sums of the values with weights `[..., queries, keys]`."""
     if (weights.shape[-2] or LONG_BLOCK) < LONG_BLOCK:
         return tf.matmul(weights, value)
     return _weighted_sums(weights, value)
@@ -208,7 +210,7 @@ def _weighted_sums(weights, value):
 
 
 def row_maximum(x):
-    """The maximum over the last axis, in two steps if that axis divides into short rows.
+    """Computes the maximum over the last axis, in two steps if it divides into short rows.
 
     XLA on a CPU computes the operand of a short reduction on the fly, but stores that of a long
     one.

@@ -11,7 +11,7 @@ from rt_keras.ops.members import cluster_attention, top_members
 def balanced_attention(query, key, value, centroids, *, window_size, **options):
     """Routing attention where each centroid attends among the positions that score highest.
 
-    With q, k the normalised queries and keys, each centroid c has the members
+    With q, k the normalized queries and keys, each centroid c has the members
 
     ```
     Q_c = the window_size positions i with the highest centroid_c · q_i
@@ -20,25 +20,25 @@ def balanced_attention(query, key, value, centroids, *, window_size, **options):
     output_i = mean of output_ic over the centroids c with i in Q_c; 0 if there is none
     ```
 
-    and if causal only the keys j <= i in K_c. The cost is O(clusters · window_size²) and that of
-    the selection O(n · clusters). Which positions are members depends on the whole sequence:
-    **changing a later token can change an earlier output**, causal or not.
+    If causal, only the keys j <= i in K_c count. Attention costs O(clusters · window_size²), and
+    the selection of members O(n · clusters). Membership depends on the whole sequence: **changing
+    a later token can change an earlier output**, causal or not.
 
     Args:
-        query: `[batch, heads, queries, depth]`, not normalised.
+        query: `[batch, heads, queries, depth]`, not normalized.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
         centroids: `[heads, clusters, depth]`.
         window_size: int, members of a cluster; all positions if there are fewer.
-        **options: what all kinds of clusters that pick their members can be given:
+        **options: options of every kind of clusters that pick their members:
 
             - `causal`: bool, whether query i sees key j only if j <= i. Defaults to False.
-            - `query_mask`: bool `[batch, queries]`, False for padding: a member only once no other
-              position is left, and its output is 0; or None.
-            - `key_mask`: bool `[batch, keys]`, False for padding: a member only once no other
-              position is left, and never attended to; or None.
-            - `relative_embeddings`: `[heads, 2 m + 1, depth]`, r above; further distances count as
-              m. None for no relative positions.
+            - `query_mask`: bool `[batch, queries]`, False for padding, whose output is 0 and which
+              is a member only if there are too few other positions; or None.
+            - `key_mask`: bool `[batch, keys]`, False for padding, which no query sees and which is
+              a member only if there are too few other positions; or None.
+            - `relative_embeddings`: `[heads, 2 m + 1, depth]`, r above; distances are clipped to
+              ±m. None for no relative positions.
             - `dropout`: float, share of the attention weights set to 0. Defaults to 0.
             - `seed`: int `[2]`, needed if `dropout` is above 0.
 
@@ -57,16 +57,16 @@ def balanced_attention(query, key, value, centroids, *, window_size, **options):
     return cluster_attention(nearest_members, weights, query, key, value, **options)
 
 
-# Scores that are computed at once: one for each centroid and position.
+# Maximum number of scores, one for each centroid and position, that are computed at once.
 MAX_SCORES = 2**24
 
 
 def nearest_members(x, mask, count, weights):
-    """The `count` positions that score highest for each of the "centroids" in `weights`.
+    """Picks the `count` positions that score highest for each of the "centroids" in `weights`.
 
     Args:
-        x: normalised vectors, `[batch, heads, length, depth]`.
-        mask: bool `[batch, length]`, False for positions that are taken last, or None.
+        x: normalized vectors, `[batch, heads, length, depth]`.
+        mask: bool `[batch, length]`, False for positions that are picked last, or None.
         count: int, number of members.
         weights: dictionary with "centroids", `[heads, clusters, depth]`.
 
@@ -87,7 +87,7 @@ def nearest_members(x, mask, count, weights):
 
 
 def _num_chunks(clusters, scores):
-    """How many chunks of the clusters bring the scores of a chunk under the limit."""
+    """Number of chunks of clusters that keeps the scores of a chunk under the limit."""
     if not isinstance(scores, int) or scores <= MAX_SCORES:
         return 1
     return smallest_divisor(clusters, ceil_div(scores, MAX_SCORES))
@@ -97,6 +97,6 @@ def _nearest_to(centroids, x, mask, count):
     """The positions that score highest for each centroid, `[batch, heads, clusters, count]`."""
     dtype = accumulation_dtype(x.dtype)
     centroids = tf.cast(centroids, dtype)[None]
-    # Not the transpose of `centroid_scores`, which is twice the work if there are many clusters.
+    # Not the transpose of `centroid_scores`, which takes twice as long if there are many clusters.
     scores = tf.stop_gradient(tf.matmul(centroids, tf.cast(x, dtype), transpose_b=True))
     return top_members(scores, mask, count)

@@ -1,4 +1,4 @@
-"""Sequences cut into blocks and windows, and rows gathered with gradients that gather."""
+"""Blocks and windows of sequences, and gathers whose gradients are gathers too."""
 
 import itertools
 import math
@@ -37,15 +37,15 @@ def pad_axis(x, axis, before, after, fill=0):
 
 
 def repeat_heads(x, heads, axis=1):
-    """Each head as often, one after the other, as makes so many of them.
+    """Repeats each head consecutively to get a given number of heads.
 
     Args:
-        x: a tensor with the heads on an axis, or None.
-        heads: int, a multiple of the heads of `x`.
+        x: a tensor with the heads on one axis, or None.
+        heads: int, number of heads of the result, a multiple of that of `x`.
         axis: int, the axis of the heads. Defaults to 1.
 
     Returns:
-        `x` itself if it has so many heads, or is None; else a tensor.
+        A tensor with `heads` heads, or `x` itself if it has that many or is None.
     """
     if x is None or x.shape[axis] == heads:
         return x
@@ -58,13 +58,13 @@ def repeat_heads(x, heads, axis=1):
 
 
 def fold_heads(x, heads):
-    """Consecutive heads joined into one, their positions one after the other.
+    """Joins consecutive heads into one head, with their positions one after the other.
 
     `fold_heads(folded, more_heads)` is the inverse.
 
     Args:
         x: `[batch, more_heads, length, depth]`.
-        heads: int, how many heads to make.
+        heads: int, number of heads of the result.
 
     Returns:
         `[batch, heads, more_heads / heads * length, depth]`.
@@ -74,14 +74,14 @@ def fold_heads(x, heads):
 
 
 def join_groups(x, heads):
-    """The rows of a block of consecutive heads joined into those of one head.
+    """Joins the rows of consecutive heads in each block into those of one head.
 
     Args:
         x: `[batch, more_heads, blocks, rows, ...]`.
-        heads: int, how many heads to make.
+        heads: int, number of heads of the result.
 
     Returns:
-        `[batch, heads, blocks, more_heads / heads * rows, ...]`, head after head.
+        `[batch, heads, blocks, more_heads / heads * rows, ...]`, one head after the other.
     """
     if x.shape[1] == heads:
         return x
@@ -91,7 +91,7 @@ def join_groups(x, heads):
 
 
 def split_groups(x, heads):
-    """The inverse of `join_groups`: `heads` is how many there were."""
+    """Inverts `join_groups`; `heads` is the original number of heads."""
     if x.shape[1] == heads:
         return x
     batch, few, blocks, rows, *inner = sizes(x)
@@ -100,15 +100,17 @@ def split_groups(x, heads):
 
 
 def with_a_position(attend, arguments):
-    """Attention of sequences that may be empty, to which a position is added: orders need one.
+    """Calls an attention function on sequences that may be empty, with at least one position.
+
+    Sorting needs a position, so empty sequences of unknown static length are padded with one.
 
     Args:
         attend: function of a dictionary like `arguments`, which returns
             `[batch, heads, length, ...]`, or a tuple of such tensors.
-        arguments: dictionary of some arguments of an op, of any names.
+        arguments: dictionary of arguments of an op, including "query".
 
     Returns:
-        What `attend` returns, without that position.
+        The result of `attend`, without the added position.
     """
     length, added = size(arguments["query"], 2), {}
     if tf.is_tensor(length):
@@ -124,31 +126,31 @@ def with_a_position(attend, arguments):
 
 
 def shift_left(x, axis):
-    """At each place along an axis what `x` has at the next one; zeros at the last."""
+    """Shifts `x` left by one place along an axis, with zeros at the last place."""
     cut = (slice(None),) * axis
     return pad_axis(x[(*cut, slice(1, None))], axis, 0, 1)
 
 
 def shift_right(x, axis):
-    """At each place along an axis what `x` has at the one before; zeros at the first."""
+    """Shifts `x` right by one place along an axis, with zeros at the first place."""
     cut = (slice(None),) * axis
     return pad_axis(x, axis, 1, 0)[(*cut, slice(-1))]
 
 
 def split_blocks(x, num_blocks, block_size, fill=0):
-    """`[batch, heads, length, ...]` to `[batch, heads, num_blocks, block_size, ...]`, padded."""
+    """Pads axis 2 and splits it into blocks, `[batch, heads, num_blocks, block_size, ...]`."""
     x = pad_axis(x, 2, 0, num_blocks * block_size - size(x, 2), fill)
     shape = sizes(x)
     return tf.reshape(x, [*shape[:2], num_blocks, block_size, *shape[3:]])
 
 
 def join_blocks(x, length):
-    """`[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
+    """Joins `[batch, heads, num_blocks, block_size, ...]` to `[batch, heads, length, ...]`."""
     return flatten_blocks(x)[:, :, :length]
 
 
 def flatten_blocks(x):
-    """`[batch, heads, a, b, ...]` to `[batch, heads, a * b, ...]`."""
+    """Joins axes 2 and 3, `[batch, heads, a, b, ...]`, to `[batch, heads, a * b, ...]`."""
     shape = sizes(x)
     return tf.reshape(x, [*shape[:2], shape[2] * shape[3], *shape[4:]])
 
@@ -156,14 +158,14 @@ def flatten_blocks(x):
 def overlapping_blocks(x, num_blocks, block_size, count, offset):
     """Windows of `count` blocks, one for each block; window t starts at `t * block_size - offset`.
 
-    Beyond both ends they hold 0.
+    Windows hold 0 beyond both ends of the sequence.
 
     Args:
         x: `[batch, heads, length, ...]`.
         num_blocks: int, number of windows.
-        block_size: int, distance from one window's start to the next.
+        block_size: int, distance from the start of one window to the next.
         count: int, length of a window in blocks.
-        offset: int, how far before its block a window starts.
+        offset: int, number of positions by which a window starts before its block.
 
     Returns:
         `[batch, heads, num_blocks, count * block_size, ...]`.
@@ -180,12 +182,12 @@ def neighbour_blocks(x, block_size, grid, before, after, first=0):
     Blocks are in raster order, in the grid and in a window. Blocks beyond the edges hold 0.
 
     Args:
-        x: `[batch, heads, length, ...]`, in the order of the blocks, at most as many as the grid.
+        x: `[batch, heads, length, ...]`, in the order of the blocks, at most as long as the grid.
         block_size: int, positions in a block.
         grid: tuple of ints, number of blocks along each dimension.
-        before: tuple of ints, blocks of a window before its own, along each dimension.
-        after: tuple of ints, blocks of a window after its own, along each dimension.
-        first: int, blocks at the front without a window, at most `before`, if there is one
+        before: tuple of ints, number of blocks in a window before its own, along each dimension.
+        after: tuple of ints, number of blocks in a window after its own, along each dimension.
+        first: int, number of leading blocks without a window, at most `before`, for a grid of one
             dimension. Defaults to 0.
 
     Returns:
@@ -206,13 +208,13 @@ def neighbour_blocks(x, block_size, grid, before, after, first=0):
 
 
 def gather_rows(x, index, inverse):
-    """`x[:, :, index]`, with a gradient that gathers; TensorFlow's own scatters.
+    """Gathers `x[:, :, index]` with a gradient that gathers too; TensorFlow's own scatters.
 
     Args:
         x: `[batch, heads, rows, depth]`.
         index: int `[batch, heads, m]`, rows of `x` to read.
-        inverse: int `[batch, heads, rows]`, for each row of `x` the one place of the result
-            that is used. Other places may repeat the row only if nothing depends on them.
+        inverse: int `[batch, heads, rows]`, for each row of `x` its place in the result. Other
+            places may repeat the row only if nothing depends on them.
 
     Returns:
         `[batch, heads, m, depth]`.
@@ -228,7 +230,7 @@ def gather_rows(x, index, inverse):
 
 
 def places_of_rows(position, offsets):
-    """`position + offsets` for each row, `[1, n]` if all rows are at the same position.
+    """Computes `position + offsets` for each row; `[1, n]` if all rows are at the same position.
 
     Args:
         position: int scalar, or int `[batch]`.
@@ -238,7 +240,7 @@ def places_of_rows(position, offsets):
 
 
 def take_places(x, places):
-    """`x[row, :, places[row]]`, for each row of the batch.
+    """Gathers `x[row, :, places[row]]` for each row of the batch.
 
     Args:
         x: `[batch, heads, length, ...]`.
@@ -253,7 +255,7 @@ def take_places(x, places):
 
 
 def to_blocks(x, block_shape):
-    """Positions of an image, or of any grid, block by block in one sequence.
+    """Reorders the positions of an image, or of any grid, into one sequence, block by block.
 
     Blocks are in raster order, and so are positions inside a block. `from_blocks` is the inverse.
 
@@ -265,7 +267,7 @@ def to_blocks(x, block_shape):
         `[batch, d1 * ... * dn, ...]`.
 
     Raises:
-        ValueError: if a block does not divide its dimension.
+        ValueError: if `block_shape` does not divide the dimensions.
 
     Source: Parmar et al. 2018, Image Transformer, section 3.1.
 
@@ -283,7 +285,7 @@ def to_blocks(x, block_shape):
 
 
 def from_blocks(x, block_shape, shape):
-    """The inverse of `to_blocks`.
+    """Inverts `to_blocks`.
 
     Args:
         x: `[batch, d1 * ... * dn, ...]`.
@@ -292,6 +294,9 @@ def from_blocks(x, block_shape, shape):
 
     Returns:
         `[batch, d1, ..., dn, ...]`.
+
+    Raises:
+        ValueError: if `block_shape` does not divide `shape`.
 
     Source: Parmar et al. 2018, Image Transformer, section 3.1.
 

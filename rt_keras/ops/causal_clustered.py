@@ -7,7 +7,7 @@ from rt_keras.ops.blocks import ceil_div, join_blocks, pad_axis, size, split_blo
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.routing import nearest_centroid, prepare
 
-# Blocks that are merged pair by pair; longer sequences are merged in runs of so many.
+# Maximum number of blocks merged pair by pair; more are merged in runs of this many.
 RUN_SIZE = 32
 
 
@@ -24,9 +24,9 @@ def causal_clustered_attention(
     dropout=0.0,
     seed=None,
 ):
-    """Attention to earlier positions: exact in its own block, as its centroid does before that.
+    """Causal attention: exact in a query's own block, through its nearest centroid before it.
 
-    With q, k the normalised queries and keys and c the nearest centroid of query i,
+    With q, k the normalized queries and keys and c the nearest centroid of query i,
     `argmax_c centroid_c · q_i + load_bias_c`,
 
     ```
@@ -35,21 +35,21 @@ def causal_clustered_attention(
     p_ij = exp(centroid_c · k_j / sqrt(depth))      if j is in an earlier block
     ```
 
-    Output i depends on positions up to i alone. The cost is O(n · (block_size + clusters) · depth),
-    and what decoding keeps does not grow with the sequence. There is no gradient by the centroids.
+    Output i only depends on positions up to i. The cost is O(n · (block_size + clusters) · depth),
+    and the decoding cache does not grow with the sequence. Centroids get no gradient.
 
     Args:
-        query: `[batch, heads, length, depth]`, not normalised.
+        query: `[batch, heads, length, depth]`, not normalized.
         key: `[batch, heads, length, depth]`, or None for the queries themselves.
         value: `[batch, heads, length, value_depth]`.
         centroids: `[heads, clusters, depth]`.
         block_size: int, positions in a block.
         load_bias: `[heads, clusters]`, or None for zeros.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
-        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None for
-            `query_mask` if `key` is None.
-        dropout: float, share of the attention weights set to 0; queries of one block that share a
-            centroid lose the same ones before their block. Defaults to 0.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None. If `key`
+            is None, it defaults to `query_mask`.
+        dropout: float, share of the attention weights set to 0. Queries of one block that share a
+            centroid drop the same weights before their block. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
 
     Returns:
@@ -58,8 +58,8 @@ def causal_clustered_attention(
     Raises:
         ValueError: if queries and keys differ in length.
 
-    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, made causal here by
-    centroids in the place of mean queries.
+    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention. Here centroids replace the
+    mean queries, which makes it causal.
 
     >>> x, centroids = tf.random.normal([1, 2, 12, 4]), tf.random.normal([2, 3, 4])
     >>> causal_clustered_attention(x, x, x, centroids, block_size=4).shape
@@ -127,12 +127,12 @@ def _attend(arguments, block_size, dropout):
 
 
 def _of_blocks(x, count, block_size):
-    """What is known of the keys, `[batch, length]`, as `[batch, 1, blocks, 1, block_size]`."""
+    """Splits a mask of the keys, `[batch, length]`, into `[batch, 1, blocks, 1, block_size]`."""
     return split_blocks(x[:, None], count, block_size)[..., None, :]
 
 
 def merge_before(output, logsumexp):
-    """Attention to all the blocks before each block, from the attention to each block.
+    """Merges the attention to each block into the attention to all blocks before it.
 
     Args:
         output: `[batch, heads, blocks, queries, value_depth]`.
@@ -152,10 +152,11 @@ def merge_before(output, logsumexp):
 
 
 def _before_each(output, logsumexp):
-    """All rows before each row merged, of `[..., rows, value_depth]` and `[..., rows, 1]`."""
+    """Merges all rows before each row of `[..., rows, value_depth]` and `[..., rows, 1]`."""
     count, axis = output.shape[-2], output.shape.rank - 2
     if count is None or count <= RUN_SIZE:
-        # If their number is not known, all pairs of rows are few beside pairs of positions.
+        # If the number of rows is unknown, their pairs are still few compared with those of
+        # positions.
         nothing = [tf.zeros_like(x[..., :1, :]) for x in (output, logsumexp)]
         return _merge_up_to(nothing[0], nothing[1] + MASKED, output, logsumexp)
     runs = ceil_div(count, RUN_SIZE)
@@ -174,11 +175,11 @@ def _before_each(output, logsumexp):
 
 
 def _merge_up_to(first_output, first_logsumexp, output, logsumexp):
-    """A first row and all rows before each row merged, as `_before_each`."""
+    """Merges a first row and all rows before each row; see `_before_each`."""
     output = tf.concat([first_output, output], axis=-2)
     logsumexp = tf.concat([first_logsumexp, logsumexp], axis=-2)
     count = size(output, output.shape.rank - 2)
-    # Rows as keys: their logits are their logsumexp alone.
+    # Rows serve as keys whose logits are their logsumexps.
     no_product, places = tf.zeros_like(logsumexp), tf.range(count)
     allowed, bias = places <= places[:, None], tf.linalg.matrix_transpose(logsumexp)
     output, logsumexp = attend(no_product, no_product, output, allowed, bias=bias)

@@ -1,4 +1,4 @@
-"""Causal clustered attention of one position at a time: centroids keep what they have seen."""
+"""Causal clustered attention of one position at a time, with running sums for the centroids."""
 
 import tensorflow as tf
 
@@ -10,22 +10,22 @@ from rt_keras.ops.routing import nearest_centroid, normalize, prepare
 
 
 def causal_clustered_cache(key, value, centroids, count, *, block_size, max_length=None):
-    """The cache of `causal_clustered_step`: the last block, and a running sum for each centroid.
+    """Builds the cache of `causal_clustered_step`: the last block and a sum for each centroid.
 
     Args:
-        key: `[batch, heads, length, depth]`, not normalised, of positions from the first on.
+        key: `[batch, heads, length, depth]`, not normalized, from the first position.
         value: `[batch, heads, length, value_depth]`.
         centroids: `[heads, clusters, depth]`.
-        count: int scalar, how many of these positions count.
+        count: int scalar, number of positions in the cache, the first ones; others are padding.
         block_size: int, positions in a block.
-        max_length: int, how many positions there will be: a block need not be longer. None, the
-            default, for any number.
+        max_length: int, maximum length of the sequence, which also bounds the cached block. None,
+            the default, for no maximum.
 
     Returns:
-        A dictionary of "key" and "value", `[batch, heads, places, ...]`, those of the last block,
-        keys normalised; and of the attention of each centroid, to all positions and to those before
-        the last block, "output" and "output_before", `[batch, heads, clusters, value_depth]`, and
-        "logsumexp" and "logsumexp_before", `[batch, heads, clusters]`.
+        A dictionary of "key" and "value", `[batch, heads, places, ...]`, the last block with
+        normalized keys; "output", `[batch, heads, clusters, value_depth]`, and "logsumexp",
+        `[batch, heads, clusters]`, the attention of each centroid to all positions; and
+        "output_before" and "logsumexp_before", the same for the positions before the last block.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> cache = causal_clustered_cache(x, x, tf.random.normal([2, 3, 4]), 50, block_size=8)
@@ -41,7 +41,7 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
         scaled = _scaled(centroids, key)
         return attend(scaled, key, tf.cast(value, dtype), allowed)
 
-    # The last block is whole, not empty, if the next position begins another.
+    # If the next position starts a block, the last block is the full one before it.
     start = tf.maximum(ceil_div(count, block_size) - 1, 0) * block_size
     sizes = {"block_size": block_size, "look_back": 0, "max_length": max_length}
     return {
@@ -54,22 +54,22 @@ def causal_clustered_cache(key, value, centroids, count, *, block_size, max_leng
 def causal_clustered_step(
     query, key, value, cache, position, centroids, *, block_size, count=None, load_bias=None
 ):
-    """`causal_clustered_attention` of one position, given those before it.
+    """Computes `causal_clustered_attention` of one position, given the cache of earlier ones.
 
     Args:
-        query: `[batch, heads, 1, depth]`, not normalised.
+        query: `[batch, heads, 1, depth]`, not normalized.
         key: `[batch, heads, 1, depth]`, or None for the query itself.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `causal_clustered_cache` or of the last step.
-        position: int scalar, the query's position; or int `[batch]`.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
         centroids: `[heads, clusters, depth]`.
         block_size: int, positions in a block.
-        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
-            outputs mean nothing. None, the default, if all count.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. None, the default, for no padding.
         load_bias: `[heads, clusters]`, or None for zeros.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, and the cache with this position added.
 
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> cache = causal_clustered_cache(x, x, centroids, 49, block_size=8)
@@ -92,7 +92,7 @@ def causal_clustered_step(
 
 
 def _add(cache, key, value, position, centroids, block_size, count):
-    """The cache with one more position, of a normalised key, in rows where it counts."""
+    """Adds a position with a normalized key to the cache, in rows where it is not padding."""
     ring = {name: cache[name] for name in ("key", "value")}
     ring = add_position(ring, position, key, value, None, count)
     starts = tf.cast(places_of_rows(position, 0)[:, 0] % block_size == 0, tf.int32)
@@ -112,5 +112,5 @@ def _add(cache, key, value, position, centroids, block_size, count):
 
 
 def _scaled(centroids, key):
-    """Centroids as queries."""
+    """Scales centroids as queries."""
     return tf.cast(centroids * key.shape[-1] ** -0.5, key.dtype)[None]

@@ -4,9 +4,9 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, move_axis, sizes
 
-# Attention logits, in elements: up to `MAX_LOGITS` (768 MiB in float32) are computed all at once
-# and kept for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time,
-# and again for the gradient, which costs a third more time.
+# Numbers of attention logits. Up to `MAX_LOGITS` (768 MiB in float32) are computed at once and kept
+# for the gradient. If there are more, `LOGITS_AT_ONCE` (128 MiB) are computed at a time and
+# recomputed for the gradient, which takes a third more time.
 MAX_LOGITS = 3 * 2**26
 LOGITS_AT_ONCE = 2**25
 
@@ -14,15 +14,15 @@ LOGITS_AT_ONCE = 2**25
 def map_chunks(function, stacked, whole, dtype):
     """Maps `function` over the first axis of some tensors, one chunk in memory at a time.
 
-    The gradient recomputes each chunk: nothing but the arguments is kept for it.
+    The gradient recomputes each chunk from the arguments, which are all that is kept.
 
     Args:
-        function: takes a dictionary with one chunk of each entry of `stacked`, and `whole`;
-            returns a tensor, or a tuple of tensors.
+        function: function of a dictionary with one chunk of each entry of `stacked`, and of
+            `whole`. It returns a tensor or a tuple of tensors.
         stacked: dictionary of tensors whose first axes have the same static size, the number of
             chunks.
-        whole: dictionary of tensors that every chunk sees whole. If a chunk only gathers rows of
-            one (`tf.gather`), its gradient costs no more than these rows.
+        whole: dictionary of tensors passed to every chunk. If a chunk only gathers rows of such a
+            tensor (`tf.gather`), its gradient costs no more than these rows.
         dtype: dtype of the result, or a tuple of dtypes.
 
     Returns:
@@ -78,28 +78,28 @@ def map_chunks(function, stacked, whole, dtype):
 
 
 def _plus(total, gradient):
-    """Their sum, where the gradient may be `tf.IndexedSlices`."""
+    """Adds a gradient, which may be `tf.IndexedSlices`, to a total."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.tensor_scatter_nd_add(total, gradient.indices[:, None], gradient.values)
     return total + gradient
 
 
 def over_heads(function, activations, weights, shared, logits, dtype):
-    """Runs an attention function over all heads, a chunk of heads at a time if memory is short.
+    """Runs an attention function over all heads, in chunks of heads if there are too many logits.
 
-    An entry that is None is left out of every dictionary.
+    Entries that are None are left out of the dictionaries.
 
     Args:
-        function: takes a dictionary of arguments, with any number of heads, and returns
-            `[batch, heads, length, depth]`.
+        function: function of a dictionary of arguments, with any number of heads. It returns
+            `[batch, heads, length, depth]`, or a tuple of such tensors.
         activations: dictionary of arguments with the heads on axis 1, `[batch, heads, ...]`. Some
-            may have fewer heads, which serve as many consecutive ones of the others: they stay
-            together.
-        weights: dictionary of arguments with the heads on axis 0, `[heads, ...]`; or with fewer.
-        shared: dictionary of arguments that all heads see whole.
-        logits: number of attention logits of all heads, an int; or a tensor if shapes are not
-            static, in which case there is one chunk.
-        dtype: dtype of the result.
+            may have fewer heads, each of which serves several consecutive heads of the others and
+            stays in one chunk with them.
+        weights: dictionary of arguments with the heads on axis 0, `[heads, ...]`, or fewer heads.
+        shared: dictionary of arguments shared by all heads.
+        logits: int, number of attention logits of all heads; or a tensor if shapes are not static,
+            in which case there is one chunk.
+        dtype: dtype of the result, or a tuple of dtypes.
     """
     activations, weights = _tensors(activations), _tensors(weights)
     axes = {**dict.fromkeys(activations, 1), **dict.fromkeys(weights, 0)}
@@ -113,11 +113,11 @@ def over_blocks(function, per_block, shared, chunks, dtype):
     """Runs a function over all blocks, a chunk of blocks at a time.
 
     Args:
-        function: takes a dictionary of arguments, with any number of blocks, and returns
+        function: function of a dictionary of arguments, with any number of blocks. It returns
             `[batch, heads, blocks, ...]`, or a tuple of such tensors.
         per_block: dictionary of arguments `[batch, heads, blocks, ...]`; None entries are left out.
-        shared: dictionary of arguments that all blocks see whole; None entries are left out.
-        chunks: int, how many chunks, a divisor of the number of blocks: see `num_chunks`.
+        shared: dictionary of arguments shared by all blocks; None entries are left out.
+        chunks: int, number of chunks, a divisor of the number of blocks; see `num_chunks`.
         dtype: dtype of the result, or a tuple of dtypes.
     """
     per_block = _tensors(per_block)
@@ -126,9 +126,9 @@ def over_blocks(function, per_block, shared, chunks, dtype):
 
 
 def num_chunks(elements):
-    """Chunks for so many elements: 1 below `LOGITS_AT_ONCE`, or if the number is a tensor.
+    """Returns the number of chunks for some elements: 1 below `LOGITS_AT_ONCE`, or for a tensor.
 
-    Otherwise each chunk has an eighth of that, as half a dozen tensors of its size exist at once.
+    Otherwise each chunk has an eighth of that, because about six tensors of its size exist at once.
     """
     if not isinstance(elements, int) or elements < LOGITS_AT_ONCE:
         return 1
@@ -136,7 +136,7 @@ def num_chunks(elements):
 
 
 def chunks_of_blocks(heads, logits):
-    """Chunks of blocks for the heads that `over_heads` takes at once: 1 if those fit in memory."""
+    """Returns the number of chunks of blocks for one chunk of heads: 1 if all logits fit."""
     return 1 if _fit(logits) else num_chunks(logits // _num_chunks(heads, logits))
 
 
@@ -156,17 +156,17 @@ def _tensors(arguments):
 
 
 def _num_chunks(heads, logits):
-    """How many chunks of heads bring the logits of a chunk under the limit, if any number does."""
+    """Number of chunks of heads that keeps the logits of a chunk under the limit, if possible."""
     return 1 if _fit(logits) else smallest_divisor(heads, ceil_div(logits, LOGITS_AT_ONCE))
 
 
 def _fit(logits):
-    """Whether so many logits are computed at once; assumed if the number is a tensor."""
+    """True if this many logits are computed at once, or if the number is a tensor."""
     return not isinstance(logits, int) or logits <= MAX_LOGITS
 
 
 def smallest_divisor(number, least):
-    """The smallest divisor of a number that is at least `least`, or the number itself."""
+    """Returns the smallest divisor of `number` that is at least `least`, or `number` itself."""
     return next(x for x in range(min(number, least), number + 1) if number % x == 0)
 
 
@@ -178,7 +178,7 @@ def _split_axis(x, parts, axis):
 
 
 def _join_axis(x, axis):
-    """The inverse of `_split_axis`."""
+    """Inverts `_split_axis`."""
     x = move_axis(x, 0, axis)
     shape = sizes(x)
     shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]

@@ -1,4 +1,4 @@
-"""What clusters remember of long ago: what a query finds there, and what goes when it is full."""
+"""Memories of clusters: reading them, adding members, and evicting members from full ones."""
 
 import tensorflow as tf
 
@@ -8,23 +8,25 @@ from rt_keras.ops.ranks import sort_by_cluster
 
 
 def empty_memory(query, value, num_clusters, *, memory_length, block_size, eviction):
-    """The memory of clusters before the first position.
+    """Builds the memory of clusters before the first position.
 
     Args:
-        query: `[batch, heads, length, depth]`, of which the shape alone counts.
-        value: `[batch, key_heads, length, value_depth]`, of which shape and dtype alone count.
-        num_clusters: int.
-        memory_length: int, members that a cluster remembers.
-        block_size: int, positions after which a memory changes, at most `memory_length`.
+        query: `[batch, heads, length, depth]`; only its shape is used.
+        value: `[batch, key_heads, length, value_depth]`; only its shape and dtype are used.
+        num_clusters: int, number of clusters.
+        memory_length: int, maximum number of members in the memory of a cluster.
+        block_size: int, number of positions after which memories are updated, at most
+            `memory_length`.
         eviction: see `rt_keras.ops.routing_memory.memory_chunk`.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, clusters, memory_length, ...]`; "number",
-        int like these, the number of each member in its cluster, -1 where there is none yet;
-        "counts", int `[batch, heads, clusters]`, how many members there have been; "new_key",
-        "new_value" and "new_cluster", `[batch, heads, block_size, ...]`, of the block that has not
-        ended; and, for "least_attended", "used" and "asked" like "number": how much attention a
-        member got, and of how many queries.
+        int `[batch, heads, clusters, memory_length]`, the number of each member in its cluster, -1
+        for empty places; "counts", int `[batch, heads, clusters]`, the number of members added to
+        each cluster so far; "new_key", "new_value" and "new_cluster",
+        `[batch, heads, block_size, ...]`, those of the unfinished block; and for "least_attended",
+        "used" and "asked", float32 with the shape of "number": the attention that each member has
+        received, and the number of queries of its cluster since it was added.
     """
     batch, heads, dtype = size(query, 0), query.shape[1], value.dtype
     depth, value_depth = query.shape[3], value.shape[3]
@@ -44,17 +46,17 @@ def empty_memory(query, value, num_clusters, *, memory_length, block_size, evict
 
 
 def best_members(query, border, lists, count):
-    """The members with the highest logits, of those that queries may see.
+    """Finds the members with the highest logits, among those that queries may see.
 
     Args:
         query: `[..., queries, depth]`, scaled.
-        border: int `[..., queries]`, the number of the last member that each may see.
+        border: int `[..., queries]`, the number of the last member that each query may see.
         lists: dictionary of "key", `[..., members, depth]`, and "number", `[..., members]`.
-        count: int, how many.
+        count: int, number of members to find.
 
     Returns:
-        Their logits, `MASKED` for those that a query may not see, and places, int; both
-        `[..., queries, count]`.
+        The logits of the members, `MASKED` for those that a query may not see, and their places,
+        int; both `[..., queries, count]`.
     """
     number = lists["number"][..., None, :]
     there = (number >= 0) & (number <= border[..., None])
@@ -64,17 +66,17 @@ def best_members(query, border, lists, count):
 
 
 def choose(kept, of_queries, logits, places, asked):
-    """What queries see of a memory, and the memory, which knows of it if it asks for that.
+    """Gathers the members that queries see, and records their use for "least_attended".
 
     Args:
         kept: the memory.
         of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
         logits, places: `[batch, heads, probes, length, count]`; see `best_members`.
-        asked: bool, broadcastable to `[batch, heads, length]`, which queries count.
+        asked: bool, broadcastable to `[batch, heads, length]`, False for padding.
 
     Returns:
-        Keys and values, `[batch, heads, length, probes * count, ...]`, and which of them a query
-        sees, bool; and the memory.
+        A tuple of keys and values, `[batch, heads, length, probes * count, ...]`, and a bool mask
+        of those that a query sees; and the updated memory.
     """
     batch, heads, num_clusters, members = sizes(kept["number"])
     lists = tf.reshape(tf.range(batch * heads), [batch, heads, 1, 1]) * num_clusters + of_queries
@@ -104,13 +106,16 @@ def choose(kept, of_queries, logits, places, asked):
 
 
 def remember(kept, key, value, of_keys, eviction):
-    """A memory with more members, in place of others where there is no room.
+    """Adds members to a memory, and evicts others from clusters that are full.
 
     Args:
         kept: the memory.
-        key, value: `[batch, heads, length, ...]`, at most as many as a cluster remembers.
-        of_keys: int `[batch, heads, length]`, their clusters; that behind the last for none.
+        key, value: `[batch, heads, length, ...]`, of at most `memory_length` positions.
+        of_keys: int `[batch, heads, length]`, their clusters; the number of clusters for none.
         eviction: see `rt_keras.ops.routing_memory.memory_chunk`.
+
+    Returns:
+        The updated memory.
     """
     num_clusters, places = size(kept["key"], 2), size(kept["key"], 3)
     order, _, starts = sort_by_cluster(of_keys[:, :, None], num_clusters)
@@ -120,11 +125,11 @@ def remember(kept, key, value, of_keys, eviction):
     ranking = _first_to_go(kept, eviction)
 
     def candidates(which):
-        """Members by their place among all those held, the first to go first, and the new ones."""
+        """Members at some places of the list of old members, in order of eviction, and new ones."""
         old, new = tf.minimum(which, places - 1), which - held
         if ranking is not None:
-            # Only where members go, so that the order, and with it which of two equal members
-            # goes, depends on blocks that have ended and not on how they came.
+            # Reordered only if members are evicted. So the order, and the choice between equal
+            # members, depends on the finished blocks and not on the chunks that they came in.
             old = tf.where(gone > 0, tf.gather(ranking, old, batch_dims=3), old)
         arrived = {
             "number": kept["counts"][..., None] + new,
@@ -146,7 +151,7 @@ def remember(kept, key, value, of_keys, eviction):
     place = tf.range(places)
     found = candidates(place + (tf.minimum(place + 1, gone) if eviction == "merged" else gone))
     if eviction == "merged":
-        # The oldest ones two by two, any other with itself.
+        # The oldest members are averaged in pairs, any other with itself.
         others = candidates(place + tf.minimum(place, gone))
         for name in ("key", "value"):
             found[name] = (found[name] + others[name]) / 2
@@ -156,24 +161,24 @@ def remember(kept, key, value, of_keys, eviction):
 
 
 def _first_to_go(kept, eviction):
-    """The places of a memory, those that go first first and empty ones last; None for their order.
+    """Returns the places of a memory in order of eviction, with empty ones last.
 
     Returns:
-        int `[batch, heads, clusters, memory_length]`.
+        int `[batch, heads, clusters, memory_length]`; or None if they are in order already.
     """
     if eviction in ("oldest", "merged"):
         return None
     if eviction == "random":
         value = _mixed(kept["number"], kept["counts"][..., None])
     else:
-        # What nobody could attend to yet stays.
+        # Members that no query could attend to yet are kept.
         value = tf.where(kept["asked"] > 0, kept["used"] / tf.maximum(kept["asked"], 1), 1e30)
     value = tf.where(kept["number"] >= 0, value, value.dtype.max)
     return tf.argsort(value, axis=-1)
 
 
 def _mixed(number, counts):
-    """Numbers from 0 up that look random, float32: as often as these are given, the same."""
+    """Returns pseudorandom non-negative float32 numbers, determined by the arguments."""
     x = tf.cast(number, tf.uint32) * 2654435761 + tf.cast(counts, tf.uint32) * 2246822519
     for shift, factor in ((15, 2246822519), (13, 3266489917)):
         x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.cast(shift, tf.uint32)))

@@ -8,15 +8,15 @@ from rt_keras.ops.routing import centroid_scores
 
 
 def cluster_strided_attention(query, key, value, centroids, *, window_size, **options):
-    """Attention among positions taken at even steps from the nearest to a centroid to the furthest.
+    """Attention inside clusters of positions that are evenly spaced in the order of their scores.
 
-    Like `balanced_attention`, but a cluster does not take the `window_size` nearest positions.
-    Sorted by their scores, the nearest first, it takes every s-th of all n, s = n // window_size.
-    So a query meets keys unlike itself, while the heads beside it attend to similar ones. Padding
-    comes last in that order.
+    Unlike in `balanced_attention`, the members of a cluster are not its `window_size` nearest
+    positions. Of all n positions, sorted by score from the highest, it picks `window_size` at steps
+    of n // window_size. Padding comes last in that order. Queries therefore attend to keys unlike
+    themselves, while other kinds of heads attend to similar ones.
 
     Args:
-        query: `[batch, heads, queries, depth]`, not normalised.
+        query: `[batch, heads, queries, depth]`, not normalized.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
         centroids: `[heads, clusters, depth]`.
@@ -27,7 +27,7 @@ def cluster_strided_attention(query, key, value, centroids, *, window_size, **op
     Returns:
         `[batch, heads, queries, value_depth]`.
 
-    Source: the code of Roy et al. 2021, which has it for images; the paper does not describe it.
+    Source: the code of Roy et al. 2021, which uses it for images; the paper does not describe it.
     As with `balanced_attention`, changing a later token can change an earlier output.
 
     >>> x = tf.random.normal([1, 2, 12, 4])
@@ -41,10 +41,10 @@ def cluster_strided_attention(query, key, value, centroids, *, window_size, **op
 
 
 def strided_members(x, mask, count, weights):
-    """Positions at even steps in the order of their scores for each of the "centroids".
+    """Picks evenly spaced positions in the order of their scores for each of the "centroids".
 
     Args:
-        x: normalised vectors, `[batch, heads, length, depth]`.
+        x: normalized vectors, `[batch, heads, length, depth]`.
         mask: bool `[batch, length]`, False for positions that come last, or None.
         count: int, number of members.
         weights: dictionary with "centroids", `[heads, clusters, depth]`.
@@ -57,5 +57,5 @@ def strided_members(x, mask, count, weights):
     if mask is not None:
         scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, scores.dtype.min)
     order = tf.argsort(-scores)
-    # Without positions there is no member, and no step.
+    # An empty sequence has no members and no step.
     return tf.gather(order, tf.range(count) * (length // tf.maximum(count, 1)), axis=-1)

@@ -1,4 +1,4 @@
-"""Clustered attention: similar queries share what they attend to."""
+"""Clustered attention: groups of similar queries share their attention weights."""
 
 import tensorflow as tf
 
@@ -9,9 +9,9 @@ from rt_keras.ops.hamming import hamming_groups, sums_of_groups
 from rt_keras.ops.members import at_members
 from rt_keras.ops.ranks import sort_by_cluster
 
-# Queries of a group that meet its top keys together.
+# Number of queries of a group that attend to its top keys together.
 BLOCK_SIZE = 32
-# Keys whose greatest logit tells whether to look for the best ones among them.
+# Number of keys in a part; only the parts with the largest logits are searched for the top keys.
 PART_SIZE = 8
 
 
@@ -33,15 +33,15 @@ def clustered_attention(
 ):
     """Full attention of groups of similar queries, in time linear in the length.
 
-    The queries of a group c, found by `hamming_groups`, attend as their mean does:
+    The queries of a group c, found by `hamming_groups`, attend like their mean:
 
     ```
     a_cj = softmax_j(mean of query_i over i in c · key_j / sqrt(depth))
     output_i = sum_j a_cj value_j
     ```
 
-    With `top_k`, improved clustered attention: on the `top_k` keys T_c with the greatest a_cj, each
-    query shares out the weight that its group gave to them by its own logits.
+    With `top_k`, this is improved clustered attention: T_c are the `top_k` keys with the largest
+    a_cj, and each query redistributes the weight that its group gives to them by its own logits.
 
     ```
     m_c = sum_(j in T_c) a_cj
@@ -49,29 +49,29 @@ def clustered_attention(
              + sum_(j not in T_c) a_cj value_j
     ```
 
-    Each output depends on all queries, by the groups.
+    Each output depends on all queries, through the groups.
 
-    With `causal`, as in the code of the paper's authors, query i sees of T_c the keys up to its own
-    position, and no others:
+    With `causal`, query i only sees the keys of T_c up to its own position, as in the code of the
+    paper's authors:
 
     ```
     output_i = sum_(j in T_c, j <= i) softmax_j(query_i · key_j / sqrt(depth)) value_j
     ```
 
-    Groups and T_c are of the whole sequence all the same, so that outputs depend on later
-    positions. This is for comparisons with that code; `causal_clustered_attention` is strict.
+    Groups and T_c still come from the whole sequence, so outputs depend on later positions. This
+    is for comparisons with that code; `causal_clustered_attention` is strictly causal.
 
     Args:
         query: `[batch, heads, queries, depth]`.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
-        projections: `[heads, bits, depth]`, whose signs group the queries; not needed if `groups`
-            are given.
-        num_clusters: int, number of groups, of which some are empty if there are fewer queries.
-        top_k: int, how many keys each query weighs by itself, all if there are fewer; None, the
-            default, for none.
-        groups: int `[batch, heads, queries]`, the group of each query, from 0; that of padding may
-            be any number. None, the default, for those of `hamming_groups`.
+        projections: `[heads, bits, depth]`, the random directions of `hamming_groups`; not needed
+            if `groups` is given.
+        num_clusters: int, number of groups, some of which are empty if there are fewer queries.
+        top_k: int, number of keys that each query weights by its own logits, all if there are
+            fewer; None, the default, for none.
+        groups: int `[batch, heads, queries]`, the group of each query, from 0 to num_clusters - 1;
+            any number for padding. None, the default, for the groups of `hamming_groups`.
         iterations: int, iterations of `hamming_groups`. Defaults to 10.
         causal: bool, whether query i sees key j only if j <= i; needs `top_k`. Defaults to False.
         query_mask: bool `[batch, queries]`, False for padding, which is in no group and whose
@@ -84,11 +84,11 @@ def clustered_attention(
         `[batch, heads, queries, value_depth]`. A query that may see no key gets 0.
 
     Raises:
-        ValueError: if there are neither `projections` nor `groups`, a number is below 1, or there
-            is no `top_k` but `causal`.
+        ValueError: if neither `projections` nor `groups` is given, if `num_clusters` or `top_k` is
+            below 1, or if `causal` is True without `top_k`.
 
-    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, section 3; its code holds
-    m_c constant in the gradient, unlike this.
+    Source: Vyas et al. 2020, Fast Transformers with Clustered Attention, section 3. Unlike here,
+    its code treats m_c as constant in the gradient.
 
     >>> x, projections = tf.random.normal([1, 2, 12, 4]), tf.random.normal([2, 8, 4])
     >>> clustered_attention(x, x, x, projections, num_clusters=3, top_k=4).shape
@@ -99,7 +99,7 @@ def clustered_attention(
     query, key, value = (tf.convert_to_tensor(x) for x in (query, key, value))
     _check(num_clusters, top_k, causal)
     queries = size(query, 2)
-    # There is something to group, and there are as many best keys as are looked for.
+    # Grouping needs a query, and the search for the top keys needs `top_k` keys.
     query, query_mask, without = _at_least(1, query, query_mask)
     if groups is not None:
         groups = _fill_up(groups, 2, without)
@@ -107,7 +107,7 @@ def clustered_attention(
     value = _fill_up(value, 2, missing)
     if groups is None:
         if projections is None:
-            raise ValueError("clustered_attention needs projections or groups")
+            raise ValueError("clustered_attention needs projections or groups. Received: neither")
         if isinstance(queries, int):
             num_clusters = min(num_clusters, max(queries, 1))
         groups = hamming_groups(
@@ -116,7 +116,7 @@ def clustered_attention(
     groups = tf.cast(groups, tf.int32)
     if query_mask is not None:
         real = tf.cast(query_mask, tf.bool)[:, None]
-        # Behind all groups, and without a part in any gradient.
+        # Padding comes after all groups and has no part in any gradient.
         groups = tf.where(real, groups, num_clusters)
         query = tf.where(real[..., None], query, tf.zeros([], query.dtype))
     output = over_heads(
@@ -131,7 +131,7 @@ def clustered_attention(
 
 
 def _at_least(count, x, mask):
-    """A sequence with padding behind it if it is shorter than `count`, its mask, and how much."""
+    """Pads a sequence to at least `count` positions; returns it, its mask and what was missing."""
     length = size(x, 2)
     if count == 0 or isinstance(length, int) and length >= count:
         return x, mask, 0
@@ -141,19 +141,19 @@ def _at_least(count, x, mask):
 
 
 def _fill_up(x, axis, missing):
-    """What is missing behind `x` along an axis, as zeros."""
+    """Appends `missing` zeros to `x` along an axis."""
     x = tf.convert_to_tensor(x)
     return x if isinstance(missing, int) and missing == 0 else pad_axis(x, axis, 0, missing)
 
 
 def _check(num_clusters, top_k, causal):
-    """Raises a ValueError if arguments are out of range or do not go together."""
+    """Raises a ValueError if arguments are out of range or cannot be combined."""
     if num_clusters < 1:
         raise ValueError(f"num_clusters must be at least 1. Received: num_clusters={num_clusters}")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k must be at least 1. Received: top_k={top_k}")
     if causal and top_k is None:
-        raise ValueError("clustered_attention needs top_k if causal=True: only these keys are seen")
+        raise ValueError("clustered_attention needs top_k if causal=True. Received: top_k=None")
 
 
 def _attend(arguments, num_clusters, top_k, causal, dropout):
@@ -187,10 +187,10 @@ def _attend(arguments, num_clusters, top_k, causal, dropout):
 
 
 def _logits(key, means, bias):
-    """The logits of each group, `[batch, heads, keys, groups]`.
+    """Computes the logits of each group, `[batch, heads, keys, groups]`.
 
-    Keys are rows: XLA on a CPU multiplies these in two thirds of the time that it takes with groups
-    as rows.
+    Keys are the rows, because XLA on a CPU then needs only two thirds of the time that the product
+    takes with groups as rows.
 
     Args:
         key: `[batch, heads, keys, depth]`.
@@ -203,7 +203,7 @@ def _logits(key, means, bias):
 
 
 def _sums(logits, value, dropout, seed):
-    """The output of each group, and the logsumexp of its logits; 0 without keys."""
+    """Computes the output of each group, 0 without keys, and the logsumexp of its logits."""
     top = tf.stop_gradient(tf.reduce_max(logits, axis=2))
     weights = tf.where(logits > MASKED, tf.exp(logits - top[:, :, None]), 0.0)
     total = tf.reduce_sum(weights, axis=2)
@@ -214,17 +214,17 @@ def _sums(logits, value, dropout, seed):
 
 
 def _best(logits, top_k):
-    """The keys with the greatest logits of each group, int32 `[batch, heads, groups, top_k]`.
+    """Finds the keys with the largest logits of each group, int32 `[batch, heads, groups, top_k]`.
 
-    They are in the `top_k` parts of the keys with the greatest maxima: to look there alone takes a
-    third of the time of looking everywhere.
+    They are in the `top_k` parts of the keys with the largest maxima. Searching only these takes a
+    third of the time.
     """
     logits = tf.stop_gradient(logits)
     keys = size(logits, 2)
     parts = ceil_div(keys, PART_SIZE)
     if not isinstance(keys, int) or parts <= top_k:
         return _top(tf.linalg.matrix_transpose(logits), top_k)
-    # What fills the last part is less than any key, padding too.
+    # The last part is filled up with a value below all logits, even those of padding.
     logits = pad_axis(logits, 2, 0, parts * PART_SIZE - keys, fill=logits.dtype.min)
     maxima = tf.reduce_max(split_blocks(logits, parts, PART_SIZE), axis=3)
     rows = _top(tf.linalg.matrix_transpose(maxima), top_k)[..., None] * PART_SIZE
@@ -238,9 +238,10 @@ def _top(x, count):
 
 
 def _shares(means, of_groups, logsumexp):
-    """The weight that each group gives to its best keys, `[batch, heads, groups, keys]`.
+    """Computes the weights that each group gives to its best keys, `[batch, heads, groups, keys]`.
 
-    They are computed again, as a gradient that scatters them among all weights would cost more.
+    They are recomputed, because gathering them would need a gradient that scatters, which costs
+    more.
     """
     logits = pair_logits(means[..., None, :], of_groups["key"])[..., 0, :]
     logits = tf.cast(logits, logsumexp.dtype) + of_groups["bias"]
@@ -248,14 +249,14 @@ def _shares(means, of_groups, logsumexp):
 
 
 def _at_best(x, best):
-    """The entries of `[batch, heads, keys, groups]` at the best keys of each group."""
+    """Gathers the entries of `[batch, heads, keys, groups]` at the best keys of each group."""
     batch, heads, keys, groups = (size(x, i) for i in range(4))
     flat = tf.reshape(x, [batch, heads, keys * groups])
     return tf.gather(flat, best * groups + tf.range(groups)[:, None], batch_dims=2)
 
 
 def _bias_of_keys(arguments):
-    """What is added to the logits of each key, `[batch, keys]`: `MASKED` for padding."""
+    """Returns the bias of each key's logits, `[batch, keys]`: `MASKED` for padding, else 0."""
     key = arguments["key"]
     bias = tf.zeros([size(key, 0), size(key, 2)], accumulation_dtype(key.dtype))
     if "key_mask" in arguments:
@@ -264,26 +265,26 @@ def _bias_of_keys(arguments):
 
 
 def _means(query, groups, num_clusters):
-    """The mean query of each group, `[batch, heads, groups, depth]`; 0 if it has no members."""
+    """Computes the mean query of each group, `[batch, heads, groups, depth]`; 0 if it is empty."""
     wide = tf.cast(query, accumulation_dtype(query.dtype))
     sums, counts = sums_of_groups(wide, groups, num_clusters)
     return tf.cast(sums / tf.maximum(counts, 1), query.dtype)
 
 
 def _of_each(x, groups):
-    """What each query's group has, of `[batch, heads, groups, depth]`; 0 for padding."""
+    """Gathers each query's group from `[batch, heads, groups, depth]`; 0 for padding."""
     return tf.gather(pad_axis(x, 2, 0, 1), groups, batch_dims=2)
 
 
 def _attend_in_groups(query, of_groups, groups, num_clusters, dropout, seed):
-    """What each query has of its group, and of its own attention to its group's keys.
+    """Computes the attention of each query to its group's keys, and adds its group's other output.
 
     Args:
         query: `[batch, heads, queries, depth]`, scaled.
         of_groups: dictionary of "key" and "value", `[batch, heads, groups, keys, depth]`; "bias",
-            `[batch, heads, groups, keys]`; and either "position" of the same shape, before which no
-            query sees them, or "mass", `[batch, heads, groups, 1]`, the weight of these keys, and
-            "rest", `[batch, heads, groups, value_depth]`, what is added.
+            `[batch, heads, groups, keys]`; and either "position" of the same shape, the positions
+            of the keys for the causal mask, or "mass", `[batch, heads, groups, 1]`, the weight of
+            these keys, and "rest", `[batch, heads, groups, value_depth]`, which is added.
         groups: int32 `[batch, heads, queries]`; `num_clusters` for padding.
         num_clusters: int, number of groups.
         dropout, seed: see `clustered_attention`.
@@ -317,16 +318,16 @@ def _attend_in_groups(query, of_groups, groups, num_clusters, dropout, seed):
 
 
 def _blocks_of_groups(groups, num_clusters):
-    """Blocks of slots for queries, such that a block has queries of one group alone.
+    """Assigns queries to blocks of slots, such that all queries of a block are of one group.
 
     Args:
         groups: int32 `[batch, heads, queries]`; `num_clusters` for padding.
         num_clusters: int, number of groups.
 
     Returns:
-        The group of each block, `[batch, heads, blocks]`; which slots have a query, bool
-        `[batch, heads, blocks, BLOCK_SIZE]`; the query of each slot, or any if it has none,
-        `[batch, heads, slots]`; and the slot of each query, or any if it is padding,
+        The group of each block, `[batch, heads, blocks]`; a mask of the slots that have a query,
+        bool `[batch, heads, blocks, BLOCK_SIZE]`; the query of each slot, arbitrary if it has none,
+        `[batch, heads, slots]`; and the slot of each query, arbitrary for padding,
         `[batch, heads, queries]`.
     """
     batch, heads, length = (size(groups, axis) for axis in range(3))
@@ -334,7 +335,7 @@ def _blocks_of_groups(groups, num_clusters):
     order, place, starts = sort_by_cluster(groups[:, :, None], num_clusters)
     blocks = ceil_div(starts[..., 1:-1] - starts[..., :-2], BLOCK_SIZE)
     first, number = tf.cumsum(blocks, axis=2, exclusive=True), tf.range(num_blocks)
-    # Of groups that begin at the same block, the last one has members.
+    # Of several groups that start at the same block, only the last one has members.
     group = tf.reduce_sum(tf.cast(first[:, :, None] <= number[:, None], tf.int32), axis=-1) - 1
     start = tf.gather(starts, group, batch_dims=2)
     start += (number - tf.gather(first, group, batch_dims=2)) * BLOCK_SIZE

@@ -26,8 +26,8 @@ def compressive_attention(
 ):
     """Causal attention to a local window and, under the same softmax, to a compressed memory.
 
-    With W(i) the window that `local_attention` gives to i, and M(i) the last `compressed_length`
-    entries of the blocks before W(i), of which each has block_size / compression_rate:
+    With W(i) the window of query i in `local_attention`, and M(i) the last `compressed_length`
+    entries of the blocks before W(i), each of which has block_size / compression_rate entries:
 
     ```
     output_i = sum_j softmax_j(logit_ij) value_j    over j in W(i) and M(i)
@@ -35,30 +35,31 @@ def compressive_attention(
     logit_ij = query_i · (key_j + m_s) / sqrt(depth)          for the entry j at place s of M(i)
     ```
 
-    With c the `compression_rate`, the entries of a block are, for keys and values alike,
+    With c the `compression_rate`, the entries of a block are, for keys and values alike:
 
-    - "mean", "max": of each c positions, dimension by dimension;
-    - "conv": of each c positions, `sum_s kernel_s x_s`, a convolution of stride c;
-    - "most_used": the block_size / c positions to which the queries that had the block in their
-      window attended most, in their order.
+    - "mean", "max": the elementwise mean or maximum of every c positions;
+    - "conv": `sum_s kernel_s x_s` of every c positions, a convolution of stride c;
+    - "most_used": the block_size / c positions with the most attention from the queries that had
+      the block in their window, in the order of the sequence.
 
-    No gradient passes through them.
+    No gradient passes through the entries.
 
     Args:
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, length, depth]`.
         value: `[batch, heads, length, value_depth]`.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
-        key_mask: bool `[batch, length]`, False for padding, which no query sees: nor the entries
-            of which it is a part. None for no padding.
+        key_mask: bool `[batch, length]`, False for padding. No query sees padding, nor the entries
+            that include it; with "most_used", nor any entry of its block. None for no padding.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         **memory: the fields of `Memory`:
 
             - `block_size`: int, positions in a block, a multiple of `compression_rate`.
-            - `compressed_length`: int, entries that a query sees, a multiple of those of a block.
-            - `compression_rate`: int c, positions for each entry.
-            - `look_back`: int, blocks before its own that a query sees. Defaults to 1.
+            - `compressed_length`: int, number of entries that a query sees, a multiple of the
+              number of entries of a block.
+            - `compression_rate`: int c, positions per entry.
+            - `look_back`: int, number of blocks before its own in a query's window. Defaults to 1.
             - `compression`: one of `COMPRESSIONS`. Defaults to "mean".
             - `kernels`: with "conv", dictionary of "key", `[heads, c, depth, depth]`, and "value",
               `[heads, c, value_depth, value_depth]`; else None.
@@ -68,9 +69,9 @@ def compressive_attention(
     Returns:
         `[batch, heads, length, value_depth]`.
 
-    Source: Rae et al. 2020, Compressive Transformers for Long-Range Sequence Modelling, section 3,
-    with memories of whole blocks, so that the length of chunks makes no difference; and of each
-    head's keys and values, where they compress what these are projections of.
+    Source: Rae et al. 2020, Compressive Transformers for Long-Range Sequence Modelling, section 3.
+    Here memories consist of whole blocks, so that the length of chunks makes no difference, and
+    each head's keys and values are compressed instead of the vectors that they are projections of.
 
     >>> x = tf.random.normal([1, 2, 40, 4])
     >>> compressive_attention(
@@ -99,22 +100,22 @@ def compressive_attention(
 
 
 def reconstruction_loss(query, key, value, key_mask, memory):
-    """What is lost when blocks are compressed by convolutions: the loss that trains these.
+    """Computes the loss that trains the convolutions: the error of attention to compressed blocks.
 
     ```
-    loss = mean over i of |attention(query_i, block) - attention(query_i, entries of the block)|²
+    loss = mean of (attention(query_i, block) - attention(query_i, entries of the block))²
     ```
 
-    over the queries of each block and the block before it, next to be compressed. Gradients flow to
-    the kernels alone.
+    The mean is over all dimensions of the outputs, for the queries of each block, which attend to
+    the block before it. Pairs of blocks with padding are left out. Only the kernels get gradients.
 
     Args:
         query, key, value: `[batch, heads, length, ...]`.
         key_mask: bool `[batch, length]`, False for padding; or None.
-        memory: a `Memory` of compression "conv".
+        memory: a `Memory` with compression "conv".
 
     Returns:
-        Scalar.
+        A scalar, 0 if there is no pair of blocks.
 
     Source: Rae et al. 2020, section 3.1, attention-reconstruction loss.
     """
@@ -124,7 +125,7 @@ def reconstruction_loss(query, key, value, key_mask, memory):
     whole = count * block_size
     real = tf.ones([1, length], tf.bool) if key_mask is None else tf.cast(key_mask, tf.bool)
     real = tf.reduce_all(tf.reshape(real[:, :whole], [size(real, 0), 1, count, block_size]), axis=3)
-    # Blocks with another behind them.
+    # Pairs of consecutive blocks without padding.
     both = tf.cast((real[:, :, :-1] & real[:, :, 1:])[..., None, None], query.dtype)
     query, key, value = (
         split_blocks(x[:, :, :whole], count, block_size) for x in (query, key, value)
@@ -143,7 +144,7 @@ def reconstruction_loss(query, key, value, key_mask, memory):
 
 
 class Memory(NamedTuple):
-    """What a window and a memory are; see `compressive_attention` for its fields."""
+    """Options of a window and a memory; see `compressive_attention` for the fields."""
 
     block_size: int
     compressed_length: int
@@ -156,30 +157,32 @@ class Memory(NamedTuple):
 
     @property
     def entries(self):
-        """Those of a block."""
+        """Number of entries of a block."""
         return self.block_size // self.compression_rate
 
     @property
     def blocks(self):
-        """How many blocks a query sees compressed."""
+        """Number of compressed blocks that a query sees."""
         return self.compressed_length // self.entries
 
 
 def attend_to_memory(given, kept, memory, *, first_query=0, dropout=0.0, seed=None):
-    """Attention of a sequence that begins with a block.
+    """Computes the attention of a sequence that starts at the beginning of a block.
 
     Args:
-        given: dictionary of "query", "key", "value", `[batch, heads, length, ...]`, of "real",
-            bool `[batch or 1, length]`, and of "usage", `[batch, heads, length, 1]`, what earlier
-            queries used of it, or None.
-        kept: dictionary of "key", "value" and "real", the entries of the blocks before it.
+        given: dictionary of "query", "key" and "value", `[batch, heads, length, ...]`; "real",
+            bool `[batch or 1, length]`, False for padding; and "usage",
+            `[batch, heads, length, 1]`, the attention that each position received from earlier
+            queries, or None.
+        kept: dictionary of "key", "value" and "real", the entries of the blocks before the
+            sequence.
         memory: a `Memory`.
-        first_query: int scalar or `[batch]`, from where on queries count for "most_used". Defaults
-            to 0.
+        first_query: int scalar or `[batch]`, the first query whose attention counts for
+            "most_used". Defaults to 0.
         dropout, seed: see `compressive_attention`.
 
     Returns:
-        The output; the entries, those that are kept first; and the usage.
+        The output; the entries, starting with those of `kept`; and the usage.
     """
     query, key, value, real = (given[name] for name in ("query", "key", "value", "real"))
     block_size, look_back = memory.block_size, memory.look_back
@@ -212,7 +215,7 @@ def attend_to_memory(given, kept, memory, *, first_query=0, dropout=0.0, seed=No
     entries["real"] = tf.concat([kept["real"], of_rows], axis=1)
 
     def windows(x):
-        # Those of the last blocks are for queries that come later.
+        # The entries of the last blocks are for later queries.
         count = (num_blocks + memory.blocks - 1) * memory.entries
         x = pad_axis(x, 2, look_back * memory.entries, 0)[:, :, :count]
         return overlapping_blocks(x, num_blocks, memory.entries, memory.blocks, 0)
@@ -235,7 +238,7 @@ def attend_to_memory(given, kept, memory, *, first_query=0, dropout=0.0, seed=No
 
 
 def compressed(key, value, real, usage, memory):
-    """The entries of all blocks, and whether there is nothing but real positions in each."""
+    """Computes the entries of all blocks, and a mask of those without padding."""
     num_blocks, rate = ceil_div(size(key, 2), memory.block_size), memory.compression_rate
     blocks = {
         name: split_blocks(tf.stop_gradient(x), num_blocks, memory.block_size)
@@ -246,7 +249,7 @@ def compressed(key, value, real, usage, memory):
         usage = split_blocks(tf.stop_gradient(usage), num_blocks, memory.block_size)[..., 0]
         places = tf.sort(tf.math.top_k(usage, memory.entries).indices, axis=-1)
         found = {name: tf.gather(x, places, batch_dims=3) for name, x in blocks.items()}
-        # A block is seen whole or not at all.
+        # Queries see either all entries of a block or none.
         real = tf.reduce_all(real, axis=3, keepdims=True)
         real = tf.broadcast_to(real, [*sizes(real)[:3], memory.entries])
     else:
@@ -264,22 +267,22 @@ def compressed(key, value, real, usage, memory):
 
 
 def _runs(blocks, rate):
-    """`[batch, heads, blocks, block_size, depth]` to `[..., entries, rate, depth]`."""
+    """Splits `[batch, heads, blocks, block_size, depth]` to `[..., entries, rate, depth]`."""
     shape = sizes(blocks)
     return tf.reshape(blocks, [*shape[:3], shape[3] // rate, rate, shape[4]])
 
 
 def _convolved(blocks, kernel, rate):
-    """The convolution of stride `rate` of blocks, by a kernel of each head."""
+    """Convolves blocks with stride `rate` and one kernel per head."""
     return tf.einsum("bhmsrd,hrde->bhmse", _runs(blocks, rate), tf.cast(kernel, blocks.dtype))
 
 
 def _usage(query, key, real, counted, of_local, memory):
-    """The weights that each position gets from the queries that have it in their window.
+    """Sums the weights that each position gets from the queries that have it in their window.
 
     Args:
         of_local: `[batch, heads, length]`, the logsumexp of each query's logits.
-        counted: bool `[batch or 1, length]`, which queries count.
+        counted: bool `[batch or 1, length]`, a mask of the queries that count.
 
     Returns:
         `[batch, heads, length, 1]`.
@@ -305,6 +308,6 @@ def _usage(query, key, real, counted, of_local, memory):
         weights = tf.where(seen[..., None, :] & (distance >= 0), weights, 0)
         used = tf.reduce_sum(tf.cast(weights, query.dtype) * counted, axis=3)
         used = join_blocks(used, num_blocks * block_size)
-        # To the block that the weights are for.
+        # Moves the weights to the block that they are for.
         total += pad_axis(used, 2, 0, back * block_size)[:, :, back * block_size :]
     return total[:, :, :length, None]

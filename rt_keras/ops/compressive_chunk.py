@@ -1,4 +1,4 @@
-"""Attention to a window and to a compressed memory, chunk by chunk."""
+"""Attention to a window and to a compressed memory, one chunk at a time."""
 
 import tensorflow as tf
 
@@ -8,17 +8,18 @@ from rt_keras.ops.local_chunk import JoinedChunk
 
 
 def compressive_cache(query, value, **memory):
-    """The cache of `compressive_chunk` before the first position.
+    """Builds the cache of `compressive_chunk` before the first position.
 
     Args:
-        query: `[batch, heads, length, depth]`, of which the shape alone counts.
-        value: `[batch, key_heads, length, value_depth]`, of which shape and dtype alone count.
+        query: `[batch, heads, length, depth]`; only its shape is used.
+        value: `[batch, key_heads, length, value_depth]`; only its shape and dtype are used.
         **memory: the fields of `Memory`.
 
     Returns:
-        A dictionary of "key" and "value", `[batch, heads, places, ...]`, a ring of the blocks in
-        view; "memory_key" and "memory_value", `[batch, heads, compressed_length, ...]`;
-        "memory_real", bool `[batch, compressed_length]`; and with "most_used", "usage",
+        A dictionary of "key" and "value", `[batch, heads, places, ...]`, a ring buffer of the
+        blocks in the window; "memory_key" and "memory_value",
+        `[batch, heads, compressed_length, ...]`; "memory_real", bool `[batch, compressed_length]`,
+        False for entries that no query sees; and with "most_used", "usage",
         `[batch, heads, places, 1]`.
     """
     memory, batch = Memory(**memory), size(query, 0)
@@ -38,19 +39,19 @@ def compressive_cache(query, value, **memory):
 def compressive_chunk(
     query, key, value, cache, position, *, count=None, dropout=0.0, seed=None, **memory
 ):
-    """`compressive_attention` of the positions of a chunk, given those before it.
+    """Computes `compressive_attention` of a chunk, given the cache of earlier positions.
 
     Args:
         query, key, value: `[batch, heads, length, ...]`.
         cache: the cache of `compressive_cache` or of the last chunk.
-        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
-        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
-            others are padding, whose outputs mean nothing. None, the default, for all.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. Outputs of padding are undefined. None, the default, for no padding.
         dropout, seed: see `compressive_attention`.
         **memory: the fields of `Memory`.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and the cache with these positions in it.
+        `[batch, heads, length, value_depth]`, and the cache with these positions added.
 
     >>> x = tf.random.normal([1, 2, 20, 4])
     >>> sizes = {"block_size": 8, "compressed_length": 4, "compression_rate": 4}
@@ -72,7 +73,7 @@ def compressive_chunk(
         {"usage": None, **aligned, "query": joined.align_queries(query), "real": joined.real},
         kept,
         memory,
-        # What is kept has no queries.
+        # Cached positions have no queries.
         first_query=joined.before - joined.start,
         dropout=dropout,
         seed=seed,
@@ -80,7 +81,7 @@ def compressive_chunk(
     changed = {name: joined.ring_of(sequences[name]) for name in ("key", "value")}
     if usage is not None:
         changed["usage"] = joined.ring_of_aligned(usage)
-    # The memory ends where the blocks in view begin.
+    # The memory ends where the window begins.
     now = position + (length if count is None else count)
     blocks = now // block_size - position // block_size
     places = places_of_rows(blocks * memory.entries, tf.range(memory.compressed_length))

@@ -10,18 +10,18 @@ from rt_keras.ops.local_decode import keys_in_view
 
 
 def compressive_step(query, key, value, cache, position, *, count=None, **memory):
-    """`compressive_attention` of one position, given those before it.
+    """Computes `compressive_attention` of one position, given the cache of earlier ones.
 
     Args:
         query, key, value: `[batch, heads, 1, ...]`.
         cache: the cache of `compressive_cache`, or of the last chunk or step.
-        position: int scalar, the query's position; or int `[batch]`.
-        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
-            outputs mean nothing. None, the default, if all count.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. None, the default, for no padding.
         **memory: the fields of `Memory`.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, and the cache with this position added.
 
     >>> from rt_keras.ops.compressive_chunk import compressive_cache
     >>> x = tf.random.normal([1, 2, 1, 4])
@@ -58,7 +58,7 @@ def compressive_step(query, key, value, cache, position, *, count=None, **memory
     ended *= 1 if count is None else count
 
     def with_one_block_more():
-        """The memory with the block that leaves the view, in rows whose own block has ended."""
+        """Adds the block that leaves the window to the memory, in rows whose own block ends."""
         places = places_of_rows((position // block_size - look_back) * block_size, 0)
         places += tf.range(block_size)
         block = {name: take_places(after[name], places % ring) for name in rows}

@@ -1,4 +1,4 @@
-"""The order of keys in which those that are alike follow one another."""
+"""An order of keys in which similar ones are adjacent."""
 
 import math
 
@@ -7,27 +7,27 @@ import tensorflow as tf
 from rt_keras.ops.attend import accumulation_dtype
 from rt_keras.ops.blocks import sizes
 
-# Steps towards the first principal component: the order of keys hardly changes with more.
+# Number of steps towards the first principal component; more hardly change the order of keys.
 POWER_ITERATIONS = 4
-# An angle with which the cosines of 0, 1, 2, ... times it are as good as random numbers.
+# An angle whose multiples have cosines that are as good as random numbers.
 START_ANGLE = 2.4
 
 
 def content_order(key, real, block_size):
-    """An order of keys such that blocks of consecutive ones hold keys that are alike.
+    """Orders keys such that blocks of consecutive keys hold similar ones.
 
     The keys are halved at the median of their first principal component, and so are the halves,
-    until parts have `block_size` keys. Parts are equal, and parts of parts are consecutive: the
-    order is also a balanced binary tree. The component is found by power iterations
-    a ← XᵀX a / |XᵀX a| from a fixed start, where X are the keys without their mean.
+    until parts have `block_size` keys. Parts are of equal size and nested, so the order is also a
+    balanced binary tree. The component comes from power iterations a ← XᵀX a / |XᵀX a| from a
+    fixed start, where X are the keys minus their mean.
 
     Args:
         key: `[..., length, depth]`. `length` is `block_size` times a power of 2.
-        real: bool `[..., length]`, False for keys that do not count; these come last.
-        block_size: int.
+        real: bool `[..., length]`, False for keys that do not count, which come last.
+        block_size: int, number of keys in a block.
 
     Returns:
-        int `[..., length]`, the key at each place. No gradient passes through it.
+        int `[..., length]`, the index of the key at each place. There is no gradient.
 
     Source: ours; halving at the median of the first principal component: Sproull 1991, Refinements
     to Nearest-Neighbor Searching in k-Dimensional Trees.
@@ -53,7 +53,7 @@ def content_order(key, real, block_size):
 
 
 def _projections(key, real):
-    """Keys `[parts, n, depth]` on their first principal component, `[parts, n]`."""
+    """Projects keys `[parts, n, depth]` on their first principal component, `[parts, n]`."""
     weight = tf.cast(real, key.dtype)[..., None]
     total = tf.maximum(tf.reduce_sum(weight, axis=1, keepdims=True), 1.0)
     centered = (key - tf.reduce_sum(key * weight, axis=1, keepdims=True) / total) * weight

@@ -1,4 +1,4 @@
-"""A short convolution of each dimension over the positions up to its own."""
+"""A short depthwise convolution over the positions up to each one's own."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from rt_keras.ops.blocks import pad_axis, size
 
 
 def causal_convolution(x, kernel, *, mask=None, before=None):
-    """The sum of each vector and those shortly before it, weighted dimension by dimension.
+    """Computes a depthwise causal convolution: a weighted sum of each vector and those before it.
 
     ```
     output_i = sum_(s < width) kernel_s ⊙ x_(i - s)
@@ -16,11 +16,11 @@ def causal_convolution(x, kernel, *, mask=None, before=None):
         x: `[batch, heads, length, depth]`.
         kernel: `[heads, width, depth]`.
         mask: bool `[batch, length]`, False for padding, which counts as 0; or None.
-        before: `[batch, heads, width - 1, depth]`, what comes before the first position; None, the
-            default, for zeros.
+        before: `[batch, heads, width - 1, depth]`, the vectors before the first position; None,
+            the default, for zeros.
 
     Returns:
-        `[batch, heads, length, depth]`, in x's dtype.
+        `[batch, heads, length, depth]`, in the dtype of `x`.
 
     >>> x = tf.reshape([1.0, 2.0, 3.0], [1, 1, 3, 1])
     >>> kernel = tf.reshape([1.0, 0.5], [1, 2, 1])
@@ -40,13 +40,13 @@ def causal_convolution(x, kernel, *, mask=None, before=None):
 
 @tf.custom_gradient
 def _convolved(x, kernel):
-    """The convolution where x begins `width - 1` positions before the first output."""
+    """Computes the convolution of `x`, which starts `width - 1` positions before the output."""
     width = kernel.shape[1]
     length = size(x, 2) - width + 1
 
     def gradients(upstream):
-        # Sums over positions as products with ones, and no gradients of slices: on a CPU four times
-        # as fast.
+        # Sums over positions are products with ones, and no slice has a gradient: this is four
+        # times as fast on a CPU.
         ones = tf.ones([length], upstream.dtype)
         of_kernel = [
             tf.reduce_sum(tf.einsum("n,bhnd->bhd", ones, part * upstream), axis=0)
@@ -68,7 +68,7 @@ def _weighted(parts, kernel):
 
 
 def last_vectors(x, count, number):
-    """The last `number` of the first `count` vectors, zeros where there are fewer.
+    """Returns the last `number` of the first `count` vectors, after zeros if there are fewer.
 
     Args:
         x: `[batch, heads, length, depth]`.
@@ -76,7 +76,7 @@ def last_vectors(x, count, number):
         number: int.
 
     Returns:
-        `[batch, heads, number, depth]`, what `causal_convolution` takes as `before`.
+        `[batch, heads, number, depth]`, the argument `before` of `causal_convolution`.
     """
     x = pad_axis(tf.convert_to_tensor(x), 2, number, 0)
     return tf.gather(x, count + tf.range(number), axis=2)

@@ -6,14 +6,14 @@ from rt_keras.ops.blocks import size
 
 
 def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, soft_cap=None):
-    """The cross entropy of each position, and the likeliest label, a chunk of positions at a time.
+    """Computes each position's cross entropy and likeliest label, a chunk of positions at a time.
 
     ```
     logits = hidden · tableᵀ + bias
     loss_i = log Σ_v exp(logits_iv) - logits_i,label_i
     ```
 
-    A soft cap c makes c · tanh(logits / c) of the logits.
+    A soft cap c replaces the logits by c · tanh(logits / c).
 
     At most `chunk_size * vocabulary` logits are in memory: the gradient recomputes those of each
     chunk. Logits and all sums are float32.
@@ -23,12 +23,12 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
         table: `[vocabulary, depth]`, a vector for each label.
         labels: int `[batch, length]`.
         bias: `[vocabulary]`, or None, the default, for zeros.
-        chunk_size: int, positions, of all rows together, whose logits are computed at once.
+        chunk_size: int, number of positions, over all rows, whose logits are computed at once.
             Defaults to 1024.
         soft_cap: float, the soft cap; None, the default, for none.
 
     Returns:
-        Losses, float32 `[batch, length]`, NaN for labels out of range; and the labels of the
+        The losses, float32 `[batch, length]`, NaN for labels out of range; and the labels with the
         largest logits, int32 `[batch, length]`.
 
     >>> hidden, table = tf.random.normal([2, 5, 8]), tf.random.normal([100, 8])
@@ -68,7 +68,7 @@ def chunked_cross_entropy(hidden, table, labels, bias=None, chunk_size=1024, sof
 
 
 def _chunks(x, padding, chunk_size):
-    """`[batch, length, ...]` to `[chunks, chunk_size, ...]`, zero-padded."""
+    """Splits `[batch, length, ...]` into `[chunks, chunk_size, ...]`, zero-padded."""
     rest = x.shape[2:]
     x = tf.reshape(x, [-1, *rest])
     x = tf.pad(x, [[0, padding]] + [[0, 0]] * len(rest))
@@ -76,7 +76,7 @@ def _chunks(x, padding, chunk_size):
 
 
 def _join(x, count, shape):
-    """The first `count` of `[chunks, chunk_size, ...]`, in this shape."""
+    """Reshapes the first `count` rows of `[chunks, chunk_size, ...]` to `shape`."""
     return tf.reshape(tf.reshape(x, [-1, *x.shape[2:]])[:count], shape)
 
 
@@ -91,7 +91,7 @@ def _is_label(labels, logits):
 
 
 def _forward(hidden, labels, table, bias, soft_cap):
-    """Losses of a chunk, the labels of its largest logits, and the logsumexp of its logits."""
+    """Computes the losses, likeliest labels and logsumexps of a chunk."""
     logits = _logits(hidden, table, bias, soft_cap)
     logsumexps = tf.reduce_logsumexp(logits, axis=1)
     of_labels = tf.reduce_sum(tf.where(_is_label(labels, logits), logits, 0.0), axis=1)
@@ -101,7 +101,7 @@ def _forward(hidden, labels, table, bias, soft_cap):
 
 
 def _gradients(chunks, labels, logsumexps, of_losses, table, bias, soft_cap):
-    """The gradients of all chunks, of the table and of the bias."""
+    """Computes the gradients of all chunks, of the table and of the bias."""
     count = size(chunks, 0)
 
     def step(index, found, of_table, of_bias):

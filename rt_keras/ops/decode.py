@@ -1,10 +1,9 @@
-"""Decoding: the attention of one position, over keys and values kept from those before it.
+"""Decoding: attention of one position to the cached keys and values of earlier ones.
 
-Every kind that can be decoded has a file of its own, with two functions: `..._cache` makes the
-cache from the keys and values of a first stretch of positions, and `..._step` adds one position
-to it and attends. A cache is a dictionary of tensors with the batch on axis 0, so that beams can
-repeat, reorder and drop rows. Its size is fixed; keys that a query does not see yet, or no longer
-sees, are masked.
+Every kind that can be decoded has a file with two functions: `..._cache` builds the cache from the
+keys and values of the prompt, and `..._step` adds one position to it and attends. A cache is a
+dictionary of tensors with the batch on axis 0, so that beam search can repeat, reorder and drop
+rows. Its size is fixed; keys that a query does not see yet, or no longer sees, are masked.
 """
 
 import tensorflow as tf
@@ -26,14 +25,14 @@ def attend_step(
     return_logsumexp=False,
     activation="softmax",
 ):
-    """Attention of one position's query, or of several at the same position, to kept keys.
+    """Computes the attention of one or more queries at the same position to cached keys.
 
     ```
     output = sum_j softmax_j(query · (key_j + r_j) / sqrt(depth)) value_j
     ```
 
-    with r read from a table at each key's distance. Each of `key_heads` serves heads / key_heads
-    consecutive heads of queries.
+    where r_j is the relative embedding of key j's distance. Each key head serves heads / key_heads
+    consecutive query heads.
 
     Args:
         query: `[batch, heads, queries, depth]`.
@@ -42,22 +41,22 @@ def attend_step(
         allowed: bool, broadcastable to `[batch, heads, queries, keys]`; with fewer `key_heads` than
             heads, the same for all queries.
         distance: int `[keys]`, `[batch, 1, keys]` or `[batch, heads, keys]`, from the query back to
-            each key.
-        causal: bool, whether no distance below 0 is allowed. Defaults to True.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m; further ones
-            count as m. None for no relative positions.
+            each key. Only needed with `relative_embeddings`; else it may be None.
+        causal: bool, whether all allowed distances are at least 0. Defaults to True.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m, to which others
+            are clipped. None for no relative positions.
         bias: broadcastable to `[batch, heads, queries, keys]`, added to the logits; or None.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+        return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
         activation: see `attend`.
 
     Returns:
-        `[batch, heads, queries, value_depth]`, and with `return_logsumexp`
+        `[batch, heads, queries, value_depth]`, and with `return_logsumexp` the logsumexp
         `[batch, heads, queries]`.
     """
     query = query * query.shape[-1] ** -0.5
     if relative_embeddings is not None:
-        # Of the table, the part that can occur.
+        # Only the distances that can occur.
         far = relative_embeddings.shape[1] // 2
         first = 0 if causal else -far
         row = tf.clip_by_value(distance, first, far) - first
@@ -74,7 +73,7 @@ def attend_step(
             bias = fold_heads(tf.broadcast_to(bias, shape), key_heads)
         if allowed.shape.rank > 2 and allowed.shape[-3] != 1:
             allowed = fold_heads(tf.broadcast_to(allowed, shape), key_heads)
-    # The queries that share keys attend together, so that these are read once.
+    # Queries that share keys attend together, so that the keys are read once.
     output, logsumexp = attend(
         fold_heads(query, key_heads), key, value, allowed, bias=bias, activation=activation
     )
@@ -83,7 +82,7 @@ def attend_step(
 
 
 def from_rows(position, offsets):
-    """`position + offsets`, int `[...]`, or `[batch, 1, ...]` of positions `[batch]`.
+    """Computes `position + offsets`, int `[...]`, or `[batch, 1, ...]` for positions `[batch]`.
 
     Args:
         position: int scalar, or int `[batch]`.
@@ -94,9 +93,10 @@ def from_rows(position, offsets):
 
 
 def write(cache, position, count=None, **rows):
-    """A cache with new rows `[batch, heads, 1, depth]` at a place of axis 2, or at `[batch]`.
+    """Writes rows `[batch, heads, 1, depth]` into a cache, at one place of axis 2.
 
-    Where `count`, int `[batch]`, is 0, rows stay as they were.
+    The place, `position`, is an int scalar or int `[batch]`. The cache is unchanged in rows of the
+    batch where `count`, int `[batch]`, is 0.
     """
     place = places_of_rows(position, 0)
     written = {name: put_rows(cache[name], place, row, count) for name, row in rows.items()}
@@ -104,13 +104,17 @@ def write(cache, position, count=None, **rows):
 
 
 def write_chunk(cache, position, count=None, **chunks):
-    """A cache with a chunk `[batch, heads, length, depth]` from a place of axis 2 on.
+    """Writes a chunk `[batch, heads, length, depth]` into a cache, starting at a place of axis 2.
 
     Args:
-        cache: dictionary of tensors; what a chunk has behind its last place is left out.
-        position: int scalar, or int `[batch]`, the place of the chunk's first row.
-        count: int scalar, or int `[batch]`, how many rows of the chunk are written; None for all.
+        cache: dictionary of tensors. Rows of a chunk beyond the last place are dropped.
+        position: int scalar or int `[batch]`, the place of the chunk's first row.
+        count: int scalar or int `[batch]`, number of the chunk's rows to write, the first ones;
+            None for all.
         **chunks: the chunks, by the names of the tensors.
+
+    Returns:
+        The updated cache.
     """
 
     def written(kept, new):
@@ -124,14 +128,17 @@ def write_chunk(cache, position, count=None, **chunks):
 
 
 def put_places(cache, places, **rows):
-    """A cache with rows `[batch, heads, n, ...]` at n places of axis 2.
+    """Writes rows `[batch, heads, n, ...]` into a cache, at n places of axis 2.
 
-    Inside a loop, XLA changes the rows in place, as `put_rows` says.
+    Inside a loop, XLA updates the rows in place; see `put_rows`.
 
     Args:
         cache: dictionary of tensors.
         places: int `[batch, n]`, or `[1, n]` for the same places in all rows of the batch.
         **rows: the rows, by the names of the tensors.
+
+    Returns:
+        The updated cache.
     """
 
     def put(kept, new):
@@ -143,11 +150,11 @@ def put_places(cache, places, **rows):
 
 
 def where_counted(count, new, kept):
-    """A tensor of a state after a position, but in rows where nothing counts the one before it.
+    """Selects the new state in rows with a position that is not padding, else the old state.
 
     Args:
-        count: int `[batch]`, 0 for rows where nothing counts; None if there are none.
-        new, kept: tensors `[batch, ...]`.
+        count: int `[batch]`, 0 for rows whose positions are padding; None for no padding.
+        new, kept: tensors `[batch, ...]`, the state after and before the position.
     """
     if count is None:
         return new
@@ -156,20 +163,23 @@ def where_counted(count, new, kept):
 
 
 def put_rows(kept, place, new, count=None):
-    """Puts one row for each row of the batch and each head at its place.
+    """Writes one row at a place for each row of the batch and each head.
 
-    Compiled by XLA inside a loop this changes the rows in place: unlike an update of a slice, a
-    scatter is not fused with what reads its result, which would then need the old tensor.
+    Inside a loop, XLA updates the rows in place: unlike an update of a slice, a scatter is not
+    fused with the operations that read its result, which would then need the old tensor.
 
     Args:
         kept: `[batch, heads, places, ...]`.
         place: int, broadcastable to `[batch, heads]`.
         new: `[batch, heads, 1, ...]`.
-        count: int `[batch]`, 0 for rows of the batch that stay as they are; None for none.
+        count: int `[batch]`, 0 for rows of the batch that are unchanged; None for none.
+
+    Returns:
+        `[batch, heads, places, ...]`.
     """
     batch, heads, _, *inner = shape = sizes(kept)
     if count is not None:
-        # Their place may lie behind the last one.
+        # The place of unchanged rows may be beyond the last one.
         place = tf.where(tf.reshape(count, [-1, 1]) > 0, place, 0)
     flat, row = _flat_rows(kept, tf.expand_dims(place, -1))
     new = tf.reshape(tf.cast(new, kept.dtype), [batch, heads, *inner])
@@ -181,7 +191,7 @@ def put_rows(kept, place, new, count=None):
 
 
 def _flat_rows(kept, places):
-    """Tensors with batch, heads and places as one axis, and the numbers of some rows on it.
+    """Flattens batch, heads and places into one axis, and computes the indices of rows on it.
 
     Args:
         kept: `[batch, heads, places, ...]`.
@@ -197,18 +207,18 @@ def _flat_rows(kept, places):
 
 
 def like(cache, before):
-    """A cache with the static shapes that it had before, as loops require."""
+    """Gives a cache the static shapes that it had before, as loops require."""
     return {name: tf.ensure_shape(x, before[name].shape) for name, x in cache.items()}
 
 
 def pad_to(x, length):
-    """`[batch, heads, n, depth]` zero-padded or cut to `length`."""
+    """Zero-pads or truncates `[batch, heads, n, depth]` to `length`."""
     x = x[:, :, :length]
     return tf.pad(x, [[0, 0], [0, 0], [0, length - size(x, 2)], [0, 0]])
 
 
 def check_position(position, length, count=None):
-    """Raises a ValueError if a position that counts is known to lie behind the end of a cache."""
+    """Raises a ValueError if a position other than padding is known to be outside of a cache."""
     if count is not None:
         position = tf.where(count > 0, position, 0)
     known = tf.get_static_value(tf.reduce_max(position))

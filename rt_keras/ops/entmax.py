@@ -1,26 +1,26 @@
-"""Sparsemax and 1.5-entmax: softmax with weights that are exactly 0."""
+"""Sparsemax and 1.5-entmax: alternatives to softmax whose weights can be exactly 0."""
 
 import tensorflow as tf
 
-# What turns the logits of a query into its weights, by the names that the ops take.
+# Names of the functions that turn the logits of a query into its weights.
 ACTIVATIONS = ("softmax", "sparsemax", "entmax15")
 
 
 def sparsemax(logits):
-    """The distribution closest to the logits, which leaves out those far below the largest.
+    """Computes the distribution closest to the logits, with zeros far below the largest one.
 
     ```
     p_j = max(logits_j - τ, 0),    τ such that sum_j p_j = 1
     ```
 
-    Unlike `keras.ops.sparsemax`, it takes logits of minus infinity, and never sorts.
+    Unlike `keras.ops.sparsemax`, it accepts logits of minus infinity and does not sort.
 
     Args:
-        logits: `[..., n]`, minus infinity for what gets 0.
+        logits: `[..., n]`, minus infinity for entries that get 0.
 
     Returns:
         `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
-        Rows of minus infinity alone get 0 throughout.
+        Rows of only minus infinity get only zeros.
 
     Source: Martins and Astudillo 2016, From Softmax to Sparsemax.
 
@@ -31,18 +31,18 @@ def sparsemax(logits):
 
 
 def entmax15(logits):
-    """The 1.5-entmax: between softmax and sparsemax, and smooth where weights reach 0.
+    """Computes 1.5-entmax: between softmax and sparsemax, and smooth where weights reach 0.
 
     ```
     p_j = max(logits_j / 2 - τ, 0)²,    τ such that sum_j p_j = 1
     ```
 
     Args:
-        logits: `[..., n]`, minus infinity for what gets 0.
+        logits: `[..., n]`, minus infinity for entries that get 0.
 
     Returns:
         `[..., n]`, computed in float32 (float64 for float64 logits) and returned in their dtype.
-        Rows of minus infinity alone get 0 throughout.
+        Rows of only minus infinity get only zeros.
 
     Source: Peters et al. 2019, Sparse Sequence-to-Sequence Models, section 3; in attention: Correia
     et al. 2019, Adaptively Sparse Transformers.
@@ -54,11 +54,11 @@ def entmax15(logits):
 
 
 def check_activation(activation, reason=None):
-    """Raises a ValueError for an unknown activation, and for any but softmax if there is a reason.
+    """Raises a ValueError for an unknown activation, and for any but softmax if given a reason.
 
     Args:
         activation: string.
-        reason: string, what needs softmax; None, the default, for nothing.
+        reason: string, the option that requires softmax; None, the default, if there is none.
     """
     if activation not in ACTIVATIONS:
         raise ValueError(
@@ -71,7 +71,7 @@ def check_activation(activation, reason=None):
 
 
 def _entmax(logits, power):
-    """`max(logits / power - τ, 0) ** power`, whose sums along the last axis are 1."""
+    """Computes `max(logits / power - τ, 0) ** power`, which sums to 1 along the last axis."""
     logits = tf.convert_to_tensor(logits)
     wide = tf.float64 if logits.dtype == tf.float64 else tf.float32
 
@@ -90,16 +90,16 @@ def _entmax(logits, power):
 
     x = tf.cast(logits, wide) / power
     top = tf.stop_gradient(tf.reduce_max(x, axis=-1, keepdims=True))
-    # With the least number in its place, a row of minus infinity alone has no NaN.
+    # A finite maximum keeps rows of only minus infinity free of NaN.
     return tf.cast(weigh(x - tf.maximum(top, wide.min)), logits.dtype)
 
 
 def _threshold(x, power):
-    """τ for rows with a maximum of 0, by Newton's method, until none of them moves.
+    """Finds τ for rows with a maximum of 0 by Newton's method, until it no longer changes.
 
-    The sum falls with τ and is convex in it: steps from below, where it is above 1, never pass the
-    solution. Half a dozen are enough for most rows, and each is one pass over them. Sorted rows
-    would tell τ at once, but XLA takes ten times as long to sort them.
+    The sum decreases with τ and is convex in it, so steps from below, where the sum is above 1,
+    never pass the solution. Six are enough for most rows, and each is one pass over them. Sorted
+    rows would give τ directly, but XLA takes ten times as long to sort them.
     """
 
     def step(threshold, _):
@@ -109,6 +109,6 @@ def _threshold(x, power):
         higher = tf.maximum(threshold, threshold + tf.math.divide_no_nan(excess, slope))
         return higher, tf.reduce_any(higher > threshold)
 
-    # There the largest alone is 1.
+    # With this τ, the largest entry alone is 1.
     start = -tf.ones_like(tf.reduce_max(x, axis=-1, keepdims=True))
     return tf.while_loop(lambda _, moves: moves, step, (start, tf.constant(True)))[0]

@@ -1,4 +1,4 @@
-"""Attention to the first tokens of a sequence, wherever a query is."""
+"""Attention to the first tokens of a sequence from any position."""
 
 import tensorflow as tf
 
@@ -26,20 +26,21 @@ def first_tokens_attention(
     output_i = sum_(j < num_first_tokens) softmax_j(query_i · key_j / sqrt(depth)) value_j
     ```
 
-    over the j <= i if causal. Models that were trained with full attention give the first tokens
-    weight that they have no other place for, and fail without them. `merge` joins it with attention
-    to other keys. The cost is O(n · num_first_tokens).
+    over the j <= i if causal. Models trained with full attention give the first tokens the weight
+    that no other key needs, and fail without them. `merge` combines the output with attention to
+    other keys. The cost is O(n · num_first_tokens).
 
     Args:
         query: `[batch, heads, length, depth]`.
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
-        num_first_tokens: int.
+        num_first_tokens: int, number of first tokens.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
-        outside: tuple of functions of the positions of queries and keys, which are broadcast to
-            each other, that tell which keys are left out, as other sets have them. Defaults to ().
+        outside: tuple of functions of the positions of queries and keys, broadcast against each
+            other. Each returns a bool mask of keys to leave out because another set of keys has
+            them. Defaults to ().
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
 
@@ -68,12 +69,12 @@ def first_tokens_attention(
 
 
 def first_tokens_cache(key, value, *, num_first_tokens):
-    """The cache of `first_tokens_chunk`: the keys and values of the first tokens.
+    """Builds the cache of `first_tokens_chunk`: the keys and values of the first tokens.
 
     Args:
-        key: `[batch, key_heads, length, depth]`, of positions from the first on.
+        key: `[batch, key_heads, length, depth]`, from the first position.
         value: `[batch, key_heads, length, value_depth]`.
-        num_first_tokens: int.
+        num_first_tokens: int, number of first tokens.
 
     Returns:
         A dictionary of "key" and "value", `[batch, key_heads, num_first_tokens, ...]`.
@@ -84,21 +85,21 @@ def first_tokens_cache(key, value, *, num_first_tokens):
 def first_tokens_chunk(
     query, key, value, cache, position, *, count=None, outside=(), dropout=0.0, seed=None
 ):
-    """Causal `first_tokens_attention` of the positions of a chunk, given those before it.
+    """Computes causal `first_tokens_attention` of a chunk, given the cache of earlier positions.
 
     Args:
         query: `[batch, heads, length, depth]`.
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `first_tokens_cache` or of the last chunk.
-        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
-        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
-            others are padding, whose outputs mean nothing. None, the default, for all.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. Outputs of padding are undefined. None, the default, for no padding.
         outside, dropout, seed: see `first_tokens_attention`.
 
     Returns:
-        `[batch, heads, length, value_depth]` and the logsumexp of the logits,
-        `[batch, heads, length]`, as a pair; and the cache with these positions in it.
+        A pair of `[batch, heads, length, value_depth]` and the logsumexp of the logits,
+        `[batch, heads, length]`; and the cache with these positions added.
 
     >>> x = tf.random.normal([1, 2, 5, 4])
     >>> cache = first_tokens_cache(x[:, :, :1], x[:, :, :1], num_first_tokens=3)
@@ -114,7 +115,7 @@ def first_tokens_chunk(
 
 
 def _seen(own, real, causal, outside):
-    """Which first tokens each query sees, bool `[batch or 1, length, num_first_tokens]`."""
+    """Returns which first tokens queries see, bool `[batch or 1, length, num_first_tokens]`."""
     places = tf.range(size(real, 1))
     allowed = real[:, None] & ((places <= own[:, :, None]) if causal else (own >= 0)[:, :, None])
     for covers in outside:
@@ -124,7 +125,7 @@ def _seen(own, real, causal, outside):
 
 def _attend(query, kept, allowed, dropout, seed):
     heads, key_heads = query.shape[1], kept["key"].shape[1]
-    # The heads of one key head are more queries of it.
+    # The query heads of one key head become more queries of it.
     allowed = tf.tile(allowed[:, None], [1, 1, heads // key_heads, 1])
     folded = fold_heads(query * query.shape[3] ** -0.5, key_heads)
     key, value = (tf.cast(kept[name], query.dtype) for name in ("key", "value"))

@@ -32,36 +32,38 @@ def full_attention(
     return_logsumexp=False,
     activation="softmax",
 ):
-    """Scaled dot-product attention of every query to every key.
+    """Computes scaled dot-product attention of every query to every key.
 
     ```
     output_i = sum_j softmax_j(query_i · (key_j + r_(i - j)) / sqrt(depth)) value_j
     ```
 
-    Time is O(n²); memory is bounded: at most `chunks.LOGITS_AT_ONCE` logits exist at once.
+    Time is O(n²). Memory is bounded if shapes are static: at most `chunks.LOGITS_AT_ONCE` logits,
+    or those of one query position, exist at once.
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, key_heads, keys, depth]`, or None for the queries themselves. Fewer heads than
-            those of queries serve as many consecutive ones each.
+        key: `[batch, key_heads, keys, depth]`, or None for the queries themselves. Each key head
+            serves heads / key_heads consecutive query heads.
         value: `[batch, key_heads, keys, value_depth]`.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, queries]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
-        attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, which keys
-            each query may see; or None. All axes but that of the queries may be 1.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
+        attention_mask: bool `[batch, queries, keys]` or `[batch, heads, queries, keys]`, True for
+            keys that a query may see; or None. All axes but that of the queries may be of size 1.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to ±m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
-            which `merge` joins the output with attention to other keys. Defaults to False.
-        activation: "softmax", the default, or "sparsemax" or "entmax15", which give most keys a
-            weight of exactly 0; see the functions of these names.
+        return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
+            `merge` needs to combine the output with attention to other keys. Defaults to False.
+        activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
+            exactly 0; see the functions of the same names. Defaults to "softmax".
 
     Returns:
         `[batch, heads, queries, value_depth]`. A query that may see no key gets 0. With
-        `return_logsumexp` also `[batch, heads, queries]`, float32 (float64 for float64 queries).
+        `return_logsumexp` also the logsumexp `[batch, heads, queries]`, float32 (float64 for
+        float64 queries).
 
     Raises:
         ValueError: if `activation` is unknown, or not "softmax" with `return_logsumexp`.
@@ -81,7 +83,7 @@ def full_attention(
     query *= query.shape[-1] ** -0.5
 
     def in_blocks(x):
-        """`[batch, heads, queries, ...]` as `[blocks, batch, heads, block_size, ...]`."""
+        """Splits `[batch, heads, queries, ...]` to `[blocks, batch, heads, block_size, ...]`."""
         return move_axis(split_blocks(x, num_blocks, block_size), 2, 0)
 
     sliced = {"query": in_blocks(query)}
@@ -118,7 +120,7 @@ def full_attention(
 
 
 def _blocks_of_queries(batch, heads, length, keys):
-    """The number and size of the blocks of queries whose logits stay within the limit."""
+    """Returns the number and size of the blocks of queries whose logits stay within the limit."""
     if not isinstance(length, int):
         return 1, tf.maximum(length, 1)
     if not all(isinstance(x, int) for x in (batch, heads, keys)):
@@ -129,7 +131,7 @@ def _blocks_of_queries(batch, heads, length, keys):
 
 
 def _attend_block(block, causal, dropout, activation):
-    """Attention of one block of queries to all keys, and the logsumexp."""
+    """Computes the attention of one block of queries to all keys, and the logsumexp."""
     query, key, value = block["query"], block["key"], block["value"]
     keys = size(key, 2)
     allowed = tf.ones([1, 1, 1, 1], tf.bool)
@@ -159,11 +161,11 @@ def _attend_block(block, causal, dropout, activation):
 
 
 def _positions(query, keys, start):
-    """The positions of all keys, and those of a block of queries from `start` on.
+    """Returns the positions of all keys, and of a block of queries that begins at `start`.
 
-    TensorFlow would make a constant of n² bytes of their comparison, so that they depend on an
-    input: on where the greatest of one number is, which is 0. They are floats, exact up to 2²⁴,
-    which XLA on a CPU compares as fast as it reads such a constant.
+    TensorFlow would fold their comparison into a constant of n² bytes, so they are made to depend
+    on an input: the argmax of a single number, which is 0. They are floats, exact up to 2²⁴, which
+    XLA on a CPU compares as fast as it reads such a constant.
     """
     zero = tf.reduce_sum(tf.argmax(query[:1, :1, :1, :1], axis=-1, output_type=tf.int32))
     positions = tf.range(keys), start + tf.range(size(query, 2))

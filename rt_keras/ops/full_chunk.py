@@ -1,4 +1,4 @@
-"""Full attention of several positions at a time, given the cache of those before them."""
+"""Full attention of a chunk of positions, given the cache of earlier ones."""
 
 import tensorflow as tf
 
@@ -12,7 +12,7 @@ from rt_keras.ops.blocks import (
 )
 from rt_keras.ops.decode import check_position, write_chunk
 
-# Keys that the queries of a chunk are compared with at once, of longer caches.
+# Number of keys that the queries of a chunk attend to at once, in longer caches.
 KEYS_AT_ONCE = 1024
 
 
@@ -30,29 +30,32 @@ def full_chunk(
     activation="softmax",
     return_logsumexp=False,
 ):
-    """Causal `full_attention` of the positions of a chunk, given those before it.
+    """Computes causal `full_attention` of a chunk, given the cache of earlier positions.
 
-    Keys are read in blocks, as far as there are any, and each block's part of the softmax is joined
-    with those before it. So memory grows with neither length, and places of the cache that are
-    still empty cost nothing. Other activations need all keys at once. XLA does not compile the
-    gradient of this loop, which caches of more than `KEYS_AT_ONCE` places have.
+    In caches of more than `KEYS_AT_ONCE` places, keys are read in blocks up to the last position,
+    and the attention to each block is merged with that to the blocks before it. So the number of
+    logits in memory does not grow with the cache, and empty places cost nothing. XLA cannot compile
+    the gradient of this loop. Activations other than softmax need all keys at once.
 
     Args:
         query: `[batch, heads, length, depth]`.
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `full_cache`, `full_step` or of the last chunk, with room for this one.
-        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
-        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
-            others are padding, whose outputs mean nothing. None, the default, for all.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. Outputs of padding are undefined. None, the default, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         dropout, seed, activation: see `full_attention`.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+        return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
 
     Returns:
-        `[batch, heads, length, value_depth]`, or the pair of it and the logsumexp
-        `[batch, heads, length]`; and the cache with these positions in it.
+        `[batch, heads, length, value_depth]`, or a pair of it and the logsumexp
+        `[batch, heads, length]`; and the cache with these positions added.
+
+    Raises:
+        ValueError: if the chunk is known to exceed the cache.
 
     >>> from rt_keras.ops.full_decode import full_cache
     >>> x = tf.random.normal([1, 2, 9, 4])
@@ -68,11 +71,11 @@ def full_chunk(
     cache = write_chunk(cache, position, count, key=key, value=value)
     query = query * query.shape[3] ** -0.5
     own = places_of_rows(position, tf.range(length))
-    # The heads of one key head are more queries of it: fewer and larger products.
+    # The query heads of one key head become more queries of it: fewer and larger products.
     key_heads = key.shape[1] if relative_embeddings is None and not dropout else heads
 
     def attend_keys(first, number, start=0, seed=seed):
-        """Attention to some keys of the cache, of which those before `start` do not count."""
+        """Computes attention to some keys of the cache; those before `start` are masked."""
         places = first + tf.range(number)
         distance = own[:, :, None] - places
         bias = None
@@ -102,13 +105,13 @@ def full_chunk(
 
 
 def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
-    """Attention to the first `filled` keys, block by block."""
+    """Computes attention to the first `filled` keys, block by block."""
     blocks = ceil_div(room, KEYS_AT_ONCE)
     seeds = tf.random.split(seed, blocks) if dropout else None
 
     def attend_block(number, *before):
         start = number * KEYS_AT_ONCE
-        # The last block, too, is as long as the others.
+        # The last block is as long as the others, and overlaps the one before if needed.
         first = tf.minimum(start, room - KEYS_AT_ONCE)
         of_block = None if seeds is None else seeds[number]
         found = attend_keys(first, KEYS_AT_ONCE, start, of_block)
@@ -129,13 +132,13 @@ def _over_blocks(attend_keys, query, value_depth, room, filled, dropout, seed):
 
 
 def _some(kept, first, number):
-    """Some of the places of a cache."""
+    """Slices `number` places of a cache, starting at `first`."""
     shape = [size(kept, axis) for axis in range(4)]
     return tf.slice(kept, [0, 0, first, 0], [*shape[:2], number, shape[3]])
 
 
 def _relative(query, embeddings, distance):
-    """Relative logits at distances `[batch or 1, queries, keys]`, the same for all heads."""
+    """Computes relative logits at distances `[batch or 1, queries, keys]`, equal for all heads."""
     far = embeddings.shape[1] // 2
     rows = tf.clip_by_value(distance, -far, far) + far
     rows = tf.broadcast_to(rows, [size(query, 0), *(size(rows, axis) for axis in (1, 2))])

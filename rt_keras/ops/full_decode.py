@@ -1,4 +1,4 @@
-"""Full attention of one position at a time: all keys and values are kept."""
+"""Full attention of one position at a time: the cache has all keys and values."""
 
 import tensorflow as tf
 
@@ -7,13 +7,13 @@ from rt_keras.ops.decode import attend_step, check_position, from_rows, pad_to, 
 
 
 def full_cache(key, value, *, max_length):
-    """The cache of `full_step`: every position's key and value.
+    """Builds the cache of `full_step`: the keys and values of all positions.
 
     Args:
-        key: `[batch, heads, length, depth]`, of positions from the first on. Steps overwrite their
-            own position, so that only positions before it count.
+        key: `[batch, heads, length, depth]`, from the first position. Each step overwrites its own
+            position and ignores later ones.
         value: `[batch, heads, length, value_depth]`.
-        max_length: int, how many positions there will be.
+        max_length: int, maximum length of the sequence.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, max_length, ...]`.
@@ -26,21 +26,24 @@ def full_cache(key, value, *, max_length):
 
 
 def full_step(query, key, value, cache, position, *, count=None, **options):
-    """Causal `full_attention` of one position, given those before it.
+    """Computes causal `full_attention` of one position, given the cache of earlier ones.
 
     Args:
         query: `[batch, heads, 1, depth]`.
         key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `full_cache` or of the last step.
-        position: int scalar, the query's position; or int `[batch]`.
-        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
-            outputs mean nothing. None, the default, if all count.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. None, the default, for no padding.
         **options: `relative_embeddings`, `activation` and `return_logsumexp` of `full_attention`.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
-        and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
+        the cache with this position added.
+
+    Raises:
+        ValueError: if the position is known to be outside of the cache.
 
     >>> x = tf.random.normal([1, 2, 5, 4])
     >>> cache = full_cache(x[:, :, :4], x[:, :, :4], max_length=9)
@@ -56,19 +59,19 @@ def full_step(query, key, value, cache, position, *, count=None, **options):
 
 
 def add_kept(cache, position, key, value, count):
-    """A cache of all positions with one more, in rows where it counts."""
+    """Adds a position to a cache of all positions, in rows where it is not padding."""
     check_position(position, size(cache["key"], 2), count)
     return write(cache, position, count, key=key, value=value)
 
 
 def full_cross_step(query, key, value, position, *, key_mask=None, **options):
-    """`full_attention` of one position to another sequence.
+    """Computes `full_attention` of one position to another sequence.
 
     Args:
         query: `[batch, heads, queries, depth]`, any number of queries at the same position.
         key: `[batch, heads, keys, depth]`.
         value: `[batch, heads, keys, value_depth]`.
-        position: int scalar.
+        position: int scalar, the queries' position.
         key_mask: bool `[batch, keys]`, False for padding; or None.
         **options: `relative_embeddings` and `activation` of `full_attention`.
 

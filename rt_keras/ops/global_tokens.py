@@ -1,4 +1,4 @@
-"""Global tokens: a few positions that see all others and are seen by them, beside any heads."""
+"""Global tokens: a few positions that see all others and are seen by all, with any heads."""
 
 import typing
 
@@ -15,12 +15,14 @@ class GlobalTokens(typing.NamedTuple):
 
     Args:
         is_global: bool `[batch, length]`.
-        places: int32 `[batch, tokens]`, their positions; any others if there are fewer.
-        real: bool `[batch, tokens]`, which of `places` are theirs.
-        query: `[batch, heads, tokens, depth]`, their queries; None for those of all positions.
-        key: `[batch, heads, length, depth]`, the keys that these meet; None for those of all
-            queries.
-        value: `[batch, heads, length, value_depth]`, the values likewise; or None.
+        places: int32 `[batch, tokens]`, their positions, followed by arbitrary others if there are
+            fewer.
+        real: bool `[batch, tokens]`, True for the `places` of global tokens.
+        query: `[batch, heads, tokens, depth]`, queries of their own; None to use the common ones.
+        key: `[batch, heads, length, depth]`, the keys that these queries attend to; None to use the
+            common ones.
+        value: `[batch, heads, length, value_depth]`, the values of these keys; None to use the
+            common ones.
     """
 
     is_global: tf.Tensor
@@ -32,17 +34,17 @@ class GlobalTokens(typing.NamedTuple):
 
 
 def find_global_tokens(global_mask, count):
-    """Where the global tokens are, in tensors of static shapes.
+    """Finds the positions of the global tokens, in tensors of static shapes.
 
     Args:
         global_mask: bool `[batch, length]`, True for global tokens.
-        count: int, the most global tokens of a sequence: of more, the first ones count.
+        count: int, maximum number of global tokens in a sequence. Only the first ones are used.
 
     Returns:
         `GlobalTokens`, without queries, keys and values.
 
     Raises:
-        ValueError: if there are more, where values are known: outside of compiled functions.
+        ValueError: if there are more than `count`, outside of compiled functions.
 
     Source: Beltagy et al. 2020, Longformer, section 3.1.
 
@@ -58,7 +60,7 @@ def find_global_tokens(global_mask, count):
         )
     is_global, length = global_mask & (number <= count), size(global_mask, 1)
     count = tf.minimum(count, length) if tf.is_tensor(length) else min(count, length)
-    # The earlier, the larger.
+    # Earlier tokens get larger numbers.
     order = tf.where(is_global, length - tf.range(length), 0)
     found, places = tf.math.top_k(order, count)
     return GlobalTokens(is_global, places, found > 0)
@@ -79,33 +81,33 @@ def global_attention(
     seed=None,
     **options,
 ):
-    """Attention of any kind to which global tokens are added.
+    """Adds global tokens to attention of any kind.
 
-    With G the global tokens and N(i) the keys that `attend` gives to i,
+    With G the global tokens and N(i) the keys that query i sees in `attend`,
 
     ```
     output_i = sum_j softmax_j(logit_ij) value_j    over j in N(i) and G
     logit_ij = query_i · key_j / sqrt(depth)  for j in G; that of `attend` for others
     ```
 
-    under one softmax, in which no key is twice; and if i is in G, over all j, with the queries,
-    keys and values of `tokens`. Relative positions, and what else changes the logits of `attend`,
-    have no part in those of global tokens. If causal, j <= i throughout. The cost is that of
-    `attend` and O(n · tokens).
+    under one softmax that includes each key once. If i is in G, the sum is over all j, with the
+    queries, keys and values of `tokens`. Relative positions and other changes to the logits of
+    `attend` do not apply to the logits of global tokens. If causal, all j <= i. The cost is that of
+    `attend` plus O(n · tokens).
 
     Args:
-        attend: function of the arguments by name, such as an op with its own options, which takes
-            `return_logsumexp`.
+        attend: function that accepts the arguments by name and `return_logsumexp`, such as
+            `local_attention`.
         tokens: `GlobalTokens`.
         query: `[batch, heads, length, depth]`.
         key: `[batch, heads, length, depth]`, or None for the queries themselves.
         value: `[batch, heads, length, value_depth]`.
-        normalized: bool, whether the logits of `attend` are those of layer-normalised queries and
-            keys: then these are too. Defaults to False.
+        normalized: bool, whether `attend` layer-normalizes queries and keys, which are then
+            normalized here too. Defaults to False.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
-        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None. With
-            `key` None it is `query_mask`.
+        key_mask: bool `[batch, length]`, False for padding, which no query sees; or None. If `key`
+            is None, `query_mask` is used instead.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
         **options: further arguments of `attend`.
@@ -169,12 +171,12 @@ def global_attention(
 
 
 def _at(places, x, axis):
-    """The rows of global tokens, of all positions on an axis."""
+    """Gathers the rows of global tokens from all positions on an axis."""
     return tf.gather(x, places, axis=axis, batch_dims=1)
 
 
 def _put_back(own, tokens):
-    """At each global token its row of `own`, `[batch, heads, length, depth]`."""
+    """Puts the rows of `own` at their global tokens, `[batch, heads, length, depth]`."""
     number = tf.cumsum(tf.cast(tokens.is_global, tf.int32), axis=1) - 1
     rows, places = (
         tf.repeat(x[:, None], own.shape[1], axis=1) for x in (tf.maximum(number, 0), tokens.places)

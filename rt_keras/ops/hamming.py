@@ -1,4 +1,4 @@
-"""Groups of vectors that point the same way, found from the signs of random projections."""
+"""Groups of vectors with similar directions, found from the signs of random projections."""
 
 import tensorflow as tf
 
@@ -7,24 +7,24 @@ from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 
 # Bits in an integer.
 WORD = 32
-# Vectors of a group, on average, by which its centroid moves at most.
+# Average number of vectors per group that is enough to move its centroid.
 MEMBERS = 32
 
 
 def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
     """Groups vectors by k-means on their signs, with Lloyd's iterations in Hamming space.
 
-    A vector becomes the bits `b_ip = [projection_p · x_i > 0]`. Each iteration puts it into the
-    group whose centroid differs from it in the fewest bits, the first of several; then each bit of
-    a centroid becomes that of most members of its group. A group without members keeps its
-    centroid. Centroids start as vectors evenly spaced over the sequence. They move by every k-th
-    vector alone, where that leaves at least 32 for each group.
+    Vector i is represented by the bits `b_ip = [projection_p · x_i > 0]`. Each iteration assigns it
+    to the group whose centroid differs from it in the fewest bits, the first of several. Each bit
+    of a centroid then becomes that of most members of its group. A group without members keeps its
+    centroid. Centroids start as vectors evenly spaced over the sequence. In long sequences only
+    every k-th vector moves them, which leaves at least 32 vectors per group on average.
 
     Args:
         x: `[batch, heads, length, depth]`.
-        projections: `[heads, bits, depth]`, of random directions.
+        projections: `[heads, bits, depth]`, random directions.
         num_clusters: int, number of groups, at least 1.
-        iterations: int, how often centroids move. Defaults to 10.
+        iterations: int, number of updates of the centroids. Defaults to 10.
         mask: bool `[batch, length]`, False for padding, which moves no centroid; or None.
 
     Returns:
@@ -55,9 +55,9 @@ def hamming_groups(x, projections, *, num_clusters, iterations=10, mask=None):
 
 
 def _signs(x, projections):
-    """1 or -1 for the side of each projection that a vector is on, `[batch, heads, length, bits]`.
+    """Returns the sign of each projection of a vector, 1 or -1, `[batch, heads, length, bits]`.
 
-    A vector on the border is on the lower side.
+    The sign of 0 is -1.
     """
     dtype = accumulation_dtype(x.dtype)
     projected = tf.einsum("bhnd,hpd->bhnp", tf.cast(x, dtype), tf.cast(projections, dtype))
@@ -65,7 +65,7 @@ def _signs(x, projections):
 
 
 def sums_of_groups(x, groups, num_clusters):
-    """The sum of the vectors of each group in each sequence, and their number.
+    """Computes the sum and the number of the vectors of each group in each sequence.
 
     Args:
         x: `[batch, heads, length, depth]`.
@@ -83,14 +83,14 @@ def sums_of_groups(x, groups, num_clusters):
     # A last column of ones counts.
     rows = tf.reshape(pad_axis(x, 3, 0, 1, fill=1), [batch * heads * length, depth + 1])
     segments = tf.reshape(sequences + groups, [-1])
-    # On a CPU several times faster than a product with one-hot rows.
+    # This is several times faster on a CPU than a product with one-hot rows.
     sums = tf.math.unsorted_segment_sum(rows, segments, batch * heads * count)
     sums = tf.reshape(sums, [batch, heads, count, depth + 1])[:, :, :num_clusters]
     return sums[..., :-1], sums[..., -1:]
 
 
 def _words(signs):
-    """Signs `[..., bits]` as the bits of integers, `[..., words]`."""
+    """Packs signs `[..., bits]` into the bits of integers, `[..., words]`."""
     count = ceil_div(signs.shape[-1], WORD)
     bits = tf.cast(signs > 0, tf.int32)
     bits = pad_axis(bits, bits.shape.rank - 1, 0, count * WORD - signs.shape[-1])
@@ -100,21 +100,21 @@ def _words(signs):
 
 
 def _nearest(words, centroids):
-    """The first centroid that differs in the fewest bits, int32 `[batch, heads, length]`."""
+    """Finds the first centroid that differs in the fewest bits, int32 `[batch, heads, length]`."""
     differing = 0
     for word in range(words.shape[-1]):
         other = tf.bitwise.bitwise_xor(words[..., None, word], centroids[:, :, None, :, word])
         differing += tf.cast(tf.raw_ops.PopulationCount(x=other), tf.int32)
-    # The least number in the order of (difference, centroid): XLA on a CPU vectorises a minimum,
-    # but not the search for where it is.
+    # The minimum of (difference, centroid) as one number: XLA on a CPU vectorizes a minimum, but
+    # not an argmin.
     count = centroids.shape[2]
     return tf.reduce_min(differing * count + tf.range(count), axis=-1) % count
 
 
 def _spread(count, real, x):
-    """Positions that are evenly spaced over those that are real, `[batch, heads, count]`."""
+    """Returns positions evenly spaced over those that are not padding, `[batch, heads, count]`."""
     batch, heads, length, _ = sizes(x)
-    # Twice as fine as the places of centroids, so that these are in the middle of their shares.
+    # In half steps, so that each centroid is in the middle of its share of the positions.
     shares = 2 * tf.range(count) + 1
     if real is None:
         rows = tf.broadcast_to(shares * length // (2 * count), [batch, count])

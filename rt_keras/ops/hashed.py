@@ -11,17 +11,17 @@ from rt_keras.ops.members import cluster_attention, top_members
 def hashed_attention(query, key, value, projections, *, num_clusters, window_size, **options):
     """Attention inside buckets of a locality-sensitive hash.
 
-    The i-th bit of a normalised vector's bucket says whether `projection_i · x > 0`. A cluster's
-    members are the first `window_size` positions in its bucket, filled up with the first of those
-    outside; otherwise attention is that of `balanced_attention`.
+    The i-th bit of a normalized vector's bucket is 1 if `projection_i · x > 0`. The members of a
+    cluster are the first `window_size` positions in its bucket, filled up with the first positions
+    outside of it. Otherwise attention is that of `balanced_attention`.
 
     Args:
-        query: `[batch, heads, queries, depth]`, not normalised.
+        query: `[batch, heads, queries, depth]`, not normalized.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
         projections: `[heads, bits, depth]`.
-        num_clusters: int, how many buckets are used, at most 2^bits. A position in another bucket
-            attends only where it fills up one of these.
+        num_clusters: int, number of buckets that are used, at most 2^bits. A position in another
+            bucket attends only where it fills up one of these.
         window_size: int, members of a cluster; all positions if there are fewer.
         **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
             of `balanced_attention`.
@@ -30,8 +30,8 @@ def hashed_attention(query, key, value, projections, *, num_clusters, window_siz
         `[batch, heads, queries, value_depth]`.
 
     Source: Kitaev et al. 2020, Reformer, section 2; in this form the code of Roy et al. 2021,
-    section 5.2. Whether a position joins a bucket depends on earlier positions alone, but whether
-    it fills one up depends on all.
+    section 5.2. Whether a position joins its bucket only depends on earlier positions, but whether
+    it fills up another one depends on all positions.
 
     >>> x = tf.random.normal([1, 2, 12, 4])
     >>> projections = tf.random.normal([2, 2, 4])
@@ -44,12 +44,12 @@ def hashed_attention(query, key, value, projections, *, num_clusters, window_siz
 
 
 def bucket_members(num_clusters, x, mask, count, weights):
-    """The first `count` positions in each bucket, then the first outside.
+    """Picks the first `count` positions in each bucket, then the first ones outside of it.
 
     Args:
-        num_clusters: int, how many buckets are used.
-        x: normalised vectors, `[batch, heads, length, depth]`.
-        mask: bool `[batch, length]`, False for positions that are taken last, or None.
+        num_clusters: int, number of buckets that are used.
+        x: normalized vectors, `[batch, heads, length, depth]`.
+        mask: bool `[batch, length]`, False for positions that are picked last, or None.
         count: int, number of members.
         weights: dictionary with "projections", `[heads, bits, depth]`.
 
@@ -62,7 +62,7 @@ def bucket_members(num_clusters, x, mask, count, weights):
 
 
 def hash_buckets(x, projections):
-    """The bucket of each vector, `sum_i 2^i [projection_i · x > 0]`.
+    """Computes the bucket of each vector, `sum_i 2^i [projection_i · x > 0]`.
 
     Args:
         x: `[batch, heads, length, depth]`.

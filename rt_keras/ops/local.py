@@ -43,22 +43,22 @@ def local_attention(
     span=None,
     span_ramp=32,
 ):
-    """Attention of each block of queries to its own block and those beside it.
+    """Computes attention of each block of queries to its own block and neighboring blocks.
 
     ```
     output_i = sum_(j in N(i)) softmax_j(query_i · (key_j + r_ij) / sqrt(depth)) value_j
     ```
 
-    N(i) are the positions of i's block and of the `look_back` blocks before it, those up to i if
-    causal; otherwise also the `look_back` blocks after it. The cost is O(n · block_size). With a
-    `sliding_window`, only those less than so many positions away.
+    If causal, N(i) are the positions up to i in the block of i and the `look_back` blocks before
+    it; otherwise, all positions of these blocks and of the `look_back` blocks after. With a
+    `sliding_window`, only those less than that many positions away. The cost is O(n · block_size).
 
-    In more than one dimension blocks tile an image, and lie on a `grid`. Positions are then in
-    the order of `rt_keras.ops.to_blocks`: block by block in raster order, inside a block likewise.
-    N(i) are the blocks at most `look_back` away along each dimension; if causal, those of them
-    that come before i's in this order, and the positions up to i in its own.
+    In more than one dimension, the blocks tile an image and form a `grid`. Positions are then in
+    the order of `rt_keras.ops.to_blocks`: block by block in raster order, and so inside a block.
+    N(i) are the blocks at most `look_back` away along each dimension. If causal, N(i) are those of
+    them that come before the block of i in this order, and the positions up to i in its own block.
 
-    With a `span` z, which can be learnt, the softmax has m_ij exp(logit_ij) for exp(logit_ij):
+    With a `span` z, which can be trained, m_ij exp(logit_ij) replaces exp(logit_ij) in the softmax:
 
     ```
     m_ij = min(max((R + z - |i - j|) / R, 0), 1)
@@ -66,48 +66,49 @@ def local_attention(
 
     Args:
         query: `[batch, heads, length, depth]`.
-        key: `[batch, key_heads, keys, depth]`, or None for the queries themselves. A key head
-            serves `heads / key_heads` consecutive heads.
+        key: `[batch, key_heads, keys, depth]`, or None for the queries themselves. Each key head
+            serves heads / key_heads consecutive query heads.
         value: `[batch, key_heads, keys, value_depth]`.
         block_size: int, positions in a block. The length need not be a multiple of it.
-        look_back: int, blocks before its own that a query sees, or a tuple with one int for each
-            dimension of `grid`. Defaults to 1.
+        look_back: int, number of blocks before its own that a query sees, or a tuple with one int
+            for each dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension, whose product times
             `block_size` is the length; None, the default, for a sequence.
-        key_block_size: int, if keys are another sequence: positions in a block of it, such that
-            both have as many blocks. None, the default, for the same sequence, or one of the same
-            length.
+        key_block_size: int, positions in a block of keys if these are another sequence, which must
+            have as many blocks as the queries. None, the default, for the same sequence or one of
+            the same length.
         sliding_window: int w, to see key j only if `|i - j| < w`; at most
             `look_back` · `block_size` + 1, so that it lies inside the blocks. None, the default,
             for whole blocks.
-        keys_before: int, how many keys come before the first query, a multiple of `block_size`
-            and at most `look_back` · `block_size`; i and j are then positions in the keys. Defaults
-            to 0.
+        keys_before: int, number of keys before the first query, a multiple of `block_size` and at
+            most `look_back` · `block_size`; i and j are then positions in the keys. Defaults to 0.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, keys]`, False for padding, which no query sees; or None.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j; further
-            distances count as m. Distances in more than one dimension, or to keys in blocks of
-            another size, are those of the places in N(i). None for no relative positions.
+        relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on i - j, clipped to
+            ±m. Distances in more than one dimension, or to keys in blocks of another size, are
+            those between places in N(i). None for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
-            which `merge` joins the output with attention to other keys. Defaults to False.
-        activation: "softmax", the default, or "sparsemax" or "entmax15", which give most keys a
-            weight of exactly 0; see the functions of these names.
+        return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
+            `merge` needs to combine the output with attention to other keys. Defaults to False.
+        activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
+            exactly 0; see the functions of the same names. Defaults to "softmax".
         span: `[heads]`, z above; None, the default, for no span.
-        span_ramp: int R, positions in which a span ends. Defaults to 32.
+        span_ramp: int R, number of positions over which m falls from 1 to 0. Defaults to 32.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With
-        `return_logsumexp` also `[batch, heads, length]`, float32 (float64 for float64 queries).
+        `return_logsumexp` also the logsumexp `[batch, heads, length]`, float32 (float64 for
+        float64 queries).
 
     Raises:
         ValueError: if queries and keys differ in length without a `key_block_size`, have different
-            numbers of blocks with it, or do not fill the grid; if a `sliding_window` is too wide;
-            if a `sliding_window`, `keys_before` or a `span` is combined with either; if
-            `keys_before` is no such multiple; or if `activation` is unknown, or not "softmax" with
-            a `span` or `return_logsumexp`.
+            numbers of blocks with it, or do not fill the grid; if `key_block_size` differs from
+            `block_size` in causal attention; if a `sliding_window` is too wide; if a
+            `sliding_window`, `keys_before` or a `span` is combined with a `grid` or a
+            `key_block_size`; if `keys_before` is not such a multiple; or if `activation` is
+            unknown, or not "softmax" with a `span` or `return_logsumexp`.
 
     Source: Roy et al. 2021, Efficient Content-Based Sparse Attention with Routing Transformers,
     section 3.2; images: Parmar et al. 2018, Image Transformer, section 3.1; r: Shaw et al. 2018;
@@ -139,16 +140,16 @@ def local_attention(
 
 
 def over_local_heads(attend_heads, windows, activations, weights, shared, return_logsumexp=False):
-    """Local attention over all heads, a chunk of heads at a time if memory is short.
+    """Runs local attention over all heads, in chunks of heads if there are too many logits.
 
     Args:
-        attend_heads: function of the arguments of some heads, with scaled queries; returns
-            `[batch, heads, length, value_depth]`, and with `return_logsumexp` that too, as
+        attend_heads: function of the arguments of some heads, with scaled queries. It returns
+            `[batch, heads, length, value_depth]`, and with `return_logsumexp` the logsumexp
             `[batch, heads, length, 1]`.
-        windows: the `LocalWindows` that they attend in.
-        activations: dictionary of "query", "key" and "value", tensors.
+        windows: the `LocalWindows` of the attention.
+        activations: dictionary of the tensors "query", "key" and "value".
         weights: dictionary of arguments `[heads, ...]`.
-        shared: dictionary of arguments that all heads see whole.
+        shared: dictionary of arguments shared by all heads.
         return_logsumexp: see `local_attention`.
     """
     query, dtype = activations["query"], activations["value"].dtype
@@ -164,13 +165,13 @@ class LocalWindows:
     """The windows of keys around each block of queries.
 
     Args:
-        length, keys: ints or int scalars, how many queries and keys there are.
+        length, keys: ints or int scalars, numbers of queries and of keys.
         block_size, key_block_size, grid, look_back, causal, sliding_window: see
             `local_attention`.
         keys_before: int, see `local_attention`.
 
     Raises:
-        ValueError: if they do not go together.
+        ValueError: if they cannot be combined; see `local_attention`.
     """
 
     def __init__(
@@ -192,52 +193,52 @@ class LocalWindows:
         if causal and self.key_block_size != block_size:
             raise ValueError("Causal attention needs queries and keys of one sequence.")
         self.grid = grid or (ceil_div(keys, self.key_block_size),)
-        # Blocks of keys before the first block of queries.
+        # Number of blocks of keys before the first block of queries.
         self.first = keys_before // block_size
         self.causal, self.sliding_window = causal, sliding_window
         self.look_back = per_dimension(look_back, self.grid)
         self.look_ahead = (0 if causal else self.look_back[0], *self.look_back[1:])
-        # Where the block itself begins in its window.
+        # Place of the block's first position in its window.
         self.start = place_of_own_block(self.look_back, self.look_ahead) * self.key_block_size
-        # In more dimensions, keys behind the own block in the window may come before it.
+        # In more dimensions, keys after the own block in the window may be before it in the order.
         self.one_way = causal and len(self.grid) == 1
 
     def of_queries(self, x):
-        """`[batch, heads, length, ...]` in blocks, `[batch, heads, blocks, block_size, ...]`."""
+        """Splits `[batch, heads, length, ...]` to `[batch, heads, blocks, block_size, ...]`."""
         return split_blocks(x, math.prod(self.grid) - self.first, self.block_size)
 
     def of_keys(self, x):
-        """`[batch, heads, keys, ...]` in windows, `[batch, heads, blocks, window, ...]`."""
+        """Cuts windows `[batch, heads, blocks, window, ...]` from `[batch, heads, keys, ...]`."""
         sides = self.look_back, self.look_ahead
         return neighbour_blocks(x, self.key_block_size, self.grid, *sides, first=self.first)
 
     def real_keys(self, arguments):
-        """Which keys of each window exist and are no padding, bool `[batch, 1, blocks, window]`."""
+        """Returns which keys of windows are not padding, bool `[batch, 1, blocks, window]`."""
         real = self.of_keys(tf.ones([1, 1, size(arguments["key"], 2)], tf.bool))
         if "key_mask" in arguments:
             real &= self.of_keys(tf.cast(arguments["key_mask"], tf.bool)[:, None])
         return real
 
     def not_later(self, rows, count):
-        """Which of the first `count` keys of a window are not later than each of some queries."""
+        """Returns which of the first `count` keys of a window are not later than each query."""
         return self.distances(rows, count) >= 0
 
     def within_reach(self, rows, count):
-        """Which of the first `count` keys of a window the sliding window of each query has."""
+        """Returns which of the first `count` keys are in the sliding window of each query."""
         return tf.abs(self.distances(rows, count)) < self.sliding_window
 
     def distances(self, rows, count):
-        """The distances from some queries back to the first `count` keys of a window."""
+        """Computes the distances from queries back to the first `count` keys of a window."""
         return tf.range(self.block_size)[rows, None] + self.start - tf.range(count)
 
 
 def check_sliding_window(sliding_window, block_size, look_back, grid=None, key_block_size=None):
-    """Raises a ValueError if blocks do not hold a sliding window."""
+    """Raises a ValueError if the blocks in view do not contain the sliding window."""
     if sliding_window is None:
         return
     if grid is not None or key_block_size is not None:
         raise ValueError(
-            "sliding_window goes with neither grid nor key_block_size: it is for one sequence. "
+            "sliding_window cannot be combined with grid or key_block_size. "
             f"Received: sliding_window={sliding_window}, grid={grid}, "
             f"key_block_size={key_block_size}"
         )
@@ -250,7 +251,7 @@ def check_sliding_window(sliding_window, block_size, look_back, grid=None, key_b
 
 
 def _check_keys_before(keys_before, block_size, look_back, grid, key_block_size):
-    """Raises a ValueError if blocks of queries do not begin where blocks of keys do."""
+    """Raises a ValueError if blocks of queries do not align with blocks of keys."""
     if not keys_before:
         return
     alone = grid is None and key_block_size is None
@@ -264,29 +265,29 @@ def _check_keys_before(keys_before, block_size, look_back, grid, key_block_size)
 
 
 def check_span(has_span, activation, grid=None, key_block_size=None):
-    """Raises a ValueError if what else is asked for rules out an adaptive span."""
+    """Raises a ValueError if other options rule out an adaptive span."""
     if not has_span:
         return
     check_activation(activation, "adaptive_span")
     if grid is not None or key_block_size is not None:
         raise ValueError(
-            "adaptive_span goes with neither grid nor key_block_size: it is for one sequence. "
+            "adaptive_span cannot be combined with grid or key_block_size. "
             f"Received: grid={grid}, key_block_size={key_block_size}"
         )
 
 
 def span_masks(span, distances, ramp, dtype):
-    """What adaptive spans do with keys at some distances.
+    """Computes the mask and the bias of adaptive spans for keys at some distances.
 
     Args:
         span: `[heads]`, z in `local_attention`.
         distances: int `[...]`, of either sign.
-        ramp: int R.
-        dtype: dtype of the logits' bias.
+        ramp: int R in `local_attention`.
+        dtype: dtype of the queries.
 
     Returns:
-        Which keys have an m above 0, bool `[heads, ...]`, and log m, `[heads, ...]`, to be added to
-        the logits: 0 where it is minus infinity.
+        A bool mask of the keys whose m is above 0, `[heads, ...]`, and log m, `[heads, ...]`, which
+        is added to the logits; 0 instead of minus infinity.
     """
     dtype = accumulation_dtype(dtype)
     far = tf.cast(tf.abs(distances), dtype)
@@ -297,7 +298,7 @@ def span_masks(span, distances, ramp, dtype):
 
 
 def _check_blocks(length, block_size, keys, key_block_size, grid):
-    """Raises a ValueError if blocks of queries and of keys do not match, if sizes are known."""
+    """Raises a ValueError if blocks of queries and of keys of known sizes do not match."""
     if not (isinstance(length, int) and isinstance(keys, int)):
         return
     if key_block_size is None and length != keys:
@@ -327,7 +328,7 @@ def _local_attention(arguments, windows, dropout, return_logsumexp, activation, 
         # These differ from head to head.
         key, value = repeat_heads(key, heads), repeat_heads(value, heads)
     key_heads = key.shape[1]
-    # The heads of one key head are more queries of each block: fewer and larger products.
+    # The query heads of one key head become more queries of each block: fewer, larger products.
     groups = heads // key_heads
     key, value = windows.of_keys(key), windows.of_keys(value)
     real = windows.real_keys(arguments)
@@ -376,11 +377,11 @@ def _local_attention(arguments, windows, dropout, return_logsumexp, activation, 
 
 
 def per_dimension(look_back, grid):
-    """`look_back` as a tuple with one int for each dimension of `grid`."""
+    """Returns `look_back` as a tuple with one int for each dimension of `grid`."""
     return (look_back,) * len(grid) if isinstance(look_back, int) else tuple(look_back)
 
 
 def place_of_own_block(before, after):
-    """How many blocks of a window come before the block that it belongs to."""
+    """Returns the number of blocks in a window before the block that it belongs to."""
     ranges = [range(-low, high + 1) for low, high in zip(before, after)]
     return list(itertools.product(*ranges)).index((0,) * len(ranges))

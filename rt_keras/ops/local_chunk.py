@@ -1,4 +1,4 @@
-"""Local attention of several positions at a time, given the cache of those before them."""
+"""Local attention of a chunk of positions, given the cache of earlier ones."""
 
 import tensorflow as tf
 
@@ -9,9 +9,9 @@ from rt_keras.ops.local import local_attention, per_dimension
 def local_chunk(
     query, key, value, cache, position, *, block_size, look_back=1, grid=None, count=None, **options
 ):
-    """Causal `local_attention` of the positions of a chunk, given those before it.
+    """Computes causal `local_attention` of a chunk, given the cache of earlier positions.
 
-    What the cache keeps is put before the chunk, so that blocks begin where they do in the whole
+    The cached positions are put before the chunk, so that blocks begin where they do in the whole
     sequence, and attention runs once over both.
 
     Args:
@@ -19,22 +19,22 @@ def local_chunk(
         key: `[batch, key_heads, length, depth]`.
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `local_cache`, `local_step` or of the last chunk.
-        position: int scalar, the chunk's first position; any, not only that of a block. Or int
-            `[batch]`, if rows are at different positions.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row. It
+            need not be the first of a block.
         block_size: int, positions in a block.
-        look_back: int, blocks before its own that a query sees. Defaults to 1.
-        grid: must be None, as `local_step` has a grid.
-        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
-            others are padding, whose outputs mean nothing. None, the default, for all.
+        look_back: int, number of blocks before its own that a query sees. Defaults to 1.
+        grid: must be None; only `local_step` supports a grid.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. Outputs of padding are undefined. None, the default, for no padding.
         **options: `sliding_window`, `relative_embeddings`, `dropout`, `seed`, `return_logsumexp`,
             `activation`, `span` and `span_ramp` of `local_attention`.
 
     Returns:
-        `[batch, heads, length, value_depth]`, or the pair of it and the logsumexp
-        `[batch, heads, length]`; and the cache with these positions in it.
+        `[batch, heads, length, value_depth]`, or a pair of it and the logsumexp
+        `[batch, heads, length]`; and the cache with these positions added.
 
     Raises:
-        ValueError: if there is a grid, whose blocks do not follow one another.
+        ValueError: if there is a grid, where the blocks in view are not consecutive.
 
     >>> from rt_keras.ops.local_decode import local_cache
     >>> x = tf.random.normal([1, 2, 50, 4])
@@ -45,14 +45,14 @@ def local_chunk(
     TensorShape([1, 2, 20, 4])
     """
     if grid is not None:
-        raise ValueError(f"Blocks on a grid are not attended to in chunks. Received: grid={grid}")
+        raise ValueError(f"local_chunk does not support a grid. Received: grid={grid}")
     length, ring = size(query, 2), size(cache["key"], 2)
     look_back = per_dimension(look_back, (1,))[0]
     joined = JoinedChunk(position, count, length, ring, block_size, look_back)
     keys = joined.join(cache["key"], key)
     values = joined.join(cache["value"], value)
-    # The first blocks in view have no queries. With dropout they are there all the same: what a
-    # seed drops depends on how many there are.
+    # The first blocks in view have no queries. With dropout they are computed anyway, because what
+    # a seed drops depends on the number of blocks.
     before = 0 if options.get("dropout") else look_back * block_size
     found = local_attention(
         joined.align_queries(query, before),
@@ -70,27 +70,29 @@ def local_chunk(
 
 
 class JoinedChunk:
-    """A chunk behind what its ring keeps, as blocks that begin where they do in the whole sequence.
+    """The positions in a ring buffer, joined with a chunk and aligned to blocks of the sequence.
 
-    Position p of the sequence is at place p modulo the ring's length. In the joined sequence the
-    ring's positions come first; aligned, it begins with the first block in view of the chunk.
+    Position p of the sequence is at place p modulo the ring's length. In the joined sequence, the
+    ring's positions come first. The aligned sequence begins with the first block that the chunk
+    sees.
 
     Args:
-        position: int scalar or `[batch]`, that of the chunk's first.
-        count: int scalar or `[batch]`, how many positions of the chunk count; None for all.
-        length: int, that of the chunk.
-        ring: int, places of the ring.
+        position: int scalar or `[batch]`, the chunk's first position.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones; None for no padding.
+        length: int, length of the chunk.
+        ring: int, length of the ring.
         block_size, look_back: ints; see `local_attention`.
 
     Attributes:
-        real: bool `[batch or 1, aligned]`, which positions there are.
+        real: bool `[batch or 1, aligned]`, False for padding in the aligned sequence.
     """
 
     def __init__(self, position, count, length, ring, block_size, look_back):
         self.length, self.block_size = length, block_size
         self.before = (look_back + 1) * block_size
         self.missing = self.before - ring
-        # Where the first block in view begins.
+        # Place in the joined sequence where the first block in view begins.
         self.start = block_size - position % block_size
         self.total = self.before + length
         count = length if count is None else count
@@ -102,30 +104,30 @@ class JoinedChunk:
         self._held = tf.maximum(places_of_rows(self.before + count - 1, -age), 0)
 
     def join(self, kept, new):
-        """What a ring keeps, in the order of positions, and the chunk."""
+        """Joins the ring's content, in the order of positions, with the chunk."""
         kept = pad_axis(take_places(kept, self._order), 2, self.missing, 0)
         return tf.concat([kept, tf.cast(new, kept.dtype)], axis=2)
 
     def align(self, joined):
-        """A joined sequence from the first block in view on."""
+        """Aligns a joined sequence, which then begins with the first block in view."""
         joined = pad_axis(joined, 2, 0, self.block_size)
         return take_places(joined, places_of_rows(self.start, tf.range(self.total)))
 
     def align_queries(self, query, first=0):
-        """The chunk's queries from an aligned place on; what is kept has none."""
+        """Aligns the chunk's queries, from place `first`; cached positions have none."""
         padded = pad_axis(query, 2, self.before - first, self.block_size)
         return take_places(padded, places_of_rows(self.start, tf.range(self.total - first)))
 
     def of_chunk(self, aligned, first=0):
-        """The positions of the chunk in an aligned sequence, given from a place on."""
+        """Returns the positions of the chunk in an aligned sequence that begins at `first`."""
         places = places_of_rows(self.before - self.start - first, tf.range(self.length))
         return take_places(aligned, places)
 
     def ring_of(self, joined):
-        """What the ring holds after the chunk, of a joined sequence."""
+        """Returns the ring's content after the chunk, from a joined sequence."""
         return take_places(joined, self._held)
 
     def ring_of_aligned(self, aligned):
-        """The same of an aligned sequence; what came before the first block in view is lost."""
+        """Like `ring_of`, from an aligned sequence without positions before the first block."""
         places = tf.clip_by_value(self._held - tf.reshape(self.start, [-1, 1]), 0, self.total - 1)
         return take_places(aligned, places)

@@ -18,22 +18,22 @@ from rt_keras.ops.local import per_dimension, place_of_own_block, span_masks
 
 
 def local_cache(key, value, count, *, block_size, look_back=1, grid=None, max_length=None):
-    """The cache of `local_step`: a ring buffer of the blocks that a query can see.
+    """Builds the cache of `local_step`: a ring buffer of the blocks that a query can see.
 
     Position p is at place p modulo the ring's length, (look_back + 1) · block_size. On a grid,
-    where blocks in view lie far apart, all positions are kept.
+    where blocks in view are far apart, the cache has all positions.
 
     Args:
-        key: `[batch, heads, length, depth]`, of positions from the first on.
+        key: `[batch, heads, length, depth]`, from the first position.
         value: `[batch, heads, length, value_depth]`.
-        count: int scalar, how many of these positions count.
+        count: int scalar, number of positions in the cache, the first ones; others are padding.
         block_size: int, positions in a block.
-        look_back: int, blocks before its own that a query sees, or a tuple with one int for each
-            dimension of `grid`. Defaults to 1.
+        look_back: int, number of blocks before its own that a query sees, or a tuple with one int
+            for each dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension; None, the default, for a
             sequence.
-        max_length: int, how many positions there will be: the ring need not be longer. None, the
-            default, for any number.
+        max_length: int, maximum length of the sequence, which also bounds the ring. None, the
+            default, for no maximum.
 
     Returns:
         A dictionary of "key" and "value", `[batch, heads, places, ...]`.
@@ -70,29 +70,32 @@ def local_step(
     span_ramp=32,
     **options,
 ):
-    """Causal `local_attention` of one position, given those before it.
+    """Computes causal `local_attention` of one position, given the cache of earlier ones.
 
     Args:
         query: `[batch, heads, 1, depth]`.
         key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `local_cache` or of the last step.
-        position: int scalar, the query's position; or int `[batch]`.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
         block_size: int, positions in a block.
-        look_back: int, blocks before its own that a query sees, or a tuple with one int for each
-            dimension of `grid`. Defaults to 1.
+        look_back: int, number of blocks before its own that a query sees, or a tuple with one int
+            for each dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension; None, the default, for a
             sequence.
-        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
-            outputs mean nothing. None, the default, if all count.
-        sliding_window: int, how many positions up to its own a query sees; None, the default, for
-            whole blocks.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. None, the default, for no padding.
+        sliding_window: int, number of positions up to its own that a query sees; None, the default,
+            for whole blocks.
         span, span_ramp: see `local_attention`.
         **options: `relative_embeddings`, `activation` and `return_logsumexp` of `local_attention`.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
-        and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
+        the cache with this position added.
+
+    Raises:
+        ValueError: if the position is known to be outside of a grid.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> cache = local_cache(x, x, 49, block_size=8)
@@ -126,20 +129,20 @@ def local_cross_step(
     span_ramp=32,
     **options,
 ):
-    """`local_attention` of one position to the blocks of another sequence.
+    """Computes `local_attention` of one position to the blocks of another sequence.
 
     Args:
         query: `[batch, heads, queries, depth]`, any number of queries at the same position.
         key: `[batch, heads, keys, depth]`.
         value: `[batch, heads, keys, value_depth]`.
-        position: int scalar.
+        position: int scalar, the queries' position.
         block_size: int, positions in a block of queries.
         key_block_size: int, positions in a block of keys. Defaults to `block_size`.
-        look_back: int, blocks before and after its own that a query sees, or a tuple with one int
-            for each dimension of `grid`. Defaults to 1.
+        look_back: int, number of blocks before and after its own that a query sees, or a tuple with
+            one int for each dimension of `grid`. Defaults to 1.
         grid: tuple of ints, number of blocks along each dimension; None, the default, for a
             sequence.
-        sliding_window: int, beyond which distance keys are not seen; None, the default, for whole
+        sliding_window: int, to see keys at smaller distances only; None, the default, for whole
             blocks.
         key_mask: bool `[batch, keys]`, False for padding; or None.
         span, span_ramp: see `local_attention`.
@@ -171,7 +174,7 @@ def local_cross_step(
 
 
 def _with_span(seen, span, ramp, dtype):
-    """The mask and the bias of the keys in view with an adaptive span."""
+    """Computes the mask and the bias of the keys in view with an adaptive span."""
     found = span_masks(span, seen["distance"], ramp, dtype)
     if seen["distance"].shape.rank > 1:
         inside, bias = (tf.transpose(x, [1, 0, 2, 3]) for x in found)
@@ -181,7 +184,7 @@ def _with_span(seen, span, ramp, dtype):
 
 
 def add_position(cache, position, key, value, grid, count):
-    """The cache with one more position, in rows where it counts."""
+    """Adds a position to the cache, in rows where it is not padding."""
     length = size(cache["key"], 2)
     if grid is not None:
         check_position(position, length, count)
@@ -189,7 +192,7 @@ def add_position(cache, position, key, value, grid, count):
 
 
 def keys_in_view(cache, position, block_size, look_back, grid):
-    """What a causal query at `position` sees of a cache: the arguments of `attend_step`."""
+    """Returns the keys that a causal query at `position` sees, as arguments of `attend_step`."""
     if grid is not None:
         return keys_in_window(cache, position, block_size, block_size, look_back, grid, causal=True)
     length = size(cache["key"], 2)
@@ -207,7 +210,7 @@ def keys_in_view(cache, position, block_size, look_back, grid):
 def keys_in_window(
     kept, position, block_size, key_block_size, look_back, grid, causal, key_mask=None
 ):
-    """What a query at `position` sees of all keys: the arguments of `attend_step`.
+    """Returns the keys in the window of a query at `position`, as arguments of `attend_step`.
 
     Args:
         kept: dictionary of "key" and "value", `[batch, heads, keys, ...]`.
@@ -237,9 +240,9 @@ def keys_in_window(
 
 
 def _neighbours(block, grid, before, after):
-    """The blocks in the windows of blocks `[rows, 1]`, and which lie on the grid, `[rows, n]` both.
+    """Returns the blocks in the windows of blocks `[rows, 1]`, and a mask of those on the grid.
 
-    They are in the order of `neighbour_blocks`.
+    Both are `[rows, n]`, in the order of `neighbour_blocks`.
     """
     place, found, inside = block, 0, True
     ranges = [range(-low, high + 1) for low, high in zip(before, after)]

@@ -17,7 +17,7 @@ from rt_keras.ops.blocks import (
 from rt_keras.ops.chunks import over_heads
 from rt_keras.ops.ranks import sort_by_cluster
 
-# Taken from the logit of a query for itself, which then counts only where there is nothing else.
+# Subtracted from the logit of a query for itself, which then only counts if it sees no other key.
 SELF_PENALTY = 1e5
 
 
@@ -36,9 +36,9 @@ def lsh_attention(
 ):
     """Attention of queries that are their own keys, inside the buckets of several hashes.
 
-    In round r, position i is in the bucket `b_ri` of `lsh_buckets`. In the order of (bucket,
-    position), positions are cut into chunks. P_ri are the positions of i's bucket that lie in its
-    chunk or the one before. With N_ij the number of rounds in which j is in P_ri,
+    In round r, position i is in the bucket `b_ri` of `lsh_buckets`. Positions are sorted by
+    (bucket, position) and cut into chunks. P_ri are the positions in the bucket of i that are in
+    its chunk or the one before. With N_ij the number of rounds in which j is in P_ri,
 
     ```
     output_i = sum_r sum_(j in P_ri) softmax_rj(query_i · key_j / sqrt(depth) - log N_ij)
@@ -46,14 +46,14 @@ def lsh_attention(
     ```
 
     that is, each j in the union of all P_ri counts once. A query sees itself only if it sees
-    nothing else. The cost is O(n · rounds · chunk_size).
+    no other key. The cost is O(n · rounds · chunk_size).
 
-    With `causal`, no later position is attended to, but which earlier ones share a chunk depends on
-    how many later ones are in lower buckets.
+    With `causal`, no query attends to later positions, but which earlier ones share its chunk
+    depends on how many later ones are in lower buckets.
 
     Args:
-        query: `[batch, heads, length, depth]`, not normalised.
-        key: None: queries are their own keys.
+        query: `[batch, heads, length, depth]`, not normalized.
+        key: must be None, because queries are their own keys.
         value: `[batch, heads, length, value_depth]`.
         rotations: `[heads, rounds, depth, buckets / 2]`.
         chunk_size: int, positions in a chunk.
@@ -77,7 +77,7 @@ def lsh_attention(
     TensorShape([1, 2, 12, 4])
     """
     if key is not None:
-        raise ValueError("lsh_attention takes no key: queries are their own keys")
+        raise ValueError("lsh_attention takes no key, because queries are their own keys")
     query, value, rotations = (tf.convert_to_tensor(x) for x in (query, value, rotations))
     if query.shape[2] == 0:
         return value
@@ -97,11 +97,11 @@ def lsh_attention(
 
 
 def lsh_buckets(x, rotations):
-    """The bucket of each vector in each round, `argmax_c [x · rotations, -x · rotations]_c`.
+    """Computes the bucket of each vector in each round, `argmax_c [x · R, -x · R]_c`.
 
     Args:
         x: `[batch, heads, length, depth]`.
-        rotations: `[heads, rounds, depth, buckets / 2]`.
+        rotations: `[heads, rounds, depth, buckets / 2]`, R above.
 
     Returns:
         int32 `[batch, heads, rounds, length]`, from 0 to buckets - 1. There is no gradient.
@@ -119,7 +119,7 @@ def lsh_buckets(x, rotations):
 
 
 def _attend(arguments, chunk_size, causal, dropout):
-    """Attention of some heads in all rounds."""
+    """Computes the attention of some heads in all rounds."""
     query, value = arguments["query"], arguments["value"]
     batch, heads, length = (size(query, axis) for axis in range(3))
     rounds, num_buckets = arguments["rotations"].shape[1], 2 * arguments["rotations"].shape[3]
@@ -127,13 +127,13 @@ def _attend(arguments, chunk_size, causal, dropout):
     if "query_mask" in arguments:
         real = tf.cast(arguments["query_mask"], tf.bool)[:, None, None]
         buckets = tf.where(real, buckets, num_buckets)
-    # Rounds are as further heads.
+    # Rounds are treated as more heads.
     flat = tf.reshape(buckets, [batch, heads * rounds, 1, length])
     order, place, _ = sort_by_cluster(flat, num_buckets)
     chunk = tf.reshape(place // chunk_size, [batch, heads, rounds, length])
 
     def in_order(x):
-        """`[batch, heads, length, ...]` in the order of each round."""
+        """Sorts `[batch, heads, length, ...]` in the order of each round."""
         return gather_rows(tf.repeat(x, rounds, axis=1), order, place)
 
     def of_positions(x):
@@ -166,11 +166,11 @@ def _real_keys(arguments, batch, length):
 
 
 def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, seed):
-    """Attention of each chunk to itself and the one before, `[batch, lists, chunks, ...]`.
+    """Computes attention of each chunk to itself and the one before, `[batch, lists, chunks, ...]`.
 
     Args:
-        rows: dictionary of what is known of each position, `[batch, lists, length, ...]`, with a
-            list for each round of each head, in its order.
+        rows: dictionary of tensors `[batch, lists, length, ...]`, with a sorted list of positions
+            for each round of each head.
         own_round: int `[lists]`, the round of each list.
         num_buckets: int, the bucket of padding.
         chunk_size, causal, dropout, seed: see `lsh_attention`.
@@ -180,7 +180,7 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
     """
     count = ceil_div(size(rows["query"], 2), chunk_size)
     here = {name: split_blocks(x, count, chunk_size) for name, x in rows.items()}
-    # What lies beyond the ends is False in `real`.
+    # Beyond both ends, `real` is False.
     seen = {
         name: overlapping_blocks(x, count, chunk_size, 2, chunk_size) for name, x in rows.items()
     }
@@ -198,8 +198,8 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
     bias = -tf.math.log(tf.cast(tf.maximum(times, 1), dtype))
     bias -= tf.where(position == other_position, tf.constant(SELF_PENALTY, dtype), 0.0)
     query = here["query"]
-    # The epsilon of the norm, by which that of what lies beyond the ends has a gradient, is 0 in
-    # float16.
+    # In float16 the epsilon of the norm would be 0, and the gradient of the zeros beyond the ends
+    # NaN.
     key = tf.math.l2_normalize(tf.cast(seen["query"], dtype), axis=-1)
     return attend(
         query * query.shape[-1] ** -0.5,
@@ -213,7 +213,7 @@ def _attend_chunks(rows, own_round, num_buckets, chunk_size, causal, dropout, se
 
 
 def _together(here, seen, of_round, num_buckets):
-    """Whether a round has a query and a key in one bucket, and in chunks that meet."""
+    """Returns which queries and keys share a bucket and adjacent chunks in a round."""
     bucket, chunk = (here[name][..., of_round][..., None] for name in ("bucket", "chunk"))
     others = (seen[name][..., of_round][..., None, :] for name in ("bucket", "chunk"))
     other_bucket, other_chunk = others

@@ -1,4 +1,4 @@
-"""Attention inside clusters that pick their members: shared by the kinds that do so."""
+"""Attention inside clusters that pick their members, shared by several kinds."""
 
 import tensorflow as tf
 
@@ -25,9 +25,9 @@ def cluster_attention(
     dropout=0.0,
     seed=None,
 ):
-    """Attention inside clusters: each picks queries and keys, and attends among them.
+    """Attention inside clusters, each of which picks its queries and its keys.
 
-    With q, k the normalised queries and keys, Q_c and K_c the members that cluster c picked,
+    With q, k the normalized queries and keys, and Q_c and K_c the members that cluster c picked,
 
     ```
     output_ic = sum_(j in K_c) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
@@ -35,12 +35,12 @@ def cluster_attention(
     ```
 
     Args:
-        pick_members: function of normalised vectors `[batch, heads, length, depth]`, of the mask of
-            those that are not padding or None, of the number of members, and of the `weights` of
-            these heads; returns the positions of each cluster's members, int
+        pick_members: function of normalized vectors `[batch, heads, length, depth]`, a mask that is
+            False for padding or None, the number of members, and a dictionary with the `weights` of
+            these heads. It returns the positions of each cluster's members, int
             `[batch, heads, clusters, members]`.
-        weights: dictionary of what `pick_members` needs, `[heads, ...]`.
-        query: `[batch, heads, queries, depth]`, not normalised.
+        weights: dictionary of the tensors that `pick_members` needs, `[heads, ...]`.
+        query: `[batch, heads, queries, depth]`, not normalized.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
         num_clusters: int, number of clusters.
@@ -59,7 +59,7 @@ def cluster_attention(
     same = key is None and (key_mask is None or key_mask is query_mask)
     in_order = causal and same
 
-    # Before attention, whose gradient may recompute all that it does.
+    # Members are picked outside of the attention, whose gradient may recompute it.
     def members_of(x, mask):
         return _pick(pick_members, weights, x, mask, window_size, in_order, logits)
 
@@ -82,19 +82,23 @@ def cluster_attention(
 
 
 def num_logits(query, num_clusters, window_size):
-    """Attention logits of all clusters of all heads."""
+    """Returns the number of attention logits of all clusters of all heads."""
     return size(query, 0) * query.shape[1] * num_clusters * window_size**2
 
 
 def _pick(pick_members, weights, x, mask, window_size, in_order, logits):
-    """The members of each cluster among the positions of `x`, `[batch, heads, clusters, members]`.
+    """Picks the members of each cluster from the positions of `x`.
 
     Args:
         pick_members, weights, window_size: see `cluster_attention`.
         x: queries or keys.
         mask: bool `[batch, length]`, False for padding, or None.
         in_order: bool, whether members must be in ascending order.
-        logits: int, attention logits of these members, from which the chunks of heads follow.
+        logits: int, number of attention logits of these members, which determines the chunks of
+            heads.
+
+    Returns:
+        int `[batch, heads, clusters, members]`.
     """
 
     def pick(arguments):
@@ -108,15 +112,15 @@ def _pick(pick_members, weights, x, mask, window_size, in_order, logits):
 
 
 def top_members(scores, mask, count):
-    """The `count` positions with the highest scores, in any order.
+    """Picks the `count` positions with the highest scores, in any order.
 
     Args:
         scores: `[batch, heads, clusters, length]`.
-        mask: bool `[batch, length]`, False for positions that are taken last, or None.
+        mask: bool `[batch, length]`, False for positions that are picked last, or None.
         count: int, number of members.
 
     Returns:
-        int32 `[batch, heads, clusters, count]`. Of equal scores the first positions are taken.
+        int32 `[batch, heads, clusters, count]`. Of equal scores, the first positions are picked.
     """
     if mask is not None:
         scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, scores.dtype.min)
@@ -126,13 +130,13 @@ def top_members(scores, mask, count):
     return tf.math.top_k(scores, count, sorted=False).indices
 
 
-# Of a longer row XLA sorts part after part if a thousand or more of it are asked for, which on CPUs
-# takes 40 times as long as the best of each part, and the best of those.
+# XLA sorts longer rows part by part if a thousand or more places are requested. On a CPU this takes
+# 40 times as long as finding the best of each part, and the best of those.
 LONGEST_ROW = 2**19 - 1
 
 
 def _top_of_parts(scores, parts, count):
-    """The places of the highest scores of each row, looked for in each of its parts first."""
+    """Finds the places of the highest scores of each row, in each of its parts first."""
     *shape, length = sizes(scores)
     part = ceil_div(length, parts)
     scores = pad_axis(scores, 3, 0, parts * part - length, scores.dtype.min)
@@ -173,11 +177,11 @@ def _attend(arguments, causal, in_order, dropout, chunks):
 
 
 def _attend_clusters(members, depth, causal, in_order, dropout):
-    """Attention inside clusters, to keys up to each query if causal.
+    """Computes attention inside clusters, to keys up to each query if causal.
 
     Args:
-        members: dictionary of what is known of the members,
-            `[batch, heads, clusters, members, ...]`; queries are scaled.
+        members: dictionary of tensors of the members, `[batch, heads, clusters, members, ...]`;
+            queries are scaled.
         depth: int, depth of queries and keys.
         causal: bool, whether query i sees key j only if j <= i.
         in_order: bool, whether queries and keys are the same positions, in ascending order.
@@ -210,26 +214,26 @@ def _attend_clusters(members, depth, causal, in_order, dropout):
 
 
 def num_members(x, window_size):
-    """Members of a cluster: `window_size`, or all positions if there are fewer."""
+    """Returns the number of members of a cluster: `window_size`, or all positions if fewer."""
     length = size(x, 2)
     return min(window_size, length) if isinstance(length, int) else tf.minimum(window_size, length)
 
 
 def at_members(x, members):
-    """The entries of `x` `[batch, length]` at each member `[batch, heads, clusters, w]`."""
+    """Gathers the entries of `x` `[batch, length]` at each member `[batch, heads, clusters, w]`."""
     flat = tf.reshape(members, [size(members, 0), -1])
     return tf.reshape(tf.gather(x, flat, batch_dims=1), sizes(members))
 
 
 def _put_back(output, members, length):
-    """The rows of members at their positions, the mean over the clusters that chose one."""
+    """Averages the rows of members at each position over the clusters that picked it."""
     rows, segments, shape = rows_of_members(output, members, length)
     means = tf.math.unsorted_segment_mean(rows, segments, shape[0] * shape[1] * length)
     return tf.cast(tf.reshape(means, shape), output.dtype)
 
 
 def rows_of_members(output, members, length):
-    """The output of members as rows and segments, to put it back in order.
+    """Flattens the output of members into rows and segments, to put it back in order.
 
     Args:
         output: `[batch, heads, clusters, w, depth]`.

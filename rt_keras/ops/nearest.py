@@ -1,8 +1,8 @@
-"""Routing attention where each position belongs to its nearest centroid alone: strictly causal.
+"""Routing attention where each position only belongs to its nearest centroid, so it can be causal.
 
 This file has the op and the clusters. Attention then runs in the order of (cluster, position):
-`nearest_sorted.py` for queries that are their own keys, `nearest_tiles.py` for separate keys, both
-on `nearest_windows.py`.
+in `nearest_sorted.py` for queries that are their own keys, and in `nearest_tiles.py` for separate
+keys. Both use `nearest_windows.py`.
 """
 
 import functools
@@ -44,73 +44,76 @@ def nearest_attention(
 ):
     """Routing attention of each query to the last keys of its nearest centroids.
 
-    With q, k the normalised queries and keys and μ(x) = argmax_c centroid_c · x + load_bias_c,
+    With q, k the normalized queries and keys and μ(x) = argmax_c centroid_c · x + load_bias_c,
 
     ```
     output_i = sum_(j in N(i)) softmax_j(q_i · (k_j + r_(i - j)) / sqrt(depth)) value_j
     ```
 
-    where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i); if not causal,
-    the window_size // 2 before i and the rest of `window_size` from i on. With
-    `num_probes` p, N(i) is the union of this over the p centroids nearest to q_i: one softmax.
+    where N(i) are the last `window_size` positions j <= i with μ(k_j) = μ(q_i). If not causal,
+    N(i) are the last window_size // 2 such positions before i and the first
+    window_size - window_size // 2 starting at i. With `num_probes` p, N(i) is the union of these
+    sets for the p centroids nearest to q_i, under one softmax.
 
-    Without `normalize`, the logits are those of the queries and keys as they are.
+    Without `normalize`, logits use the unnormalized queries and keys; clusters do not change.
 
     With `shift_keys`, the key of position j is the query of position j - 1, and the first position
-    has none: a query finds what followed the queries like it. If not causal, i does not see
-    position i + 1, whose key is its own query.
+    has no key: a query finds what followed similar queries. If not causal, i does not see position
+    i + 1, whose key is its own query.
 
-    With a `block_size`, positions in the window that `local_attention` with these blocks gives to
-    i are left out: N(i) are the last `window_size` of the cluster before that window; if not
-    causal, the last window_size // 2 before it and the first of the rest behind it.
+    With a `block_size`, N(i) leaves out the window of i in `local_attention` with these blocks.
+    N(i) are the last `window_size` positions of the cluster before that window; if not causal, the
+    last window_size // 2 before it and the first window_size - window_size // 2 after it.
 
-    Output i depends on positions up to i alone. Nothing is left out and nothing is chosen by rank
-    over the sequence, so decoding needs the last `window_size` keys and values of each cluster.
+    If causal, output i only depends on positions up to i. No selection depends on the rest of the
+    sequence, so decoding only needs the last `window_size` keys and values of each cluster.
 
-    Positions are ordered by (cluster, position). Queries that are their own keys attend in that
-    order as in local attention, in blocks of B = `window_size`, or of a part of it that is at
-    most 128, at n · (window_size + B) products: see `nearest_sorted.py`. Separate keys need twice
-    that: see `nearest_tiles.py`. With p probes there are p times as many queries.
+    Positions are sorted by (cluster, position). Queries that are their own keys attend in that
+    order as in local attention, in blocks of B = `window_size`, or of an equal part of it of at
+    most 128, with n · (window_size + B) products; see `nearest_sorted.py`. Separate keys need twice
+    as many; see `nearest_tiles.py`. With p probes there are p times as many queries.
 
     Queries may be grouped: each head of keys, values and centroids then serves heads / key_heads
-    consecutive heads of queries. Its keys are sorted once, unless there are relative positions.
+    consecutive query heads. Its keys are sorted once, unless there are relative positions.
 
     Args:
-        query: `[batch, heads, length, depth]`, not normalised.
+        query: `[batch, heads, length, depth]`, not normalized.
         key: `[batch, key_heads, length, depth]`, or None for the queries themselves.
         value: `[batch, key_heads, length, value_depth]`.
         centroids: `[key_heads, clusters, depth]`.
-        window_size: int, the most keys that a query attends to in one cluster.
+        window_size: int, maximum number of keys that a query attends to in one cluster.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
-        num_probes: int, clusters in which each query attends. Defaults to 1.
+        num_probes: int, number of clusters in which each query attends. Defaults to 1.
         load_bias: `[key_heads, clusters]`, added to the scores, or None for zeros.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which belongs to no cluster. With
             shared queries and keys, None means `query_mask`.
-        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; further distances count as m. None
+        relative_embeddings: `[heads, 2 m + 1, depth]`, r above; distances are clipped to ±m. None
             for no relative positions.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        scale: `[heads]`, a further factor of q_i · (k_j + r), or None for ones.
+        scale: `[heads]`, a factor of q_i · (k_j + r) besides 1 / sqrt(depth), or None for ones.
         shift_keys: bool, see above; only with `key` None and without a `block_size`. A position
-            that `key_mask` hides still counts among the `window_size`. Defaults to False.
-        block_size, look_back: ints, the local window that is left out, see `local_attention`; None,
-            the default of `block_size`, to leave out nothing.
-        normalize: bool, whether q and k in the logits are normalised; clusters are always those of
-            normalised vectors. Defaults to True.
-        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
-            which `merge` joins the output with attention to other keys. Defaults to False.
-        activation: "softmax", the default, or "sparsemax" or "entmax15", which give most keys a
-            weight of exactly 0; see the functions of these names. They need all keys of a query in
-            one place: `num_probes` 1, no `block_size` and no `return_logsumexp`.
+            that `key_mask` hides still counts toward `window_size`. Defaults to False.
+        block_size, look_back: ints, the local window that is left out; see `local_attention`. With
+            `block_size` None, the default, nothing is left out.
+        normalize: bool, whether q and k in the logits are normalized; clusters are always those of
+            normalized vectors. Defaults to True.
+        return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
+            `merge` needs to combine the output with attention to other keys. Defaults to False.
+        activation: "softmax", or "sparsemax" or "entmax15", which give most keys a weight of
+            exactly 0; see the functions of the same names. The last two need all keys of a query in
+            one place: `num_probes` 1, no `block_size` and no `return_logsumexp`. Defaults to
+            "softmax".
 
     Returns:
         `[batch, heads, length, value_depth]`. A query without keys gets 0. With `return_logsumexp`
-        also `[batch, heads, length]`, float32 (float64 for float64 queries).
+        also the logsumexp `[batch, heads, length]`, float32 (float64 for float64 queries).
 
     Raises:
-        ValueError: if queries and keys differ in length, `shift_keys` comes with a key or a
-            `block_size`, or `activation` is unknown or cannot be combined with the rest.
+        ValueError: if queries and keys differ in length, if `shift_keys` is combined with a key or
+            a `block_size`, or if `activation` is unknown or not "softmax" with an option that needs
+            it.
 
     Source: Roy et al. 2021, section 4.1, the equation of X'_i; the exact parallel form is ours.
 
@@ -172,7 +175,7 @@ def nearest_attention(
 
 
 def _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp):
-    """Raises a ValueError where keys in several places need a softmax."""
+    """Raises a ValueError for an activation other than softmax if sets of keys are merged."""
     needs_softmax = {
         f"num_probes={num_probes}": num_probes > 1,
         "a block_size": block_size is not None,
@@ -182,7 +185,7 @@ def _check_one_set_of_keys(activation, num_probes, block_size, return_logsumexp)
 
 
 def _attend(arguments, num_probes, local, normalize, options):
-    """Attention of some heads."""
+    """Computes the attention of some heads."""
     causal, shift_keys = options["causal"], options["shift_keys"]
     num_clusters, window_size = options["num_clusters"], options["window_size"]
     arguments, seen = _shifted(arguments, causal) if shift_keys else (arguments, None)
@@ -195,7 +198,7 @@ def _attend(arguments, num_probes, local, normalize, options):
     query, key, of_queries, of_keys = routing.route(
         arguments["query"], arguments.get("key"), query_mask, key_mask
     )
-    # The bound is that of the logits of normalised vectors.
+    # The bound is that of the logits of normalized vectors.
     bound = query.shape[-1] ** 0.5 if normalize and routing.scale is None else None
     scaled, value, heads = routing.scaled(query), arguments["value"], query.shape[1]
     if are_one_list:
@@ -205,9 +208,9 @@ def _attend(arguments, num_probes, local, normalize, options):
     if are_one_list and key_mask is query_mask and num_probes == 1 and local is None:
         return attend_sorted(scaled, key, value, of_queries, options)
     if options["relative_embeddings"] is not None:
-        # Each head of queries has a table of its own, and so needs keys of its own.
+        # Each query head has its own table of embeddings, and so needs its own keys.
         key, value, of_keys = (repeat_heads(x, heads) for x in (key, value, of_keys))
-    # All queries of a head of keys are sorted together.
+    # All queries of a key head are sorted together.
     of_queries = fold_heads(of_queries, key.shape[1])
 
     lists = scaled, key, value, of_queries, of_keys
@@ -234,16 +237,16 @@ def _attend(arguments, num_probes, local, normalize, options):
 
 
 def _shifted(arguments, causal):
-    """The arguments with the value of position j + 1 at j, whose query is its key.
+    """Shifts the value of position j + 1 to j, whose query is its key.
 
     Returns:
-        The arguments, without a mask of the keys; and instead of that which of the values may be
-        seen, bool `[batch or 1, length]`, or None for all.
+        The arguments, without a mask of the keys; and a mask of the values that may be seen
+        instead, bool `[batch or 1, length]`, or None for all.
     """
     found = dict(arguments)
     seen = found.pop("key_mask", arguments.get("query_mask"))
     if seen is None and not causal:
-        # The last query is the key of no position. In causal attention none looks there.
+        # The last query is the key of no position. Causal attention never sees that place.
         seen = tf.ones([1, size(arguments["query"], 2)], tf.bool)
     if seen is not None:
         seen = shift_left(tf.cast(seen, tf.bool), 1)

@@ -1,4 +1,4 @@
-"""Nearest routing attention of several positions at a time, given the cache of those before."""
+"""Nearest routing attention of a chunk of positions, given the cache of earlier ones."""
 
 import tensorflow as tf
 
@@ -34,32 +34,32 @@ def nearest_chunk(
     return_logsumexp=False,
     **routing,
 ):
-    """Causal `nearest_attention` of the positions of a chunk, given those before it.
+    """Computes causal `nearest_attention` of a chunk, given the cache of earlier positions.
 
-    What a query sees are the last members of its cluster, those of the chunk and those that its
-    ring keeps, under one softmax. Members stay in the cluster that they were put into, even if
+    A query sees the last members of its cluster, both in the chunk and in the ring buffer of the
+    cluster, under one softmax. Members stay in the cluster that they were added to, even if
     centroids have moved since.
 
     Args:
-        query: `[batch, heads, length, depth]`, not normalised.
-        key: `[batch, key_heads, length, depth]`, or None for the queries themselves; not used if
-            the cache has the query of the position before, which then is the first key.
+        query: `[batch, heads, length, depth]`, not normalized.
+        key: `[batch, key_heads, length, depth]`, or None for the queries themselves. Not used if
+            the cache has the query of the position before, which is then the first key.
         value: `[batch, key_heads, length, value_depth]`.
         cache: the cache of `nearest_cache`, `nearest_step` or of the last chunk.
-        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         centroids: `[key_heads, clusters, depth]`.
-        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
-            others are padding, whose outputs mean nothing. None, the default, for all.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. Outputs of padding are undefined. None, the default, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         dropout, seed: see `nearest_attention`.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+        return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
-        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`, the last as the
-            cache was made.
+        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`. `normalize` must
+            be that of the cache.
 
     Returns:
-        `[batch, heads, length, value_depth]`, 0 for a query without keys, or the pair of it and the
-        logsumexp `[batch, heads, length]`; and the cache with these positions in it.
+        `[batch, heads, length, value_depth]`, 0 for a query without keys, or a pair of it and the
+        logsumexp `[batch, heads, length]`; and the cache with these positions added.
 
     >>> from rt_keras.ops.nearest_decode import nearest_cache
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
@@ -113,15 +113,15 @@ def nearest_chunk(
 
 
 def _attend(query, of_queries, new, of_keys, cache, position, attend_own, options):
-    """Attention of the positions of a chunk to its own members, and that to those before it.
+    """Computes attention of a chunk to its own members, and to those before it.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
-        of_queries: int `[batch, heads, probes, length]`, their clusters.
+        of_queries: int `[batch, heads, probes, length]`, the clusters of the queries.
         new: dictionary of "key" and "value", `[batch, key_heads, length, ...]`, of the chunk.
-        of_keys: int `[batch, key_heads, 1, length]`, their clusters.
-        cache: the rings of those before it.
-        position: int scalar or `[batch]`, that of the first query.
+        of_keys: int `[batch, key_heads, 1, length]`, the clusters of these keys.
+        cache: the rings of earlier members.
+        position: int scalar or `[batch]`, the position of the first query.
         attend_own: `_attend_list` or `_attend_tiles`, which attends to members of the chunk.
         options: dictionary of the options that `attend_sorted` takes, without "chunks".
 
@@ -132,7 +132,7 @@ def _attend(query, of_queries, new, of_keys, cache, position, attend_own, option
     rings = {name: cache[name] for name in ("key", "value", "counts", "positions") if name in cache}
     relative = options["relative_embeddings"]
     if relative is not None:
-        # Each head of queries has a table of its own, and so needs keys of its own.
+        # Each query head has its own table of embeddings, and so needs its own keys.
         rings, new = ({name: repeat_heads(x, heads) for name, x in y.items()} for y in (rings, new))
         of_keys = repeat_heads(of_keys, heads)
         rings["positions"] -= tf.reshape(position, [-1, 1, 1, 1])
@@ -147,10 +147,10 @@ def _attend(query, of_queries, new, of_keys, cache, position, attend_own, option
 
 
 def _attend_list(query, new, of_queries, of_keys, options):
-    """Attention of queries that are keys, of their own position or the next, to those before."""
+    """Computes attention of queries that are the keys of their own or the next position."""
     key, value = new["key"], new["value"]
     if options["shift_keys"]:
-        # The list begins with a key that is no query of the chunk, and ends with one of no key.
+        # The first entry has a key but no query of the chunk, and the last a query but no key.
         query = pad_axis(query, 2, 1, 0)
         key, value = (pad_axis(x, 2, 0, 1) for x in (key, value))
         of_queries = tf.concat([of_keys[..., :1], of_queries], axis=3)
@@ -159,7 +159,7 @@ def _attend_list(query, new, of_queries, of_keys, options):
 
 
 def _attend_tiles(query, new, of_queries, of_keys, options):
-    """Attention of queries to the keys of the chunk up to their own position."""
+    """Computes attention of queries to the keys of the chunk up to their own position."""
     sizes = options["num_clusters"], options["window_size"]
     intervals = key_intervals(of_queries, of_keys, *sizes, causal=True, inclusive=True)
     options = {**_chunked(query, of_queries, options), "shift_keys": False}
@@ -167,7 +167,7 @@ def _attend_tiles(query, new, of_queries, of_keys, options):
 
 
 def _chunked(query, of_queries, options):
-    """The options with "chunks", how many chunks of blocks there should be."""
+    """Adds "chunks", the number of chunks of blocks, to the options."""
     heads, window = query.shape[1], options["window_size"]
     logits = size(query, 0) * heads * size(query, 2) * size(of_queries, 2)
     chunks = chunks_of_blocks(heads, 2 * logits * (window + block_size_of(window)))

@@ -1,4 +1,4 @@
-"""Nearest routing attention of one position at a time: each cluster keeps its last members."""
+"""Nearest routing attention of one position at a time, from rings of each cluster's members."""
 
 import tensorflow as tf
 
@@ -28,28 +28,31 @@ def nearest_cache(
     keep_positions=False,
     **routing,
 ):
-    """The cache of `nearest_step`: for each cluster a ring of its last members; see `add_members`.
+    """Builds the cache of `nearest_step`: a ring buffer of the last members of each cluster.
 
     Args:
-        key: `[batch, heads, length, depth]`, not normalised, of positions from the first on; the
-            queries if these are their own keys.
-        value: `[batch, key_heads, length, value_depth]`; with `shift_keys` there may be fewer than
-            `heads`, see grouped queries in `nearest_attention`.
+        key: `[batch, heads, length, depth]`, not normalized, from the first position; the queries
+            if these are their own keys.
+        value: `[batch, key_heads, length, value_depth]`. With `shift_keys`, key_heads may be less
+            than heads; see grouped queries in `nearest_attention`.
         centroids: `[key_heads, clusters, depth]`.
-        count: int scalar, how many of these positions count.
-        window_size: int, the most keys that a query attends to in one cluster.
-        max_length: int, how many positions there will be: a ring need not be longer. None, the
-            default, for any number.
+        count: int scalar, number of positions in the cache, the first ones; others are padding.
+        window_size: int, maximum number of keys that a query attends to in one cluster.
+        max_length: int, maximum length of the sequence, which also bounds the rings. None, the
+            default, for no maximum.
         shift_keys: bool, with the queries as `key`: whether the key of position j is the query of
             position j - 1. Defaults to False.
-        keep_positions: bool, whether steps will have relative embeddings. Defaults to False.
-        **routing: see `nearest_step`; `num_probes` and `scale` change nothing.
+        keep_positions: bool, whether to store positions, which relative embeddings and `before`
+            need in steps. Defaults to False.
+        **routing: see `nearest_step`; `num_probes` and `scale` have no effect.
 
     Returns:
-        A dictionary of "key" and "value", `[batch, heads, clusters, window, depth]`, keys
-        normalised if asked for; "counts", int `[batch, heads, clusters]`, how many members there
-        have been; with `keep_positions`, "positions", int `[batch, heads, clusters, window]`; and
-        with `shift_keys`, "query", `[batch, heads, 1, depth]`, the key of the next position.
+        A dictionary of "key" and "value", `[batch, heads, clusters, window, ...]`, with normalized
+        keys unless `normalize` is False; "counts", int `[batch, heads, clusters]`, the number of
+        members added so far; with `keep_positions`, "positions", int
+        `[batch, heads, clusters, window]`; and with `shift_keys`, "query",
+        `[batch, heads, 1, depth]`, the key of the next position. See `add_members` for the order of
+        members.
 
     >>> x = tf.random.normal([1, 2, 50, 4])
     >>> nearest_cache(x, x, tf.random.normal([2, 3, 4]), 50, window_size=8)["key"].shape
@@ -63,7 +66,7 @@ def nearest_cache(
         window = min(window, max_length) if static else tf.minimum(window, max_length)
     if shift_keys:
         key, value = (tf.convert_to_tensor(x) for x in (key, value))
-        # The last query is nobody's key yet; zeros if there is none.
+        # The last query is the key of the next position; zeros if there is none.
         next_key = tf.gather(pad_axis(key, 2, 1, 0), [count], axis=2)
         value, count = shift_left(value, 2), count - 1
     real = (tf.range(length) < count)[None]
@@ -97,30 +100,30 @@ def nearest_step(
     return_logsumexp=False,
     **routing,
 ):
-    """Causal `nearest_attention` of one position, given those before it.
+    """Computes causal `nearest_attention` of one position, given the cache of earlier ones.
 
     Args:
-        query: `[batch, heads, 1, depth]`, not normalised.
-        key: `[batch, key_heads, 1, depth]`, or None for the query itself; not used if the cache
-            has the query of the position before, which then is the key.
+        query: `[batch, heads, 1, depth]`, not normalized.
+        key: `[batch, key_heads, 1, depth]`, or None for the query itself. Not used if the cache has
+            the query of the position before, which is then the key.
         value: `[batch, key_heads, 1, value_depth]`.
         cache: the cache of `nearest_cache` or of the last step.
-        position: int scalar, the query's position; or int `[batch]`.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
         centroids: `[key_heads, clusters, depth]`.
-        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
-            outputs mean nothing. None, the default, if all count.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. None, the default, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
-        before: int scalar or `[batch]`; only positions before it are seen, of each cluster the last
-            `window_size` of them. The cache must keep positions, and those of each cluster from
-            there on too. None, the default, to see all that the cache keeps.
-        window_size: int, only with `before`.
+        before: int scalar or `[batch]`, to see only the last `window_size` members of each cluster
+            before this position. The cache must have positions, and be long enough to hold these
+            members besides all later ones. None, the default, to see all members in the cache.
+        window_size: int, only needed with `before`.
         activation, return_logsumexp: see `nearest_attention`.
-        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`, the last as the
-            cache was made.
+        **routing: `num_probes`, `load_bias`, `scale` and `normalize` of `Routing`. `normalize` must
+            be that of the cache.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, 0 for a query without keys, or the pair of it and the
-        logsumexp `[batch, heads, 1]`; and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, 0 for a query without keys, or a pair of it and the
+        logsumexp `[batch, heads, 1]`; and the cache with this position added.
 
     >>> x, centroids = tf.random.normal([1, 2, 50, 4]), tf.random.normal([2, 3, 4])
     >>> cache = nearest_cache(x, x, centroids, 49, window_size=8)
@@ -139,16 +142,16 @@ def nearest_step(
         asked = tf.cast(asked, cache["query"].dtype)
         cache["query"] = where_counted(count, asked, cache["query"])
 
-    # Of each kept head, the clusters that its queries seek.
+    # The clusters that the queries of each cached head attend to.
     of_kept = fold_heads(sought[..., None], key.shape[1])[..., 0]
 
     def of_sought(x):
-        """What is kept of the clusters sought, `[batch, heads, probes, ...]`."""
+        """Gathers the entries of the queries' clusters, `[batch, heads, probes, ...]`."""
         x = tf.gather(x, of_kept, batch_dims=2)
         return tf.reshape(x, [*sizes(sought), *sizes(x)[3:]])
 
     def members(x):
-        """The rings of the clusters sought, one after the other."""
+        """Joins the rings of the queries' clusters, one after the other."""
         return flatten_blocks(of_sought(x))
 
     counts = of_sought(cache["counts"])[..., None]
@@ -157,7 +160,7 @@ def nearest_step(
     if before is None:
         allowed = places < counts
     else:
-        # Of the member at each place: its number in the cluster.
+        # The number in the cluster of the member at each place.
         number = counts - 1 - (counts - 1 - places) % size(places, 0)
         in_reach = tf.reshape(positions, tf.shape(number)) < tf.reshape(before, [-1, 1, 1, 1])
         later = tf.cast((number >= 0) & ~in_reach, tf.int32)
@@ -179,9 +182,9 @@ def nearest_step(
 
 
 def _add(cache, cluster, key, value, position, count):
-    """The cache with one more member of a cluster `[batch, heads, 1]`, instead of the oldest.
+    """Adds a member of a cluster `[batch, heads, 1]` to the cache, in place of the oldest one.
 
-    Where `count` is 0, there is none.
+    Rows where `count` is 0 are unchanged.
     """
     batch, heads, clusters, window = (size(cache["key"], axis) for axis in range(4))
     cluster = cluster[:, :, 0]

@@ -21,27 +21,28 @@ from rt_keras.ops.ranks import sort_by_cluster
 
 
 def attend_sorted(query, key, value, clusters, options):
-    """Queries that are their own keys: local attention in the order of (cluster, position).
+    """Computes attention of queries that are their own keys, in the order of (cluster, position).
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         key, value: `[batch, heads, length, ...]`.
-        clusters: int `[batch, heads, 1, length]`.
-        options: dictionary of what `attend_tiles` takes, and "causal".
+        clusters: int `[batch, heads, 1, length]`, the cluster of each position.
+        options: dictionary of the options of `attend_tiles`, and "causal".
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with "return_logsumexp" `[batch, heads, length]`.
+        `[batch, heads, length, value_depth]`, and with "return_logsumexp" the logsumexp
+        `[batch, heads, length]`.
     """
     length, causal = size(query, 2), options["causal"]
     num_clusters, window_size = options["num_clusters"], options["window_size"]
     block_size = block_size_of(window_size)
     num_blocks, chunks = round_to_chunks(ceil_div(length, block_size), options["chunks"])
     count = ceil_div(window_size, block_size) + 1
-    # Each query is also the key of the position after it, if keys are shifted.
+    # If keys are shifted, each query is the key of the next position instead.
     shifted = options["shift_keys"]
     before = window_size - (not shifted) if causal else window_size // 2
     order, place, _ = sort_by_cluster(clusters, num_clusters)
-    # Counted from the last: 0 for padding, and beyond both ends.
+    # Counted from the last cluster, so that padding and places beyond both ends have 0.
     clusters = num_clusters - tf.gather(clusters[:, :, 0], order, batch_dims=2)
     query = gather_rows(query, order, place)
     per_block = {"query": query, "positions": order, "clusters": clusters}

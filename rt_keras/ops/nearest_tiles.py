@@ -25,29 +25,30 @@ from rt_keras.ops.ranks import rank_at_blocks, rank_in_clusters, sort_by_cluster
 
 
 def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
-    """Separate queries and keys: blocks of both sorted lists, met along a staircase.
+    """Computes attention of separate queries and keys, on tiles along a staircase.
 
-    Keys and queries are sorted by (cluster, position) and cut into blocks. A query's keys are an
-    interval of at most window_size ranks among the sorted keys, which ends in a key block kb and
-    so lies in kb and the few blocks before it. Along the sorted queries neither their block qb
-    nor kb falls, so each pair (qb, kb) that occurs has the tile t = qb + kb to itself: every query
-    is computed on exactly one of the tiles, whose number is static.
+    Keys and queries are sorted by (cluster, position) and cut into blocks. The keys of a query are
+    an interval of at most window_size ranks among the sorted keys. It ends in a key block kb and so
+    lies in kb and the few blocks before it. Along the sorted queries, neither their block qb nor kb
+    decreases, so each pair (qb, kb) that occurs has the tile t = qb + kb to itself. Every query is
+    computed on exactly one of the tiles, whose number is static.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
-        key, value: `[batch, key_heads, length, ...]`, each head of which serves as many consecutive
-            heads of queries.
+        key, value: `[batch, key_heads, length, ...]`. Each key head serves heads / key_heads
+            consecutive query heads.
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
             each query.
-        of_keys: int `[batch, key_heads, 1, length]`, that of each key.
+        of_keys: int `[batch, key_heads, 1, length]`, the cluster of each key.
         intervals: the places among the sorted keys that each query attends to; see
             `key_intervals`.
-        options: dictionary of what `attend_blocks` takes; "num_clusters", int; "window_size", int,
-            the length of the longest interval; "chunks", int, how many of tiles there should be at
-            most; and "shift_keys", see `nearest_attention`.
+        options: dictionary of the options of `attend_blocks`; "num_clusters", int; "window_size",
+            int, the maximum length of an interval; "chunks", int, the maximum number of chunks of
+            tiles; and "shift_keys", see `nearest_attention`.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with `return_logsumexp` `[batch, heads, length]`.
+        `[batch, heads, length, value_depth]`, and with "return_logsumexp" the logsumexp
+        `[batch, heads, length]`.
     """
     heads, key_heads, length = query.shape[1], key.shape[1], size(query, 2)
     num_clusters, window_size = options["num_clusters"], options["window_size"]
@@ -67,7 +68,7 @@ def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
         "positions": split_blocks(stairs.entry % length, stairs.count, block_size),
         "key_block": stairs.column,
         "first": stairs.of_sorted(first),
-        # Those of a query that another tile computes: none.
+        # A query that another tile computes has no keys here.
         "last": tf.where(stairs.here, stairs.of_sorted(last), 0),
     }
     if options["shift_keys"]:
@@ -98,18 +99,19 @@ def attend_tiles(query, key, value, of_queries, of_keys, intervals, options):
 
 
 def from_probes(stairs, output, logsumexp, heads, probes, return_logsumexp):
-    """The output of each query, from those of its probes on the tiles of a staircase.
+    """Merges the outputs of each query's probes, on the tiles of a staircase.
 
     Args:
         stairs: a `Staircase`.
         output: `[batch, key_heads, tiles, block_size, value_depth]`.
         logsumexp: `[batch, key_heads, tiles, block_size]`.
-        heads: int, heads of queries.
-        probes: int.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too.
+        heads: int, number of query heads.
+        probes: int, number of clusters in which each query attends.
+        return_logsumexp: bool, whether to also return the logsumexp of the logits.
 
     Returns:
-        `[batch, heads, length, value_depth]`, and with `return_logsumexp` `[batch, heads, length]`.
+        `[batch, heads, length, value_depth]`, and with `return_logsumexp` the logsumexp
+        `[batch, heads, length]`.
     """
     output = fold_heads(stairs.of_rows(output), heads)
     logsumexp = fold_heads(stairs.of_rows(logsumexp[..., None]), heads)[..., 0]
@@ -120,18 +122,18 @@ def from_probes(stairs, output, logsumexp, heads, probes, return_logsumexp):
 
 
 class Staircase(NamedTuple):
-    """Where blocks of sorted queries meet the columns that they attend to, as `staircase` says.
+    """The tiles on which blocks of sorted queries meet columns of keys; see `staircase`.
 
     Attributes:
         column: int `[batch, heads, tiles]`, the column of each tile.
-        here: bool `[batch, heads, tiles, block_size]`, whether a query of a tile's block is
+        here: bool `[batch, heads, tiles, block_size]`, True for queries of a tile's block that are
             computed on this tile.
         entry: int `[batch, heads, tiles * block_size]`, the query on each row of the tiles.
         row: int `[batch, heads, entries]`, the row that computes each query.
         block: int `[batch, heads, tiles]`, the block of queries of each tile.
         count: int, the number of tiles.
-        chunks: int, a divisor of it.
-        block_size: int.
+        chunks: int, the number of chunks of tiles, which divides `count`.
+        block_size: int, number of queries in a block.
     """
 
     column: tf.Tensor
@@ -144,35 +146,35 @@ class Staircase(NamedTuple):
     block_size: int
 
     def of_sorted(self, x):
-        """What a tile has of `[batch, heads, entries]`, in the order of the sorted queries."""
+        """Gathers the entries of each tile from `[batch, heads, entries]` in the sorted order."""
         blocks = ceil_div(size(x, 2), self.block_size)
         return tf.gather(split_blocks(x, blocks, self.block_size), self.block, batch_dims=2)
 
     def of_entries(self, x):
-        """What a tile has of `[batch, heads, entries, depth]`.
+        """Gathers the rows of each tile from `[batch, heads, entries, depth]`.
 
-        A row that computes nothing has no keys, so no gradient passes through it.
+        Unused rows of a tile see no keys, so no gradient passes through them.
         """
         return split_blocks(gather_rows(x, self.entry, self.row), self.count, self.block_size)
 
     def of_rows(self, x):
-        """`[batch, heads, entries, depth]` of what the tiles computed."""
+        """Gathers the results `[batch, heads, entries, depth]` from the rows of the tiles."""
         return gather_rows(flatten_blocks(x), self.row, self.entry)
 
 
 def staircase(column, order, place, block_size, columns, chunks):
-    """The tiles on which blocks of sorted queries meet columns, of which each query has one.
+    """Lays out the tiles on which blocks of sorted queries meet columns, one for each query.
 
-    Along the sorted queries the column never falls, so each pair of a block qb and a column c that
-    occurs has the tile t = qb + c to itself.
+    Along the sorted queries the column never decreases, so each pair of a block qb and a column c
+    that occurs has the tile t = qb + c to itself.
 
     Args:
         column: int `[batch, heads, entries]`, the column of each sorted query.
         order: int `[batch, heads, entries]`, the query at each place of the sorted order.
         place: int `[batch, heads, entries]`, the place of each query.
-        block_size: int, queries in a block.
-        columns: int, above every column.
-        chunks: int, at most how many chunks of tiles there should be.
+        block_size: int, number of queries in a block.
+        columns: int, number of columns, which is above every column.
+        chunks: int, maximum number of chunks of tiles.
 
     Returns:
         A `Staircase`.
@@ -182,7 +184,7 @@ def staircase(column, order, place, block_size, columns, chunks):
     count, chunks = round_to_chunks(blocks + columns - 1, chunks)
     tile = split_blocks(column, blocks, block_size, fill=columns - 1)
     tile += tf.range(blocks)[:, None]
-    # Blocks follow one another, each from the tile of its first query on.
+    # Blocks are consecutive, each starting at the tile of its first query.
     tiles = tf.range(count)
     begun = tf.cast(tile[:, :, None, :, 0] <= tiles[:, None], tf.int32)
     of_tile = tf.maximum(tf.reduce_sum(begun, axis=-1) - 1, 0)
@@ -202,19 +204,19 @@ def staircase(column, order, place, block_size, columns, chunks):
 
 
 def key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclusive):
-    """Places among the sorted keys that each query attends to, `[first, last)`.
+    """Computes the places among the sorted keys that each query attends to, `[first, last)`.
 
     Args:
         of_queries: int `[batch, heads, probes, length]`, the clusters of each query.
-        of_keys: int `[batch, heads, 1, length]`, that of each key.
-        num_clusters: int.
-        window_size: int, the length of an interval, unless its cluster ends sooner.
-        causal: bool, whether it ends at the query's own position; else that is its middle.
-        inclusive: bool, whether the own position comes before that end, or middle.
+        of_keys: int `[batch, heads, 1, length]`, the cluster of each key.
+        num_clusters: int, number of clusters.
+        window_size: int, length of an interval, unless its cluster ends sooner.
+        causal: bool, whether the interval ends at the query's position, which is else its middle.
+        inclusive: bool, whether the query's position comes before that end or middle.
 
     Returns:
-        Two int32 `[batch, heads, probes * length]`. In the order of the sorted queries neither
-        falls.
+        `first` and `last`, int32 `[batch, heads, probes * length]`. Neither decreases in the order
+        of the sorted queries.
     """
     middle, starts = rank_in_clusters(of_queries, of_keys, num_clusters + 1, inclusive)
     start, end = _ends_of_clusters(starts, of_queries)
@@ -226,12 +228,15 @@ def key_intervals(of_queries, of_keys, num_clusters, window_size, causal, inclus
 def intervals_around_blocks(
     of_queries, of_keys, num_clusters, window_size, block_size, look_back, after
 ):
-    """`key_intervals` that end where a query's window of local attention begins.
+    """Computes intervals that end where a query's window of local attention begins.
 
     Args:
         of_queries, of_keys, num_clusters, window_size: see `key_intervals`.
-        block_size, look_back: the window; see `local_attention`.
+        block_size, look_back: ints, the window; see `local_attention`.
         after: bool, whether the intervals begin where the window ends instead.
+
+    Returns:
+        `first` and `last`, as in `key_intervals`.
     """
     block = look_back + 1 if after else -look_back
     border, starts = rank_at_blocks(of_queries, of_keys, num_clusters + 1, block_size, block)
@@ -244,11 +249,11 @@ def intervals_around_blocks(
 
 
 def _ends_of_clusters(starts, clusters):
-    """The places of the first key of each cluster, and behind its last one."""
+    """Returns the places of the first key of each query's cluster, and after its last one."""
     return (tf.gather(starts[:, :, 0, i:], clusters, batch_dims=2) for i in (0, 1))
 
 
 def _without_padding(of_queries, num_clusters, first, last):
-    """Intervals of which those of padding, which has the cluster behind the last, are empty."""
+    """Empties the intervals of padding, whose cluster is `num_clusters`."""
     first = tf.where(of_queries < num_clusters, first, last)
     return flatten_blocks(first), flatten_blocks(last)

@@ -7,17 +7,17 @@ from rt_keras.ops.blocks import ceil_div, gather_rows, pad_axis, size, sizes, sp
 from rt_keras.ops.chunks import over_blocks
 from rt_keras.ops.relative import pair_bias
 
-# Rows of a block: small enough to waste few keys, large enough to fill a matrix unit.
+# Maximum rows of a block: small enough to waste few keys, large enough to fill a matrix unit.
 MAX_BLOCK_SIZE = 128
 
 
 def block_size_of(window_size):
-    """Positions in a block: the window's largest even part of at most `MAX_BLOCK_SIZE`."""
+    """Returns the block size: the largest equal part of a window up to `MAX_BLOCK_SIZE`."""
     return ceil_div(window_size, ceil_div(window_size, MAX_BLOCK_SIZE))
 
 
 def sorted_keys(key, value, order, place, options):
-    """The tensors that windows are cut from, `[batch, heads, length, ...]`, in the sorted order."""
+    """Sorts the tensors that windows are cut from, `[batch, heads, length, ...]`."""
     found = {"key": gather_rows(key, order, place), "value": gather_rows(value, order, place)}
     if options["relative_embeddings"] is not None:
         found["key_positions"] = _positions(order, options)
@@ -28,30 +28,31 @@ def sorted_keys(key, value, order, place, options):
 
 
 def _positions(order, options):
-    """The positions of the sorted keys: their places in the sequence, unless they are given."""
+    """Returns the positions of the sorted keys: given ones, or their places in the sequence."""
     if options.get("key_positions") is not None:
         return tf.gather(options["key_positions"], order, batch_dims=2)
     return order + 1 if options["shift_keys"] else order
 
 
 def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
-    """Attention of blocks of queries to windows of the sorted keys, a chunk of blocks at a time.
+    """Computes attention of blocks of queries to windows of sorted keys, in chunks of blocks.
 
     Args:
         per_block: dictionary of arguments `[batch, heads, blocks, ...]`: "query", "positions" and
-            what the functions need.
+            those that `windows` and `allowed` need.
         of_keys: dictionary of the tensors that windows are cut from; see `sorted_keys`.
-        windows: function of one of `of_keys` and of the arguments of a chunk of the blocks, which
-            cuts their windows, `[batch, heads, blocks, keys, ...]`.
-        allowed: function of the arguments of a chunk and of its windows by name; returns which keys
-            each query attends to, bool `[batch, heads, blocks, queries, keys]`.
-        chunks: int, how many chunks, a divisor of the number of blocks.
-        options: dictionary of "dropout" and "seed", "relative_embeddings" and "return_logsumexp",
-            and perhaps "activation", see `nearest_attention`; and perhaps "bound", see `attend`.
+        windows: function of a tensor of `of_keys` and the arguments of a chunk of blocks. It
+            returns their windows, `[batch, heads, blocks, keys, ...]`.
+        allowed: function of the arguments of a chunk and a dictionary of its windows. It returns a
+            bool mask of the keys that each query attends to,
+            `[batch, heads, blocks, queries, keys]`.
+        chunks: int, number of chunks, a divisor of the number of blocks.
+        options: dictionary of "dropout", "seed", "relative_embeddings" and "return_logsumexp", and
+            optionally "activation", see `nearest_attention`, and "bound", see `attend`.
 
     Returns:
         The output of each block's queries, `[batch, heads, blocks, queries, value_depth]`, and with
-        `return_logsumexp` that too, `[batch, heads, blocks, queries]`.
+        "return_logsumexp" the logsumexp `[batch, heads, blocks, queries]`.
     """
 
     def attend_chunk(part):
@@ -85,7 +86,7 @@ def attend_blocks(per_block, of_keys, windows, allowed, chunks, options):
 
 
 def round_to_chunks(num_blocks, chunks):
-    """The number of blocks, rounded up so that chunks are equal, and the number of chunks."""
+    """Returns the number of blocks, rounded up to equal chunks, and the number of chunks."""
     if chunks == 1:
         return num_blocks, 1
     at_once = ceil_div(num_blocks, chunks)
@@ -94,7 +95,7 @@ def round_to_chunks(num_blocks, chunks):
 
 
 def gathered_windows(of_keys, first, num_blocks, block_size, count, before):
-    """Windows of `count` blocks that may begin at any block.
+    """Prepares windows of `count` blocks that may begin at any block.
 
     Args:
         of_keys: dictionary of `[batch, heads, length, ...]`.
@@ -102,11 +103,12 @@ def gathered_windows(of_keys, first, num_blocks, block_size, count, before):
         num_blocks: int, number of blocks.
         block_size: int, positions in a block.
         count: int, blocks in a window.
-        before: int, zeros before the first position.
+        before: int, number of zeros before the first position.
 
     Returns:
-        The blocks of each entry; the index among them of each window's first; and a function of
-        one of these and a dictionary with these indices as "window", which cuts windows.
+        A dictionary of the blocks of each entry; the index of each window's first block among them;
+        and a function of an entry's blocks and a dictionary with such indices as "window", which
+        returns the windows.
     """
     batch, heads = size(first, 0), size(first, 1)
     blocks = {}

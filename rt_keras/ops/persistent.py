@@ -1,4 +1,4 @@
-"""Keys and values that are learnt, and seen by every query."""
+"""Trainable keys and values that every query sees."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from rt_keras.ops.blocks import size
 
 
 def persistent_attention(query, keys, values, *, dropout=0.0, seed=None):
-    """Attention to keys of no position.
+    """Attention to persistent keys, which have no position.
 
     With P the persistent keys,
 
@@ -15,7 +15,7 @@ def persistent_attention(query, keys, values, *, dropout=0.0, seed=None):
     output_i = sum_j softmax_j(query_i · key_j / sqrt(depth)) value_j    over j in P
     ```
 
-    `merge` joins it with attention to other keys.
+    `merge` combines the output with attention to other keys.
 
     Args:
         query: `[batch, heads, length, depth]`.

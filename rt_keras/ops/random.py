@@ -9,18 +9,18 @@ from rt_keras.ops.members import cluster_attention, top_members
 def random_attention(query, key, value, *, num_clusters, window_size, routing_seed, **options):
     """Attention inside clusters whose members are drawn at random, whatever the content.
 
-    Like `balanced_attention` with a random number as each score: Q_c and K_c are the `window_size`
-    positions with the highest ones, the same positions in every sequence of a length. Nothing but
-    the attention inside depends on content, which makes it the baseline of routing. With `causal`,
-    output i depends on positions up to i alone.
+    Like `balanced_attention`, but with random numbers as scores: Q_c and K_c are the `window_size`
+    positions with the highest ones, the same in all sequences of equal length. Only the attention
+    inside clusters depends on content, which makes it the baseline of routing. With `causal`,
+    output i only depends on positions up to i.
 
     Args:
-        query: `[batch, heads, queries, depth]`, not normalised.
+        query: `[batch, heads, queries, depth]`, not normalized.
         key: `[batch, heads, keys, depth]`, or None for the queries themselves.
         value: `[batch, heads, keys, value_depth]`.
         num_clusters: int, number of clusters.
         window_size: int, members of a cluster; all positions if there are fewer.
-        routing_seed: int `[heads, 2]`, seeds of the draw of each head's members.
+        routing_seed: int `[heads, 2]`, seeds from which each head draws its members.
         **options: `causal`, `query_mask`, `key_mask`, `relative_embeddings`, `dropout` and `seed`
             of `balanced_attention`.
 
@@ -48,13 +48,13 @@ def random_attention(query, key, value, *, num_clusters, window_size, routing_se
 
 
 def random_scores(seeds, num_clusters, length):
-    """Random numbers by head, cluster and position, the same on every device.
+    """Draws random numbers by head, cluster and position, the same on every device.
 
-    TensorFlow's own differ between XLA and eager execution and between devices, so that members
+    TensorFlow's own numbers differ between XLA and eager execution and between devices, so members
     would change from training to evaluation.
 
     Args:
-        seeds: int `[heads, 2]`.
+        seeds: int `[heads, 2]`, the seeds of each head.
         num_clusters: int, number of clusters.
         length: int, number of positions.
 
@@ -76,7 +76,7 @@ def random_scores(seeds, num_clusters, length):
 
 
 def _mix(x):
-    """A permutation of all uint32 after which every bit depends on every bit."""
+    """Permutes all uint32 numbers such that every bit depends on every bit."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
         x = tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
         x *= tf.constant(factor, tf.uint32)

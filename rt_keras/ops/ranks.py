@@ -4,12 +4,12 @@ import tensorflow as tf
 
 from rt_keras.ops.blocks import ceil_div, pad_axis, size, sizes
 
-# Positions whose clusters are compared pair by pair; before them, clusters are counted.
+# Number of positions in a run, whose clusters are compared in pairs; earlier runs are counted.
 RUN_SIZE = 32
 
 
 def sort_by_cluster(clusters, num_clusters):
-    """Entries in the order of (cluster, position).
+    """Sorts entries by (cluster, position).
 
     Args:
         clusters: int `[batch, heads, probes, length]`, at most `num_clusters`.
@@ -18,11 +18,11 @@ def sort_by_cluster(clusters, num_clusters):
     Returns:
         Three int32 tensors: the entries in that order, each as probe * length + position,
         `[batch, heads, probes * length]`; the place of each entry in that order, of the same
-        shape; and the place of each cluster's first entry, followed by the number of entries,
-        `[batch, heads, num_clusters + 2]`.
+        shape; and the place of the first entry of each cluster and of padding, followed by the
+        number of entries, `[batch, heads, num_clusters + 2]`.
     """
     batch, heads, probes, length = sizes(clusters)
-    # As one list, in which the entries of a position follow one another.
+    # One list, in which the entries of a position are consecutive.
     entries = tf.reshape(tf.linalg.matrix_transpose(clusters), [batch, heads, 1, length * probes])
     place, starts = rank_in_clusters(entries, entries, num_clusters + 1)
     place = tf.linalg.matrix_transpose(tf.reshape(place, [batch, heads, length, probes]))
@@ -31,26 +31,26 @@ def sort_by_cluster(clusters, num_clusters):
 
 
 def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
-    """How many of the others come before each entry in the order of (cluster, position).
+    """Counts the others that come before each entry in the order of (cluster, position).
 
     ```
     rank_i = number of j with others_j < clusters_i, or others_j = clusters_i and j < i
     ```
 
-    The others of each cluster are counted in runs of `RUN_SIZE` positions and summed over the
-    runs before; inside a run, entries are compared pair by pair. For n entries and k clusters that
-    is n · (k + `RUN_SIZE`) comparisons. On a CPU a sort takes eight times as long for 32,768
-    entries and 128 clusters, three times for 131,072 and 512.
+    The others of each cluster are counted in runs of `RUN_SIZE` positions and summed over earlier
+    runs; inside a run, entries are compared in pairs. For n entries and k clusters that makes
+    n · (k + `RUN_SIZE`) comparisons. On a CPU, a sort takes eight times as long for 32,768 entries
+    and 128 clusters, and three times as long for 131,072 entries and 512 clusters.
 
     Args:
-        clusters: int `[batch, heads, lists, length]`.
-        others: int `[batch, heads, 1 or lists, length]`; the entries themselves for their places.
+        clusters: int `[batch, heads, lists, length]`, the cluster of each entry.
+        others: int `[batch, heads, 1 or lists, length]`; `clusters` to sort the entries.
         num_clusters: int, above every cluster.
         inclusive: bool, whether j = i counts too. Defaults to False.
 
     Returns:
-        Two int32 tensors: the ranks `[batch, heads, lists, length]`; and for each cluster how many
-        of the others lie in lower ones, followed by the number of all,
+        Two int32 tensors: the ranks `[batch, heads, lists, length]`; and for each cluster the
+        number of others in lower clusters, followed by the number of all others,
         `[batch, heads, 1 or lists, num_clusters + 1]`.
 
     >>> ranks, starts = rank_in_clusters(*2 * [tf.constant([[[[1, 0, 1, 2, 0]]]])], 3)
@@ -74,7 +74,7 @@ def rank_in_clusters(clusters, others, num_clusters, inclusive=False):
 
 
 def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
-    """How many of the others come before the block of each entry, in the order of clusters.
+    """Counts the others that come before a block near each entry, in the order of clusters.
 
     ```
     rank_i = number of j with others_j < clusters_i, or others_j = clusters_i and j before the block
@@ -86,10 +86,10 @@ def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
         others: int `[batch, heads, 1, length]`.
         num_clusters: int, above every cluster.
         block_size: int, positions in a block.
-        shift: int; before the first block and behind the last there is nothing.
+        shift: int, number of blocks from that of an entry; blocks beyond the ends are empty.
 
     Returns:
-        Ranks and starts, as `rank_in_clusters` returns them.
+        Ranks and starts, as in `rank_in_clusters`.
 
     >>> clusters = tf.constant([[[[1, 0, 1, 1, 0]]]])
     >>> rank_at_blocks(clusters, clusters, 2, block_size=2, shift=0)[0].numpy().tolist()
@@ -108,7 +108,7 @@ def rank_at_blocks(clusters, others, num_clusters, block_size, shift):
 
 
 def inverse_permutation(ranks):
-    """The entry at each place, from the place of each entry; both int32 `[batch, heads, n]`."""
+    """Returns the entry at each place, from each entry's place; both int32 `[batch, heads, n]`."""
     batch, heads, count = (size(ranks, axis) for axis in range(3))
     sequences = tf.reshape(tf.range(batch * heads), [batch, heads, 1]) * count
     entries = tf.broadcast_to(tf.range(count), [batch, heads, count])
@@ -119,9 +119,9 @@ def inverse_permutation(ranks):
 
 
 def _runs(clusters, run_size):
-    """`[batch, heads, lists, length]` to `[batch, heads, lists, runs, run_size]`.
+    """Splits `[batch, heads, lists, length]` to `[batch, heads, lists, runs, run_size]`.
 
-    Padding is in no cluster.
+    Padding gets -1, which is no cluster.
     """
     batch, heads, lists, length = sizes(clusters)
     runs = ceil_div(length, run_size)
@@ -130,18 +130,18 @@ def _runs(clusters, run_size):
 
 
 def _join_runs(ranks, length):
-    """The inverse of `_runs`, as int32."""
+    """Inverts `_runs`, as int32."""
     shape = [size(ranks, axis) for axis in range(5)]
     return tf.reshape(tf.cast(ranks, tf.int32), [*shape[:3], shape[3] * shape[4]])[..., :length]
 
 
 def _starts(totals):
-    """The place of each cluster's first entry, from the entries of each; and their number."""
+    """Returns the place of each cluster's first entry from cluster sizes, and the total."""
     return tf.cumsum(tf.pad(totals, [[0, 0], [0, 0], [0, 0], [1, 0]]), axis=3)
 
 
 def _look_up(table, clusters):
-    """The entry of each run's table `[batch, heads, lists, runs, clusters]` for each cluster."""
+    """Looks up clusters in each run's table, `[batch, heads, lists, runs, clusters]`."""
     batch, heads, lists, runs, columns = sizes(table)
     shape = sizes(clusters)
     index = tf.maximum(clusters, 0) + tf.range(runs)[:, None] * columns
@@ -151,9 +151,9 @@ def _look_up(table, clusters):
 
 
 def _sums_before(x):
-    """Sums over the rows before each row, `[batch, heads, lists, rows, columns]`.
+    """Computes sums over the rows before each row, `[batch, heads, lists, rows, columns]`.
 
-    As products with triangles of ones: XLA on a CPU unrolls a cumulative sum row by row.
+    The sums are products with triangles of ones: XLA on a CPU unrolls a cumulative sum row by row.
     """
     batch, heads, lists, rows, columns = sizes(x)
     if not isinstance(rows, int):

@@ -6,22 +6,23 @@ from rt_keras.ops.blocks import pad_axis, size, sizes
 
 
 def window_bias(query, embeddings, keys, offset, causal=False):
-    """Relative logits where query a and key j of every block lie `a + offset - j` apart.
+    """Computes relative logits where query a and key j of a block are `a + offset - j` apart.
 
     ```
     bias_aj = query_a · embeddings[clip(a + offset - j, -m, m) + m]
     ```
 
-    Computed as one product with the distances that occur, each row then shifted by its query's
-    place: no gather (Huang et al. 2018, Music Transformer, section 3.4).
+    Queries are multiplied once by the embeddings of all distances that occur, and each row is then
+    shifted by its query's place, without a gather (Huang et al. 2018, Music Transformer,
+    section 3.4).
 
     Args:
         query: `[batch, heads, blocks, queries, depth]`, scaled.
-        embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m.
+        embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m.
         keys: int, number of keys in a block's window.
         offset: int, place of the block's first query in its window.
-        causal: bool, whether the block is the last of its window and later keys do not count:
-            their biases are then those of other distances, which saves part of the work.
+        causal: bool, whether the block is the last of its window and later keys are masked. Their
+            biases are then wrong, which saves work. Defaults to False.
 
     Returns:
         `[batch, heads, blocks, queries, keys]`.
@@ -30,18 +31,18 @@ def window_bias(query, embeddings, keys, offset, causal=False):
     the part on keys; their table 3 finds no gain from the part on values.
     """
     queries = size(query, 3)
-    # One column more than those that count.
+    # One more column than those that are read.
     columns = keys + (1 if causal else queries)
     table = table_of_distances(embeddings, columns, offset + queries - 1, query.dtype)
     return by_key(tf.einsum("bhmqd,hrd->bhmqr", query, table), keys)
 
 
 def by_key(x, keys):
-    """Columns of distances to columns of keys: key j of query a is in column queries - 1 - a + j.
+    """Maps columns of distances to keys: key j of query a is in column queries - 1 - a + j.
 
     Args:
         x: `[batch, heads, blocks, queries, columns]`, with more columns than keys.
-        keys: int, how many keys there are.
+        keys: int, number of keys.
 
     Returns:
         `[batch, heads, blocks, queries, keys]`.
@@ -50,7 +51,7 @@ def by_key(x, keys):
     @tf.custom_gradient
     def shifted(x):
         batch, heads, blocks, queries, columns = sizes(x)
-        # A row one element shorter than the stride moves each next row one column back.
+        # Rows that are one element shorter than the stride move each next row back by one column.
         flat = tf.reshape(x, [batch, heads, blocks, queries * columns])
         flat = flat[..., queries - 1 : queries - 1 + queries * (columns - 1)]
         rows = tf.reshape(flat, [batch, heads, blocks, queries, columns - 1])
@@ -60,7 +61,7 @@ def by_key(x, keys):
 
 
 def by_distance(x, columns):
-    """The inverse of `by_key`, and its gradient; zeros where a distance has no key."""
+    """Inverts `by_key`, with zeros where a distance has no key; it is also the gradient."""
 
     @tf.custom_gradient
     def shifted(x):
@@ -79,14 +80,14 @@ def by_distance(x, columns):
 
 
 def table_of_distances(embeddings, columns, furthest, dtype):
-    """The embeddings of distances from `furthest` downwards, `[heads, columns, depth]`."""
+    """Returns the embeddings of distances from `furthest` down, `[heads, columns, depth]`."""
     far = embeddings.shape[1] // 2
     index = tf.clip_by_value(furthest - tf.range(columns), -far, far) + far
     return tf.cast(tf.gather(embeddings, index, axis=1), dtype)
 
 
 def pair_bias(query, embeddings, query_positions, key_positions):
-    """Relative logits of pairs at any positions.
+    """Computes relative logits of queries and keys at any positions.
 
     ```
     bias_aj = query_a · embeddings[clip(query_positions_a - key_positions_j, -m, m) + m]
@@ -94,7 +95,7 @@ def pair_bias(query, embeddings, query_positions, key_positions):
 
     Args:
         query: `[batch, heads, blocks, queries, depth]`, scaled.
-        embeddings: `[heads, 2 m + 1, depth]`, of the distances -m ... m.
+        embeddings: `[heads, 2 m + 1, depth]`, for distances from -m to m.
         query_positions: int `[batch, heads, blocks, queries]`.
         key_positions: int `[batch, heads, blocks, keys]`.
 

@@ -1,4 +1,4 @@
-"""Rings: the last members of each cluster, in memory that does not grow."""
+"""Ring buffers of the last members of each cluster, which do not grow with the sequence."""
 
 import tensorflow as tf
 
@@ -8,25 +8,25 @@ from rt_keras.ops.nearest_tiles import from_probes, staircase
 from rt_keras.ops.nearest_windows import attend_blocks, block_size_of
 from rt_keras.ops.ranks import rank_in_clusters, sort_by_cluster
 
-# Of the queries of a chunk, as many as make small matrices worth their while.
+# Minimum number of queries in a block, below which small matrices waste time.
 MIN_BLOCK_SIZE = 8
 
 
 def add_members(rings, members, of_members, num_clusters):
-    """Rings with more members in them.
+    """Adds members to rings, in place of the oldest ones.
 
-    The r-th member of a cluster is at place r modulo the ring's length, in place of an older one.
+    The r-th member of a cluster is at place r modulo the ring's length.
 
     Args:
-        rings: dictionary of "counts", int `[batch, heads, clusters]`, how many members there have
-            been, and of tensors `[batch, heads, clusters, window, ...]`. Other entries are kept.
+        rings: dictionary of "counts", int `[batch, heads, clusters]`, the number of members added
+            so far, and of tensors `[batch, heads, clusters, window, ...]`. Other entries are kept.
         members: dictionary of `[batch, heads, length, ...]`, for each of those tensors.
-        of_members: int `[batch, heads, 1, length]`, their clusters; `num_clusters` for those that
-            are in none.
-        num_clusters: int.
+        of_members: int `[batch, heads, 1, length]`, the clusters of the members; `num_clusters` for
+            those in none.
+        num_clusters: int, number of clusters.
 
     Returns:
-        The dictionary with more members.
+        The updated dictionary.
     """
     window = size(rings["key"], 3)
     order, _, starts = sort_by_cluster(of_members, num_clusters)
@@ -49,11 +49,11 @@ def add_members(rings, members, of_members, num_clusters):
 
 
 def numbers_of_places(counts, window):
-    """The number of the member at each place of a ring, negative where there is none yet.
+    """Returns the number of the member at each place of a ring, negative for empty places.
 
     Args:
-        counts: int `[...]`, how many members there have been.
-        window: int, places of a ring.
+        counts: int `[...]`, the number of members added so far.
+        window: int, length of a ring.
 
     Returns:
         int `[..., window]`.
@@ -66,25 +66,25 @@ def numbers_of_places(counts, window):
 
 
 def attend_to_rings(query, of_queries, rings, of_keys, options):
-    """Attention of the queries of a chunk to the members that rings hold.
+    """Computes attention of the queries of a chunk to the members in the rings.
 
-    A query sees as many of the last members of its clusters as a ring is long; those of the chunk
-    up to its own position, which are attended to elsewhere, come before those of the ring.
+    A query sees as many of the last members of its clusters as a ring is long. Members of the chunk
+    up to its own position count first; attention to them is computed elsewhere.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
             each query.
         rings: dictionary of "key" and "value", `[batch, key_heads, clusters, window, ...]`,
-            "counts", and maybe "positions", counted from the start of the chunk.
+            "counts", and optionally "positions", relative to the start of the chunk.
         of_keys: int `[batch, key_heads, 1, length]`, the clusters of the chunk's members.
-        options: dictionary of the options that `attend_blocks` takes.
+        options: dictionary of the options of `attend_blocks`.
 
     Returns:
         `[batch, heads, length, value_depth]`, and the logsumexp of the logits,
         `[batch, heads, length]`.
     """
-    # The first member that a query sees, by its number.
+    # The number of the first member that a query sees.
     counts = counts_at(rings["counts"], of_queries, of_keys)
     first = tf.maximum(counts - size(rings["key"], 3), 0)
     lists = {name: rings[name] for name in ("key", "value", "positions") if name in rings}
@@ -101,10 +101,10 @@ def attend_to_rings(query, of_queries, rings, of_keys, options):
 
 
 def counts_at(counts, of_queries, of_keys):
-    """How many members the clusters of each query have had, up to its own position.
+    """Counts the members of the clusters of each query, up to its own position.
 
     Args:
-        counts: int `[batch, key_heads, clusters]`, how many before the chunk.
+        counts: int `[batch, key_heads, clusters]`, the number of members before the chunk.
         of_queries: int `[batch, key_heads, lists, length]`, the clusters of each query.
         of_keys: int `[batch, key_heads, 1, length]`, the clusters of the chunk's members.
 
@@ -117,15 +117,15 @@ def counts_at(counts, of_queries, of_keys):
 
 
 def of_lists(function, query, of_queries, lists, border, none, dtypes):
-    """What a function finds for queries in the lists of their clusters.
+    """Applies a function to queries and the lists of their clusters.
 
     Args:
-        function: function of a dictionary of tiles, "query" `[batch, heads, tiles, queries, depth]`
-            and "border" without its last axis, and of the dictionary of their lists,
-            `[batch, heads, tiles, members, ...]`; returns `[batch, heads, tiles, queries, found]`,
-            or a tuple of such tensors.
-        query, of_queries, lists, border, none: see `_on_tiles`; heads have keys of their own.
-        dtypes: those that the function returns.
+        function: function of a dictionary of tiles, with "query", `[batch, heads, tiles, queries,
+            depth]`, and "border", `[batch, heads, tiles, queries]`, and of a dictionary of their
+            lists, `[batch, heads, tiles, members, ...]`. It returns
+            `[batch, heads, tiles, queries, found]`, or a tuple of such tensors.
+        query, of_queries, lists, border, none: see `_on_tiles`; here each head has its own keys.
+        dtypes: the dtypes of the function's results.
 
     Returns:
         `[batch, heads, probes, length, found]`, or a tuple of such tensors.
@@ -141,21 +141,22 @@ def of_lists(function, query, of_queries, lists, border, none, dtypes):
 
 
 def _on_tiles(query, of_queries, lists, border, none):
-    """Queries sorted by cluster, blocks of which meet the lists on tiles; see `staircase`.
+    """Sorts queries by cluster, and lays out tiles of their blocks and lists; see `staircase`.
 
     Args:
         query: `[batch, heads, length, depth]`, scaled.
         of_queries: int `[batch, key_heads, heads / key_heads * probes, length]`, the clusters of
             each query.
-        lists: dictionary of `[batch, key_heads, clusters, members, ...]`; maybe with "positions",
-            counted from the start of the chunk.
-        border: int like `of_queries`, a number that tells which members a query sees.
-        none: int, the border of a query that sees none.
+        lists: dictionary of `[batch, key_heads, clusters, members, ...]`, optionally with
+            "positions", relative to the start of the chunk.
+        border: int with the shape of `of_queries`, a number of a member that bounds those that a
+            query sees.
+        none: int, the border of a query that sees no member.
 
     Returns:
         The `Staircase`; a dictionary of its tiles' arguments, "query", "positions", "list" and
-        "border", `[batch, key_heads, tiles, ...]`; and the lists, of which `_cut` takes those of
-        tiles.
+        "border", `[batch, key_heads, tiles, ...]`; and the lists, from which `_cut` gathers those
+        of tiles.
     """
     heads, length = query.shape[1], size(query, 2)
     key_heads, num_clusters, window = (size(lists["key"], axis) for axis in (1, 2, 3))
@@ -180,12 +181,12 @@ def _on_tiles(query, of_queries, lists, border, none):
 
 
 def _cut(x, part):
-    """The lists of a chunk of tiles."""
+    """Gathers the lists of a chunk of tiles."""
     return tf.gather(x, part["list"])
 
 
 def _block_size(entries, num_clusters, window):
-    """Queries in a block: about as many as a cluster has."""
+    """Returns the number of queries in a block: about as many as a cluster has."""
     most = block_size_of(window)
     if not isinstance(entries, int):
         return most

@@ -1,4 +1,4 @@
-"""Queries and keys of nearest routing attention, with the clusters that they belong to."""
+"""Queries and keys of nearest routing attention, with their clusters."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ from rt_keras.ops.routing import centroid_scores, prepare
 
 
 class Routed(NamedTuple):
-    """Queries and keys as logits have them, the same tensor if queries are their own keys.
+    """Queries and keys for the logits, and their clusters.
 
     Args:
         query: `[batch, heads, queries, depth]`.
-        key: `[batch, key_heads, keys, depth]`.
+        key: `[batch, key_heads, keys, depth]`; `query` itself if queries are their own keys.
         of_queries: int32 `[batch, heads, num_probes, queries]`, the clusters of queries.
-        of_keys: int32 `[batch, key_heads, 1, keys]`, those of keys.
+        of_keys: int32 `[batch, key_heads, 1, keys]`, the clusters of keys.
     """
 
     query: tf.Tensor
@@ -26,14 +26,14 @@ class Routed(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """How positions find their clusters, and what their logits are of; see `nearest_attention`.
+    """Options that determine clusters and logits; see `nearest_attention`.
 
     Args:
         centroids: `[key_heads, clusters, depth]`.
-        num_probes: int, clusters in which a query attends. Defaults to 1.
+        num_probes: int, number of clusters in which a query attends. Defaults to 1.
         load_bias: `[key_heads, clusters]`, or None for zeros.
-        scale: `[heads]`, a further factor of the logits, or None for ones.
-        normalize: bool, whether logits are of normalised vectors. Defaults to True.
+        scale: `[heads]`, a factor of the logits besides 1 / sqrt(depth), or None for ones.
+        normalize: bool, whether logits use normalized vectors. Defaults to True.
     """
 
     centroids: tf.Tensor
@@ -43,7 +43,7 @@ class Routing(NamedTuple):
     normalize: bool = True
 
     def route(self, query, key, query_mask=None, key_mask=None):
-        """The `Routed` queries and keys; `key` is None for the queries themselves."""
+        """Returns the `Routed` queries and keys; `key` is None for the queries themselves."""
         routed_query, routed_key = prepare(query, key)
         of_queries = self._clusters(routed_query, query_mask, self.num_probes)
         if key is None and key_mask is query_mask:
@@ -55,16 +55,16 @@ class Routing(NamedTuple):
         return Routed(*prepare(query, key, normalized=False), of_queries, of_keys)
 
     def scaled(self, query):
-        """Queries whose products with keys are logits."""
+        """Scales queries such that their products with keys are logits."""
         query = query * query.shape[3] ** -0.5
         if self.scale is None:
             return query
         return query * tf.cast(self.scale, query.dtype)[:, None, None]
 
     def _clusters(self, x, mask, count):
-        """The `count` nearest clusters of each position, `[batch, heads, count, length]`.
+        """Returns the `count` nearest clusters of each position, `[batch, heads, count, length]`.
 
-        Padding gets an extra cluster behind the last one, in which nothing attends.
+        Padding gets an extra cluster after the last one, in which no query attends.
         """
 
         def nearest(x):

@@ -1,6 +1,6 @@
-"""What both assignments of routing attention share, `balanced.py` and `nearest.py`.
+"""Functions that both assignments of routing attention share, `balanced.py` and `nearest.py`.
 
-Normalisation, scores, the nearest centroid, and the statistics that move centroids.
+Normalization, scores, the nearest centroid, and the statistics that move centroids.
 """
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ EPSILON = 1e-6
 
 
 def normalize(x):
-    """Layer normalisation over the depth, with neither scale nor bias.
+    """Computes layer normalization over the depth, with neither scale nor bias.
 
     ```
     normalize(x) = (x - mean(x)) / sqrt(variance(x) + 1e-6)
@@ -23,10 +23,10 @@ def normalize(x):
 
     Returns:
         `[..., depth]`, of norm sqrt(depth), computed in float32 (float64 for float64 input) and
-        returned in x's dtype.
+        returned in the dtype of `x`.
 
-    Source: Roy et al. 2021, section 4.1, where it maps to the unit ball up to the factor
-    sqrt(depth).
+    Source: Roy et al. 2021, section 4.1, where it projects vectors onto the unit ball, up to the
+    factor sqrt(depth).
 
     >>> round(float(tf.norm(normalize(tf.constant([1.0, 2.0, 3.0, 4.0])))), 3)
     2.0
@@ -38,13 +38,13 @@ def normalize(x):
 
 
 def centroid_scores(x, centroids, load_bias=None):
-    """The score of each vector for each centroid, `x · centroid_c + load_bias_c`.
+    """Computes the score of each vector for each centroid, `x · centroid_c + load_bias_c`.
 
     Args:
-        x: normalised vectors, `[batch, heads, length, depth]`.
-        centroids: `[heads, clusters, depth]`; or of fewer heads, each of which serves as many
+        x: normalized vectors, `[batch, heads, length, depth]`.
+        centroids: `[key_heads, clusters, depth]`, each head of which serves heads / key_heads
             consecutive heads of `x`.
-        load_bias: zeros if None; like `centroids`, without the depth.
+        load_bias: `[key_heads, clusters]`, or None for zeros.
 
     Returns:
         `[batch, heads, length, clusters]` in float32 (float64 for float64 vectors).
@@ -58,10 +58,10 @@ def centroid_scores(x, centroids, load_bias=None):
 
 
 def nearest_centroid(x, centroids, load_bias=None):
-    """The cluster of each vector, `argmax_c x · centroid_c + load_bias_c`.
+    """Finds the cluster of each vector, `argmax_c x · centroid_c + load_bias_c`.
 
     Args:
-        x: normalised vectors, `[batch, heads, length, depth]`.
+        x: normalized vectors, `[batch, heads, length, depth]`.
         centroids: `[heads, clusters, depth]`.
         load_bias: `[heads, clusters]`, or None for zeros.
 
@@ -79,19 +79,19 @@ def nearest_centroid(x, centroids, load_bias=None):
 
 
 def cluster_statistics(x, clusters, num_clusters, mask=None):
-    """Sum and count of each cluster's members over the batch.
+    """Computes the sum and the number of each cluster's members over the batch.
 
     Args:
-        x: normalised vectors, `[batch, heads, length, depth]`.
-        clusters: int `[batch, heads, length]`, the cluster of each.
+        x: normalized vectors, `[batch, heads, length, depth]`.
+        clusters: int `[batch, heads, length]`, the cluster of each vector.
         num_clusters: int, number of clusters.
-        mask: bool `[batch, length]`, False for padding, which does not count; or None.
+        mask: bool `[batch, length]`, False for padding, which is left out; or None.
 
     Returns:
         Sums `[heads, clusters, depth]` and counts `[heads, clusters]`, float32 (float64 for
         float64 vectors).
 
-    Source: Roy et al. 2021, section 4.1, whose update of the centroids takes their means.
+    Source: Roy et al. 2021, section 4.1, whose update of the centroids uses the means.
 
     >>> x = tf.constant([[[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]]])
     >>> sums, counts = cluster_statistics(x, tf.constant([[[0, 1, 0]]]), num_clusters=2)
@@ -107,32 +107,32 @@ def cluster_statistics(x, clusters, num_clusters, mask=None):
 
 
 def prepare(query, key, normalized=True):
-    """Queries and keys, normalised or as they are, the same tensor if `key` is None."""
+    """Converts or normalizes queries and keys; returns one tensor twice if `key` is None."""
     prepared = normalize if normalized else tf.convert_to_tensor
     query = prepared(query)
     return query, query if key is None else prepared(key)
 
 
 def logit_bound(depth, bias):
-    """The bound of the logits of normalised queries and keys, sqrt(depth); None with a bias."""
+    """Returns the bound of the logits of normalized vectors, sqrt(depth); None with a bias."""
     return depth**0.5 if bias is None else None
 
 
 def commitment(x, clusters, centroids, mask=None):
-    """Mean squared distance of vectors to the centroids of their clusters.
+    """Computes the mean squared distance of vectors to the centroids of their clusters.
 
     ```
     mean over the positions of ‖x - centroid_μ(x)‖²
     ```
 
     Args:
-        x: normalised vectors, `[batch, heads, length, depth]`.
-        clusters: int `[batch, heads, length]`, the cluster μ(x) of each.
+        x: normalized vectors, `[batch, heads, length, depth]`.
+        clusters: int `[batch, heads, length]`, the cluster μ(x) of each vector.
         centroids: `[heads, clusters, depth]`.
-        mask: bool `[batch, length]`, False for padding, which does not count; or None.
+        mask: bool `[batch, length]`, False for padding, which is left out; or None.
 
     Returns:
-        A scalar, float32 (float64 for float64 vectors), 0 if all is padding or there is nothing.
+        A scalar, float32 (float64 for float64 vectors); 0 if there are no vectors but padding.
 
     Source: van den Oord et al. 2017, Neural Discrete Representation Learning, section 3.2.
 

@@ -1,4 +1,4 @@
-"""Attention to what clusters remember of long ago."""
+"""Attention to the memories of clusters, which hold older members."""
 
 import tensorflow as tf
 
@@ -38,47 +38,47 @@ def memory_chunk(
     seed=None,
     **routing,
 ):
-    """Causal attention of the positions of a chunk to what their clusters remember.
+    """Computes causal attention of a chunk to the memories of its clusters.
 
-    With r the number of members that the cluster of query i has had up to i, and M(i) the members
-    that it remembers since the last block ended, but for its last `window_size` ones, of numbers
-    from r - window_size on, which `nearest_attention` sees:
+    Members of a cluster are numbered from 0. With r the number of members of query i's cluster up
+    to i, and M(i) the members in the cluster's memory at the start of the block of i, except those
+    numbered from r - window_size, which `nearest_attention` sees:
 
     ```
     output_i = sum_j softmax_j(logit_ij) value_j    over the memory_keys best j in M(i)
     logit_ij = s query_i · key_j / sqrt(depth)
     ```
 
-    Each time that a block of positions ends, its members are put into the memories of their
-    clusters: of a cluster that has had more than `window_size` in the block that has not ended, the
-    first of those are out of sight until then. Where there is no room, others go:
+    At the end of each block of positions, its members are added to the memories of their clusters.
+    If a cluster has more than `window_size` members in the unfinished block, no query sees the
+    first of them until then. Members are evicted from full memories by `eviction`:
 
-    - "oldest": those that came first;
+    - "oldest": those that were added first;
     - "random": any, all being equally likely;
-    - "least_attended": those to which the queries of their cluster attended least, on average over
-      all queries since they came;
-    - "merged": none. The oldest ones are joined, two by two, into their means.
+    - "least_attended": those with the least attention from the queries of their cluster, averaged
+      over all such queries since they were added;
+    - "merged": none; the oldest ones are averaged in pairs.
 
-    No gradient passes through the memory: queries alone learn. What a query sees is copied for it,
-    `memory_keys` keys and values, so few of them also need little room.
+    No gradient passes through the memory; only queries get one. Each query copies the `memory_keys`
+    keys and values that it sees, so a small `memory_keys` saves memory.
 
     Args:
-        query: `[batch, heads, length, depth]`, not normalised.
-        key: `[batch, heads, length, depth]`, the routed key of each position, not normalised.
+        query: `[batch, heads, length, depth]`, not normalized.
+        key: `[batch, heads, length, depth]`, the routed key of each position, not normalized.
         value: `[batch, key_heads, length, value_depth]`.
         memory: the memory of `empty_memory` or of the last chunk.
-        position: int scalar, the chunk's first position; or int `[batch]`, that of each row.
+        position: int scalar, the chunk's first position; or int `[batch]`, one for each row.
         centroids: `[key_heads, clusters, depth]`.
-        window_size: int, how many of the last members of its cluster a query does not see here.
-        memory_keys: int, the most members that a query sees in one memory.
+        window_size: int, number of the last members of its cluster that a query does not see here.
+        memory_keys: int, maximum number of members that a query sees in one memory.
         eviction: one of `EVICTIONS`. Defaults to "oldest".
-        are_keys: bool `[batch or 1, length]`, which positions have a key; None for all.
-        count: int scalar or `[batch]`, how many of the chunk's positions count, the first ones;
-            None, the default, for all.
+        are_keys: bool `[batch or 1, length]`, True for positions that have a key; None for all.
+        count: int scalar or `[batch]`, number of the chunk's positions that are not padding, the
+            first ones. None, the default, for no padding.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        **routing: `num_probes`, in whose memories a query attends, `load_bias`, `scale`, s above,
-            and `normalize` of `Routing`.
+        **routing: `num_probes`, the number of memories that a query sees, `load_bias`, `scale`, s
+            above, and `normalize` of `Routing`.
 
     Returns:
         `[batch, heads, length, value_depth]`, 0 for a query without keys; the logsumexp
@@ -100,12 +100,12 @@ def memory_chunk(
     num_clusters = centroids.shape[1]
     length, block_size = size(query, 2), size(memory["new_key"], 2)
     joined = JoinedChunk(position, count, length, block_size, block_size, look_back=0)
-    # Where its first block begins is only known of a position that is an int.
+    # The number of blocks is only known if the position is an int.
     begun = ceil_div(_largest(position % block_size) + length, block_size)
     num_blocks = begun if isinstance(begun, int) else ceil_div(length, block_size) + 1
 
     def blocks(aligned):
-        """`[batch, heads, length, ...]` to `[blocks, batch, heads, block_size, ...]`."""
+        """Splits `[batch, heads, length, ...]` to `[blocks, batch, heads, block_size, ...]`."""
         aligned = aligned[:, :, : num_blocks * block_size]
         return move_axis(split_blocks(aligned, num_blocks, block_size), 2, 0)
 
@@ -141,7 +141,7 @@ def memory_chunk(
         dtypes = accumulation_dtype(query.dtype), tf.int32
         found = of_lists(best, block["query"], of_queries, lists, border, -1, dtypes)
         chosen, kept = choose(kept, of_queries, *found, block["asked"])
-        # A block has ended when its last position is there.
+        # A block is finished once it has its last position.
         ended = block["real"] & block["real"][..., -1:]
         of_keys = tf.where(ended, block["cluster"], num_clusters)
         return chosen, remember(kept, block["key"], block["value"], of_keys, eviction)
@@ -171,20 +171,21 @@ def memory_step(
     count=None,
     **routing,
 ):
-    """`memory_chunk` of one position.
+    """Computes `memory_chunk` of one position.
 
     Args:
         query, key: `[batch, heads, 1, depth]`.
         value: `[batch, key_heads, 1, value_depth]`.
-        memory: the memory of `empty_memory`, of the last chunk or step.
-        position: int scalar, or int `[batch]`.
+        memory: the memory of `empty_memory`, or of the last chunk or step.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
         centroids, window_size, memory_keys, eviction, are_keys: see `memory_chunk`.
-        count: int `[batch]`, 0 for rows whose position is padding: they keep their memory, and
-            their outputs mean nothing. None, the default, if all count.
+        count: int `[batch]`, 0 for rows whose position is padding: their memory is unchanged, and
+            their outputs are undefined. None, the default, for no padding.
         **routing: see `memory_chunk`.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, `[batch, heads, 1]`, and the memory.
+        `[batch, heads, 1, value_depth]`, 0 for a query without keys; the logsumexp
+        `[batch, heads, 1]`; and the memory after this position.
 
     >>> from rt_keras.ops.cluster_memory import empty_memory
     >>> x, centroids = tf.random.normal([1, 2, 1, 4]), tf.random.normal([2, 3, 4])
@@ -223,27 +224,27 @@ def memory_step(
 
 
 def _members(routed, value):
-    """What a block that has not ended keeps of its positions."""
+    """Returns the tensors that an unfinished block stores for its positions."""
     value = repeat_heads(value, routed.key.shape[1])
     return {"key": routed.key, "value": value, "cluster": routed.of_keys[:, :, 0]}
 
 
 def _attend(query, chosen, dropout=0.0, seed=None):
-    """The output and the logsumexp of queries that see what was chosen for each of them."""
+    """Computes the output and the logsumexp of queries, each with its own chosen keys."""
     key, value, there = (tf.stop_gradient(x) for x in chosen)
     found = attend(query[..., None, :], key, value, there[..., None, :], dropout=dropout, seed=seed)
     return [tf.squeeze(x, axis=3) for x in found]
 
 
 def _over_blocks(read_block, of_blocks, kept, begun, specs):
-    """One block after the other, each with what is remembered when it begins.
+    """Reads blocks one after the other, each with the memory at its beginning.
 
     Args:
-        read_block: function of a block's dictionary and of a memory, which returns what its queries
-            see, a tuple of tensors; and the memory after the block.
+        read_block: function of a block's dictionary and a memory. It returns a tuple of tensors,
+            which its queries see, and the memory after the block.
         of_blocks: dictionary of `[blocks, ...]`.
         kept: the memory before the first block.
-        begun: int or int scalar, how many of the blocks to read, the first ones.
+        begun: int or int scalar, number of blocks to read, the first ones.
         specs: the `tf.TensorSpec` of each of those tensors.
 
     Returns:

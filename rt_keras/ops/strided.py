@@ -1,4 +1,4 @@
-"""Strided attention: every query against the keys at multiples of a stride from it."""
+"""Strided attention: every query attends to the keys at multiples of a stride from it."""
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ def strided_attention(
     seed=None,
     return_logsumexp=False,
 ):
-    """Attention of each query to the keys at multiples of `stride` from it.
+    """Computes attention of each query to the keys at multiples of `stride` from it.
 
     ```
     output_i = sum_(j ≡ i mod stride) p_ij value_j
@@ -31,30 +31,31 @@ def strided_attention(
     ```
 
     over the j <= i if causal. The cost is O(n² / stride), which is O(n^1.5) for a stride of
-    sqrt(n). In the order of `rt_keras.ops.to_blocks`, and with the size of a block as stride,
-    these are the positions at the same place in every block of an image.
+    sqrt(n). In the order of `rt_keras.ops.to_blocks`, with the size of a block as stride, the keys
+    are the positions at the same place in every block of an image.
 
     Args:
         query: `[batch, heads, length, depth]`.
-        key: `[batch, key_heads, length, depth]`, or None for the queries themselves. Fewer heads
-            than those of queries serve as many consecutive ones each.
+        key: `[batch, key_heads, length, depth]`, or None for the queries themselves. Each key head
+            serves heads / key_heads consecutive query heads.
         value: `[batch, key_heads, length, value_depth]`.
         stride: int, positions from one key to the next.
         causal: bool, whether query i sees key j only if j <= i. Defaults to False.
         query_mask: bool `[batch, length]`, False for padding, whose output is 0; or None.
         key_mask: bool `[batch, length]`, False for padding, which no query sees; or None.
         relative_embeddings: `[heads, 2 m + 1, depth]`, of r_ij, which depends on
-            (i - j) / stride; further distances count as m. None for no relative positions.
-        outside: function of the positions of queries and keys, which are broadcast to each other,
-            that tells which keys are left out, as another set has them; or None.
+            (i - j) / stride, clipped to ±m. None for no relative positions.
+        outside: function of the positions of queries and keys, broadcast against each other, which
+            returns a bool mask of keys to leave out because another set of keys has them; or None.
         dropout: float, share of the attention weights set to 0. Defaults to 0.
         seed: int `[2]`, needed if `dropout` is above 0.
-        return_logsumexp: bool, whether to return the logsumexp of each query's logits too, with
-            which `merge` joins the output with attention to other keys. Defaults to False.
+        return_logsumexp: bool, whether to also return the logsumexp of each query's logits, which
+            `merge` needs to combine the output with attention to other keys. Defaults to False.
 
     Returns:
         `[batch, heads, length, value_depth]`. A query that may see no key gets 0. With
-        `return_logsumexp` also `[batch, heads, length]`, float32 (float64 for float64 queries).
+        `return_logsumexp` also the logsumexp `[batch, heads, length]`, float32 (float64 for
+        float64 queries).
 
     Raises:
         ValueError: if queries and keys differ in length.
@@ -97,7 +98,7 @@ def _strided_attention(arguments, stride, causal, outside, dropout):
     if "query_mask" in arguments:
         query_mask = tf.cast(arguments["query_mask"], tf.bool)[:, None]
         allowed &= columns(query_mask, stride)[..., None]
-    # Apart: see `attend`.
+    # The masks are passed separately; see `attend`.
     allowed = (allowed,)
     if causal:
         allowed += (tf.range(steps) <= tf.range(steps)[:, None],)
@@ -121,12 +122,12 @@ def _strided_attention(arguments, stride, causal, outside, dropout):
 
 
 def columns(x, stride):
-    """`[batch, heads, length, ...]` to `[batch, heads, stride, steps, ...]`, zero-padded."""
+    """Splits `[batch, heads, length, ...]` to `[batch, heads, stride, steps, ...]`, zero-padded."""
     return _swap(split_blocks(x, ceil_div(size(x, 2), stride), stride))
 
 
 def from_columns(x, length):
-    """The inverse of `columns`."""
+    """Inverts `columns`."""
     return join_blocks(_swap(x), length)
 
 

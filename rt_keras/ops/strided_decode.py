@@ -1,4 +1,4 @@
-"""Strided attention of one position at a time: all keys and values are kept."""
+"""Strided attention of one position at a time: the cache has all keys and values."""
 
 import tensorflow as tf
 
@@ -8,16 +8,17 @@ from rt_keras.ops.full_decode import add_kept, full_cache
 
 
 def strided_cache(key, value, *, stride, max_length):
-    """The cache of `strided_step`: every position's key and value, up to whole strides.
+    """Builds the cache of `strided_step`: the keys and values of all positions.
 
     Args:
-        key: `[batch, heads, length, depth]`, of positions from the first on.
+        key: `[batch, heads, length, depth]`, from the first position.
         value: `[batch, heads, length, value_depth]`.
         stride: int, positions from one key to the next.
-        max_length: int, how many positions there will be.
+        max_length: int, maximum length of the sequence.
 
     Returns:
-        A dictionary of "key" and "value", `[batch, heads, strides * stride, ...]`.
+        A dictionary of "key" and "value", `[batch, heads, places, ...]`, where places is
+        `max_length` rounded up to a multiple of `stride`.
     """
     length = ceil_div(max_length, stride) * stride
     return full_cache(key, value, max_length=length)
@@ -36,25 +37,28 @@ def strided_step(
     outside=None,
     return_logsumexp=False,
 ):
-    """Causal `strided_attention` of one position, given those before it.
+    """Computes causal `strided_attention` of one position, given the cache of earlier ones.
 
     Args:
         query: `[batch, heads, 1, depth]`.
         key: `[batch, heads, 1, depth]`.
         value: `[batch, heads, 1, value_depth]`.
         cache: the cache of `strided_cache` or of the last step.
-        position: int scalar, the query's position; or int `[batch]`.
+        position: int scalar, the query's position; or int `[batch]`, one for each row.
         stride: int, positions from one key to the next.
-        count: int `[batch]`, 0 for rows whose position is padding: they keep their cache, and their
-            outputs mean nothing. None, the default, if all count.
+        count: int `[batch]`, 0 for rows whose position is padding: their cache is unchanged, and
+            their outputs are undefined. None, the default, for no padding.
         relative_embeddings: `[heads, 2 m + 1, depth]`; or None.
         outside: see `strided_attention`; or None.
-        return_logsumexp: bool, whether to return the logsumexp of the logits too. Defaults to
+        return_logsumexp: bool, whether to also return the logsumexp of the logits. Defaults to
             False.
 
     Returns:
-        `[batch, heads, 1, value_depth]`, or the pair of it and the logsumexp `[batch, heads, 1]`;
-        and the cache with this position in it.
+        `[batch, heads, 1, value_depth]`, or a pair of it and the logsumexp `[batch, heads, 1]`; and
+        the cache with this position added.
+
+    Raises:
+        ValueError: if the position is known to be outside of the cache.
 
     >>> x = tf.random.normal([1, 2, 5, 4])
     >>> cache = strided_cache(x[:, :, :4], x[:, :, :4], stride=2, max_length=9)
@@ -73,7 +77,7 @@ def strided_step(
 
 
 def keys_in_column(cache, position, stride):
-    """What a causal query at `position` sees of a cache: the arguments of `attend_step`."""
+    """Returns the keys that a causal query at `position` sees, as arguments of `attend_step`."""
     first = tf.range(0, size(cache["key"], 2), stride)
     places = places_of_rows(position % stride, first)
     distance = from_rows(position // stride, -first // stride)

@@ -74,7 +74,7 @@ SECONDS = {"full": 8.0, "local": 2.0, "kmeans_attention": 4.0, attention.PRODUCT
 
 @pytest.fixture
 def contests(monkeypatch):
-    """What the contests were between; each contender takes the seconds above, if any."""
+    """The contenders of each contest, which take the seconds above, if any."""
     held = []
 
     def contest(contenders, repeats, threads, where):
@@ -141,7 +141,7 @@ def test_a_point_that_fails_is_left_out(contests):
     assert {figure["kind"] for figure in result["figures"]} == {"local"}
     assert result["figures"][0]["times_as_fast_as"] == {"local": 1.0}
     args.kinds = ["nearest_shared"]
-    with pytest.raises(RuntimeError, match="everything failed"):
+    with pytest.raises(RuntimeError, match="every contender failed"):
         attention.measure(args, {})
 
 

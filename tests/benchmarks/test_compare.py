@@ -92,9 +92,9 @@ def test_machines_versions_and_settings_that_differ_are_named(compare):
 @pytest.mark.parametrize(
     "after, message",
     [
-        (result(figure("full", 1.0), benchmark="model"), "is of the benchmark attention"),
-        (result(figure("local", 1.0)), "have no figure in common"),
-        ({"benchmark": "quality", "figures": [{"kind": "full"}]}, "b.json is not of rt-keras"),
+        (result(figure("full", 1.0), benchmark="model"), "b.json of model"),
+        (result(figure("local", 1.0)), "A and B must share figures"),
+        ({"benchmark": "quality", "figures": [{"kind": "full"}]}, "b.json is not from rt-keras"),
         ([], "b.json is damaged"),
     ],
 )

@@ -37,7 +37,7 @@ EXPECTED = {
     "nearest_separate": lambda q, k, v, c: ops.nearest_attention(
         q, k, v, c, window_size=6, causal=True
     ),
-    # There are fewer positions than groups and top keys would be.
+    # There are at most as many groups and top keys as positions.
     "clustered": lambda q, k, v, c: ops.clustered_attention(
         q, k, v, projections(2, 63, 4), num_clusters=24
     ),

@@ -29,11 +29,11 @@ print(peak, held, resident(), resident_peak())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what follows is for Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux resets the peak")
 def test_what_is_held_now_is_told_and_the_peak_forgotten():
     output = subprocess.run([sys.executable, "-c", LATER], capture_output=True, text=True).stdout
     peak, held, after, later = map(int, output.split())
     assert abs(peak - held) < 10**7
     assert abs(held - after - 10**8) < 10**7
-    # Where the system does not forget it, the peak stays.
+    # The peak stays if the system does not allow a reset.
     assert abs(later - after) < 10**7 or later == peak

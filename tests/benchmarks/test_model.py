@@ -41,7 +41,7 @@ SECONDS = {"local": 2.0, "nearest_shared": 4.0, "routing_transformer": 8.0, mode
 
 @pytest.fixture
 def contests(monkeypatch):
-    """What the contests were between; each contender takes the seconds above, if any."""
+    """The contenders of each contest, which take the seconds above, if any."""
     held = []
 
     def contest(contenders, repeats, threads):
@@ -82,7 +82,7 @@ def test_relative_positions_are_for_our_heads_alone(contests):
 
 
 def test_nothing_that_could_be_measured_is_an_error(contests):
-    with pytest.raises(RuntimeError, match="everything failed"):
+    with pytest.raises(RuntimeError, match="every contender failed"):
         model.measure(parse(*SMALL, "--kinds", "full"), {})
 
 

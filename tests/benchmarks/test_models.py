@@ -64,7 +64,7 @@ def test_steps_train_the_model_and_move_its_centroids():
     losses = [step() for _ in range(3)]
     assert losses == sorted(losses, reverse=True) and len(set(losses)) == 3
     assert np.abs(heads.centroids.numpy() - centroids).max() > 0
-    # The statistics of the step were taken up and cleared.
+    # The statistics of the step were applied and cleared.
     assert not heads.member_counts.numpy().any()
 
 

@@ -3,8 +3,8 @@ import pytest
 from rt_keras.benchmarks import operations
 
 SIZES = {"length": 32, "heads": 3, "depth": 5, "window": 8}
-# Keys, or groups, that each of the 32 queries is multiplied with; and directions by which it is
-# routed.
+# Numbers of keys, or groups, that each of the 32 queries is multiplied with, and of routing
+# directions.
 EXPECTED = {
     "full": (32, 0),
     "local": (16, 0),
@@ -22,7 +22,7 @@ EXPECTED = {
 @pytest.mark.parametrize("kind", operations.KINDS)
 def test_operations_are_those_of_the_products_of_matrices(kind):
     keys, routed = EXPECTED[kind]
-    # A row of logits, a row of the output; and a score for each direction.
+    # A row of logits, a row of the output, and a score for each direction.
     products = 3 * 32 * keys * (2 * 5 + 2 * 5)
     selection = 3 * 32 * routed * 2 * 5
     assert operations.count(kind, "forward", **SIZES) == products + selection

@@ -66,7 +66,7 @@ def test_a_result_says_machine_versions_and_load():
     assert found["load_average"][0] == 0.5 and len(found["load_average"]) == 2
     assert found["settings"] == {"width": 8, "threads": 2, "repeats": 3}
     assert found["benchmark"] == "model" and found["figures"] == figures
-    with pytest.raises(RuntimeError, match="Nothing could be measured: everything failed."):
+    with pytest.raises(RuntimeError, match="Nothing was measured: every contender failed."):
         options.result(args, [], 0.5, {}, {})
 
 

@@ -71,7 +71,7 @@ def test_lines_of_other_packages_are_dashed(tmp_path):
     path = tmp_path / "a.svg"
     plot.draw(result([1024, 2048]), path)
     dashed = re.findall(r"stroke-dasharray: 5.55", path.read_text())
-    # One of the two kinds in each of four drawings, and in their legends.
+    # One of the two kinds in each of four plots, and in their legends.
     assert len(dashed) == 8
 
 
@@ -91,7 +91,7 @@ def test_a_file_of_figures_can_be_drawn_later(tmp_path):
 
 def test_files_that_cannot_be_drawn_are_refused(tmp_path):
     (tmp_path / "a.json").write_text('{"benchmark": "quality"}')
-    with pytest.raises(ValueError, match="a.json is not of rt-keras benchmark attention"):
+    with pytest.raises(ValueError, match="a.json is not from rt-keras benchmark attention"):
         draw_file(tmp_path / "a.json", tmp_path / "a.svg")
     with pytest.raises(ValueError, match="--output must end in .png or .svg or .pdf. Received"):
         draw_file(tmp_path / "a.json", tmp_path / "a.txt")

@@ -66,4 +66,4 @@ def test_what_does_not_fit_is_left_out(kind, monkeypatch, capsys):
     monkeypatch.setattr(repetition, "train", lambda *_: None)
     monkeypatch.setattr(repetition, "MOST_KEPT", 99)
     assert repetition.main(parse("--kinds", kind, "--distances", 100))["figures"] == []
-    assert f"{kind}: 100 tokens are more than it keeps" in capsys.readouterr().err
+    assert f"{kind}: skipped at 100 tokens, more than it keeps" in capsys.readouterr().err

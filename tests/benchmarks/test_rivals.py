@@ -71,7 +71,7 @@ def test_every_rival_runs_forward_without_gradients_and_with_them(kind):
     missing = [name for name in rivals.ATTENTION[kind] if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"{' and '.join(missing)} not installed")
-    # fast_transformers has its hundred clusters however many positions there are.
+    # fast_transformers has 100 clusters for any number of positions.
     sizes = SIZES | {"length": 256}
     run = rivals.prepare(kind, "forward", **sizes)
     (output,) = run()

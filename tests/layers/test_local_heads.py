@@ -88,7 +88,7 @@ def test_sliding_window(causal):
     [
         ({"sliding_window": 0}, "sliding_window must be an integer of at least 1"),
         ({"sliding_window": 6}, "from 1 to look_back · block_size . 1, 5. Received: 6"),
-        ({"sliding_window": 3, "grid": (2, 2)}, "neither grid nor key_block_size"),
+        ({"sliding_window": 3, "grid": (2, 2)}, "with grid or key_block_size"),
         ({"grid": (2, 0)}, r"grid must be positive integers. Received: grid=\(2, 0\)"),
         ({"key_block_size": 0}, "key_block_size must be an integer of at least 1"),
         ({"look_back": (1, 1)}, r"one for each dimension of grid. Received: look_back=\(1, 1\)"),
@@ -216,7 +216,7 @@ def test_spans_are_float32_in_mixed_precision():
             "attention_activation must be one of .* attention_activation='max'",
         ),
         ({"adaptive_span": True, "attention_activation": "entmax15"}, "with adaptive_span"),
-        ({"adaptive_span": True, "grid": (2, 2)}, "span goes with neither grid nor key_block_size"),
+        ({"adaptive_span": True, "grid": (2, 2)}, "span cannot be combined with grid or key_block"),
         ({"span_ramp": 0}, "span_ramp must be an integer of at least 1"),
         (
             {"span_loss_weight": -1.0},

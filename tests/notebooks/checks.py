@@ -12,19 +12,19 @@ def run(name, changes):
     """Executes a notebook from its first cell to its last.
 
     Args:
-        name: its file name without the suffix.
-        changes: dict from texts in its cells to what stands there instead: what training learns is
-            not tested, so a few steps will do.
+        name: string, its file name without the suffix.
+        changes: dict from texts in its cells to their replacements. The result of training is not
+            tested, so a few steps are enough.
 
     Returns:
-        What it printed, as one string, and the number of pictures that it drew.
+        The printed text, as one string, and the number of pictures.
     """
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     for text, instead in changes.items():
         assert any(text in cell.source for cell in notebook.cells), text
         for cell in notebook.cells:
             cell.source = cell.source.replace(text, instead)
-    # Where Jupyter runs it.
+    # Jupyter runs notebooks in their folder.
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
     client = nbclient.NotebookClient(notebook, timeout=600, resources=resources)
     client.execute()

@@ -1,4 +1,4 @@
-"""Inputs for the ops, and what holds an op against its equation."""
+"""Inputs for the ops, and checks of an op against its equation."""
 
 import re
 
@@ -96,7 +96,7 @@ def run(op, inputs, options, *, dtype=tf.float64, cotangent=None, jit_compile=No
 
 
 def holds(op, equation, inputs, **options):
-    """The op computes the equation: its output, and its slope along a direction of all inputs."""
+    """Checks the output against the equation, and the gradient along a direction of all inputs."""
     output, gradients = run(op, inputs, options)
     np.testing.assert_allclose(output, equation(**inputs, **options), rtol=0, atol=1e-12)
 
@@ -121,7 +121,7 @@ def holds(op, equation, inputs, **options):
 
 
 def same(found, expected, atol):
-    """Two results of `run` agree."""
+    """Checks that two results of `run` agree."""
     np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=atol, err_msg="output")
     assert found[1].keys() == expected[1].keys()
     for name in expected[1]:
@@ -131,23 +131,23 @@ def same(found, expected, atol):
 
 
 def holds_compiled(op, inputs, **options):
-    """XLA gives what eager execution gives, output and gradients."""
+    """Checks that XLA and eager execution have the same output and gradients."""
     eager = run(op, inputs, options)
     same(run(op, inputs, options, jit_compile=True), eager, atol=1e-12)
 
 
 def holds_in_chunks(op, inputs, monkeypatch, **options):
-    """Slices one after another give what all at once give, output and gradients."""
+    """Checks that the output and gradients are the same in chunks and all at once."""
     whole = run(op, inputs, options)
     assert "While" not in op_types(op, inputs, options)
     at_most_logits(1, monkeypatch)
     assert op_types(op, inputs, options) & {"While", "StatelessWhile"}
-    # In a graph: there can be many chunks, which an eager loop computes op by op.
+    # In a graph, because an eager loop would run each of possibly many chunks op by op.
     same(run(op, inputs, options, jit_compile=False), whole, atol=1e-12)
 
 
 def at_most_logits(limit, monkeypatch):
-    """Makes ops compute no more attention logits at once than `limit`, where they can."""
+    """Limits the number of attention logits that ops compute at once, where possible."""
     monkeypatch.setattr(chunks, "MAX_LOGITS", limit)
     monkeypatch.setattr(chunks, "LOGITS_AT_ONCE", limit)
 
@@ -160,7 +160,7 @@ def op_types(op, inputs, options):
 
 
 def holds_in_lower_precision(op, equation, inputs, dtype, atol, **options):
-    """The output has the dtype of the inputs, and is the equation's for the inputs as rounded."""
+    """Checks the dtype of the output, and the output against the equation of rounded inputs."""
     rounded = {
         name: None if x is None else np.array(tf.cast(tf.cast(x, dtype), tf.float64))
         for name, x in inputs.items()
@@ -177,7 +177,7 @@ def holds_in_lower_precision(op, equation, inputs, dtype, atol, **options):
 
 
 def takes_numpy(op, equation, inputs, monkeypatch, **options):
-    """NumPy arrays will do, also in chunks, and are left as they were."""
+    """Checks that the op accepts NumPy arrays, also in chunks, and does not change them."""
     copies = {name: x.copy() for name, x in inputs.items()}
     for limit in (chunks.MAX_LOGITS, 1):
         at_most_logits(limit, monkeypatch)
@@ -193,7 +193,7 @@ def takes_numpy(op, equation, inputs, monkeypatch, **options):
 
 
 def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
-    """One trace serves every batch size and length."""
+    """Checks that one trace is used for every batch size and length."""
     traced = []
     names = make_inputs(lengths[0]).keys()
     shapes = {
@@ -223,14 +223,14 @@ def holds_for_unknown_shapes(op, lengths, make_inputs, **options):
 
 
 def attention_of(op, inputs, options):
-    """The attention matrices `[batch, heads, queries, keys]`: outputs for an identity as values."""
+    """Returns attention matrices `[batch, heads, queries, keys]`: outputs for identity values."""
     keys = inputs["value"].shape[2]
     identity = np.broadcast_to(np.eye(keys), (*inputs["value"].shape[:2], keys, keys))
     return np.array(op(**tensors({**inputs, "value": identity}), **options))
 
 
 def with_another_future(inputs, start, seed=9):
-    """The same inputs up to position `start`, and others from there on."""
+    """Replaces the inputs from position `start`."""
     rng = np.random.default_rng(seed)
     moved = dict(inputs)
     for name in ("query", "key", "value"):
@@ -241,7 +241,7 @@ def with_another_future(inputs, start, seed=9):
 
 
 def past_is_untouched(op, inputs, start, **options):
-    """Whether other inputs from `start` on leave outputs and attended positions before it."""
+    """True if inputs from `start` do not affect outputs and attended positions before it."""
     moved = with_another_future(inputs, start)
     before = attention_of(op, inputs, options)[:, :, :start]
     after = attention_of(op, moved, options)[:, :, :start]
@@ -251,10 +251,10 @@ def past_is_untouched(op, inputs, start, **options):
 
 
 def compiled_program(op, inputs, options, stage):
-    """The text of the compiled program of the op and its gradient.
+    """Returns the text of the compiled program of the op and its gradient.
 
     Args:
-        stage: "hlo" for what XLA is given, "optimized_hlo" for what it runs.
+        stage: "hlo" for the input of XLA, "optimized_hlo" for the program that it runs.
     """
     given = tensors(inputs, tf.float32)
     learnt = [name for name in LEARNT if given.get(name) is not None]
@@ -270,26 +270,26 @@ def compiled_program(op, inputs, options, stage):
 
 
 def largest(shapes):
-    """Elements of the largest of some shapes, such as "2,3"."""
+    """Returns the number of elements of the largest of some shapes, such as "2,3"."""
     return max(np.prod([int(size) for size in shape.split(",") if size]) for shape in shapes)
 
 
 def largest_tensor(op, inputs, **options):
-    """Elements of the largest tensor that the op or its gradient makes, as XLA is given it."""
+    """Returns the size of the largest tensor of the op or its gradient in the input of XLA."""
     text = compiled_program(op, inputs, options, "hlo")
     return largest(re.findall(r"(?:pred|[a-z]+\d+)\[([\d,]+)\]", text))
 
 
 def largest_constant(op, inputs, **options):
-    """Elements of the largest constant in the compiled program of the op and its gradient."""
+    """Returns the size of the largest constant in the compiled op or its gradient."""
     text = compiled_program(op, inputs, options, "optimized_hlo")
     return largest(re.findall(r"\w+\[([\d,]*)\]\S* constant\(", text))
 
 
 def drops_out(op, inputs, **options):
-    """Dropout sets its share of the weights to 0 and leaves their mean; a seed repeats itself.
+    """Checks that dropout sets its share of the weights to 0, keeps their mean and obeys a seed.
 
-    `inputs` are of one sequence, and are repeated: every copy is dropped for itself.
+    `inputs` are of one sequence, and are repeated: dropout differs from copy to copy.
     """
     rate, copies = 0.3, 1000
     many = {

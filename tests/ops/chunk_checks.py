@@ -1,4 +1,4 @@
-"""What holds the ops that attend in chunks against those that see all positions at once."""
+"""Checks of ops that attend in chunks against those that see all positions at once."""
 
 import numpy as np
 import tensorflow as tf
@@ -44,7 +44,7 @@ def rows_at_own_positions(cache, chunk, inputs, starts, length, **options):
 
 
 def in_chunks(cache, chunk, inputs, ends, dtype=tf.float64, **options):
-    """The outputs of chunks that end at these positions, and the last cache.
+    """Returns the outputs of chunks that end at these positions, and the last cache.
 
     Args:
         cache: the cache before the first position.
@@ -64,7 +64,7 @@ def in_chunks(cache, chunk, inputs, ends, dtype=tf.float64, **options):
 
 
 def gradients_stay_in_the_chunk(cache, chunk, whole, inputs, start, **options):
-    """Checks the gradient of a chunk against that of one pass in which what comes before is fixed.
+    """Checks the gradient of a chunk against that of one pass with constant earlier positions.
 
     Args:
         cache: the cache before the first position.

@@ -1,4 +1,4 @@
-"""What holds the ops that decode against those that see all positions at once."""
+"""Checks of ops that decode against those that see all positions at once."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,9 +8,9 @@ from tests.ops import checks
 
 
 def decode(make_cache, step, inputs, count, dtype=tf.float64, **options):
-    """The outputs from position `count` on, one at a time, and the last cache.
+    """Returns the outputs from position `count`, one at a time, and the last cache.
 
-    The cache is made of more positions than count; what those hold must not matter.
+    The cache is built from more positions than `count`; their content must not matter.
     """
     given = checks.tensors(inputs, dtype)
     query, key, value = (given.pop(name) for name in ("query", "key", "value"))
@@ -32,13 +32,13 @@ def decode(make_cache, step, inputs, count, dtype=tf.float64, **options):
 
 
 def same(found, op, inputs, count, atol=1e-12, dtype=tf.float64, **options):
-    """What `decode` gave is what the op gives for all positions at once."""
+    """Checks the result of `decode` against the op for all positions at once."""
     expected = op(**checks.tensors(inputs, dtype), causal=True, **options)[:, :, count:]
     np.testing.assert_allclose(found[0], expected, rtol=0, atol=atol)
 
 
 def rows_at_own_positions(make_cache, step, op, inputs, starts, **options):
-    """Checks steps of rows at positions of their own, and that padding leaves a row's cache alone.
+    """Checks steps of rows at different positions, and that padding does not change a cache.
 
     Args:
         make_cache: as that of `decode`.

@@ -1,7 +1,7 @@
 """The equations of the ops as plain NumPy loops: one query at a time, all in float64.
 
-Every function takes what the op of the same name takes, and lists for each query the positions
-that it attends to.
+Every function takes the arguments of the op of the same name, and lists for each query the
+positions that it attends to.
 """
 
 import itertools
@@ -205,7 +205,7 @@ def members_and_clusters(query, key, centroids, load_bias, key_mask, query_mask,
 
 
 def shifted(x):
-    """At each position what `x` has at the one before; zeros at the first."""
+    """Shifts `x` right by one position, with zeros at the first."""
     return np.concatenate([np.zeros_like(x[:, :, :1]), x[:, :, :-1]], axis=2)
 
 
@@ -308,7 +308,7 @@ def cluster_strided(query, key, value, centroids, *, window_size, **options):
 
 def cluster_strided_members(centroids):
     def members(x, h, c, count, later):
-        """Positions at even steps in the order of the scores."""
+        """Evenly spaced positions in the order of the scores."""
         best = np.argsort(-(x @ centroids[h, c]), kind="stable")
         best = sorted(best, key=lambda j: j in later)
         step = len(best) // count
@@ -446,7 +446,7 @@ def lsh(
     query_mask=None,
     key_mask=None,
 ):
-    """Attention to all that share a bucket, and a chunk or the one before, in any round."""
+    """Attention to positions that share a bucket, in the same or the previous chunk of a round."""
     length = query.shape[2]
     keys = query / np.linalg.norm(query, axis=-1, keepdims=True)
     output = np.zeros(query.shape[:3] + value.shape[3:])
@@ -577,7 +577,7 @@ def causal_clustered(
     query_mask=None,
     key_mask=None,
 ):
-    """Causal attention: exact to a query's own block, and of its centroid to earlier ones."""
+    """Causal attention: exact to a query's own block, through its centroid to earlier ones."""
     if key is None and key_mask is None:
         key_mask = query_mask
     q = normalize(query)
@@ -713,7 +713,7 @@ def remembered(
     first=0,
     numbers_after=None,
 ):
-    """What the queries of one row and head see of the memories of their clusters.
+    """Attention of the queries of one row and head to the memories of their clusters.
 
     Args:
         query, key, value: `[length, ...]`; key i is the routed key of position i, which the
@@ -778,7 +778,7 @@ def _without_one(members, eviction, numbers):
 
 
 def _merged(members, most):
-    """The oldest members joined two by two, until there are at most so many."""
+    """Averages the oldest members in pairs, until there are few enough."""
     gone, found = len(members) - most, []
     for first, second in zip(members[: 2 * gone : 2], members[1 : 2 * gone : 2]):
         mean = {name: (first[name] + second[name]) / 2 for name in ("key", "value")}

@@ -58,7 +58,7 @@ def test_equation(allowed, bias):
 @pytest.mark.parametrize("bound", [8.0, 19.5, 1e3])
 def test_a_bound_in_place_of_the_maximum(bound, dtype):
     query, key, value = blocks()
-    # Logits as far apart as the bound allows: the least weight is exp(-2 bound) of the bound's.
+    # Logits as far apart as the bound allows: the smallest weight is exp(-2 bound).
     query *= bound / np.max(np.abs(query @ key.swapaxes(-1, -2)))
     given = [tf.constant(x, dtype) for x in (query, key, value)]
     allowed = some_allowed()

@@ -190,7 +190,7 @@ def test_gather_rows():
 
 
 def test_gradient_of_gather_rows_is_read_where_the_inverse_says():
-    # Row 0 is read twice; what depends on the second reading is nothing.
+    # Row 0 is read twice, and nothing depends on the second reading.
     x = tf.constant(sequence(2))
     index = np.broadcast_to([0, 1, 0], (2, 3, 3))
     inverse = np.broadcast_to([0, 1], (2, 3, 2))

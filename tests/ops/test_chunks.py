@@ -10,7 +10,7 @@ INDEX, MASK = [2, 0, 1], [True, False, True, True]
 
 
 def function(part, whole):
-    """Of floats and others, sliced and whole."""
+    """Float and integer arguments, both sliced and whole."""
     kept = tf.where(whole["mask"][:, None], part["x"], 0.0)
     return tf.sin(kept @ whole["w"]) * tf.cast(part["index"], tf.float64)
 
@@ -52,7 +52,7 @@ def test_a_chunk_that_does_not_use_an_argument_gives_it_no_gradient():
 
 
 def rows_and_sums(part, whole):
-    """Two results, of rows that are read of a whole argument, one of them twice."""
+    """Two results from rows that are gathered from a whole argument, one of them twice."""
     rows = tf.gather(whole["w"], [part["index"], 0, part["index"]])
     return tf.sin(rows) * part["x"], tf.reduce_sum(rows, axis=0)
 
@@ -111,7 +111,7 @@ def test_chunks_are_far_smaller_than_what_needs_none(elements, count, monkeypatc
 
 
 def heads_of(parts):
-    """An attention function that notes how many heads it is given at a time."""
+    """An attention function that records the number of heads in each call."""
 
     def function(arguments):
         parts.append(arguments["query"].shape[1])

@@ -32,7 +32,7 @@ def test_the_oldest_go():
 def test_at_random_any_member_goes():
     kept = after(20, "random")
     age = kept["counts"][..., None] - kept["number"]
-    # With the oldest gone none would be older than the memory is long.
+    # If the oldest were evicted, no member would be older than the memory is long.
     assert np.all(kept["number"] >= 0)
     assert np.mean(age > LENGTH) > 0.2
     for numbers in kept["number"].numpy().reshape(-1, LENGTH):
@@ -43,7 +43,7 @@ def test_merged_members_are_means():
     kept = after(1, "merged")
     assert np.all(kept["number"].numpy().max(axis=3) < BLOCK)
     whole, merged = after(2, "oldest"), after(2, "merged")
-    # A memory that had room keeps what it has.
+    # A memory with room keeps all its members.
     room = whole["counts"].numpy() <= LENGTH
     np.testing.assert_array_equal(merged["key"].numpy()[room], whole["key"].numpy()[room])
     halves = merged["key"].numpy()[~room] % 1

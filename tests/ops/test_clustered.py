@@ -83,7 +83,7 @@ def test_fewer_queries_than_groups_and_keys_than_best_ones(
     checks.holds(
         clustered_attention, reference.grouped, inputs, groups=groups, causal=causal, **options
     )
-    # Groups of its own: one for each direction, as there are enough of them.
+    # The op's own groups: one for each direction if there are enough groups.
     projections = tf.random.stateless_normal([2, 63, 6], [1, 2], dtype=tf.float64)
     found = clustered_attention(**inputs, projections=projections, causal=causal, **options)
     if length <= clusters:
@@ -227,7 +227,7 @@ def test_fast_transformers_computed_the_same(name, kind):
     found = output.numpy().transpose(0, 2, 1, 3)
     np.testing.assert_allclose(found, case[f"{kind}/output"] * real, rtol=0, atol=1e-5)
     gradients = dict(zip("qkv", tape.gradient(loss, [query, key, value])))
-    # With top keys, theirs hold the weight of these constant.
+    # With top keys, the original code treats their weight as constant.
     for which in "v" if kind == "improved" else "qkv":
         found = gradients[which].numpy().transpose(0, 2, 1, 3)
         np.testing.assert_allclose(found, case[f"{kind}/grad_{which}"], rtol=0, atol=1e-4)

@@ -12,7 +12,7 @@ from tests.ops.test_compressive import SIZES, make_inputs, make_kernels
 @pytest.mark.parametrize("far, look_back", [(None, 1), (4, 2)])
 def test_steps_of_rows_at_positions_of_their_own(compression, far, look_back):
     inputs = make_inputs(far)
-    # What was used most depends on the queries, which a cache is made of here as keys.
+    # The use of positions depends on the queries, and the cache is built from keys alone.
     inputs["key"] = inputs["query"]
     kernels = make_kernels() if compression == "conv" else None
     options = {**SIZES, "look_back": look_back, "compression": compression, "kernels": kernels}

@@ -16,7 +16,7 @@ def arrays(length, width):
 def test_equation(length, kind):
     x, kernel = arrays(length, 3)
     mask = checks.mask(kind, length)
-    # What padding holds must not matter.
+    # The content of padding must not matter.
     x = np.where(mask[:, None, :, None], x, np.nan)
     expected = reference.convolved(x, kernel, mask)
     np.testing.assert_allclose(causal_convolution(x, kernel, mask=mask), expected, atol=1e-12)

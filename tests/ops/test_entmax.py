@@ -13,7 +13,7 @@ ACTIVATIONS = ["sparsemax", "entmax15"]
 
 
 def rows(n=40):
-    """Rows from nearly equal logits to ones far apart, with ties, some of them left out."""
+    """Rows from nearly equal logits to very different ones, with ties and masked logits."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(12, n)) * np.geomspace(1e-3, 1e3, 12)[:, None]
     logits[::2] = np.round(logits[::2])

@@ -125,7 +125,7 @@ def test_unknown_shapes():
 
 @pytest.mark.parametrize("dtype, atol", [(tf.float32, 1e-5), (tf.bfloat16, 0.03)])
 def test_lower_precision(dtype, atol):
-    # Of a mean of values near 1, bfloat16 keeps 8 bits, and so it does of each weight.
+    # bfloat16 keeps 8 bits of a mean of values near 1, and of each weight.
     checks.holds_in_lower_precision(
         full_attention, reference.full, checks.arrays(9, far=3), dtype, atol, causal=True
     )

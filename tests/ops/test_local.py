@@ -42,8 +42,8 @@ def test_sliding_window(causal, block_size, look_back, window):
     [
         ({"sliding_window": 6}, "from 1 to look_back · block_size . 1, 5. Received: 6"),
         ({"sliding_window": 0}, "from 1 to look_back · block_size . 1, 5. Received: 0"),
-        ({"sliding_window": 3, "grid": (2, 1)}, "neither grid nor key_block_size"),
-        ({"sliding_window": 3, "key_block_size": 4}, "neither grid nor key_block_size"),
+        ({"sliding_window": 3, "grid": (2, 1)}, "cannot be combined with grid or key_block_size"),
+        ({"sliding_window": 3, "key_block_size": 4}, "with grid or key_block_size"),
     ],
 )
 def test_bad_sliding_window(options, message):

@@ -142,7 +142,7 @@ def test_relative_embeddings_and_padding(causal, shared, probes):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("of_queries, of_keys", [(0, 0), (0, 2), (2, 0), (None, 1), (1, None)])
 def test_uneven_clusters(causal, of_queries, of_keys):
-    # All queries, or all keys, or both, in one cluster; None leaves them where they are.
+    # All queries, all keys or both in one cluster; None leaves them unchanged.
     inputs = checks.arrays(21, clusters=3)
     inputs["centroids"] *= 3
     for name, cluster in (("query", of_queries), ("key", of_keys)):
@@ -335,7 +335,7 @@ def test_lower_precision(shared, probes, dtype, atol):
 
 
 def spread_out(inputs, margin=0.2):
-    """Draws vectors again until none is so near a border that rounding could move it."""
+    """Draws vectors until none is so close to a border that rounding could change its cluster."""
     rng = np.random.default_rng(4)
     for name in ("query", "key"):
         x = inputs[name]

@@ -42,7 +42,7 @@ def test_equation_and_gradients():
 
 
 def test_long_blocks_have_the_same_gradients():
-    """From 128 queries on, attention has gradients of its own."""
+    """Attention has custom gradients from 128 queries."""
     query, keys = tf.random.normal([2, 1, 130, 4]), tf.random.normal([1, 3, 4])
     with tf.GradientTape() as tape:
         tape.watch(keys)

@@ -12,7 +12,7 @@ SEEDS = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], "int32")
 
 
 def of_heads(count=2, **options):
-    """The op and its equation, for the seeds of so many heads."""
+    """The op and its equation, with seeds for a number of heads."""
     seeds = SEEDS[:count]
     return [
         functools.partial(function, routing_seed=seeds, num_clusters=3, window_size=5, **options)
@@ -53,7 +53,7 @@ def test_cross_attention(length, keys):
 
 
 def members(heads=2, **inputs):
-    """Which keys some query of each head sees, `[batch, heads, keys]`."""
+    """Mask of the keys that any query of each head sees, `[batch, heads, keys]`."""
     op = of_heads(heads)[0]
     return checks.attention_of(op, checks.arrays(30, heads=heads, **inputs), {}).any(axis=2)
 

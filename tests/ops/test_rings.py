@@ -9,7 +9,7 @@ CLUSTERS, WINDOW = 3, 4
 
 
 def empty_rings(batch=2, heads=2):
-    """Rings of which each member is a number."""
+    """Rings whose members are numbers."""
     return {
         "key": tf.zeros([batch, heads, CLUSTERS, WINDOW]),
         "counts": tf.zeros([batch, heads, CLUSTERS], tf.int32),

@@ -35,7 +35,7 @@ def test_normalize_of_a_constant_vector_is_0():
 
 
 def test_normalize_computes_in_float32():
-    # In bfloat16 the mean of such vectors would lose what tells their entries apart.
+    # In bfloat16 the mean of such vectors would lose the differences between their entries.
     x = tf.constant(np.random.default_rng(0).normal(size=(4, 64)), tf.bfloat16)
     found = normalize(x)
     assert found.dtype == tf.bfloat16

@@ -92,7 +92,7 @@ def test_chunks_and_steps_are_one_pass(eviction, keys, probes):
 def test_rows_at_their_own_positions_and_padding():
     inputs = arrays(30)
     expected = chunk(inputs, new_memory(inputs, "oldest"))[0]
-    # The second row has six positions of padding, so it is behind from then on.
+    # The second row has six positions of padding, so it is six positions earlier from then on.
     _, _, memory = chunk(
         inputs, new_memory(inputs, "oldest"), 0, slice(0, 14), count=tf.constant([14, 8])
     )

@@ -1,8 +1,9 @@
-"""`rt-keras benchmark approximate`: how well other heads stand in for full attention.
+"""`rt-keras benchmark approximate`: accuracy lost when other heads replace full attention.
 
-Models with full attention are trained; then each kind of heads takes its place, with the same
-weights, before and after `distill`. `tasks.py` has what they learn, `kinds.py` the heads,
-`models.py` the models, `training.py` a run, `forward.py` their time and memory.
+The benchmark trains models with full attention. Each kind of heads then replaces full attention
+with the same weights, and is measured before and after `distill`. `tasks.py` has the tasks,
+`kinds.py` the heads, `models.py` the models, `training.py` a run, and `forward.py` the forward pass
+that is timed.
 """
 
 import multiprocessing
@@ -16,21 +17,21 @@ from rt_keras.tables import table_of
 
 TASKS = ("masked", "causal", "copy", "span")
 INTEGERS = {
-    "length": (512, "tokens in a sequence"),
-    "keys": (128, "the most keys that a query of sparse heads sees"),
+    "length": (512, "tokens per sequence"),
+    "keys": (128, "maximum number of keys that a query of sparse heads sees"),
     "layers": (2, "number of blocks"),
     "width": (128, "width of the blocks"),
-    "heads": (4, "heads of a block"),
-    "batch": (8, "sequences in a batch"),
-    "steps": (1500, "steps of the training with full attention"),
+    "heads": (4, "heads per block"),
+    "batch": (8, "sequences per batch"),
+    "steps": (1500, "training steps with full attention"),
 }
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Trains small models like RoBERTa and GPT-2 with full attention, puts other heads in its "
-        "place, and measures what they lose: without any training, and after some steps of "
+        "Trains small models like RoBERTa and GPT-2 with full attention, replaces it with other "
+        "heads, and measures the accuracy lost: without further training, and after some steps of "
         "distillation."
     )
     parser.epilog = (
@@ -39,29 +40,29 @@ def add_arguments(parser):
     )
     options.add_names(parser, "tasks", TASKS)
     options.add_names(parser, "kinds", KINDS)
-    add_integers(parser, {**INTEGERS, "distill_steps": (200, "steps of distillation, 0 for none")})
+    add_integers(parser, {**INTEGERS, "distill_steps": (200, "steps of distillation; 0 for none")})
     options.add_learning_rate(parser, 1e-3)
-    options.add_directory(parser, "masked and causal")
-    meaning = "numbers of tokens at which a forward pass is timed"
+    options.add_directory(parser, "the tasks masked and causal")
+    meaning = "sequence lengths, in tokens, at which to time a forward pass"
     options.add_numbers(parser, "time-lengths", (), meaning)
 
 
 def main(args):
-    """Trains, adapts and measures, and prints the tables.
+    """Trains, adapts and measures models, and prints the tables.
 
-    With `--json`, the file is written after each task, and tasks that it holds with the same
-    settings are not repeated.
+    With `--json`, the file is written after each task. Tasks that it already holds with the same
+    settings are skipped.
 
     Args:
         args: namespace of the options.
 
     Returns:
         A dictionary of JSON values: `figures`, one for each task and kind, with `accuracy` and
-        `loss` as swapped in and, with `_distilled` behind the name, after distillation; and
+        `loss` right after the swap and, with the suffix `_distilled`, after distillation; and
         `times`, one for each kind and length.
 
     Raises:
-        ValueError: if an option is out of range, or the file is of another benchmark.
+        ValueError: if an option is out of range, or the file belongs to another benchmark.
     """
     check(args)
     empty = {"benchmark": "approximate", "machine": machine.describe(), "figures": [], "times": []}
@@ -85,7 +86,7 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range."""
+    """Raises a `ValueError` if an option is out of range."""
     options.check_at_least_one(args, *INTEGERS)
     check_range(args, "distill_steps", 0)
     options.check_multiple(args, "width", args.heads, "--heads ")
@@ -95,7 +96,7 @@ def check(args):
 
 
 def _measure_alone(task, kinds, settings):
-    """The figures of a task, from a process of its own, whose memory is free afterwards."""
+    """Measures a task in a separate process, which frees its memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measure, task, kinds, settings).result()
 
@@ -107,15 +108,15 @@ def _measure(task, kinds, settings):
 
 
 def measure_times(kinds, lengths, settings):
-    """The time and memory of a forward pass of one sequence.
+    """Measures time and memory of a forward pass over one sequence.
 
     Args:
-        kinds: list of strings, of `KINDS`.
-        lengths: list of ints, tokens.
+        kinds: list of strings, keys of `KINDS`.
+        lengths: list of ints, in tokens.
         settings: dictionary of the options.
 
     Returns:
-        A list of dictionaries of `kind`, `length`, `seconds` and `peak_bytes`.
+        A list of dictionaries with `kind`, `length`, `seconds` and `peak_bytes`.
     """
     sizes = {name: settings[name] for name in ("keys", "layers", "width", "heads")}
     found = []
@@ -135,13 +136,14 @@ def measure_times(kinds, lengths, settings):
 
 
 def report(result):
-    """The tables of a result.
+    """Formats a result as tables.
 
     Args:
-        result: what `main` returns.
+        result: dictionary, as returned by `main`.
 
     Returns:
-        Lines of text: for each task, the share of full attention's accuracy that is lost.
+        A string with a table for each task: accuracy, loss, and the share of full attention's
+        accuracy that is lost; and a table of times, if any.
     """
     lines = [result["machine"]]
     for task in dict.fromkeys(figure["task"] for figure in result["figures"]):
@@ -161,7 +163,7 @@ def report(result):
 def _title(figure):
     settings = figure["settings"]
     unigram = figure.get("unigram_accuracy")
-    beside = "" if unigram is None else f"; the commonest byte of a sequence {unigram:.3f}"
+    beside = "" if unigram is None else f"; most common byte of a sequence {unigram:.3f}"
     return (
         f"{figure['task']}: {settings['length']:,} tokens, {settings['layers']} blocks of width "
         f"{settings['width']}, {settings['steps']:,} steps of full attention, "

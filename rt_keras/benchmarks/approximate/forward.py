@@ -1,16 +1,16 @@
-"""A forward pass of a model with one kind of heads, to be timed."""
+"""The timed forward pass of a model with one kind of heads."""
 
 
 def prepare(kind, length, keys, layers, width, heads):
-    """Makes what is timed.
+    """Prepares the forward pass.
 
     Args:
-        kind: string, one of `kinds.KINDS`.
-        length: int, tokens of the one sequence.
+        kind: string, a key of `kinds.KINDS`.
+        length: int, tokens in the sequence.
         keys, layers, width, heads: see `rt_keras.benchmarks.approximate`.
 
     Returns:
-        A function without arguments.
+        A function without arguments that runs the forward pass.
     """
     import numpy as np
     import tensorflow as tf

@@ -1,8 +1,8 @@
-"""The kinds of heads that are put in the place of full attention.
+"""The kinds of heads that replace full attention.
 
-A kind is a function of the number of heads, of the most keys that a query shall see, of the length
-and of whether attention is causal; it returns head groups. Routing heads attend by the vectors as
-they are, so that the model's logits stay what they were, and only routing normalises them.
+A kind is a function of the number of heads, the maximum number of keys per query, the length, and
+whether attention is causal. It returns head groups. Except in `balanced`, routing heads attend with
+unnormalized queries and keys, so the model's logits do not change; only routing normalizes them.
 """
 
 from functools import partial
@@ -11,40 +11,40 @@ import rt_keras
 
 
 def full(heads, keys, length, causal):
-    """Every key."""
+    """Full attention."""
     return [rt_keras.layers.FullHeads(heads)]
 
 
 def clustered(heads, keys, length, causal, top_k=None):
-    """Full attention of 25 groups of queries, and for each query the logits of its `top_k` keys."""
+    """Attention of 25 groups of queries, and exact logits of the `top_k` keys of each query."""
     return [rt_keras.layers.ClusteredHeads(heads, num_clusters=25, top_k=top_k)]
 
 
 def lsh(heads, keys, length, causal, num_rounds):
-    """The Reformer's buckets of some hashes; a query is its own key."""
+    """The Reformer's hash buckets, with shared queries and keys."""
     sizes = {"chunk_size": max(1, keys // 2), "num_rounds": num_rounds}
     return [rt_keras.layers.LSHHeads(heads, max(2, 2 * (length // keys)), **sizes)]
 
 
 def local(heads, keys, length, causal):
-    """The blocks around a query."""
+    """Local attention to the blocks around a query."""
     return [rt_keras.layers.LocalHeads(heads, _block_size(keys, causal))]
 
 
 def balanced(heads, keys, length, causal):
-    """Clusters that pick their members, the paper's algorithm."""
+    """The paper's algorithm: clusters pick their members."""
     count = max(1, length // keys)
     return [rt_keras.layers.RoutingHeads(heads, count, keys, assignment="balanced")]
 
 
 def nearest(heads, keys, length, causal, num_probes=1):
-    """The keys of the nearest clusters: with more of them, each is smaller."""
+    """The keys of the nearest clusters, which are smaller with more probes."""
     sizes = _clusters_and_window(keys, length, num_probes)
     return [rt_keras.layers.RoutingHeads(heads, **sizes, normalize=False)]
 
 
 def local_routing(heads, keys, length, causal):
-    """Half of the keys around a query, and half in its four nearest clusters."""
+    """A window for half of the keys, and the four nearest clusters for the other half."""
     block_size = _block_size(keys // 2, causal)
     sizes = _clusters_and_window(keys - keys // 2, length, num_probes=4)
     options = {**sizes, "routed_key": "key", "normalize": False}
@@ -67,22 +67,22 @@ KINDS = {
     "local_routing": local_routing,
     "local_routing_global": local_routing,
 }
-# Those with a global token: the first, which sees everything and which everything sees.
+# The number of global tokens. The first token sees all positions, and all positions see it.
 GLOBAL_TOKENS = dict.fromkeys(("longformer", "nearest_global", "local_routing_global"), 1)
-# Those whose groups of queries know of no order.
+# Kinds that cannot be causal: their groups of queries ignore order.
 NOT_CAUSAL = ("clustered", "improved_clustered")
 
 
 def _block_size(keys, causal):
-    """A query sees its block and the one before, and the one behind if not causal."""
+    """Returns the block size: a query sees its block, the previous and, if not causal, the next."""
     return max(1, keys // (2 if causal else 3))
 
 
 def _clusters_and_window(keys, length, num_probes):
-    """Arguments of heads that see at most so many keys in their nearest clusters.
+    """Returns arguments of heads that see at most `keys` keys in their nearest clusters.
 
-    A window holds twice the keys of an average cluster: keys that one cuts off are lost, wherever
-    they are, while a smaller cluster only needs another probe.
+    A window holds twice the keys of an average cluster: truncated keys are lost, wherever they are,
+    while a smaller cluster only needs another probe.
     """
     window_size = max(1, keys // num_probes)
     num_clusters = max(num_probes, 2 * length // window_size)

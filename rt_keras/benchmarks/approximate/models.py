@@ -1,4 +1,4 @@
-"""Models like RoBERTa and GPT-2, small enough to be trained here, before and after adaptation."""
+"""Small models like RoBERTa and GPT-2, before and after adaptation."""
 
 import math
 
@@ -14,17 +14,18 @@ from rt_keras.layers.centroids import heads_with_centroids
 
 
 def make_backbone(causal, length, layers, width, heads, period=None):
-    """A KerasHub backbone with full attention.
+    """Makes a KerasHub backbone with full attention.
 
     Args:
-        causal: bool, for GPT-2 if True and RoBERTa if False.
-        length: int, the most tokens.
-        layers, width, heads: ints, its blocks, their width and their heads.
-        period: int, after how many tokens the learned positions start anew. Defaults to the length.
+        causal: bool, whether to make a GPT-2 backbone, rather than RoBERTa.
+        length: int, the maximum number of tokens.
+        layers, width, heads: ints, the number of blocks, their width and their number of heads.
+        period: int, the number of tokens after which the initial positions repeat. Defaults to
+            `length`.
 
     Returns:
-        A backbone that starts so as to learn soon at a small width: kernels as Keras draws them,
-        embeddings of about the same size, and learned positions that are waves.
+        A backbone whose initial weights learn fast at a small width: Glorot-uniform kernels,
+        embeddings of a similar scale, and learned positions that start as waves.
     """
     cls = keras_hub.models.GPT2Backbone if causal else keras_hub.models.RobertaBackbone
     backbone = cls(
@@ -52,17 +53,16 @@ def make_backbone(causal, length, layers, width, heads, period=None):
 
 
 def waves(length, width, period):
-    """Sines and cosines of positions: the first terms of a Fourier series.
+    """Returns sines and cosines of positions: the first terms of a Fourier series.
 
     ```
     wave_ik = a_k sin(2πki / period), a_k cos(2πki / period),   1 <= k <= width / 2
     ```
 
-    with a_k in proportion to 1 / sqrt(k), as slow waves are to be the stronger ones, and a mean of
-    a_k² of 1.
+    with a_k proportional to 1 / sqrt(k), so that slow waves are stronger, and a mean a_k² of 1.
 
-    Unlike the sinusoids of the Transformer, none is almost constant within a sequence, so that
-    attention learns to tell positions apart in hundreds of steps, not in thousands.
+    Unlike the sinusoids of the Transformer, none is almost constant within a sequence, so attention
+    learns to distinguish positions in hundreds of steps, not thousands.
 
     Args:
         length, width: ints.
@@ -82,23 +82,23 @@ def waves(length, width, period):
 
 
 def _joined_heads(kernel):
-    """The shape of a kernel in which the depth and the heads are one axis."""
+    """Returns the shape of a kernel with the head and depth axes merged."""
     if "attention_output" in kernel.path:
         return (math.prod(kernel.shape[:-1]), kernel.shape[-1])
     return (kernel.shape[0], math.prod(kernel.shape[1:]))
 
 
 def adapted(backbone, kind, keys, length, causal, sample=None):
-    """A backbone with other heads.
+    """Returns a backbone with other heads.
 
     Args:
-        backbone: what `make_backbone` returned.
-        kind: string, one of `KINDS`.
-        keys: int, the most keys that a query shall see.
-        length: int, tokens in a sequence.
-        causal: bool.
-        sample: dictionary of inputs, which the centroids, if any, shall fit. Defaults to None, for
-            centroids that are noise.
+        backbone: a backbone from `make_backbone`.
+        kind: string, a key of `KINDS`.
+        keys: int, the maximum number of keys that a query sees.
+        length: int, tokens per sequence.
+        causal: bool, whether attention is causal.
+        sample: dictionary of inputs to fit the centroids to, if the heads have any. Defaults to
+            None, for random centroids.
 
     Returns:
         A backbone.
@@ -111,23 +111,23 @@ def adapted(backbone, kind, keys, length, causal, sample=None):
 
 
 def inputs_of(tokens):
-    """The inputs of a backbone for token ids without padding."""
+    """Returns the inputs of a backbone for token ids without padding."""
     tokens = tf.convert_to_tensor(tokens)
     return {"token_ids": tokens, "padding_mask": tf.ones_like(tokens)}
 
 
 def loss_and_hits(task, head, backbone, batch):
-    """The mean cross entropy of a batch, and the share of answers that are right.
+    """Computes the mean cross entropy and the accuracy of a batch.
 
     Args:
-        task: string.
-        head: `keras.layers.Dense`, which tells the answers; of two units for "span", of the
-            vocabulary for others.
+        task: string, a key of `tasks.TASKS`.
+        head: `keras.layers.Dense`, the output layer, with two units for "span" and `VOCABULARY`
+            units for other tasks.
         backbone: a backbone.
         batch: tuple of token ids, targets and weights.
 
     Returns:
-        Two float scalars. A span counts as right if both its ends are.
+        Two float scalars. A span is correct if both its ends are.
     """
     tokens, targets, weights = batch
     logits = head(backbone(inputs_of(tokens), training=False))

@@ -1,8 +1,9 @@
-"""What the models that are adapted have learnt: four tasks, in NumPy batches.
+"""The tasks of the models that are adapted, as NumPy batches.
 
-A task is a function of a random generator, a number of sequences, their length and what texts it
-reads; it returns token ids, targets and weights, all `[batch, length]`, but those of "span" are
-`[batch, 2]`. Ids from 0 to 255 are bytes or symbols; `MASK` stands for one that is hidden.
+A task is a function of a random generator, the number of sequences, their length and the text to
+read. It returns token ids, targets and weights, all `[batch, length]`, except that the targets and
+weights of "span" are `[batch, 2]`. Ids from 0 to 255 are bytes or symbols; `MASK` replaces hidden
+ones.
 """
 
 import functools
@@ -11,12 +12,12 @@ import numpy as np
 
 MASK = 256
 VOCABULARY = 257
-# Symbols of "copy", and keys of "span" and what fills its spans.
+# Numbers of symbols of "copy", of keys and fillers of "span", and the length of its longest span.
 COPIED, KEYS, FILLERS, LONGEST_SPAN = 10, 8, 64, 8
 
 
 def masked(rng, batch, length, text):
-    """Bytes of a text, of which 15% are hidden and to be told."""
+    """Draws bytes of a text, of which 15% are hidden and must be predicted."""
     starts = rng.integers(len(text) - length, size=[batch, 1])
     targets = text[starts + np.arange(length)].astype(np.int32)
     hidden = rng.random([batch, length]) < 0.15
@@ -24,14 +25,14 @@ def masked(rng, batch, length, text):
 
 
 def causal(rng, batch, length, text):
-    """Bytes of a text; the next one is to be told."""
+    """Draws bytes of a text; the next byte must be predicted."""
     starts = rng.integers(len(text) - length, size=[batch, 1])
     windows = text[starts + np.arange(length + 1)].astype(np.int32)
     return windows[:, :-1], windows[:, 1:], np.ones([batch, length], np.float32)
 
 
 def copy(rng, batch, length, text):
-    """A random sequence twice, of which a fifth is hidden, never the same place of both copies.
+    """Draws a random sequence and its copy; 20% of each is hidden, at different places.
 
     Source: Vyas et al. 2020, section 4.1, the masked copy task.
     """
@@ -43,10 +44,10 @@ def copy(rng, batch, length, text):
 
 
 def span(rng, batch, length, text):
-    """A key, and then spans that each begin with another key: where does its span begin and end?
+    """Draws a key and spans with different keys; the key's span must be found.
 
-    Keys are ids from 0 to 7, what fills the spans are those from 64 to 127, and the span of a key
-    ends with the id that is 128 above it.
+    Keys are ids from 0 to 7, and fillers ids from 64 to 127. A span begins with its key and ends
+    with the id that is 128 above the key.
     """
     tokens = rng.integers(FILLERS, 2 * FILLERS, size=[batch, length]).astype(np.int32)
     targets = np.zeros([batch, 2], np.int32)
@@ -67,14 +68,14 @@ TASKS = {"masked": masked, "causal": causal, "copy": copy, "span": span}
 
 
 def batches(name, seed, batch, length, text):
-    """Endless batches of a task, the same for the same seed.
+    """Yields endless batches of a task, the same for the same seed.
 
     Args:
-        name: string, one of `TASKS`.
+        name: string, a key of `TASKS`.
         seed: int.
-        batch: int, number of sequences.
-        length: int, tokens in a sequence.
-        text: uint8 array of bytes, what "masked" and "causal" read.
+        batch: int, sequences per batch.
+        length: int, tokens per sequence.
+        text: uint8 array of bytes, the text of "masked" and "causal".
 
     Yields:
         Tuples of token ids, targets and weights.
@@ -87,10 +88,10 @@ def batches(name, seed, batch, length, text):
 
 @functools.cache
 def unigram_accuracy(length, text_bytes):
-    """The accuracy on "masked" of the commonest byte among those of the sequence that are seen.
+    """Computes the accuracy on "masked" of guessing the most common visible byte of a sequence.
 
     Args:
-        length: int, tokens in a sequence.
+        length: int, tokens per sequence.
         text_bytes: bytes of the held-out text.
 
     Returns:

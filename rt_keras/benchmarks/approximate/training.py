@@ -1,4 +1,4 @@
-"""Trains a model with full attention on one task, and measures other heads in its place."""
+"""Training with full attention on one task, and measurement of the heads that replace it."""
 
 import itertools
 
@@ -12,20 +12,20 @@ from rt_keras.benchmarks.approximate import models
 from rt_keras.benchmarks.approximate.tasks import VOCABULARY, batches, unigram_accuracy
 from rt_keras.benchmarks.quality.tasks.text import read
 
-# Held-out batches that are scored, and the seeds of those and of the batches of distillation.
+# Number and seed of held-out batches, and seed and number of distillation batches.
 TEST_BATCHES, TEST_SEED, DISTILL_SEED, DISTILL_BATCHES = 16, 10**6, 10**5, 64
 
 
 def measure_task(task, kinds, settings):
-    """Trains a model on a task, and measures each kind of heads in it.
+    """Trains a model on a task, and measures it with each kind of heads.
 
     Args:
-        task: string, one of `TASKS`.
-        kinds: list of strings, of `KINDS`.
+        task: string, a key of `TASKS`.
+        kinds: list of strings, keys of `KINDS`.
         settings: dictionary of the options.
 
     Returns:
-        A list of figures, see `rt_keras.benchmarks.approximate.main`.
+        A list of figures; see `rt_keras.benchmarks.approximate.main`.
     """
     keras.utils.set_random_seed(0)
     causal, length = task == "causal", settings["length"]
@@ -35,7 +35,7 @@ def measure_task(task, kinds, settings):
         return batches(task, seed, settings["batch"], length, of)
 
     sizes = (settings[name] for name in ("layers", "width", "heads"))
-    # Positions of the two copies start alike.
+    # The initial positions of both copies are equal.
     period = length // 2 if task == "copy" else None
     backbone = models.make_backbone(causal, length, *sizes, period)
     head = keras.layers.Dense(2 if task == "span" else VOCABULARY)
@@ -62,7 +62,7 @@ def measure_task(task, kinds, settings):
 
 
 def train(task, head, backbone, data, settings):
-    """Trains a backbone and its answers on a task.
+    """Trains a backbone and its output layer on a task.
 
     Args:
         task, head, backbone: see `models.loss_and_hits`.
@@ -94,10 +94,10 @@ def train(task, head, backbone, data, settings):
 
 
 def score(task, head, backbone, tests):
-    """The loss and accuracy on held-out batches.
+    """Computes the loss and accuracy on held-out batches.
 
     Returns:
-        Dictionary of two floats.
+        Dictionary of the floats `loss` and `accuracy`.
     """
     run = tf.function(lambda *batch: models.loss_and_hits(task, head, backbone, batch))
     found = np.mean([run(*map(tf.constant, batch)) for batch in tests], axis=0)

@@ -56,6 +56,11 @@ def add_arguments(parser):
         "(default: all)"
     )
     add_options(parser, {"--kinds NAME": meaning}, nargs="+")
+    meaning = (
+        "numbers that a language model looks for, each in a sequence of its own; 0 is faster "
+        "(default: 5)"
+    )
+    add_options(parser, {"--needles N": meaning}, type=int, default=5)
     add_plot(parser, "the loss, or the cosine, against the keys that a query sees")
 
 
@@ -75,8 +80,10 @@ def main(args):
         - `book`: the loss of the second half of the text, in nats a token;
         - `again`: that of its first 512 tokens, or of a quarter of a short sequence, at the end,
           but for 8 tokens that tell which passage it is;
-        - `needles`: the share of numbers found, `needles_at_depths`: which of them;
-        - `seconds`: of the prefill, the median of five, and `first_seconds`, with compilation;
+        - `needles`: the share of numbers found, None without any; `needles_at_depths`: which of
+          them, by depth;
+        - `seconds`: of the prefill, the median over the numbers, and `first_seconds`, with
+          compilation;
         - `gigabytes`: the peak memory of the first prefill beyond what the model takes;
         - `token_seconds`: of a token after the prefill.
 
@@ -99,6 +106,8 @@ def main(args):
     names = {"model": args.model, "text": args.text, "other": other}
     settings = {name: Path(path).name for name, path in names.items()}
     settings |= {f"sum_of_{name}": sum_of_file(names[name]) for name in ("text", "other")}
+    of_decoders = {"needles": args.needles} if causal else {}
+    settings |= of_decoders
     cells = list(itertools.product(*map(dict.fromkeys, (args.lengths, kinds))))
     for length, kind in cells:
         cell = {"kind": kind, "length": length, "settings": settings}
@@ -107,7 +116,8 @@ def main(args):
             progress.say(f"{where}: already in {args.json}")
             continue
         with progress.bar(f"measuring {where}"):
-            figure = _measure_alone(causal, args.model, args.text, other, kind, length)
+            cell_of_model = causal, args.model, args.text, other, kind, length
+            figure = _measure_alone(*cell_of_model, *of_decoders.values())
         if figure is None:
             progress.say(f"{where}: left out: its process ended, perhaps because memory ran out")
             continue
@@ -132,6 +142,7 @@ def check(args):
         bool, whether the model continues text, and is no encoder.
     """
     check_range(args, "lengths", LEAST)
+    check_range(args, "needles", 0)
     check_picture(args)
     for name in ("text", "other"):
         path = getattr(args, name)

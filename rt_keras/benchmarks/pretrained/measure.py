@@ -15,8 +15,7 @@ from rt_keras.models.adapted.text_tokens import first_tokens_of
 
 # The passage that comes again at the end of a sequence, and the tokens of it that tell which it is.
 PASSAGE, KNOWN = 512, 8
-# Where in a text the sentence with the number stands.
-DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
+# The sentence that is hidden in a text, and what asks for its number.
 SENTENCE, QUESTION = " The magic number is {}.", "\n\nThe magic number is"
 # Keys that are counted at once.
 KEYS_AT_ONCE = 512
@@ -24,7 +23,7 @@ KEYS_AT_ONCE = 512
 FITTED = 2048
 
 
-def measure(model, text, other, kind, length):
+def measure(model, text, other, kind, length, needles=5):
     """The figures of a kind on sequences of a length.
 
     Args:
@@ -33,6 +32,7 @@ def measure(model, text, other, kind, length):
             hidden in and that centroids are fitted to.
         kind: string, see `rt_keras.benchmarks.pretrained.kinds`.
         length: int, tokens of a sequence.
+        needles: int, numbers to look for, at depths from the beginning to the end. Defaults to 5.
 
     Returns:
         A dictionary; see `rt_keras.benchmarks.pretrained.main`.
@@ -54,7 +54,10 @@ def measure(model, text, other, kind, length):
     found = {"kind": kind, "length": length, "keys": keys_seen(kind, length)}
     found |= losses_of(reader.losses(hidden, ids), length)
     at_depths, seconds = [], []
-    for number, depth in enumerate(DEPTHS):
+    # The time is measured without needles too.
+    repeats = max(needles, 1)
+    for number in range(repeats):
+        depth = (number + 0.5) / repeats
         ids, answer = needle(reader, hay, length, depth, number)
         passed, (hidden, cache) = _timed(reader.read, ids)
         seconds.append(passed)
@@ -62,8 +65,8 @@ def measure(model, text, other, kind, length):
         at_depths.append(bool(np.all(best == ids[-answer:])))
     return {
         **found,
-        "needles": sum(at_depths) / len(DEPTHS),
-        "needles_at_depths": at_depths,
+        "needles": sum(at_depths) / needles if needles else None,
+        "needles_at_depths": at_depths[:needles],
         "seconds": statistics.median(seconds),
         "first_seconds": first,
         "gigabytes": max(peak - before, 0) / 1e9,

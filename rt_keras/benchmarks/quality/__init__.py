@@ -1,7 +1,7 @@
-"""`rt-keras benchmark quality`: where does routing attention pay?
+"""`rt-keras benchmark quality`: tasks that small models learn with different heads.
 
-Small models that differ in their attention heads alone are trained on tasks that need tokens from
-far away. `tasks/` has the tasks, `kinds.py` the heads, `training.py` a run, `report.py` the tables.
+Models that differ only in their attention heads are trained on tasks that need distant tokens.
+`tasks/` has the tasks, `kinds.py` the heads, `training.py` a run, and `report.py` the tables.
 """
 
 import itertools
@@ -23,33 +23,33 @@ INTEGERS = {
     "layers": (2, "number of blocks"),
     "width": (128, "width of the blocks"),
 }
-# Tokens of a batch by default, and the fewest sequences.
+# Default number of tokens per batch, and the minimum number of sequences.
 BATCH_TOKENS, LEAST_BATCH = 2048, 4
-# Numbers that follow from the task if they are not given.
+# Options whose defaults depend on the task.
 DERIVED = {
-    "--length N": "tokens in a sequence (default: what the task is known for)",
-    "--keys N": "keys that a query of sparse heads sees, on average (default: a 16th of the "
+    "--length N": "tokens per sequence (default: depends on the task)",
+    "--keys N": "average number of keys that a query of sparse heads sees (default: 1/16 of the "
     "length, at least 8)",
-    "--clusters N": "clusters of a routing head (default: length / (2 keys))",
-    "--batch N": f"sequences in a batch (default: {BATCH_TOKENS:,} tokens, at least {LEAST_BATCH})",
+    "--clusters N": "clusters per routing head (default: length / (2 keys))",
+    "--batch N": f"sequences per batch (default: {BATCH_TOKENS:,} tokens, at least {LEAST_BATCH})",
 }
 
 
 def add_arguments(parser):
     """Adds the command's options to an `argparse` parser."""
     parser.description = (
-        "Trains equal models with different kinds of attention heads on tasks that need distant "
-        "tokens, and measures what they learn. Attention is causal everywhere; balanced and hashed "
-        "heads choose whom they see by looking at the whole sequence, though."
+        "Trains models that differ only in their attention heads on tasks that need distant "
+        "tokens, and measures what they learn. Attention is causal, but balanced and hashed heads "
+        "choose the members of clusters and buckets from the whole sequence."
     )
     parser.epilog = (
         "example: rt-keras benchmark quality --tasks recall mqar --seeds 0 1 --json quality.json"
     )
     options.add_names(parser, "tasks", TASKS, ["recall"])
     options.add_names(parser, "kinds", KINDS, DEFAULT_KINDS)
-    options.add_numbers(parser, "seeds", [0], "seeds of weights and data, one run for each")
+    options.add_numbers(parser, "seeds", [0], "seeds of weights and data, one run per seed")
     options.add_numbers(
-        parser, "test-lengths", [], "lengths at which trained models are tested too"
+        parser, "test-lengths", [], "further lengths at which to test the trained models"
     )
     add_integers(parser, INTEGERS)
     add_options(parser, DERIVED, type=int)
@@ -61,17 +61,17 @@ def add_arguments(parser):
 def main(args):
     """Trains a model for each task, seed and kind, and prints the tables.
 
-    With `--json`, the file is written after every run, and runs that it holds are not repeated.
+    With `--json`, the file is written after each run. Runs that it already holds are skipped.
 
     Args:
         args: namespace of the options.
 
     Returns:
         A dictionary of JSON values with one entry of `figures` for each run; see
-        `rt_keras.benchmarks.quality.training.train`. Those that the file held before come first.
+        `rt_keras.benchmarks.quality.training.train`. Entries from the file come first.
 
     Raises:
-        ValueError: if an option is out of range, or the file is of another benchmark.
+        ValueError: if an option is out of range, or the file belongs to another benchmark.
     """
     check(args)
     result = options.earlier(args.json, {"benchmark": "quality", "figures": []})
@@ -97,17 +97,17 @@ def main(args):
 
 
 def check(args):
-    """Raises a ValueError of one line if an option is out of range."""
+    """Raises a `ValueError` if an option is out of range."""
     from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
 
     options.check_at_least_one(args, "layers", "keys", "clusters", "batch")
-    options.check_multiple(args, "steps", TESTS, "the number of tests on the way, ")
+    options.check_multiple(args, "steps", TESTS, "the number of tests in a run, ")
     options.check_multiple(args, "width", 8)
     options.check_learning_rate(args)
     check_range(args, "seeds", 0, HELD_OUT - 1)
     if args.directory is not None and "text" not in args.tasks:
         raise ValueError(
-            f"--directory is for the task text. Received: --tasks {' '.join(args.tasks)}"
+            f"--directory needs the task text. Received: --tasks {' '.join(args.tasks)}"
         )
     for name in args.tasks:
         make_task(name, args.length, args.directory)
@@ -120,12 +120,12 @@ def check(args):
 
 
 def run_settings(args, task, kind, seed):
-    """All that a run depends on, with defaults filled in.
+    """Returns the settings of a run, with defaults filled in.
 
     Args:
         args: namespace of the options.
-        task: string, one of `TASKS`.
-        kind: string, one of `KINDS`.
+        task: string, a key of `TASKS`.
+        kind: string, a key of `KINDS`.
         seed: int.
 
     Returns:
@@ -151,17 +151,17 @@ def _identity(settings):
 
 
 def train_alone(settings):
-    """Trains a model in a process of its own, whose peak memory is that of this run.
+    """Trains a model in a separate process, so that the peak memory is that of this run.
 
     Args:
         settings: dictionary; see `rt_keras.benchmarks.quality.training.train`.
 
     Returns:
-        What `train` returned.
+        The dictionary that `train` returns.
 
     Raises:
-        ChildProcessError: if the process ended without an answer, as when memory runs out.
-        Exception: what `train` raised.
+        ChildProcessError: if the process ends without an answer, as when memory runs out.
+        Exception: if `train` raises one.
     """
     name = describe(settings)
     steps, context = settings["steps"], multiprocessing.get_context("spawn")
@@ -193,7 +193,7 @@ def train_alone(settings):
 
 
 def describe(settings):
-    """What a run trains, in words.
+    """Describes a run.
 
     >>> describe({"task": "mqar", "kind": "full", "seed": 0})
     'full on mqar, seed 0'
@@ -202,10 +202,10 @@ def describe(settings):
 
 
 def _train_for(connection, settings):
-    """Trains in a process that another one has started, and sends it what happens."""
+    """Trains in a child process, and sends progress and the result to the parent."""
     from rt_keras.benchmarks.quality.training import train
 
-    # An interruption is for the parent, which ends this process.
+    # The parent handles interrupts and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         answer = "done", train(settings, lambda *message: connection.send(message))

@@ -1,7 +1,7 @@
-"""A laboratory: heads whose pattern is a mask of all pairs, for patterns that have no op.
+"""Heads whose pattern is a mask of all pairs, for experiments with patterns that have no op.
 
-Time is O(n²), so a pattern can be tried at small n in minutes, before it gets an op that is fast;
-that op is then held against the mask.
+Time is O(n²), so a pattern can be tried at small n in minutes, before it gets a fast op. The op is
+then compared with the mask.
 """
 
 import dataclasses
@@ -19,21 +19,21 @@ from rt_keras.ops.chunks import map_chunks
 from rt_keras.ops.routing import nearest_centroid, normalize
 
 SELECTIONS = ("nearest", "best", "random", "all")
-# Queries whose logits exist at the same time.
+# Number of queries whose logits are in memory at once.
 QUERIES_AT_ONCE = 64
-# Parts of a sequence whose queries are not compared with later parts' keys.
+# Number of spans of a sequence. Queries are not compared with the keys of later spans.
 SPANS = 4
 
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 @dataclasses.dataclass(frozen=True, repr=False)
 class SelectedKeys(Cluster):
-    """A `Cluster` by a mask, whose keys may be selected in other ways; see `DenseHeads`."""
+    """A `Cluster` computed with a mask, with a choice of key selection; see `DenseHeads`."""
 
     needs_causal_mask = True
     cached_decoding = False
     takes_global_tokens = False
-    selection: str = key("nearest", "which routed keys a query sees", one_of(*SELECTIONS))
+    selection: str = key("nearest", "selection of routed keys", one_of(*SELECTIONS))
 
     def check(self):
         super().check()
@@ -47,9 +47,9 @@ class SelectedKeys(Cluster):
         return biased(found, heads.routed_bias)
 
     def _routed(self, heads, chunk):
-        """What queries and keys are in the clusters: dictionaries of `[batch, heads, length, ...]`.
+        """Returns the routed queries and keys, dictionaries of `[batch, heads, length, ...]`.
 
-        Queries are scaled, after their clusters were found.
+        Queries are scaled after their clusters are found.
         """
         length, depth = chunk.query.shape[2:]
         query_mask, key_mask = (
@@ -59,7 +59,7 @@ class SelectedKeys(Cluster):
         query = normalize(self.routed_query(heads, chunk.query, query_mask))
         key = normalize(chunk.keys)
         if self.shift_keys:
-            # The first position has no query before it.
+            # The first position has no previous query.
             key, key_mask = shift_right(query, 2), key_mask & shift_right(query_mask, 1)
         scale = tf.convert_to_tensor(heads.routed_scale)[:, None, None] * depth**-0.5
         of_queries = {"query": query * scale, "query_mask": query_mask[:, None]}
@@ -71,7 +71,7 @@ class SelectedKeys(Cluster):
         return {**of_queries, "position": tf.range(length)[None, None]}, of_keys
 
     def _attend_selected(self, of_queries, of_keys, dropout, seed):
-        """Attention to the selected keys and its logsumexp, some queries at a time."""
+        """Attends to the selected keys, some queries at a time; returns output and logsumexp."""
         length = of_queries["query"].shape[2]
         span = max(QUERIES_AT_ONCE, ceil_div(length, SPANS))
         ends = [*range(span, length, span), length]
@@ -99,7 +99,7 @@ class SelectedKeys(Cluster):
         if dropout:
             blocks["seed"] = tf.random.split(seed, num_blocks)
         if self.selection != "all":
-            # Found once, without a gradient, not each time that a block is computed.
+            # Computed once, without a gradient, rather than each time that a block is computed.
             blocks["least"] = tf.stop_gradient(
                 map_chunks(
                     lambda part, whole: self._least(*self._order({**part, **whole})),
@@ -128,8 +128,9 @@ class SelectedKeys(Cluster):
         return [join_blocks(move_axis(x, 0, 2), length) for x in found]
 
     def _order(self, block):
-        """Which keys queries may see, bool `[batch, heads, queries, keys]`, and numbers of the same
-        shape: they do see those with the highest."""
+        """Returns a mask of candidate keys, `[batch, heads, queries, keys]`, and their scores.
+
+        Queries see the candidates with the highest scores."""
         query, key, positions = block["query"], block["key"], block["position"][..., None]
         others = tf.range(key.shape[2])
         candidates = others <= positions
@@ -147,7 +148,7 @@ class SelectedKeys(Cluster):
         return candidates, tf.stop_gradient(tf.matmul(query, key, transpose_b=True))
 
     def _least(self, candidates, order):
-        """The value of the last of the candidates that are selected."""
+        """Returns the lowest score among the selected candidates."""
         order = tf.where(candidates, order, order.dtype.min)
         count = min(self.window_size, size(order, 3))
         return tf.math.top_k(order, count).values[..., -1:]
@@ -155,18 +156,18 @@ class SelectedKeys(Cluster):
 
 @keras.saving.register_keras_serializable(package="rt_keras")
 class DenseHeads(LocalRoutingHeads):
-    """`LocalRoutingHeads` by a mask, whose routed keys may be selected in other ways.
+    """`LocalRoutingHeads` computed with a mask, with a choice of key selection.
 
     Args:
-        *args: those of `LocalRoutingHeads`.
-        selection: string, which routed keys a query sees: "nearest", the last `window_size` of its
-            nearest cluster, as in `LocalRoutingHeads`; "best", the `window_size` with the highest
-            logits, and all that are as high as the last of them: what routing tries to find;
-            "random", `window_size` drawn once, by `seed`; or "all".
+        *args: positional arguments of `LocalRoutingHeads`.
+        selection: string, the routed keys that a query sees: "nearest", the last `window_size` of
+            its nearest cluster, as in `LocalRoutingHeads`; "best", the `window_size` with the
+            highest logits, including ties, the ideal that routing approximates; "random",
+            `window_size` drawn once with `seed`; or "all".
         **kwargs: keyword arguments of `LocalRoutingHeads`; `num_probes` must be 1.
 
     Raises:
-        ValueError: if `selection` is unknown or `num_probes` above 1.
+        ValueError: if `selection` is unknown or `num_probes` is above 1.
 
     >>> heads = DenseHeads(2, block_size=4, num_clusters=4, window_size=4, selection="best")
     >>> x = keras.random.normal([1, 2, 20, 8])

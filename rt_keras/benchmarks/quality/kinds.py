@@ -1,14 +1,14 @@
-"""The kinds of attention heads that are compared.
+"""The kinds of attention heads to compare.
 
-A kind is a function of the number of heads, of the keys that a query of each shall see, and of the
-number of clusters; it returns the head groups of one block. Attention is causal. So that a query
-sees about as many keys on average, whatever the kind, a window has twice as many: a query has seen
-half of the members of its cluster, on average. Clusters share out the sequence if there are
-length / (2 keys) of them. Windows have relative positions; clusters have none.
+A kind is a function of the number of heads, the number of keys per query, and the number of
+clusters. It returns the head groups of one block. Attention is causal. Queries of all kinds see
+about the same number of keys on average. For this, the window of a cluster is twice as long, since
+a query sees only the members before it, half of them on average. Clusters cover the sequence once
+if there are length / (2 keys) of them. Windows have relative positions; clusters have none.
 
-`balanced` and `hashed` choose members by looking at the whole sequence, so what they score may owe
-something to the future. `random_members` draws its members by position, whatever the tokens are;
-that tells nothing of the future, but a query that is in no cluster sees nothing.
+`balanced` and `hashed` choose members from the whole sequence, so their scores may benefit from the
+future. `random_members` draws members by position, independent of the tokens. This reveals nothing
+about the future, but a query that is in no cluster sees nothing.
 """
 
 import random
@@ -18,18 +18,18 @@ import rt_keras
 
 
 def full(heads, keys, clusters):
-    """Heads that see everything up to a query."""
+    """Heads that see all positions up to the query."""
     return [rt_keras.layers.FullHeads(heads, max_relative_distance=reach(keys))]
 
 
 def local(heads, keys, clusters):
-    """Heads that see the block of a query and the one before it."""
+    """Heads that see the block of the query and the previous block."""
     size = block_size(keys)
     return [rt_keras.layers.LocalHeads(heads, size, max_relative_distance=reach(keys))]
 
 
 def local_and_routing(heads, keys, clusters, num_probes=1, assignment="nearest"):
-    """As many local heads as heads that see their clusters, which are smaller with more probes."""
+    """Local and routing heads, half of each. With more probes, clusters are smaller."""
     sizes = num_probes * clusters, 2 * keys // num_probes
     options = {"num_probes": num_probes, "assignment": assignment}
     group = rt_keras.layers.RoutingHeads(heads // 2, *sizes, **options)
@@ -37,19 +37,19 @@ def local_and_routing(heads, keys, clusters, num_probes=1, assignment="nearest")
 
 
 def hashed(heads, keys, clusters):
-    """As many local heads as heads that see their bucket of a hash."""
+    """Local heads and heads that see their hash bucket, half of each."""
     group = rt_keras.layers.HashedHeads(heads // 2, max(clusters, 2), 2 * keys)
     return [*local(heads // 2, keys, clusters), group]
 
 
 def random_members(heads, keys, clusters):
-    """As many local heads as heads whose clusters have random members."""
+    """Local heads and heads whose clusters have random members, half of each."""
     group = rt_keras.layers.RandomHeads(heads // 2, clusters, 2 * keys, seed=_seed_of_block())
     return [*local(heads // 2, keys, clusters), group]
 
 
 def local_routing(heads, keys, clusters, num_probes=1, **options):
-    """Heads that see half of the keys around them, and half in their cluster; not convolved."""
+    """Heads that see half of the keys in a window and half in a cluster, without convolution."""
     sizes = _window_and_cluster(keys, num_probes * clusters)
     sizes["window_size"] //= num_probes
     options = {**sizes, "kernel_size": 1, "num_probes": num_probes, **options}
@@ -57,7 +57,7 @@ def local_routing(heads, keys, clusters, num_probes=1, **options):
 
 
 def dense(heads, keys, clusters, selection, kernel_size=1):
-    """`local_routing` with keys that are selected otherwise; time is O(n²)."""
+    """`local_routing` with another selection of keys, in O(n²) time."""
     from rt_keras.benchmarks.quality.dense_heads import DenseHeads
 
     options = {"kernel_size": kernel_size, "selection": selection, "seed": _seed_of_block()}
@@ -68,28 +68,28 @@ KINDS = {
     "full": full,
     "local": local,
     "local_and_nearest": local_and_routing,
-    # The same with two nearest clusters, half as large.
+    # Two nearest clusters of half the size.
     "nearest_2_probes": partial(local_and_routing, num_probes=2),
-    # The same with clusters that pick their members, the paper's algorithm.
+    # The paper's algorithm: clusters pick their members.
     "balanced": partial(local_and_routing, assignment="balanced"),
     "hashed": hashed,
     "random_members": random_members,
-    # `local_and_nearest` whose centroids stay where they started, at random.
+    # `local_and_nearest` with centroids frozen at their random initial values.
     "frozen_centroids": local_and_routing,
     "local_routing": local_routing,
-    # `local_routing` with two nearest clusters, half as large.
+    # `local_routing` with two nearest clusters of half the size.
     "local_routing_2_probes": partial(local_routing, num_probes=2),
-    # It routes keys, not the queries of the positions before.
+    # Routes keys, not the queries of the previous positions.
     "local_routing_keys": partial(local_routing, routed_key="key"),
-    # Its routed queries are convolved with the three before them: the default of the layer.
+    # Convolves routed queries with the three before them, the default of the layer.
     "local_routing_convolution": partial(local_routing, kernel_size=4),
-    # Convolved without routing: one cluster holds everything.
+    # Convolution without routing: one cluster holds all positions.
     "local_routing_convolution_one_cluster": partial(local_routing, kernel_size=4, num_clusters=1),
-    # Its centroids stay where they started, at random.
+    # `local_routing` with centroids frozen at their random initial values.
     "local_routing_frozen": local_routing,
-    # Its one cluster holds everything: a query sees its last positions twice.
+    # One cluster holds all positions, so a query sees its last positions twice.
     "local_routing_one_cluster": partial(local_routing, num_clusters=1),
-    # All keys instead of a cluster's; random ones; the best ones, convolved or not.
+    # All keys instead of a cluster's; random keys; the best keys, without and with convolution.
     "local_routing_all": partial(dense, selection="all"),
     "local_routing_random": partial(dense, selection="random"),
     "oracle": partial(dense, selection="best"),
@@ -99,15 +99,15 @@ FROZEN = ("frozen_centroids", "local_routing_frozen")
 
 
 def block_size(keys):
-    """The block size with which a local head sees this many keys on average.
+    """Returns the block size with which a local head sees `keys` keys on average.
 
-    A query sees its own block up to itself, half of it on average, and the block before it.
+    A query sees the previous block and, on average, half of its own block.
 
     Args:
         keys: int.
 
     Returns:
-        int, 2 / 3 of it.
+        int, 2 / 3 of `keys`.
 
     >>> block_size(96)
     64
@@ -116,15 +116,15 @@ def block_size(keys):
 
 
 def reach(keys):
-    """How far back a local head sees at most."""
+    """Returns the maximum distance that a local head sees."""
     return 2 * block_size(keys) - 1
 
 
 def _window_and_cluster(keys, clusters):
-    """Arguments of heads that see half of the keys in a window, and half in a cluster.
+    """Returns arguments of heads that see half of the keys in a window and half in a cluster.
 
-    There are clusters for twice the sequence: what matters is that keys which belong together are
-    still in a window, and clusters are not even.
+    The clusters could hold twice the sequence: clusters are uneven, and related keys must not be
+    truncated.
     """
     near = keys - keys // 2
     return {
@@ -136,5 +136,5 @@ def _window_and_cluster(keys, clusters):
 
 
 def _seed_of_block():
-    """A seed that differs from block to block; they come from the seed of the run."""
+    """Returns a seed that differs between blocks and depends on the seed of the run."""
     return random.randrange(2**31)

@@ -1,4 +1,4 @@
-"""What the runs found: a table for each task, and a drawing of the learning curves."""
+"""Reports of runs: a table for each task, and a plot of the learning curves."""
 
 import statistics
 
@@ -6,21 +6,21 @@ from rt_keras.benchmarks.options import words
 from rt_keras.drawing import drawing
 from rt_keras.tables import table_of
 
-# The kinds between which the gap lies that others close.
+# The kinds at the ends of the gap that other kinds close.
 FLOOR, CEILING = "local", "oracle"
-# An accuracy whose first step is shown.
+# The accuracy whose first step the table shows.
 REACHED = 0.9
 
 
 def report(figures, scores):
-    """A table for each task, with one row for each kind.
+    """Formats a table for each task, with one row for each kind.
 
     Args:
-        figures: list of what `rt_keras.benchmarks.quality.training.train` returned.
-        scores: dictionary from the names of tasks to "accuracy" or "loss", what is compared.
+        figures: list of dictionaries from `rt_keras.benchmarks.quality.training.train`.
+        scores: dictionary from task names to the score to compare, "accuracy" or "loss".
 
     Returns:
-        Lines of text.
+        A string.
     """
     machines = "\n".join(dict.fromkeys(figure["machine"] for figure in figures))
     tables = [task_report(runs, scores[task]) for task, runs in grouped(figures, "task").items()]
@@ -28,17 +28,17 @@ def report(figures, scores):
 
 
 def task_report(figures, score):
-    """The table of one task, below a line that says what was trained.
+    """Formats the table of one task, below a line with the settings.
 
     Args:
-        figures: list of the figures of runs that differ in kind and seed alone.
-        score: "accuracy" or "loss", what is compared.
+        figures: list of the figures of runs that differ only in kind and seed.
+        score: "accuracy" or "loss", the score to compare.
 
     Returns:
-        Lines of text. The spread is the standard deviation over seeds. "gap closed" is the share
-        (local - kind) / (local - oracle), "fullest" and "entropy" describe the clusters of the
-        worst layer at the end, see `CentroidEMA`, near, far and new are the groups of a text, and
-        "at" is the score at the end for another length.
+        A string. "spread" is the standard deviation over seeds, and "gap closed" the share
+        (local - kind) / (local - oracle). "fullest" and "entropy" describe the clusters of the
+        worst layer at the end; see `CentroidEMA`. "near", "far" and "new" are the groups of the
+        task text, and "at" is the final score at another length.
     """
     kinds = grouped(figures, "kind")
     shares = gaps_closed({kind: mean_score(runs, score) for kind, runs in kinds.items()})
@@ -62,7 +62,7 @@ def task_report(figures, score):
     if score == "accuracy":
         columns[f"steps to\n{REACHED:.2f}"] = (",", _mean_of(lambda run: steps_to(run, REACHED)))
     columns |= {
-        "keys a\nquery": (",.1f", _mean_of(lambda run: run["keys_seen"])),
+        "keys per\nquery": (",.1f", _mean_of(lambda run: run["keys_seen"])),
         "weights": (",", lambda runs: runs[0]["weights"]),
         "step\n(ms)": (",.0f", lambda runs: 1e3 * statistics.median(r["seconds"] for r in runs)),
         "peak\n(MB)": (",.0f", lambda runs: max(run["peak_bytes"] for run in runs) / 1e6),
@@ -73,7 +73,7 @@ def task_report(figures, score):
 
 
 def grouped(figures, setting):
-    """The figures of each value of a setting, in the order in which the values come first."""
+    """Groups figures by a setting, in the order of first appearance."""
     found = {}
     for figure in figures:
         found.setdefault(figure["settings"][setting], []).append(figure)
@@ -81,19 +81,19 @@ def grouped(figures, setting):
 
 
 def mean_score(figures, score):
-    """The mean of the score at the end of the runs."""
+    """Returns the mean final score of the runs."""
     return statistics.mean(figure[score][-1] for figure in figures)
 
 
 def gaps_closed(means):
-    """The share of the gap between local heads and the oracle that each kind closes.
+    """Returns the share of the gap between local heads and the oracle that each kind closes.
 
     Args:
         means: dictionary from kinds to their mean accuracy or loss.
 
     Returns:
-        A dictionary from kinds to floats, or to None if one of the two was not run or there is no
-        gap.
+        A dictionary from kinds to floats, or to None if there is no gap or one of its ends was not
+        run.
 
     >>> gaps_closed({"local": 0.5, "nearest": 0.75, "oracle": 1.0})
     {'local': 0.0, 'nearest': 0.5, 'oracle': 1.0}
@@ -101,18 +101,18 @@ def gaps_closed(means):
     floor, ceiling = means.get(FLOOR), means.get(CEILING)
     if None in (floor, ceiling) or floor == ceiling:
         return dict.fromkeys(means)
-    # 0.0 is added so that nothing is -0.
+    # Adding 0.0 avoids -0.0.
     return {kind: (floor - mean) / (floor - ceiling) + 0.0 for kind, mean in means.items()}
 
 
 def steps_to(figure, wanted):
-    """The number of steps after which an accuracy was first reached, or None."""
+    """Returns the number of steps after which an accuracy was first reached, or None."""
     tests = zip(figure["steps"], figure["accuracy"])
     return next((step for step, found in tests if found >= wanted), None)
 
 
 def _mean_of(value):
-    """The function that gives the mean of a value over runs, or None if any run has none."""
+    """Returns a function that averages a value over runs, or gives None if any run has none."""
 
     def mean(runs):
         values = list(map(value, runs))
@@ -122,7 +122,7 @@ def _mean_of(value):
 
 
 def _use(run, what, worst):
-    """How evenly the clusters of the worst layer were used at the end."""
+    """Returns the final use of the clusters of the worst layer, or None."""
     ends = [values[-1] for name, values in run["cluster_use"].items() if name.endswith(what)]
     return worst(ends, default=None)
 
@@ -141,12 +141,12 @@ def _title(figures, score):
 
 
 def draw(figures, scores, path):
-    """Draws the learning curves: for each task, those of all kinds, and their range over seeds.
+    """Draws the learning curves of all kinds for each task, with their range over seeds.
 
     Args:
-        figures: list of what `rt_keras.benchmarks.quality.training.train` returned.
-        scores: dictionary from the names of tasks to "accuracy" or "loss".
-        path: string or `Path`, the file to write; its ending (`.png`, `.svg` or `.pdf`) sets the
+        figures: list of dictionaries from `rt_keras.benchmarks.quality.training.train`.
+        scores: dictionary from task names to "accuracy" or "loss".
+        path: string or `Path`, the file to write; its extension (`.png`, `.svg` or `.pdf`) sets the
             format.
     """
     tasks = grouped(figures, "task")

@@ -1,4 +1,4 @@
-"""Trains one model on one task, and measures what it learned and took."""
+"""Training of one model on one task, with its scores, time and memory."""
 
 import math
 import statistics
@@ -20,43 +20,43 @@ from rt_keras.layers import TokenShift, TransformerBlock
 from rt_keras.layers.attention_calls import attention_calls
 
 HEADS = 4
-# The held-out batches of a test.
+# Number of held-out batches per test.
 TEST_BATCHES = 16
 WARM_UP = 50
-# Counting the keys that queries see takes time for all pairs of positions.
+# Longest sequence whose keys are counted, since counting takes O(n²) time.
 LONGEST_COUNTED = 8192
 
 
 def train(settings, report):
     """Trains one model.
 
-    All kinds get equal models, batches and steps: blocks of pre-norm attention and a feed-forward
-    network, token embeddings mixed with those of the preceding tokens and no positions, and Adam
-    with a learning rate that warms up and falls as a cosine.
+    All kinds get the same batches, steps and model, except for the heads: pre-norm blocks of
+    attention and a feed-forward network, token embeddings mixed with those of the preceding tokens,
+    no positions, and Adam with warmup and cosine decay.
 
     Args:
         settings: dictionary of JSON values: strings `task` and `kind`, `seed`, and the ints
             `length`, `steps`, `keys`, `clusters`, `layers`, `width` and `batch`; float
             `learning_rate`; `directory`, a string or None; `test_lengths`, a list of ints.
-        report: function that is called as `report("step", step)` after each step and as
+        report: function, called as `report("step", step)` after each step and as
             `report("test", {"step": step, "note": text})` after each test.
 
     Returns:
         A dictionary of
         - `settings` and `machine`;
-        - `weights`, the number of trainable ones;
+        - `weights`, the number of trainable weights;
         - `keys_seen`, the mean number of keys that a query of a head attends to in a held-out
-          sequence, or None if that is longer than `LONGEST_COUNTED`;
-        - `steps`, `loss` and `accuracy`, lists: the held-out ones after these steps, the loss in
-          nats for each prediction that counts;
-        - `groups`, for each group of the task its share of the held-out predictions and its loss at
-          the end;
-        - `at_lengths`, a list of dictionaries of a `length`, and the `loss` and `accuracy` there at
-          the end;
-        - `cluster_use`, what `CentroidEMA` logged at these steps;
+          sequence, or None if it is longer than `LONGEST_COUNTED`;
+        - `steps`, `loss` and `accuracy`, lists: the steps of the tests, and the held-out loss and
+          accuracy after them; the loss is in nats per scored prediction;
+        - `groups`, for each group of the task, its share of the held-out predictions and its final
+          loss;
+        - `at_lengths`, a list of dictionaries with a `length` and the final `loss` and `accuracy`
+          at it;
+        - `cluster_use`, the logs of `CentroidEMA` at these steps;
         - `seconds`, the median time of a step;
-        - `peak_bytes`, the peak memory of the process above that of the imports, or that of the
-          accelerator.
+        - `peak_bytes`, the peak memory of the accelerator or, without one, of the process, less
+          that after the imports.
 
     Raises:
         FloatingPointError: if the loss is NaN or infinite.
@@ -95,15 +95,16 @@ def train(settings, report):
 
 
 def build(task, settings):
-    """The model of a run.
+    """Builds the model of a run.
 
     Args:
         task: a `Task`.
         settings: dictionary of `kind`, `keys`, `clusters`, `layers` and `width`.
 
     Returns:
-        A model of a dictionary of `tokens` and, unless all positions or the sequence as a whole
-        are scored, of `places`, the positions `[batch, scored]` that are. It returns logits.
+        A model that returns logits. Its inputs are a dictionary of `tokens` and, unless all
+        positions or the whole sequence are scored, `places`, the scored positions
+        `[batch, scored]`.
     """
     width = settings["width"]
     inputs = {"tokens": keras.Input([task.length], dtype="int32", name="tokens")}
@@ -130,17 +131,17 @@ def build(task, settings):
 
 
 def real_tokens(task, tokens):
-    """Which tokens are no padding, `[batch, length]`; None if the task has no padding."""
+    """Returns a mask of the tokens that are not padding, or None if the task has no padding."""
     return None if task.padding is None else keras.ops.not_equal(tokens, task.padding)
 
 
 def batches(task, settings, held_out=False):
-    """The batches of a task as its model takes them.
+    """Returns the batches of a task as inputs, targets and weights of its model.
 
     Args:
         task: a `Task`.
         settings: dictionary of `seed` and `batch`.
-        held_out: bool, whether they are for validation. Defaults to False, for training.
+        held_out: bool, whether to draw validation batches. Defaults to False.
 
     Returns:
         Endless `tf.data.Dataset` of (inputs of the model, targets, weights).
@@ -177,7 +178,7 @@ def _compile(model, settings):
 
 
 def _callbacks(model, settings, every, seconds, report):
-    """The callbacks of a run, which add the time of each step to the list `seconds`."""
+    """Returns the callbacks of a run, which append the time of each step to `seconds`."""
     started = []
 
     def end(batch, logs):
@@ -194,12 +195,12 @@ def _callbacks(model, settings, every, seconds, report):
         on_epoch_end=test,
     )
     moving = routing_heads(model) and settings["kind"] not in FROZEN
-    # The watch is last: it waits for the loss, and for the centroids to move.
+    # The watch comes last, so its times include the loss and the centroid updates.
     return [*([CentroidEMA()] if moving else []), StopAtNaN(), watch]
 
 
 def group_losses(model, task, settings):
-    """The held-out loss of each group of predictions.
+    """Computes the held-out loss of each group of predictions.
 
     Args:
         model: a trained model.
@@ -207,8 +208,8 @@ def group_losses(model, task, settings):
         settings: dictionary of `seed`, `batch` and `keys`.
 
     Returns:
-        A dictionary from the names of the task's groups to dictionaries of `share`, of the
-        predictions, and `loss`, in nats, or None if there are none.
+        A dictionary from the names of the task's groups to dictionaries of `share`, the share of
+        predictions, and `loss`, in nats, or None if the group is empty.
     """
     if not task.group_names:
         return {}
@@ -230,7 +231,7 @@ def group_losses(model, task, settings):
 
 
 def at_length(model, length, settings):
-    """What a trained model scores on sequences of another length, with as many keys and clusters.
+    """Scores a trained model on sequences of another length, with as many keys and clusters.
 
     Args:
         model: a trained model.
@@ -238,8 +239,8 @@ def at_length(model, length, settings):
         settings: dictionary; see `train`.
 
     Returns:
-        A dictionary of `length`, and of the `loss` and `accuracy` on as many held-out sequences as
-        tests on the way have, one at a time.
+        A dictionary of `length`, `loss` and `accuracy`, on as many held-out sequences as in the
+        tests during training, one at a time.
     """
     task = make_task(settings["task"], length, settings["directory"])
     other = build(task, settings)
@@ -253,10 +254,10 @@ def at_length(model, length, settings):
 
 
 def keys_seen(model, task, seed):
-    """The mean number of keys that a query attends to, over the heads of all blocks.
+    """Returns the mean number of keys that a query attends to, over the heads of all blocks.
 
     Args:
-        model: what `build` returned.
+        model: model from `build`.
         task: its `Task`.
         seed: int.
 
@@ -268,7 +269,7 @@ def keys_seen(model, task, seed):
     inputs, *_ = next(iter(batches(task, {"seed": seed, "batch": 1}, held_out=True)))
     real = real_tokens(task, inputs["tokens"])
     queries = slice(None) if real is None else np.asarray(real[0])
-    # Some keys after the others: at once, they would take more memory than training does.
+    # Weights come in parts. All at once, they would take more memory than training.
     counts = [
         sum(np.sum(part.numpy() > 0, axis=-1) for part in call.weights())
         for call in attention_calls(model, inputs)
@@ -277,7 +278,7 @@ def keys_seen(model, task, seed):
 
 
 def _peak_bytes(before):
-    """The peak memory of an accelerator, or of this process above that before."""
+    """Returns the peak memory of the accelerator, or that of this process less `before`."""
     if tf.config.list_physical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"]
     return resident_peak() - before

@@ -54,6 +54,7 @@ def parse(tmp_path, *options, **others):
         ),
         (["--other", "no_such.txt"], "--other must be a text file. Received: no_such.txt"),
         (["--plot", "loss.txt"], "--plot must end in .png"),
+        (["--needles", "-1"], "--needles must be at least 0. Received: -1"),
     ],
 )
 def test_bad_options_are_refused(tmp_path, options, message):
@@ -129,6 +130,10 @@ def test_cells_are_measured_once_and_kept(tmp_path, capfd):
     again = pretrained.main(parse(tmp_path, *options, json=path))
     assert again == result
     assert "full at 200 tokens: already in" in capfd.readouterr().err
+    options = ["--lengths", "200", "--kinds", "full", "--needles", "0"]
+    without = pretrained.main(parse(tmp_path, *options, json=path))["figures"][-1]
+    assert without["needles"] is None and without["needles_at_depths"] == []
+    assert without["seconds"] > 0 and without["book"] == result["figures"][0]["book"]
 
 
 @pytest.mark.end_to_end

@@ -16,7 +16,7 @@ def vectors(length=21):
 
 
 def seen(selection, routed_key="key", length=21, seed=3):
-    """Which keys each query sees, bool `[batch, heads, queries, keys]`."""
+    """A mask of the keys that each query sees, `[batch, heads, queries, keys]`."""
     query, key, _ = vectors(length)
     identity = np.broadcast_to(np.eye(length, dtype="float32"), (2, 2, length, length))
     options = {"routed_key": routed_key, "kernel_size": 1, "selection": selection, "seed": seed}

@@ -33,7 +33,7 @@ def parse(*given):
         (["--layers", 0], "--layers must be at least 1. Received: 0"),
         (["--width", 100], "--width must be a multiple of 8. Received: 100"),
         (["--learning-rate", 0], "--learning-rate must be above 0. Received: 0.0"),
-        (["--directory", "books"], "--directory is for the task text. Received: --tasks recall"),
+        (["--directory", "books"], "--directory needs the task text. Received: --tasks recall"),
         (["--plot", "a.txt"], "--plot must end in .png or .svg or .pdf. Received: a.txt"),
         (["--plot", "/dev/null/a.png"], "--plot must be a file that can be written"),
     ],
@@ -61,7 +61,7 @@ def test_only_texts_depend_on_the_directory():
 
 @pytest.fixture
 def runs(monkeypatch):
-    """The runs that were made, as (task, kind, seed); they take no time."""
+    """The runs so far, as (task, kind, seed); they take no time."""
     made = []
 
     def train_alone(settings):
@@ -102,7 +102,7 @@ def test_a_stopped_table_goes_on(runs, tmp_path, capsys):
     quality.main(parse("--kinds", "full", "local", "--json", path))
     assert runs == [("recall", "local", 0)]
     assert f"full on recall, seed 0: already in {path}" in capsys.readouterr().err
-    # Other settings are other runs; the file keeps both, the table shows those asked for.
+    # Other settings are other runs. The file keeps both; the table shows those requested.
     result = quality.main(parse("--kinds", "full", "--steps", 40, "--json", path))
     assert len(result["figures"]) == 3
     assert "local" not in capsys.readouterr().out
@@ -112,7 +112,7 @@ def test_a_stopped_table_goes_on(runs, tmp_path, capsys):
 def test_a_file_of_something_else_is_not_written_over(runs, tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"benchmark": "model"}')
-    with pytest.raises(ValueError, match="--json must be a new file or one of this command"):
+    with pytest.raises(ValueError, match="--json must be a new file or one from this command"):
         quality.main(parse("--json", path))
     assert not runs
 
@@ -134,7 +134,7 @@ RUN = {"task": "recall", "kind": "local_and_nearest", "seed": 0, "steps": 20}
 
 
 class Answers:
-    """Stands in for the process of a run: its messages were sent before."""
+    """Replaces the process of a run, with all its messages already sent."""
 
     def __init__(self, monkeypatch, *messages):
         self.messages, self.exitcode, self.ended = list(messages), -9, False

@@ -7,7 +7,7 @@ from rt_keras.benchmarks.quality import kinds, training
 from rt_keras.benchmarks.quality.tasks.text import Text
 
 SETTINGS = {"keys": 16, "clusters": 8, "layers": 2, "width": 32}
-# Their clusters choose members by looking at the whole sequence.
+# Their clusters choose members from the whole sequence.
 SEE_THE_FUTURE = ("balanced", "hashed")
 
 
@@ -32,7 +32,7 @@ def test_models_have_four_heads_and_as_many_weights(kind, models):
     sizes = [
         sum(int(tf.size(x)) for x in models[name].trainable_weights) for name in (kind, "full")
     ]
-    # They differ in how many of their heads have windows with relative positions, and how long.
+    # They differ in the number and length of windows with relative positions.
     assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
 
 
@@ -43,7 +43,7 @@ def test_a_query_sees_about_the_keys_that_were_asked_for(kind, models):
     if kind == "full":
         assert found == pytest.approx(257 / 2)
     elif kind == "local":
-        # 11 before the block and 6 in it, but none before the first block.
+        # 11 keys before the block and 6 in it, but none before the first block.
         assert found == pytest.approx(16.5, abs=0.5)
     elif kind == "local_routing_all":
         assert found == pytest.approx(257 / 2, abs=1)

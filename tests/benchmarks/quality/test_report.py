@@ -49,7 +49,7 @@ def test_a_row_has_the_means_and_the_spread_over_seeds():
     assert text.splitlines()[0] == "a machine in words"
     assert "recall, accuracy on held-out sequences: 128 tokens, 20 steps of 32" in text
     assert "seeds 0, 1" in text
-    # Two words more than the name has; the accuracies are 0.7 and 0.5, the times 100 and 200 ms.
+    # The name has three words. The accuracies are 0.7 and 0.5, the times 100 and 200 ms.
     found = rows(text)["local and nearest"][3:]
     assert found[:6] == ["0.600", "0.141", "50%", "0.300", "0.150", "-"]
     assert found[6:] == ["8.2", "12,345", "150", "1,000", "0.50", "0.75"]

@@ -79,7 +79,7 @@ def test_group_losses_are_those_of_their_predictions(books, monkeypatch):
     found = training.group_losses(model, task, settings)
     assert set(found) == {"near", "far", "new"}
     assert sum(group["share"] for group in found.values()) == pytest.approx(1)
-    # The whole loss, by Keras.
+    # The total loss, from Keras.
     losses = [
         keras.losses.sparse_categorical_crossentropy(targets, model(inputs), from_logits=True)
         for inputs, targets, _ in training.batches(task, settings, held_out=True).take(2)
@@ -127,7 +127,7 @@ def test_a_run_reports_what_it_learned_and_took():
         f"routing_0_{what}" for what in ("fullest", "empty", "entropy", "load_bias")
     }
     assert found["seconds"] > 0 and found["keys_seen"] > 1
-    # A process that has needed more memory before has no new peak.
+    # A process that used more memory earlier has no new peak.
     assert found["peak_bytes"] >= 0
     assert [step for kind, step in reports if kind == "step"] == list(range(1, 21))
     again = training.train(RUN, lambda *report: None)

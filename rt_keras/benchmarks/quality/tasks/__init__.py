@@ -1,8 +1,8 @@
-"""The tasks of the quality benchmark, one a file."""
+"""The tasks of the quality benchmark."""
 
 import importlib
 
-# How often a run is tested on its task.
+# Number of tests in a run.
 TESTS = 20
 # The module and the class of each task.
 TASKS = {
@@ -22,14 +22,14 @@ def make_task(name, length=None, directory=None):
     """Makes a task.
 
     Args:
-        name: string, one of `TASKS`.
+        name: string, a key of `TASKS`.
         length, directory: see `rt_keras.benchmarks.quality.tasks.task.Task`.
 
     Returns:
         A `Task`.
 
     Raises:
-        ValueError: if there are no sequences of this length.
+        ValueError: if the task has no sequences of this length.
 
     >>> make_task("recall").length
     128

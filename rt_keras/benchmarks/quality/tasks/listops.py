@@ -1,4 +1,4 @@
-"""ListOps: the value of a nested expression of lists."""
+"""ListOps: the value of a nested list expression."""
 
 import random
 import statistics
@@ -22,19 +22,19 @@ OPERATOR_SHARE = 0.25
 
 
 class ListOps(Task):
-    """The digit that a nested expression of minima, maxima, medians and sums modulo 10 comes to.
+    """The digit value of a nested expression of minima, maxima, medians and sums modulo 10.
 
-    An expression is an operator with p = 0.25, else a digit; an operator has 2 to 10 arguments,
-    which are expressions, and nothing is nested more than 10 deep. Those of fewer than n tokens
-    and more than n / 4 are kept, where an operator has two, one of them its closing bracket; this
-    is 500 < tokens < 2,000 by default. The tokens are those of the later tokenizers, which keep
-    the closing bracket, without the parentheses of the files.
+    An expression is an operator with p = 0.25, and otherwise a digit. An operator has 2 to 10
+    arguments, which are expressions. The maximum depth is 10. Expressions of more than n / 4 and
+    fewer than n tokens are kept, where an operator has two tokens, one of them its closing bracket;
+    by default, this is 500 < tokens < 2,000. As in later tokenizers, the tokens include the closing
+    bracket but not the parentheses of the files.
 
-    Expressions are drawn in an order that the seed gives. The original data go through a set of
+    The seed determines the order of the expressions. The original data pass through a set of
     strings, whose order Python does not fix.
 
     Args:
-        length: int n of at least 16. Defaults to None, for 2,000.
+        length: int n, at least 16. Defaults to None, for 2,000.
         directory: ignored.
 
     Source: Tay et al. 2020, Long Range Arena, section 2.2.1, and its public code; Nangia and Bowman
@@ -59,7 +59,7 @@ class ListOps(Task):
         return tokens, np.array(targets), np.ones(batch)
 
     def _expression(self, draw):
-        """The tokens of an expression of the right length, and its value."""
+        """Draws an expression of the right length; returns its tokens and value."""
         while True:
             tokens = []
             value = expression(draw, tokens)
@@ -72,11 +72,11 @@ def expression(draw, tokens, depth=1):
 
     Args:
         draw: `random.Random`.
-        tokens: list of strings, to which those of the expression are added.
-        depth: int, how deep it is nested. Defaults to 1.
+        tokens: list of strings, to which the tokens of the expression are appended.
+        depth: int, the nesting depth. Defaults to 1.
 
     Returns:
-        Its value, int.
+        int, the value of the expression.
 
     >>> tokens = []
     >>> [str(expression(random.Random(2), tokens))] == tokens

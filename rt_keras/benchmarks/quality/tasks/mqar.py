@@ -1,4 +1,4 @@
-"""Multi-query associative recall: what stood beside a key?"""
+"""Multi-query associative recall: the value of a repeated key."""
 
 import numpy as np
 
@@ -6,19 +6,19 @@ from rt_keras.benchmarks.quality.tasks.task import Task
 
 # The number of key-value pairs for each length.
 PAIRS = {64: 4, 128: 8, 256: 16, 512: 64}
-# The power law of the gaps.
+# Exponent of the power law of the gaps.
 POWER = 0.01
 
 
 class MultiQueryRecall(Task):
-    """The value of each key that comes once more.
+    """The value of each repeated key.
 
-    A sequence starts with pairs of a key and its value, all different: keys are from the lower
-    half of the vocabulary, without 0, and values from the upper half. Then come slots of two
-    tokens, drawn at random from the vocabulary, and the first token of some slots is a key: each
-    key comes once more. Slot i = 1, 2, ... is drawn with p ∝ i^(a - 1), a = 0.01, without
-    replacement, one for each key in turn. At these positions the value of the key has to be
-    predicted; nothing else is scored. The value itself does not follow.
+    A sequence starts with key-value pairs, all distinct: keys are from the lower half of the
+    vocabulary, without 0, and values from the upper half. Slots of two tokens follow, drawn at
+    random from the vocabulary. Each key is repeated once, as the first token of a slot. Slot
+    i = 1, 2, ... is drawn with p ∝ i^(a - 1), a = 0.01, without replacement, one for each key in
+    turn. At these positions, the target is the value of the key; nothing else is scored. The value
+    itself does not follow the repeated key.
 
     Args:
         length: int, one of `PAIRS`. Defaults to None, for 64.
@@ -54,7 +54,7 @@ class MultiQueryRecall(Task):
         return tokens, targets, weights
 
     def _slots(self, rng, batch):
-        """The slot of each key, `[batch, pairs]`, from 0."""
+        """Draws the slot of each key, `[batch, pairs]`, counted from 0."""
         slots = np.arange(1, (self.length - 2 * self.scored) // 2 + 1)
         # The largest sums of log p and Gumbel noise, in descending order, are draws without
         # replacement.
@@ -63,12 +63,12 @@ class MultiQueryRecall(Task):
 
 
 def distinct(rng, low, high, shape):
-    """Random integers of which no two in a row are equal.
+    """Draws random integers that are distinct within each row.
 
     Args:
         rng: `numpy.random.Generator`.
-        low: int, the least value.
-        high: int, one above the greatest value.
+        low: int, the minimum value.
+        high: int, the maximum value plus 1.
         shape: `[rows, count]`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Recall: a stretch of random tokens comes once more, at a distance that is drawn anew."""
+"""Recall: a stretch of random tokens is repeated at a random distance."""
 
 import numpy as np
 
@@ -6,15 +6,15 @@ from rt_keras.benchmarks.quality.tasks.task import Task
 
 
 class Recall(Task):
-    """The continuation of a stretch that stood somewhere before.
+    """The continuation of a repeated stretch.
 
-    Of n random tokens, a stretch of s = 3 n // 8 comes once more, after a gap drawn uniformly from
-    0 to n - 2 s. So the next token depends on the place where the current one stood before, and no
-    position tells where that is. The tokens of the repetition but its first, which nothing
-    announces, are scored.
+    Among n random tokens, a stretch of s = 3 n // 8 tokens is repeated after a gap drawn uniformly
+    from 0 to n - 2 s. The next token therefore depends on the earlier place of the current one, and
+    no position reveals that place. The tokens of the repetition are scored, except the first, which
+    is unpredictable.
 
     Args:
-        length: int n of at least 8. Defaults to None, for 128.
+        length: int n, at least 8. Defaults to None, for 128.
         directory: ignored.
     """
 

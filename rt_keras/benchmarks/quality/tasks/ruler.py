@@ -1,8 +1,8 @@
-"""Five tasks of RULER, in synthetic tokens: needles, variables, common and frequent words.
+"""Five tasks of RULER in synthetic tokens: needles, variables, common and frequent words.
 
-Each sequence is a context, a question and its answer, of which all but the last token are read and
+Each sequence is a context, a question and its answer. The model reads all but the last token, and
 the tokens of the answer are scored. A word of RULER is one token here, or two for the keys of
-needles, and a digit is one.
+needles. A digit is one token.
 
 Source: Hsieh et al. 2024, RULER, section 3, and its public code.
 """
@@ -13,16 +13,16 @@ import numpy as np
 
 from rt_keras.benchmarks.quality.tasks.task import Task
 
-# Tokens 0 to 9 are digits; then come these.
+# Tokens 0 to 9 are digits; these follow.
 QUESTION, ANSWER, NEEDLE, VARIABLE, EQUALS = range(10, 15)
-# The sentences that RULER repeats as noise have 19 words, all taken for different here.
+# The sentences that RULER repeats as noise have 19 words, all distinct here.
 NOISE = range(15, 34)
-# Words of a task: variables, the parts of keys, or those that are counted.
+# The first word of a task: words are variables, parts of keys, or counted.
 WORDS = 34
 
 
 class Ruler(Task):
-    """A question about a context; subclasses say which.
+    """A question about a context; subclasses define both.
 
     Args:
         length: int from `least_length` to `greatest_length`. Defaults to None, for 1,024.
@@ -32,14 +32,14 @@ class Ruler(Task):
     default_length = 1024
     least_length = 64
     greatest_length = 131072
-    # Tokens of the question.
+    # Number of tokens in the question.
     question = None
 
     def draw(self, rng, room):
-        """Draws a context of `room` tokens.
+        """Draws a context of `room` tokens, its question and the answer.
 
         Returns:
-            Int arrays of the context, of the question, `[question]`, and of its answer, `[scored]`.
+            Int arrays of the context, the question, `[question]`, and its answer, `[scored]`.
         """
         raise NotImplementedError
 
@@ -53,17 +53,17 @@ class Ruler(Task):
 
 
 class Needle(Ruler):
-    """The number of seven digits that stands beside the one key of a context of noise.
+    """The number of seven digits beside the only key in a context of noise.
 
-    It is RULER's first single needle: the noise is the same few sentences, again and again.
+    This is RULER's first single needle: the noise repeats the same few sentences.
     """
 
     name = "needle"
     question = 4
     scored = 7
-    # A key is two words, as RULER's are an adjective and a noun.
+    # A key is two words, like RULER's adjective and noun.
     vocabulary_size = WORDS + 2 * 256
-    # Tokens of a needle: a mark, the key and the number.
+    # Number of tokens in a needle: a mark, the key and the number.
     needle = 10
 
     def draw(self, rng, room):
@@ -71,7 +71,7 @@ class Needle(Ruler):
         return insert(rng, room, [needle]), *self.asked(needle)
 
     def needles(self, rng, count):
-        """Needles with different keys, `[count, needle]`."""
+        """Draws needles with distinct keys, `[count, needle]`."""
         keys = rng.choice(256**2, [count, 1], replace=False)
         words = np.concatenate([keys // 256, 256 + keys % 256], axis=1) + WORDS
         numbers = rng.integers(10, size=[count, self.scored])
@@ -79,14 +79,14 @@ class Needle(Ruler):
         return np.concatenate([np.full([count, 1], NEEDLE), words, numbers], axis=1)
 
     def asked(self, needle):
-        """The question for a needle, and its answer."""
+        """Returns the question for a needle, and its answer."""
         return np.array([QUESTION, *needle[1:3], ANSWER]), needle[3:]
 
 
 class MultiKeyNeedle(Needle):
-    """The same in a context of nothing but needles, with different keys.
+    """The number beside a key in a context that consists of needles with distinct keys.
 
-    It is RULER's second multi-key needle, line retrieval.
+    This is RULER's second multi-key needle, line retrieval.
     """
 
     name = "multi_key_needle"
@@ -98,10 +98,11 @@ class MultiKeyNeedle(Needle):
 
 
 class VariableTracking(Ruler):
-    """All five variables that are assigned a number of five digits, over four hops.
+    """The five variables that are assigned a number of five digits, over four hops.
 
-    A statement assigns the number to the first variable, and each of the others assigns a variable
-    to the next, in this order, at random places of a context of noise.
+    One statement assigns the number to the first variable, and each of the others assigns a
+    variable to the next one. The statements occur in this order, at random places in a context of
+    noise.
     """
 
     name = "variable_tracking"
@@ -123,11 +124,11 @@ class VariableTracking(Ruler):
 
 
 class CommonWords(Ruler):
-    """The ten words that come ten times as often as all others.
+    """The ten words that occur ten times as often as all others.
 
-    A shuffled list of words has ten of them 10 f times and each of the others f times, with f = 3,
-    or as many as it takes if there are too few different words. The answer is in the order in
-    which the ten first come.
+    In a shuffled list, ten words occur 10 f times and each other word f times, with f = 3, or more
+    if there are too few distinct words. The answer lists the ten words in the order of their first
+    occurrence.
     """
 
     name = "common_words"
@@ -144,7 +145,7 @@ class CommonWords(Ruler):
         words = rng.choice(self.words, self.scored + others, replace=False) + WORDS
         counts = np.full(len(words), times)
         counts[: self.scored] *= 10
-        # The last word may come fewer times than the others.
+        # The last word may occur less often than the others.
         context = rng.permutation(np.repeat(words, counts)[:room])
         places = [np.argmax(context == word) for word in words[: self.scored]]
         return context, np.array([QUESTION]), context[np.sort(places)]
@@ -153,9 +154,9 @@ class CommonWords(Ruler):
 class FrequentWords(Ruler):
     """The three most frequent words, the most frequent first.
 
-    Of n words, the one of rank k = 1, 2, ... comes n k^-2 / ζ(2) times, rounded down. Rank 1 is
-    noise, always the same, which also fills up the context and is no part of the answer. The other
-    ranks go to random words.
+    Of n words, the word of rank k = 1, 2, ... occurs n k^-2 / ζ(2) times, rounded down. Rank 1 is
+    noise, always the same word, which also fills the rest of the context and is not part of the
+    answer. The other ranks go to random words.
     """
 
     name = "frequent_words"
@@ -174,7 +175,7 @@ class FrequentWords(Ruler):
 
 
 def noise(count):
-    """The first tokens of endless noise.
+    """Returns the first tokens of endless noise.
 
     >>> noise(2).tolist()
     [15, 16]
@@ -183,11 +184,11 @@ def noise(count):
 
 
 def insert(rng, room, pieces):
-    """Noise with pieces at random places, in their order.
+    """Inserts arrays at random places in noise, in their order.
 
     Args:
         rng: `numpy.random.Generator`.
-        room: int, the number of tokens in all.
+        room: int, the total number of tokens.
         pieces: list of int arrays.
 
     Returns:

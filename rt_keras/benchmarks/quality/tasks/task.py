@@ -1,4 +1,4 @@
-"""What all tasks share: batches that are the same bits for the same seed and index."""
+"""The base class of tasks, whose batches are identical for the same seed and index."""
 
 import numpy as np
 
@@ -7,29 +7,29 @@ HELD_OUT = 10**6
 
 
 class Task:
-    """Sequences in which something has to be predicted; subclasses draw them.
+    """Base class of tasks that predict tokens or labels; subclasses draw the sequences.
 
-    A batch depends on (seed, index) alone, so that all kinds of attention see the same ones, in
-    the same order, on every machine with the same NumPy. Nothing is downloaded.
+    A batch depends only on (seed, index), so all kinds of attention see the same batches, in the
+    same order, on every machine with the same version of NumPy. Nothing is downloaded.
 
     Args:
-        length: int, tokens in a sequence. Defaults to None, for `default_length`.
+        length: int, tokens per sequence. Defaults to None, for `default_length`.
         directory: string, a folder for the task that reads texts; others ignore it.
 
     Attributes:
-        name: string, as in the table of tasks.
-        length: int, tokens in a sequence.
+        name: string, the key of the task in `TASKS`.
+        length: int, tokens per sequence.
         default_length: int.
-        least_length, greatest_length: ints, from what to what lengths may be; None for any.
-        vocabulary_size: int, tokens are from 0 up to it.
-        scored: int, the number of positions of a sequence whose prediction counts.
-        classes: int, the number of labels of a sequence as a whole; None if tokens are predicted.
-        padding: int, the token that fills up short sequences; None if there are none.
-        score: "accuracy" or "loss", what reports compare.
-        group_names: tuple of strings, into which `groups` divides the scored positions.
+        least_length, greatest_length: ints, the range of allowed lengths; None for no limit.
+        vocabulary_size: int, the number of tokens of the vocabulary.
+        scored: int, the number of scored positions per sequence.
+        classes: int, the number of labels of a whole sequence; None if tokens are predicted.
+        padding: int, the token that pads short sequences; None if there is no padding.
+        score: "accuracy" or "loss", the score that reports compare.
+        group_names: tuple of strings, the groups into which `groups` divides the scored positions.
 
     Raises:
-        ValueError: if there are no sequences of this length.
+        ValueError: if the task has no sequences of this length.
     """
 
     name = None
@@ -57,22 +57,22 @@ class Task:
         Args:
             rng: `numpy.random.Generator` of this batch.
             batch: int, the number of sequences.
-            held_out: bool, whether the batch is for validation.
+            held_out: bool, whether to draw a validation batch.
 
         Returns:
-            Integer arrays of tokens `[batch, length]` and of targets, what each position has to
-            predict, and their weights, 1 where the prediction counts and else 0; both
-            `[batch, length]`, or `[batch]` if sequences have labels.
+            Arrays of tokens `[batch, length]`, targets, and weights, 1 where the prediction is
+            scored and 0 elsewhere. Targets and weights are `[batch, length]`, or `[batch]` if
+            sequences have labels.
         """
         raise NotImplementedError
 
     def batches(self, seed, batch, held_out=False):
-        """Endless batches.
+        """Returns endless batches.
 
         Args:
             seed: int from 0 to `HELD_OUT` - 1.
-            batch: int, the number of sequences in each.
-            held_out: bool, whether they are for validation. Defaults to False, for training.
+            batch: int, the number of sequences per batch.
+            held_out: bool, whether to draw validation batches. Defaults to False.
 
         Returns:
             A `tf.data.Dataset` of (tokens, targets, weights), int32, int32 and float32; see
@@ -98,14 +98,14 @@ class Task:
         return tf.data.Dataset.range(2**62).map(load).prefetch(4)
 
     def groups(self, tokens, targets, window):
-        """The group of each scored position, for tasks with `group_names`.
+        """Returns the group of each scored position, for tasks with `group_names`.
 
         Args:
             tokens: int array `[batch, length]`.
             targets: int array `[batch, length]`.
-            window: int, how far local heads see.
+            window: int, the maximum distance that local heads see.
 
         Returns:
-            Int array `[batch, length]` of places in `group_names`.
+            Int array `[batch, length]` of indices into `group_names`.
         """
         raise NotImplementedError

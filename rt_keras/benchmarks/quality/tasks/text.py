@@ -1,4 +1,4 @@
-"""Text, byte by byte: the source of Python's standard library, or a folder of texts."""
+"""Text as bytes: the source of Python's standard library, or a folder of texts."""
 
 import functools
 
@@ -6,28 +6,28 @@ import numpy as np
 
 from rt_keras.benchmarks.quality.tasks.task import Task
 
-# Bytes that make up the context of a match, with the byte to predict.
+# Number of bytes in a match, including the byte to predict.
 MATCH = 5
 
 
 class Text(Task):
-    """The next byte of a text, and how far back it could have been found.
+    """The next byte of a text, with losses grouped by the distance of its last match.
 
-    Windows are drawn at random places of all files of a split, one after another, each ended by a
-    byte 0. Held-out ones are of the split "validation". The loss is divided by where the byte to
-    predict and the 4 bytes before it last stood together in the sequence:
+    Sequences are drawn at random places in the concatenated files of a split, with a byte 0 after
+    each file. Held-out sequences come from the split "validation". The loss is grouped by the last
+    place in the sequence where the byte to predict followed the same 4 bytes:
 
-    - "near": at most a window of local heads back;
-    - "far": only further back;
-    - "new": nowhere before.
+    - "near": within the window of local heads;
+    - "far": further back;
+    - "new": nowhere.
 
     Args:
-        length: int of at least 8. Defaults to None, for 2,048.
-        directory: string, a folder laid out as `rt_keras.data.text_folder` takes it. Defaults to
+        length: int, at least 8. Defaults to None, for 2,048.
+        directory: string, a folder with the layout of `rt_keras.data.text_folder`. Defaults to
             None, for the source of Python's standard library.
 
     Raises:
-        ValueError: if the length is too small, or a split has no window of it.
+        ValueError: if the length is too small, or the bytes of a split are too few for it.
     """
 
     name = "text"
@@ -60,7 +60,7 @@ class Text(Task):
 
 
 def match_codes(tokens, targets):
-    """A number for each target and the bytes before it, equal if all of them are.
+    """Returns a code of each target and the bytes before it, equal if the bytes are equal.
 
     Args:
         tokens: int array `[batch, length]` of bytes.
@@ -68,7 +68,7 @@ def match_codes(tokens, targets):
 
     Returns:
         Int array `[batch, length]`. The first positions, with too few bytes before their target,
-        have negative numbers, all different.
+        have distinct negative codes.
 
     >>> import numpy as np
     >>> bytes_of = np.frombuffer(b"abcde, abcde", np.uint8)[None]
@@ -85,7 +85,7 @@ def match_codes(tokens, targets):
 
 
 def match_distances(codes):
-    """How far back each number last stood; 0 if nowhere.
+    """Returns the distance to the last occurrence of each code, or 0 if there is none.
 
     Args:
         codes: int array `[length]`.
@@ -106,7 +106,7 @@ def match_distances(codes):
 
 @functools.lru_cache
 def read(directory, split):
-    """The bytes of all files of a split, each ended by a byte 0.
+    """Reads the bytes of all files of a split, with a byte 0 after each file.
 
     Args:
         directory: string, the folder; None for the source of Python's standard library.

@@ -8,7 +8,7 @@ from rt_keras.benchmarks.quality.tasks import listops
 
 
 def evaluate(tokens):
-    """The value of an expression, with a stack; and how deep it is nested."""
+    """The value of an expression, computed with a stack, and its depth."""
     stack, deepest = [[]], 1
     for token in tokens:
         if token.startswith("["):
@@ -60,7 +60,7 @@ def test_expressions_are_as_long_range_arena_draws_them():
         words.update(tokens)
         kinds[tokens[0] in listops.OPERATORS] += 1
         assert evaluate(tokens)[1] <= 10
-    # An operator with p = 0.25, each of the four and each digit as often.
+    # An operator has p = 0.25. The four operators are equally frequent, and so are the digits.
     assert kinds[True] / 4000 == pytest.approx(0.25, abs=0.03)
     operators = sum(words[operator] for operator in listops.OPERATORS)
     for operator in listops.OPERATORS:

@@ -19,7 +19,7 @@ def test_every_scored_target_is_the_value_beside_its_key(length):
         assert all(4096 <= value < 8192 for value in value_of.values())
         scored = np.flatnonzero(weight)
         assert (scored >= 2 * pairs).all() and (scored % 2 == 0).all()
-        # Each key is asked for once.
+        # Each key is queried once.
         assert sorted(row[scored]) == sorted(value_of)
         assert [value_of[key] for key in row[scored]] == target[scored].tolist()
 
@@ -28,7 +28,7 @@ def test_gaps_follow_the_power_law():
     _, _, weights = sample(64, 4000)
     slots = np.arange(1, 29)
     likely = slots**-0.99
-    # The chance that a slot is among four drawn without replacement, by drawing.
+    # The probability that a slot is among four drawn without replacement, estimated by drawing.
     rng = np.random.default_rng(2)
     expected = np.zeros(28)
     for _ in range(4000):

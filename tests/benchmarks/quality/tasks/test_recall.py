@@ -9,7 +9,7 @@ def sample(length=128, batch=64):
 
 
 def distance(row, scored):
-    """How far before the scored places the same tokens stand, by trying all distances."""
+    """The distance from the scored places to their earlier occurrence, by trying all."""
     again = row[scored]
     (found,) = (d for d in range(1, scored[0] + 1) if (row[scored - d] == again).all())
     return found
@@ -24,7 +24,7 @@ def test_what_is_scored_stood_before_at_a_distance_drawn_anew():
         assert len(scored) == 47 and scored[-1] - scored[0] == 46
         distances.append(distance(row, scored))
         starts.append(scored[0])
-        # The token to predict stands behind the earlier one.
+        # The token to predict follows the earlier one.
         np.testing.assert_array_equal(target[scored], row[scored - distances[-1] + 1])
     assert min(distances) >= 48 and max(distances) <= 80
     assert len(set(distances)) > 20 and len(set(starts)) > 20

@@ -18,7 +18,7 @@ def drawn(task, length, batch=6):
 
 
 def places_of(piece, context):
-    """Where a list stands in another."""
+    """The positions at which a list occurs in another."""
     count = len(piece)
     return [i for i in range(len(context)) if context[i : i + count] == piece]
 

@@ -4,7 +4,7 @@ import pytest
 from rt_keras.benchmarks.quality.tasks import TASKS, make_task
 from rt_keras.benchmarks.quality.tasks.task import HELD_OUT
 
-# Lengths at which a batch is drawn at once.
+# Lengths at which drawing a batch is fast.
 LENGTHS = {"recall": 32, "mqar": 64, "listops": 64, "common_words": 512}
 
 

@@ -27,7 +27,7 @@ def test_the_source_of_python_is_the_default():
 
 
 def last_match(sequence, place):
-    """How far before `place` the byte there and the four before it last stood, by looking."""
+    """The distance from `place` to the last occurrence of its byte and the four before it."""
     match = sequence[place - 4 : place + 1]
     return next(
         (back for back in range(1, place - 3) if sequence[place - back - 4 :][:5] == match), None
