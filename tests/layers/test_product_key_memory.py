@@ -114,5 +114,5 @@ def test_a_backbone_has_it_in_selected_blocks():
     assert kinds == ["FeedForward", "ProductKeyMemory"]
     again = RoutingTransformerBackbone.from_config(backbone.get_config())
     assert again.transformer_blocks[1].product_keys == 3
-    with pytest.raises(ValueError, match="one number for each of the 2 blocks. Received: 3 numbers"):
+    with pytest.raises(ValueError, match="each of the 2 blocks. Received: 3 numbers"):
         RoutingTransformerBackbone(**sizes, head_groups=[LocalHeads(2, 4)], product_keys=[1, 2, 3])
